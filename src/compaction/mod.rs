@@ -1,0 +1,1 @@
+//! Replacing old entries of a view by a summary.

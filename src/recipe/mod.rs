@@ -1,0 +1,6 @@
+//! Recipes: Markdown files that become slash commands.
+
+pub mod catalog;
+pub mod command;
+pub mod parse;
+pub mod render;

@@ -1,0 +1,284 @@
+//! Sessions: the public face of the one writer.
+//!
+//! A session is one task that owns its `Thread` and at most one `Turn`. Whoever wants something of it
+//! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
+//! to a command is an item of that same stream.
+
+pub mod actor;
+pub mod effects;
+pub mod prompt;
+pub mod registry;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::problem::Problem;
+use crate::thread::{
+    CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
+    Usage,
+};
+
+/// Names one request of a client; its answer carries it back. Given out by the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Names a client's connection; a session has at most one attachment for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(pub u64);
+
+/// Names a question that a session asked its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AskId(pub u64);
+
+/// Where a session's news go: one for each attached client.
+pub trait Outlet: Send + Sync {
+    /// Takes one item. It must not block: an outlet that cannot pass things on at once keeps them,
+    /// may merge or forget `Text` and `CallProgress` (the entry that follows has all), and keeps its
+    /// own bounds.
+    fn put(&self, session: &SessionId, out: Out);
+}
+
+/// An attached client, as a session keeps it.
+#[derive(Clone)]
+pub struct Attachment {
+    pub client: ClientId,
+    pub outlet: Arc<dyn Outlet>,
+}
+
+/// What a client brings when it opens a session.
+#[derive(Clone)]
+pub struct Opening {
+    pub attachment: Attachment,
+    /// Absolute.
+    pub cwd: PathBuf,
+    pub directories: Vec<PathBuf>,
+    /// Names of the MCP servers that the client gave. They are not connected yet, and the person is
+    /// told so.
+    pub mcp_servers: Vec<String>,
+    /// The environment of the editor: where keys are looked up, and what commands run with.
+    pub environment: Arc<Vec<(OsString, OsString)>>,
+}
+
+/// How much of the past a client wants to see when it attaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replay {
+    /// Everything, before the answer (`session/load`).
+    Everything,
+    /// Nothing (`session/resume`).
+    Nothing,
+}
+
+/// What can be asked of a session. Each `ticket` gets exactly one `Out::Answer`.
+pub enum SessionCommand {
+    Attach {
+        ticket: Ticket,
+        opening: Opening,
+        replay: Replay,
+    },
+    Prompt {
+        ticket: Ticket,
+        client: ClientId,
+        content: Vec<Content>,
+    },
+    /// Ends the running turn and everything that waits (`session/cancel`).
+    Cancel,
+    /// Ends the one prompt of this ticket (`$/cancel_request`).
+    CancelPrompt {
+        ticket: Ticket,
+    },
+    SetMode {
+        ticket: Ticket,
+        client: ClientId,
+        mode: String,
+    },
+    SetOption {
+        ticket: Ticket,
+        client: ClientId,
+        option: String,
+        value: String,
+    },
+    /// The answer to `Out::Ask`. A late or unknown one is ignored.
+    Decide {
+        ask: AskId,
+        decision: Decision,
+    },
+    /// Cancels the turn, then ends the session's task. The log stays.
+    Close {
+        ticket: Ticket,
+        client: ClientId,
+    },
+    /// The client's connection is gone; the last one to go ends the session.
+    Detach {
+        client: ClientId,
+    },
+}
+
+/// What a person chose on a permission card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    AllowOnce,
+    /// Allow, and remember `PermissionAsk::always`.
+    AllowAlways,
+    Reject,
+    /// No answer, an unknown one, or a cancel: not approval.
+    Dismissed,
+}
+
+/// One item of a session's stream to a client.
+#[derive(Clone, Debug)]
+pub enum Out {
+    /// An entry of the log. `replay` tells the past from the present; a user message of the present
+    /// is not shown to the client that sent it (`own`).
+    Entry {
+        entry: Arc<Entry>,
+        replay: bool,
+        own: bool,
+    },
+    /// Streamed text of a message that is not yet an entry; `part` is the index of the part in the
+    /// message's content. The entry that follows has the whole text.
+    Text {
+        message: MessageId,
+        part: u32,
+        kind: TextKind,
+        text: String,
+    },
+    /// A call is running.
+    CallStarted {
+        call: CallId,
+    },
+    /// Newest output of a running command.
+    CallProgress {
+        call: CallId,
+        output: String,
+    },
+    /// The tokens that the context takes now.
+    Usage(UsageNow),
+    /// The whole list of slash commands.
+    Commands(Arc<[CommandInfo]>),
+    /// Modes and options, complete.
+    Options(Arc<SessionOptions>),
+    /// The title changed.
+    Info {
+        title: String,
+        updated_at: u64,
+    },
+    /// A passing remark that is not kept: waiting for a provider, a problem in a file.
+    Notice {
+        severity: Severity,
+        text: String,
+    },
+    /// A question to the person.
+    Ask {
+        ask: AskId,
+        permission: Arc<PermissionAsk>,
+    },
+    /// The question is settled or void.
+    Withdrawn {
+        ask: AskId,
+    },
+    Answer {
+        ticket: Ticket,
+        answer: Result<Answer, SessionError>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextKind {
+    Reply,
+    Thinking,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Info,
+    Warning,
+    Error,
+}
+
+/// How full the window is, and what the session has cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UsageNow {
+    /// Tokens in context now.
+    pub used: u64,
+    /// The window, in tokens.
+    pub size: u64,
+    /// US dollars since the session began, where prices are known.
+    pub cost: Option<f64>,
+    /// The last model call.
+    pub last: Usage,
+}
+
+/// A slash command as clients list it; `name` has no slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandInfo {
+    pub name: String,
+    pub description: String,
+    pub hint: Option<String>,
+}
+
+/// A permission card.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PermissionAsk {
+    pub call: CallId,
+    pub tool: String,
+    pub input: serde_json::Value,
+    pub card: Card,
+    pub preview: Vec<Shown>,
+    /// What "always" would remember, in words; `None` where only once is offered.
+    pub always: Option<String>,
+}
+
+/// Everything that a client can choose.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionOptions {
+    pub mode: Mode,
+    /// `None` until a model is known.
+    pub model: Option<ModelName>,
+    /// Names with what to show for them; the current one is always among them.
+    pub models: Vec<(ModelName, String)>,
+    pub thought: ThoughtLevel,
+}
+
+/// What a command came to.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// To `Attach` and to the creation of a session.
+    Attached {
+        session: SessionId,
+        options: Arc<SessionOptions>,
+    },
+    /// To `Prompt`, behind the last entry of its turn, which is on disk.
+    TurnEnded {
+        reason: StopReason,
+        usage: Usage,
+        meta: Option<serde_json::Value>,
+    },
+    /// To `SetMode` and `SetOption`.
+    Options(Arc<SessionOptions>),
+    Closed,
+}
+
+/// Why a command failed. Each says a sentence to a person; none carries a secret.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SessionError {
+    #[error("there is no session {0}")]
+    NotFound(SessionId),
+    #[error("{0}")]
+    AuthRequired(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{message}")]
+    Provider { message: String, hint: Option<String> },
+    #[error("{0}")]
+    Store(String),
+    #[error("the session is busy: {0} commands wait already")]
+    Busy(usize),
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Problems in files, as one notice.
+pub fn problem_notice(problem: &Problem) -> Out {
+    Out::Notice { severity: Severity::Warning, text: problem.to_string() }
+}

@@ -1,0 +1,311 @@
+//! The one vocabulary of what can happen to a thread, and its stored form.
+//!
+//! A change is appended and never rewritten. Variants are only ever added: an old journal must fold
+//! to the same view in every later build (`DESIGN.md` decision 1).
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::message::{CallId, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
+
+/// The version of the stored form and of the fold, written into every `Opened`. A journal with a
+/// higher one is refused and left untouched.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The dense number of an entry in its thread, from 0. Its public name is `e7`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "e{}", self.0)
+    }
+}
+
+/// Names a session and its thread: `s_` and 20 lower-case hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SessionId(pub String);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl SessionId {
+    /// Whether the text can name a session at all. Ids become file names, so nothing else may pass.
+    pub fn parse(text: &str) -> Option<SessionId> {
+        let digits = text.strip_prefix("s_")?;
+        let well_formed =
+            digits.len() == 20 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        well_formed.then(|| SessionId(text.to_owned()))
+    }
+}
+
+/// An appended change: the unit of the journal, of a replay and of what clients follow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    pub seq: Seq,
+    /// Milliseconds since the Unix epoch.
+    pub at: u64,
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// Everything that can happen to a thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    /// Always the first entry, and only that.
+    Opened {
+        format: u32,
+        session: SessionId,
+        cwd: PathBuf,
+    },
+    /// The system text and the tools that every request of this thread begins with, frozen at the
+    /// first model call (I3).
+    Framed {
+        system: String,
+        tools: Vec<ToolSpec>,
+    },
+    /// A prompt that came while a turn ran. Kept, not yet in the view.
+    Queued {
+        message: Message,
+    },
+    /// A user message entered the view.
+    Said {
+        message: Message,
+        #[serde(default)]
+        origin: Origin,
+    },
+    /// The model's reply. `cut` tells why it is shorter than the model meant it to be.
+    Replied {
+        message: Message,
+        model: ModelName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut: Option<Cut>,
+    },
+    /// A tool call got its one outcome (I16).
+    ToolFinished {
+        outcome: ToolOutcome,
+    },
+    /// The view up to and with `through` is replaced by `summary`.
+    Compacted {
+        through: Seq,
+        /// The user message that stands for all that was replaced.
+        summary: Message,
+        trigger: Trigger,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        focus: Option<String>,
+        /// Estimated tokens of the view before and after.
+        tokens_before: u64,
+        tokens_after: u64,
+        /// What writing the summary cost.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+    },
+    /// The layer that `entry` made is taken back; what was appended since stays.
+    Undone {
+        entry: Seq,
+    },
+    /// Something that the person is told and the model is not.
+    Noted {
+        message: MessageId,
+        text: String,
+    },
+    ModelChosen {
+        model: ModelName,
+    },
+    ModeChosen {
+        mode: Mode,
+    },
+    ThoughtChosen {
+        level: ThoughtLevel,
+    },
+    Titled {
+        title: String,
+    },
+    Planned {
+        steps: Vec<PlanStep>,
+    },
+    /// The person allowed something for the rest of the session.
+    Allowed {
+        rule: Rule,
+    },
+    TurnEnded {
+        reason: StopReason,
+        /// Tokens of the whole turn.
+        usage: Usage,
+    },
+}
+
+/// Where a user message comes from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub enum Origin {
+    /// Typed as it stands.
+    #[default]
+    Person,
+    /// A recipe's text, rendered for what the person typed.
+    Recipe { recipe: String, typed: String },
+    /// Taken from the queue during a turn; the `Queued` entry that it came from.
+    Queue { entry: Seq },
+}
+
+/// Why a reply stopped early.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Cut {
+    /// The model's output limit.
+    MaxTokens,
+    /// The model or its provider declined.
+    Refused { reason: String },
+    /// The person cancelled.
+    Cancelled,
+    /// The connection or the provider broke off.
+    Broken { reason: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// `/compact` or the command line.
+    Manual,
+    /// The provider refused a request as too long.
+    Overflow,
+}
+
+/// Why a turn ended; ACP's stop reasons, and the one for a turn that a crash ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    EndTurn,
+    MaxTokens,
+    MaxRounds,
+    Refusal,
+    Cancelled,
+    /// An error that the prompt's answer carried.
+    Failed,
+    /// The process ended first; written when the thread is opened again.
+    Interrupted,
+}
+
+/// `provider/name`, for example `anthropic/claude-sonnet-5-5`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ModelName(pub String);
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl ModelName {
+    /// The part before the first slash, and the rest. A name without one has no provider.
+    pub fn split(&self) -> Option<(&str, &str)> {
+        self.0.split_once('/').filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
+    }
+}
+
+/// What the agent may do without asking. The ids are the wire's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    #[default]
+    Ask,
+    AcceptEdits,
+    ReadOnly,
+    Full,
+}
+
+impl Mode {
+    pub const ALL: [Mode; 4] = [Mode::Ask, Mode::AcceptEdits, Mode::ReadOnly, Mode::Full];
+
+    pub fn id(self) -> &'static str {
+        match self {
+            Mode::Ask => "ask",
+            Mode::AcceptEdits => "accept_edits",
+            Mode::ReadOnly => "read_only",
+            Mode::Full => "full",
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Ask => "Ask",
+            Mode::AcceptEdits => "Accept edits",
+            Mode::ReadOnly => "Read only",
+            Mode::Full => "Full access",
+        }
+    }
+
+    pub fn description(self) -> &'static str {
+        match self {
+            Mode::Ask => "Reads the workspace; asks before edits and commands",
+            Mode::AcceptEdits => "Edits the workspace; asks before commands",
+            Mode::ReadOnly => "Reads and searches; no edits, no commands",
+            Mode::Full => "Edits and runs commands; asks only before writing outside the workspace",
+        }
+    }
+
+    pub fn parse(id: &str) -> Option<Mode> {
+        Mode::ALL.into_iter().find(|mode| mode.id() == id)
+    }
+}
+
+/// How much the model may think before it answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThoughtLevel {
+    Off,
+    Low,
+    #[default]
+    Medium,
+    High,
+    Max,
+}
+
+impl ThoughtLevel {
+    pub const ALL: [ThoughtLevel; 5] =
+        [ThoughtLevel::Off, ThoughtLevel::Low, ThoughtLevel::Medium, ThoughtLevel::High, ThoughtLevel::Max];
+
+    pub fn id(self) -> &'static str {
+        match self {
+            ThoughtLevel::Off => "off",
+            ThoughtLevel::Low => "low",
+            ThoughtLevel::Medium => "medium",
+            ThoughtLevel::High => "high",
+            ThoughtLevel::Max => "max",
+        }
+    }
+
+    pub fn parse(id: &str) -> Option<ThoughtLevel> {
+        ThoughtLevel::ALL.into_iter().find(|level| level.id() == id)
+    }
+}
+
+/// Something that was allowed for the rest of a session, never wider than what the person saw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "snake_case")]
+pub enum Rule {
+    /// Edits inside the workspace by any file tool.
+    EditsInWorkspace,
+    /// This very command line, byte for byte.
+    Command { line: String },
+    /// Reads below this directory, which lies outside the workspace.
+    ReadsBelow { path: PathBuf },
+    /// Any use of the tool, for tools that know no finer measure.
+    Tool { name: String },
+}
+
+/// The call ids of a message, for messages that have none this is empty.
+pub fn call_ids(message: &Message) -> Vec<CallId> {
+    message.calls().map(|call| call.id.clone()).collect()
+}

@@ -1,0 +1,256 @@
+//! A thread: the durable conversation behind a session, as the fold of its log.
+//!
+//! Pure data. Nothing here reads a clock, a file or a setting: the same log gives the same thread,
+//! byte for byte (`DESIGN.md` I7).
+
+pub mod change;
+pub mod message;
+pub mod view;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use change::*;
+pub use message::*;
+pub use view::{View, ViewItem};
+
+/// Everything that a log says, kept up to date entry by entry.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    entries: Vec<Arc<Entry>>,
+    view: View,
+    undone: HashSet<Seq>,
+    calls: HashSet<CallId>,
+    open_calls: Vec<CallId>,
+    queued: Vec<Arc<Entry>>,
+    next_message: u64,
+    session: SessionId,
+    cwd: PathBuf,
+    framed: Option<Arc<Entry>>,
+    model: Option<ModelName>,
+    mode: Mode,
+    thought: ThoughtLevel,
+    title: Option<String>,
+    plan: Vec<PlanStep>,
+    rules: Vec<Rule>,
+    spent: Usage,
+    in_turn: bool,
+}
+
+/// A log that cannot be folded.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ReplayError {
+    #[error("the log is empty")]
+    Empty,
+    #[error("the log does not begin with an opening entry")]
+    NotOpened,
+    #[error("entry {found} stands where {expected} must be")]
+    Gap { expected: Seq, found: Seq },
+    #[error("the log has format {found}; this build reads up to {FORMAT_VERSION}")]
+    Future { found: u32 },
+}
+
+impl Thread {
+    /// Folds a whole log.
+    pub fn replay(entries: impl IntoIterator<Item = Arc<Entry>>) -> Result<Thread, ReplayError> {
+        let mut entries = entries.into_iter();
+        let first = entries.next().ok_or(ReplayError::Empty)?;
+        let Change::Opened { format, session, cwd } = &first.change else {
+            return Err(ReplayError::NotOpened);
+        };
+        if *format > FORMAT_VERSION {
+            return Err(ReplayError::Future { found: *format });
+        }
+        if first.seq != Seq(0) {
+            return Err(ReplayError::Gap { expected: Seq(0), found: first.seq });
+        }
+        let mut thread = Thread {
+            view: View::default(),
+            undone: HashSet::new(),
+            calls: HashSet::new(),
+            open_calls: Vec::new(),
+            queued: Vec::new(),
+            next_message: 0,
+            session: session.clone(),
+            cwd: cwd.clone(),
+            framed: None,
+            model: None,
+            mode: Mode::default(),
+            thought: ThoughtLevel::default(),
+            title: None,
+            plan: Vec::new(),
+            rules: Vec::new(),
+            spent: Usage::default(),
+            in_turn: false,
+            entries: vec![first],
+        };
+        for entry in entries {
+            if entry.seq != thread.next_seq() {
+                return Err(ReplayError::Gap { expected: thread.next_seq(), found: entry.seq });
+            }
+            thread.apply(entry);
+        }
+        Ok(thread)
+    }
+
+    /// Takes in the next entry. Only the session's commit and `replay` call this.
+    pub fn apply(&mut self, entry: Arc<Entry>) {
+        assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");
+        self.entries.push(entry.clone());
+        match &entry.change {
+            Change::Opened { .. } => unreachable!("an opening entry is only ever the first"),
+            Change::Framed { .. } => self.framed = Some(entry),
+            Change::Queued { message } => {
+                self.saw_message(message.id);
+                self.queued.push(entry);
+            }
+            Change::Said { message, origin } => {
+                self.saw_message(message.id);
+                match origin {
+                    Origin::Queue { entry: taken } => self.queued.retain(|queued| queued.seq != *taken),
+                    Origin::Person | Origin::Recipe { .. } => {}
+                }
+                self.in_turn = true;
+                self.view.push(entry);
+            }
+            Change::Replied { message, usage, .. } => {
+                self.saw_message(message.id);
+                if let Some(usage) = usage {
+                    self.spent.add(usage);
+                }
+                for call in message.calls() {
+                    self.calls.insert(call.id.clone());
+                    self.open_calls.push(call.id.clone());
+                }
+                self.view.push(entry);
+            }
+            Change::ToolFinished { outcome } => {
+                self.open_calls.retain(|open| *open != outcome.call);
+                self.view.insert_outcome(entry);
+            }
+            Change::Compacted { summary, usage, .. } => {
+                self.saw_message(summary.id);
+                if let Some(usage) = usage {
+                    self.spent.add(usage);
+                }
+                self.view.compact(entry);
+            }
+            Change::Undone { entry: layer } => {
+                self.undone.insert(*layer);
+                self.view = View::fold(&self.entries, &self.undone);
+                self.view.set_revision(entry.seq);
+            }
+            Change::Noted { message, .. } => self.saw_message(*message),
+            Change::ModelChosen { model } => self.model = Some(model.clone()),
+            Change::ModeChosen { mode } => self.mode = *mode,
+            Change::ThoughtChosen { level } => self.thought = *level,
+            Change::Titled { title } => self.title = Some(title.clone()),
+            Change::Planned { steps } => self.plan = steps.clone(),
+            Change::Allowed { rule } => self.rules.push(rule.clone()),
+            Change::TurnEnded { .. } => {
+                self.in_turn = false;
+                self.queued.clear();
+            }
+        }
+    }
+
+    /// The number that the next entry gets.
+    pub fn next_seq(&self) -> Seq {
+        Seq(self.entries.len() as u64)
+    }
+
+    /// The id that the next message gets. It stays the same until a change that carries it is applied.
+    pub fn next_message(&self) -> MessageId {
+        MessageId(self.next_message)
+    }
+
+    pub fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// The frozen system text and tools, once there was a model call.
+    pub fn frame(&self) -> Option<(&str, &[ToolSpec])> {
+        match &self.framed.as_ref()?.change {
+            Change::Framed { system, tools } => Some((system, tools)),
+            _ => None,
+        }
+    }
+
+    pub fn model(&self) -> Option<&ModelName> {
+        self.model.as_ref()
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub fn thought(&self) -> ThoughtLevel {
+        self.thought
+    }
+
+    pub fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+
+    pub fn plan(&self) -> &[PlanStep] {
+        &self.plan
+    }
+
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// All tokens that model calls of this thread have taken.
+    pub fn spent(&self) -> Usage {
+        self.spent
+    }
+
+    /// Calls of the model that have no outcome yet.
+    pub fn open_calls(&self) -> &[CallId] {
+        &self.open_calls
+    }
+
+    /// Prompts that wait for the running turn, oldest first.
+    pub fn queued(&self) -> &[Arc<Entry>] {
+        &self.queued
+    }
+
+    /// Whether a call of this id was already made.
+    pub fn knows_call(&self, id: &str) -> bool {
+        self.calls.contains(&CallId(id.to_owned()))
+    }
+
+    /// Whether a turn began and has not ended, as after a crash.
+    pub fn in_turn(&self) -> bool {
+        self.in_turn
+    }
+
+    /// Whether a person ever said something here; what has no prompt is not listed.
+    pub fn has_prompt(&self) -> bool {
+        self.entries.iter().any(|entry| matches!(entry.change, Change::Said { .. } | Change::Queued { .. }))
+    }
+
+    /// The newest compaction that `/undo` can take back: the newest one that is not undone.
+    pub fn last_compaction(&self) -> Option<&Arc<Entry>> {
+        self.entries.iter().rev().find(|entry| {
+            matches!(entry.change, Change::Compacted { .. }) && !self.undone.contains(&entry.seq)
+        })
+    }
+
+    fn saw_message(&mut self, id: MessageId) {
+        self.next_message = self.next_message.max(id.0 + 1);
+    }
+}

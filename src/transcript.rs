@@ -1,0 +1,1 @@
+//! The fixture and recording format.
