@@ -4,10 +4,13 @@
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
 
-pub mod actor;
-pub mod effects;
-pub mod prompt;
+mod actor;
+mod calls;
+mod clients;
+mod effects;
+mod prompt;
 pub mod registry;
+mod replies;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
