@@ -106,11 +106,7 @@ fn bench(options: &Options) -> Result<bool> {
         durable: false,
     };
     let ours = match &options.agent {
-        Some(command) => Subject {
-            name: command[0].to_string_lossy().into_owned(),
-            command: command.clone(),
-            durable: true,
-        },
+        Some(command) => foreign(command)?,
         None => Subject {
             name: "epitome".to_owned(),
             command: vec![env!("CARGO_BIN_EXE_epitome").into(), "acp".into()],
@@ -136,6 +132,17 @@ fn bench(options: &Options) -> Result<bool> {
         println!("\nNot measured: the same with a store of 500 MB (--big).");
     }
     Ok(whole)
+}
+
+/// Another agent, started in a workspace of ours: a path as its program is meant from here.
+fn foreign(command: &[OsString]) -> Result<Subject> {
+    let mut command = command.to_vec();
+    let program = Path::new(&command[0]);
+    let name = program.file_name().context("--agent needs a program")?.to_string_lossy().into_owned();
+    if program.components().count() > 1 {
+        command[0] = std::path::absolute(program)?.into_os_string();
+    }
+    Ok(Subject { name, command, durable: true })
 }
 
 /// Where the measured agent lives. The floor keeps nothing and always gets a fresh home.

@@ -74,14 +74,14 @@ impl Row {
     fn describe(self) -> (&'static str, Unit, Option<f64>) {
         match self {
             Row::Start => ("start → initialize answered", Milliseconds, Some(4.0)),
-            Row::StartSecond => ("  the same beside a running one", Milliseconds, Some(4.0)),
+            Row::StartSecond => ("  start beside a running one", Milliseconds, Some(4.0)),
             Row::NewFirst => ("session/new, first of a process", Milliseconds, Some(0.5)),
             Row::New => ("session/new", Milliseconds, Some(0.5)),
-            Row::NewAfterTurn => ("  the same after a first turn", Milliseconds, Some(0.5)),
+            Row::NewAfterTurn => ("  session/new after a first turn", Milliseconds, Some(0.5)),
             Row::AskFirst => ("prompt → model asked, first of a process", Milliseconds, Some(1.2)),
             Row::Ask => ("prompt → model asked", Milliseconds, Some(1.2)),
             Row::DeltaFirst => ("first delta → first chunk", Milliseconds, Some(0.2)),
-            Row::DeltaLater => ("  a later delta → its chunk", Milliseconds, Some(0.2)),
+            Row::DeltaLater => ("  later delta → its chunk", Milliseconds, Some(0.2)),
             Row::Answer => ("last delta → answer", Milliseconds, None),
             Row::Sync => ("  one fdatasync in the same directory", Milliseconds, None),
             Row::AnswerBesideSync => ("last delta → answer, beside the sync", Milliseconds, Some(1.0)),
@@ -198,20 +198,22 @@ pub fn json(pass: &Pass<'_>) -> Value {
             json!({ "median": median, "min": min, "p90": p90, "count": count })
         })
     };
-    let rows = Row::ALL.map(|row| {
+    let rows = Row::ALL.into_iter().filter_map(|row| {
         let (floor, ours) = (pass.floor.summary(row), pass.ours.summary(row));
         let (_, unit, budget) = row.describe();
-        json!({
-            "row": row.title(),
-            "unit": match unit { Milliseconds => "ms", Megabytes => "MB" },
-            "budget": budget,
-            "floor": summary(floor),
-            "ours": summary(ours),
-            "ratio": ratio(floor, ours),
+        (floor.is_some() || ours.is_some()).then(|| {
+            json!({
+                "row": row.title(),
+                "unit": match unit { Milliseconds => "ms", Megabytes => "MB" },
+                "budget": budget,
+                "floor": summary(floor),
+                "ours": summary(ours),
+                "ratio": ratio(floor, ours),
+            })
         })
     });
     json!({
-        "subject": pass.name, "store": pass.store, "rows": rows,
+        "subject": pass.name, "store": pass.store, "rows": rows.collect::<Vec<_>>(),
         "failures": { "floor": pass.floor.failures, "ours": pass.ours.failures },
     })
 }
