@@ -244,8 +244,9 @@ impl Agent {
         loop {
             self.watch.expect();
             let line = self.output.next();
-            self.watch.rest();
+            let late = self.watch.rest();
             let Some((at, line)) = line? else {
+                ensure!(!late, "the agent said nothing for {SILENCE_MAX:?}{}", self.complaint());
                 bail!("the agent closed its output{}", self.complaint());
             };
             let wrong = || format!("not a message: {}", String::from_utf8_lossy(&line));
@@ -385,7 +386,9 @@ impl Watch {
         self.deadline.store(deadline, Ordering::Relaxed);
     }
 
-    fn rest(&self) {
-        self.deadline.store(Watch::IDLE, Ordering::Relaxed);
+    /// Nothing is expected any more. Whether the agent was out of time by then.
+    fn rest(&self) -> bool {
+        let deadline = self.deadline.swap(Watch::IDLE, Ordering::Relaxed);
+        self.begun.elapsed().as_secs() >= deadline
     }
 }

@@ -12,6 +12,7 @@ mod store;
 mod table;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -115,6 +116,10 @@ fn bench(options: &Options) -> Result<bool> {
     };
     let model = Model::start()?;
     let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(options, group.name, group.rows)).collect();
+    if let Some(only) = &options.only {
+        let any = !groups.is_empty() || chosen(options, "binary", &[Row::Binary]);
+        ensure!(any, "no group or row is called {only}\n\n{USAGE}");
+    }
     if cfg!(debug_assertions) {
         eprintln!("This is not an optimized build: the numbers show that it works, no more.");
     }
@@ -125,7 +130,10 @@ fn bench(options: &Options) -> Result<bool> {
         let workspace = home.path().join("workspace");
         std::fs::create_dir(&workspace)?;
         let stage = Stage { subject: &ours, home: home.path().to_path_buf(), workspace, model: &model };
-        store::fill(&stage).context("cannot fill the store")?;
+        store::fill(&stage).or_else(|error| {
+            processes::end_leftovers()?;
+            Err(error.context("cannot fill the store"))
+        })?;
         whole &=
             pass(options, &groups, &model, [&floor, &ours], &Homes::Filled(home.path()), "500 MB store")?;
     } else if !options.json {
@@ -165,9 +173,7 @@ fn pass(
     for group in groups {
         let mut going = [true; 2];
         for turn in 0..group.turns {
-            if !options.json {
-                eprint!("\r\x1b[Kmeasuring {}, {} of {}", group.name, turn + 1, group.turns);
-            }
+            progress(&format!("measuring {}, {} of {}", group.name, turn + 1, group.turns));
             for (index, subject) in subjects.into_iter().enumerate() {
                 if !going[index] {
                     continue;
@@ -189,9 +195,7 @@ fn pass(
             }
         }
     }
-    if !options.json {
-        eprint!("\r\x1b[K");
-    }
+    progress("");
     let [floor, mut ours] = samples;
     if options.agent.is_none() && chosen(options, "binary", &[Row::Binary]) {
         let size = std::fs::metadata(&subjects[1].command[0])?.len();
@@ -204,6 +208,13 @@ fn pass(
         table::print(&pass);
     }
     Ok(floor.failures.is_empty() && ours.failures.is_empty())
+}
+
+/// Shows one line that the next one replaces, to a person only.
+pub fn progress(line: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{line}");
+    }
 }
 
 fn chosen(options: &Options, group: &str, rows: &[Row]) -> bool {

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::driver::end;
 use crate::measures::Stage;
+use crate::progress;
 
 /// How full the store is for `--big`.
 pub const BIG_STORE_BYTES: u64 = 500 << 20;
@@ -40,9 +41,8 @@ pub fn fill(stage: &Stage<'_>) -> Result<()> {
         if held < before + 1_000_000 {
             bail!("prompts don't fill the store: {held} bytes after {number} of them");
         }
-        eprint!("\rfilling the store: {} MB ", held >> 20);
+        progress(&format!("filling the store: {} MB", held >> 20));
     }
-    eprintln!();
     Ok(())
 }
 
