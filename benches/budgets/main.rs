@@ -174,10 +174,13 @@ fn pass(
         let mut going = [true; 2];
         for turn in 0..group.turns {
             progress(&format!("measuring {}, {} of {}", group.name, turn + 1, group.turns));
-            for (index, subject) in subjects.into_iter().enumerate() {
+            // Who goes second finds another machine (caches, clocks): each does so every other turn.
+            let order = if turn % 2 == 0 { [0, 1] } else { [1, 0] };
+            for index in order {
                 if !going[index] {
                     continue;
                 }
+                let subject = subjects[index];
                 let fresh = tempfile::Builder::new().prefix("epitome-bench").tempdir()?;
                 let home = match homes {
                     Homes::Filled(home) if subject.durable => home,

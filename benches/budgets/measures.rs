@@ -106,7 +106,7 @@ pub const GROUPS: [Group; 8] = [
         turns: 1,
         run: memory,
     },
-    Group { name: "load", rows: &[Row::Load], turns: 1, run: load },
+    Group { name: "load", rows: &[Row::Load], turns: 3, run: load },
     Group { name: "tool", rows: &[Row::Tool], turns: 5, run: tool },
     Group { name: "cancel", rows: &[Row::Cancel], turns: 5, run: cancel },
 ];
@@ -238,7 +238,7 @@ fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()
 
 fn load(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let session = thread_of_messages(stage)?;
-    for _ in 0..effort.of(10) {
+    for _ in 0..effort.of(4) {
         // A fresh process each time: what a person meets who opens an old conversation.
         let mut agent = stage.ready()?;
         let (took, chunks) = agent.load_session(&session)?;
