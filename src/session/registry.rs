@@ -1,29 +1,14 @@
 //! All sessions of this process: creating, attaching, routing, listing, deleting.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+pub use crate::store::Header;
 use crate::thread::SessionId;
 
 /// A cheap handle on every session of the process.
 #[derive(Clone)]
 pub struct Sessions {}
-
-/// What a listing shows of a session.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Header {
-    pub session: SessionId,
-    pub cwd: PathBuf,
-    pub title: Option<String>,
-    pub model: Option<String>,
-    /// Milliseconds since the epoch.
-    pub created_at: u64,
-    pub updated_at: u64,
-    pub entries: u64,
-    pub turns: u64,
-    /// Whether a person ever said something in it; others are not listed to clients.
-    pub has_prompt: bool,
-}
 
 impl Sessions {
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
