@@ -26,3 +26,11 @@ impl fmt::Display for Problem {
         Ok(())
     }
 }
+
+/// Line and column of a byte offset, both from 1; the column counts characters.
+pub fn place_in(text: &str, offset: usize) -> (u64, u64) {
+    let before = &text[..text.floor_char_boundary(offset)];
+    let line_start = before.rfind('\n').map_or(0, |index| index + 1);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    (line as u64, before[line_start..].chars().count() as u64 + 1)
+}

@@ -1,1 +1,124 @@
-//! To be written.
+//! Makes the prompt of a recipe. Pure: commands that the body wants run are handed to the caller, who
+//! decides whether they may run and calls again with what they printed.
+//!
+//! The caller must not run the commands of a [`Source::Repository`](super::parse::Source) recipe unless
+//! the person trusts that repository; it then gives [`REFUSED`] as their output.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::command::Arguments;
+use super::foreign;
+use super::parse::{Recipe, Syntax, template_problem};
+use super::template::{self, Evaluated, Scope, Value};
+use crate::problem::Problem;
+
+/// What a prompt says in the place of a command that was not allowed to run.
+pub const REFUSED: &str = "[not run: this recipe came with a repository that is not trusted]";
+
+/// A command that a recipe wants run in the session's directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShellCall {
+    /// A program and its arguments; no shell reads them.
+    Words(Vec<String>),
+    /// A command line for the shell (Claude Code and Gemini commands).
+    Line(String),
+}
+
+/// What calls printed: stdout and stderr, or why they failed. Both go into the prompt.
+pub type ShellOutputs = BTreeMap<ShellCall, String>;
+
+/// What a recipe sees beside its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    pub conversation_id: String,
+    pub cwd: String,
+    /// Today, as `2026-05-31`.
+    pub date: String,
+    /// `templates.go_compat`.
+    pub go_compat: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rendered {
+    Done(Prompt),
+    /// Run these and render again with all outputs so far. A recipe asks at most 64 calls in all.
+    Needs(Vec<ShellCall>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    pub text: String,
+    /// Sentences for the person: variables that do not exist.
+    pub warnings: Vec<String>,
+}
+
+/// Renders a recipe. An error names the place in the recipe's file.
+pub fn render(
+    recipe: &Recipe,
+    arguments: &Arguments,
+    surroundings: &Surroundings,
+    outputs: &ShellOutputs,
+) -> Result<Rendered, Problem> {
+    let (evaluated, takes_input) = match recipe.syntax {
+        Syntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
+        Syntax::ClaudeCommand => foreign::render_claude(&recipe.body, &arguments.free, outputs),
+        Syntax::GeminiCommand => foreign::render_gemini(&recipe.body, &arguments.free, outputs),
+        Syntax::Plain => {
+            let prompt = Prompt { text: recipe.body.clone(), warnings: Vec::new() };
+            (Rendered::Done(prompt), false)
+        }
+    };
+    Ok(match evaluated {
+        Rendered::Done(mut prompt) => {
+            prompt.text.truncate(prompt.text.trim_end().len());
+            if !takes_input && !arguments.free.trim().is_empty() {
+                prompt.text.push_str("\n\n## Additional instructions\n\n");
+                prompt.text.push_str(&arguments.free);
+            }
+            Rendered::Done(prompt)
+        }
+        needs @ Rendered::Needs(_) => needs,
+    })
+}
+
+fn render_template(
+    recipe: &Recipe,
+    arguments: &Arguments,
+    surroundings: &Surroundings,
+    outputs: &ShellOutputs,
+) -> Result<(Rendered, bool), Problem> {
+    let template = template::compile(&recipe.body)
+        .map_err(|error| template_problem(recipe, &error, "cannot parse the template"))?;
+    let known = outputs
+        .iter()
+        .filter_map(|(call, output)| match call {
+            ShellCall::Words(words) => {
+                Some((words.clone(), output.trim_end_matches(['\n', '\r']).to_owned()))
+            }
+            ShellCall::Line(_) => None,
+        })
+        .collect();
+    let evaluated = template::evaluate(&template, &scope(recipe, arguments, surroundings), &known)
+        .map_err(|error| template_problem(recipe, &error, "cannot render the template"))?;
+    let takes_input = template.mentions("input") && !arguments.named.contains_key("input");
+    let rendered = match evaluated {
+        Evaluated::Done { text, warnings } => Rendered::Done(Prompt { text, warnings }),
+        Evaluated::Needs(calls) => Rendered::Needs(calls.into_iter().map(ShellCall::Words).collect()),
+    };
+    Ok((rendered, takes_input))
+}
+
+fn scope(recipe: &Recipe, arguments: &Arguments, surroundings: &Surroundings) -> Scope {
+    let built_in = [
+        ("conversation_id", &surroundings.conversation_id),
+        ("cwd", &surroundings.cwd),
+        ("date", &surroundings.date),
+        ("recipe", &recipe.id),
+        ("input", &arguments.free),
+    ];
+    let mut variables: BTreeMap<String, Value> =
+        built_in.into_iter().map(|(name, text)| (name.to_owned(), Value::Text(text.clone()))).collect();
+    variables.extend(arguments.named.iter().map(|(name, text)| (name.clone(), Value::Text(text.clone()))));
+    let optional: BTreeSet<String> = recipe.arguments.keys().cloned().collect();
+    Scope { variables, optional, go_compat: surroundings.go_compat }
+}

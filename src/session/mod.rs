@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::problem::Problem;
+pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     Usage,
@@ -210,14 +211,6 @@ pub struct UsageNow {
     pub cost: Option<f64>,
     /// The last model call.
     pub last: Usage,
-}
-
-/// A slash command as clients list it; `name` has no slash.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandInfo {
-    pub name: String,
-    pub description: String,
-    pub hint: Option<String>,
 }
 
 /// A permission card.
