@@ -6,6 +6,7 @@
 
 pub mod actor;
 pub mod effects;
+pub mod port;
 pub mod prompt;
 pub mod registry;
 
