@@ -9,6 +9,7 @@ mod calls;
 mod clients;
 mod effects;
 mod prompt;
+pub mod port;
 pub mod registry;
 mod replies;
 
