@@ -4,13 +4,20 @@
 //! loop lives in a provider.
 
 pub mod anthropic;
+mod anthropic_stream;
 pub mod collect;
 pub mod endpoint;
+pub mod failure;
 pub mod http;
+pub mod local;
 pub mod models;
 pub mod openai_chat;
+mod openai_stream;
 pub mod retry;
 pub mod scripted;
+pub mod sse;
+pub mod stream;
+pub mod turns;
 
 use std::time::Duration;
 

@@ -395,7 +395,7 @@ impl Session {
             (None, Choice::SearchLocal(urls)) => return self.search(urls),
         };
         if name.split().is_some_and(|(provider, _)| provider == "local") && !self.searched {
-            let urls = endpoint::local_urls(&environment);
+            let urls = endpoint::local_bases(&environment);
             return self.search(urls);
         }
         match endpoint::resolve(&name, &self.settings, &environment) {
@@ -436,7 +436,7 @@ impl Session {
             let before = self.model_name();
             self.found = server.models.iter().map(|(name, _)| (name.clone(), name.0.clone())).collect();
             let name = chosen.clone().or_else(|| self.found.first().map(|(name, _)| name.clone()))?;
-            self.endpoint = Some(endpoint::at_local(&name, &server, &self.settings));
+            self.endpoint = Some(endpoint::resolve_local(&name, &server, &self.settings));
             if self.model_name() != before {
                 self.announce(&Out::Options(self.options()));
             }

@@ -62,12 +62,18 @@ impl Session {
                     call.seen |= !matches!(event, ProviderEvent::Usage(_) | ProviderEvent::Stopped(_));
                     pieces.extend(call.collector.feed(event));
                 }
-                for Piece { part, kind, text } in pieces {
-                    let kind = match kind {
-                        PieceKind::Text => TextKind::Reply,
-                        PieceKind::Thinking => TextKind::Thinking,
-                    };
-                    self.announce(&Out::Text { message, part, kind, text });
+                for piece in pieces {
+                    match piece {
+                        Piece::Text { part, kind, text } => {
+                            let kind = match kind {
+                                PieceKind::Reply => TextKind::Reply,
+                                PieceKind::Thinking => TextKind::Thinking,
+                            };
+                            self.announce(&Out::Text { message, part, kind, text });
+                        }
+                        // The card needs the arguments, which come with the whole reply.
+                        Piece::CallOpened { .. } => {}
+                    }
                 }
             }
             ModelStep::Finished => {
