@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin, OutcomeStatus,
-    ReplayError, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage, View, ViewItem,
+    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, ReplayError, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage,
+    View, ViewItem,
 };
 use proptest::prelude::*;
 
@@ -194,7 +195,10 @@ fn play(steps: &[Step]) -> Thread {
                 }
             }
             Step::Ended => {
-                append(&mut thread, Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() });
+                append(
+                    &mut thread,
+                    Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() },
+                );
             }
         }
     }
@@ -203,7 +207,8 @@ fn play(steps: &[Step]) -> Thread {
 
 fn compact(thread: &mut Thread) -> Seq {
     let through = thread.entries().last().expect("an entry").seq;
-    let summary = Message { id: thread.next_message(), content: vec![Content::Text { text: "summary".into() }] };
+    let summary =
+        Message { id: thread.next_message(), content: vec![Content::Text { text: "summary".into() }] };
     append(
         thread,
         Change::Compacted {
@@ -230,7 +235,9 @@ fn said(id: MessageId, text: &str) -> Change {
 }
 
 fn outcome(call: &str) -> Change {
-    Change::ToolFinished { outcome: ToolOutcome::text(CallId(call.into()), OutcomeStatus::Completed, "output") }
+    Change::ToolFinished {
+        outcome: ToolOutcome::text(CallId(call.into()), OutcomeStatus::Completed, "output"),
+    }
 }
 
 fn session() -> SessionId {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::thread::{
-    CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin, OutcomeStatus,
-    Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
+    CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{Answer, Ask, CompactAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn};
 
@@ -76,7 +76,10 @@ fn scripts() -> Vec<(String, Vec<String>)> {
         .map(|path| {
             let text = std::fs::read_to_string(&path).expect("a readable script");
             let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-            (path.file_stem().expect("a name").to_string_lossy().into_owned(), lines.map(str::to_owned).collect())
+            (
+                path.file_stem().expect("a name").to_string_lossy().into_owned(),
+                lines.map(str::to_owned).collect(),
+            )
         })
         .collect();
     scripts.sort();
@@ -150,7 +153,9 @@ impl Play {
             "failed" => self.tell(Answer::Model(ModelAnswer::Failed(quoted(rest)))),
             "allow" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Allowed)),
             "deny" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Denied("no".into()))),
-            "impossible" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Impossible("no".into()))),
+            "impossible" => {
+                self.tell(Answer::Permission(CallId(rest.into()), Permit::Impossible("no".into())))
+            }
             "done" => {
                 let outcome = outcome(rest, OutcomeStatus::Completed);
                 self.tell(Answer::Tool(CallId(rest.into()), Box::new(outcome)));

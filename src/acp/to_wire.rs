@@ -134,6 +134,12 @@ impl Cursor {
                     user_message(message, origin, updates);
                 }
             }
+            Change::Commanded { message, typed } => {
+                if shown.replay || !shown.own {
+                    let content = vec![Content::Text { text: typed.clone() }];
+                    user_message(&Message { id: *message, content }, &Origin::Person, updates);
+                }
+            }
             Change::Replied { message, cut, .. } => {
                 self.complete(message, updates);
                 let detail = if shown.replay { Detail::Replay } else { Detail::Live };
@@ -279,7 +285,9 @@ impl Cursor {
     /// Follows whether a turn runs, from the entries of the present.
     fn notice_turn(&mut self, change: &Change, updates: &mut Vec<SessionUpdate>) {
         match change {
-            Change::Said { .. } | Change::Replied { .. } => self.enter_turn(updates),
+            Change::Said { .. } | Change::Commanded { .. } | Change::Replied { .. } => {
+                self.enter_turn(updates)
+            }
             Change::TurnEnded { .. } => self.in_turn = false,
             Change::Opened { .. }
             | Change::Framed { .. }

@@ -116,10 +116,11 @@ const ANTHROPIC_VERSION_COMPATIBLE: &str = "2023-06-01";
 /// Loopback answers at once or not at all.
 const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 
-/// Chooses a model: `EPITOME_MODEL`, else the configured one, else the default of the first provider
+/// Chooses a model: the settings' (a flag, else `EPITOME_MODEL`, else a file's), else the variable
+/// where settings were made without it, else the default of the first provider
 /// whose key is there, else whatever a local server has.
 pub fn choose(settings: &Settings, env: &Environment) -> Choice {
-    if let Some(name) = get(env, "EPITOME_MODEL").or_else(|| settings.model.clone()) {
+    if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
         return Choice::Named(full_name(&name));
     }
     if has_anthropic(env) {
@@ -252,6 +253,15 @@ pub fn nothing_configured() -> ProviderError {
     }
 }
 
+/// A local model was chosen, and no server answers: says where it was looked for.
+pub fn no_local_server(name: &ModelName, env: &Environment) -> ProviderError {
+    ProviderError {
+        class: ErrorClass::Auth,
+        message: format!("No local server answers for {name}; tried {}.", local_bases(env).join(" and ")),
+        hint: Some("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.".into()),
+    }
+}
+
 /// Whether OpenAI takes tools for this model over its Responses API alone.
 pub(super) fn needs_responses(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
@@ -351,7 +361,7 @@ fn has_openai(env: &Environment) -> bool {
     get(env, "OPENAI_API_KEY").or_else(|| get(env, "OPENAI_BASE_URL")).is_some()
 }
 
-fn local_bases(env: &Environment) -> Vec<String> {
+pub fn local_bases(env: &Environment) -> Vec<String> {
     match get(env, "EPITOME_LOCAL_URL") {
         Some(url) => vec![format!("{}/v1", without_v1(url.trim()))],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),

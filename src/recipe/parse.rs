@@ -143,6 +143,12 @@ impl Default for CallableBy {
 }
 
 impl Recipe {
+    /// Whether the recipe's text becomes the conversation (`/compact` and its kin): it declares the
+    /// `swap_context` handler.
+    pub fn swaps_context(&self) -> bool {
+        declares_swap(&self.hooks)
+    }
+
     /// A recipe that is its body and nothing else.
     pub fn plain(id: &str, source: Source, syntax: Syntax, body: &str, body_line: u64) -> Recipe {
         Recipe {

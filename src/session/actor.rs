@@ -5,6 +5,7 @@
 //! nothing stands between a delta and the client.
 
 use std::collections::{HashSet, VecDeque};
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::effects::{ModelCall, ModelStep, Summary};
+use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::cost_of;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
@@ -20,6 +22,8 @@ use crate::problem::Problem;
 use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::provider::{ProviderError, models};
 use crate::recipe::catalog::Catalog;
+use crate::recipe::render::ShellOutputs;
+use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
 use crate::thread::{
     CallId, Change, Content, Cut, Entry, MessageId, ModelName, PlanStep, Rule, Seq, SessionId, Shown,
@@ -63,8 +67,10 @@ pub struct Session {
     pub(super) next_ask: u64,
     pub(super) cost: Option<f64>,
     commands: mpsc::Receiver<SessionCommand>,
+    sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
-    _watch: Option<crate::recipe::watch::Watch>,
+    pub(super) watch: Option<Arc<Registration>>,
+    pub(super) rendering: Option<Rendering>,
 }
 
 /// A client that leaves once the turn has ended.
@@ -128,7 +134,7 @@ impl Responder {
 }
 
 impl Drop for Responder {
-    pub(super) fn drop(&mut self) {
+    fn drop(&mut self) {
         if self.owes {
             let message = "the session ended before it could answer; load it again and repeat".to_owned();
             let answer = Err(SessionError::Internal(message));
@@ -146,7 +152,8 @@ pub enum Done {
 
 /// What work outside of turns came to.
 pub enum Background {
-    Recipes(Catalog),
+    Recipes(Catalog, Option<Arc<Registration>>),
+    Shell(ShellOutputs),
     LocalServer(Option<LocalServer>),
     Synced(Result<(), StoreError>),
 }
@@ -164,11 +171,12 @@ impl Session {
         services: Services,
         thread: Thread,
         journal: Journal,
-        commands: mpsc::Receiver<SessionCommand>,
+        (sender, commands): (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
         opening: &Opening,
     ) -> Session {
         let (settings, problems) =
-            Settings::load(&services.paths, Some(thread.cwd()), &opening.environment, &services.overrides);
+            Settings::load(&services.paths, Some(thread.cwd()), |name| variable(&opening.environment, name));
+        let settings = services.overrides.over(settings);
         let workspace = Workspace {
             cwd: thread.cwd().to_path_buf(),
             directories: opening.directories.clone(),
@@ -187,10 +195,6 @@ impl Session {
             waiting: VecDeque::new(),
             endpoint: None,
             found: Vec::new(),
-            journal,
-            commands,
-            attachments: Vec::new(),
-            background: JoinSet::new(),
             attachments: Vec::new(),
             closers: Vec::new(),
             closing: false,
@@ -204,7 +208,9 @@ impl Session {
             progress: mpsc::channel(PROGRESS_MAX),
             next_ask: 0,
             commands,
-            _watch: None,
+            watch: None,
+            rendering: None,
+            sender,
         };
         session.show_problems(&problems);
         session
@@ -263,7 +269,7 @@ impl Session {
         }
     }
 
-    pub(super) async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> Event {
         let (model, jobs) = match &mut self.work {
             Some(work) => (work.model.as_mut(), Some(&mut work.jobs)),
             None => (None, None),
@@ -291,6 +297,7 @@ impl Session {
             Event::Job(Err(error)) => self.job_panicked(&error),
             Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
             Event::Background(Ok(done)) => self.background_done(done),
+            Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {
                 tracing::error!(session = %self.id, %error, "background work panicked");
                 self.searching = false;
@@ -351,6 +358,10 @@ impl Session {
         self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
     }
 
+    pub(super) fn commands_sender(&self) -> mpsc::WeakSender<SessionCommand> {
+        self.sender.clone()
+    }
+
     pub(super) fn announce(&self, out: &Out) {
         for attachment in &self.attachments {
             attachment.outlet.put(&self.id, out.clone());
@@ -369,6 +380,9 @@ impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
     pub(super) async fn drive(&mut self) {
         loop {
+            if self.rendering.is_some() {
+                return;
+            }
             let Some(work) = &mut self.work else {
                 match self.waiting.pop_front() {
                     Some(prompt) => {
@@ -471,6 +485,10 @@ impl Session {
 
     /// Ends the running turn, and everything that waits for one, as cancelled.
     pub(super) fn cancel(&mut self) {
+        if let Some(rendering) = self.rendering.take() {
+            rendering.job.abort();
+            rendering.prompt.responder.answer(Ok(cancelled()));
+        }
         for prompt in self.waiting.drain(..) {
             prompt.responder.answer(Ok(cancelled()));
         }
@@ -512,4 +530,8 @@ impl Session {
 /// The answer to a prompt that was cancelled before it began.
 pub(super) fn cancelled() -> Answer {
     Answer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
+}
+
+fn variable(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
+    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
 }

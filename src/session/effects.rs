@@ -255,9 +255,7 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
     }
 }
 
-async fn collect(
-    starting: impl Future<Output = Result<ReplyStream, ProviderError>>,
-) -> Result<Reply, ProviderError> {
+async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, ProviderError> {
     let mut stream = starting.await?;
     let mut collector = Collector::new(endpoint);
     while let Some(events) = stream.next().await? {

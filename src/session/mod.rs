@@ -8,8 +8,9 @@ mod actor;
 mod calls;
 mod clients;
 mod effects;
-mod prompt;
 pub mod port;
+mod prompt;
+mod recipes;
 pub mod registry;
 mod replies;
 
@@ -117,6 +118,10 @@ pub enum SessionCommand {
     Detach {
         client: ClientId,
     },
+    /// The session is deleted: it ends at once, whoever is attached.
+    End,
+    /// Recipe files of this session's places changed.
+    RecipesChanged,
 }
 
 /// What a person chose on a permission card.

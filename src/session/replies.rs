@@ -5,7 +5,7 @@ use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::compaction;
 use crate::provider::collect::{Piece, PieceKind, Reply};
-use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
+use crate::provider::{ProviderError, ProviderEvent, ReplyStop, models, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread, Trigger};
 use crate::tokens;
 use crate::turn::{Answer as Told, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
@@ -190,7 +190,7 @@ impl Session {
             return self.tell(Told::Compacted(CompactAnswer::Failed("no model is chosen".to_owned())));
         };
         let instruction = self.work.as_ref().and_then(|work| work.summary_instruction.clone());
-        let instruction = instruction.unwrap_or_else(|| self.summary_instruction("compact", None));
+        let instruction = instruction.unwrap_or_else(|| self.summary_instruction());
         let snapshot = self.snapshot(effects::SUMMARY_TOKENS_MAX);
         let bytes_max = usize::try_from(endpoint.window.saturating_mul(4)).unwrap_or(usize::MAX / 8);
         let flat = compaction::flat(&self.thread, bytes_max);

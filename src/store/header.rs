@@ -45,13 +45,14 @@ impl Header {
         self.entries += 1;
         self.updated_at = entry.at;
         match &entry.change {
-            Change::Said { .. } | Change::Queued { .. } => self.has_prompt = true,
-            Change::ModelChosen { model } => self.model = Some(model.0.clone()),
+            Change::Said { .. } | Change::Queued { .. } | Change::Commanded { .. } => self.has_prompt = true,
+            Change::ModelChosen { model } | Change::Replied { model, .. } => {
+                self.model = Some(model.0.clone())
+            }
             Change::Titled { title } => self.title = Some(title.clone()),
             Change::TurnEnded { .. } => self.turns += 1,
             Change::Opened { .. }
             | Change::Framed { .. }
-            | Change::Replied { .. }
             | Change::ToolFinished { .. }
             | Change::Compacted { .. }
             | Change::Undone { .. }
