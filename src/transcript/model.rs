@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use super::names::Names;
 use super::words::{Word, as_text, pair};
 
 /// One thing that a scripted model does. A reply is a sequence of these; neighbouring `Text` steps
@@ -90,6 +91,25 @@ impl ModelStep {
         }
     }
 
+    /// This step with the values of placeholders filled in.
+    pub fn filled(&self, names: &Names) -> Result<ModelStep, String> {
+        Ok(match self {
+            ModelStep::Text(text) => ModelStep::Text(names.fill_text(text)?),
+            ModelStep::Think(text) => ModelStep::Think(names.fill_text(text)?),
+            ModelStep::Call { name, input } => {
+                ModelStep::Call { name: name.clone(), input: names.fill(input)? }
+            }
+            ModelStep::Stop(_)
+            | ModelStep::Usage { .. }
+            | ModelStep::Error { .. }
+            | ModelStep::Overflow
+            | ModelStep::Cut
+            | ModelStep::Hang
+            | ModelStep::Wait
+            | ModelStep::Flood { .. } => self.clone(),
+        })
+    }
+
     /// The words that `read` reads back as this step.
     pub fn words(&self) -> Vec<Word> {
         let bare = |text: &str| Word::Bare(text.to_owned());
@@ -148,6 +168,8 @@ fn read_error(status: &str, more: &[Word]) -> Result<ModelStep, String> {
 pub enum Seen {
     /// `anew`: what follows is the whole of it; it is not the last request with something added.
     Anew,
+    /// `again`: the last request once more, with nothing new.
+    Again,
     /// `user "…"`
     User(String),
     /// `user image`, `user document`: a part that is no text.
@@ -166,6 +188,7 @@ impl Seen {
         let (verb, rest) = split_verb(words)?;
         match (verb, rest) {
             ("anew", []) => Ok(Seen::Anew),
+            ("again", []) => Ok(Seen::Again),
             ("user", [Word::Json(Value::String(text))]) => Ok(Seen::User(text.clone())),
             ("user", [Word::Bare(kind)]) => Ok(Seen::UserPart(kind.clone())),
             ("agent", [Word::Bare(call), Word::Bare(name), Word::Json(input)]) if call == "call" => {
@@ -177,8 +200,50 @@ impl Seen {
                 None => Err("a result has the tool's name and a text".into()),
             },
             _ => Err("a provider is sent: user \"…\", agent \"…\", agent call NAME {…}, \
-                      result NAME \"…\", or anew and all of these"
+                      result NAME \"…\", again, or anew and all of these"
                 .into()),
+        }
+    }
+
+    /// Whether what a provider was sent is what this part says.
+    pub fn matches(&self, actual: &Seen, names: &mut Names) -> bool {
+        match (self, actual) {
+            (Seen::Anew, Seen::Anew) | (Seen::Again, Seen::Again) => true,
+            (Seen::User(pattern), Seen::User(text)) | (Seen::Agent(pattern), Seen::Agent(text)) => {
+                names.matches_text(pattern, text)
+            }
+            (Seen::UserPart(pattern), Seen::UserPart(kind)) => pattern == kind,
+            (Seen::AgentCall { name: pattern, input: inputs }, Seen::AgentCall { name, input }) => {
+                pattern == name && names.matches(inputs, input)
+            }
+            (Seen::Result { tool: pattern, text: texts }, Seen::Result { tool, text }) => {
+                pattern == tool && names.matches_text(texts, text)
+            }
+            (
+                Seen::Anew
+                | Seen::Again
+                | Seen::User(_)
+                | Seen::UserPart(_)
+                | Seen::Agent(_)
+                | Seen::AgentCall { .. }
+                | Seen::Result { .. },
+                _,
+            ) => false,
+        }
+    }
+
+    /// This part with names for ids and places.
+    pub fn with_names(&self, names: &mut Names) -> Seen {
+        match self {
+            Seen::Anew | Seen::Again | Seen::UserPart(_) => self.clone(),
+            Seen::User(text) => Seen::User(names.text_with_names(text)),
+            Seen::Agent(text) => Seen::Agent(names.text_with_names(text)),
+            Seen::AgentCall { name, input } => {
+                Seen::AgentCall { name: name.clone(), input: names.with_names(input) }
+            }
+            Seen::Result { tool, text } => {
+                Seen::Result { tool: tool.clone(), text: names.text_with_names(text) }
+            }
         }
     }
 
@@ -188,6 +253,7 @@ impl Seen {
         let json = |text: &str| Word::Json(Value::String(text.to_owned()));
         match self {
             Seen::Anew => vec![bare("anew")],
+            Seen::Again => vec![bare("again")],
             Seen::User(text) => vec![bare("user"), json(text)],
             Seen::UserPart(kind) => vec![bare("user"), bare(kind)],
             Seen::Agent(text) => vec![bare("agent"), json(text)],

@@ -116,6 +116,7 @@ fn any_step() -> impl Strategy<Value = ModelStep> {
 fn any_seen() -> impl Strategy<Value = Seen> {
     prop_oneof![
         Just(Seen::Anew),
+        Just(Seen::Again),
         any_text().prop_map(Seen::User),
         any_word().prop_map(Seen::UserPart),
         any_text().prop_map(Seen::Agent),
