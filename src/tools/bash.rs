@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
 
+use super::disk::Stop;
 use super::group::{Ending, KILL_GRACE, Running};
 use super::output::Output;
 use super::reaper::Reaper;
@@ -141,7 +142,7 @@ impl Tool for Bash {
             };
             let workspace = context.workspace.clone();
             let (command, timeout) = (call.command, call.timeout);
-            let started = disk::blocking(move |_| start(&reaper, &command, &workspace)).await;
+            let started = disk::blocking(move |stop| start(&reaper, &command, &workspace, stop)).await;
             match started {
                 Ok((running, output)) => follow(running, output, timeout, &context).await,
                 Err(sentence) => ToolResult::failed(sentence),
@@ -171,7 +172,11 @@ fn start(
     reaper: &Arc<Reaper>,
     line: &str,
     workspace: &Workspace,
+    stop: &Stop,
 ) -> Result<(Running, pipe::Receiver), String> {
+    if stop.requested() {
+        return Err("The call was cancelled before its command was started.".to_string());
+    }
     if !workspace.cwd.is_dir() {
         return Err(format!(
             "The workspace's directory {} is gone; no command can be run.",

@@ -23,6 +23,9 @@ pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of an image: providers take at most 5 MB in base64.
 pub const IMAGE_BYTES_MAX: u64 = 3_750_000;
 
+/// Bytes behind the last line shown that are read to count the lines that remain: a tenth of a second.
+const COUNTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// Bytes that are looked at to tell text from other things.
 const SNIFF_BYTES: usize = 8 * 1024;
 
@@ -142,8 +145,10 @@ fn read(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, S
 struct Page {
     numbered: String,
     shown: u64,
-    /// Lines of the whole file.
+    /// Lines that were read, mostly those of the whole file.
     total: u64,
+    /// The rest was too long to be counted.
+    uncounted: bool,
     /// A byte that is no UTF-8 was replaced.
     replaced: bool,
 }
@@ -164,7 +169,9 @@ impl Page {
             text.push_str("\n[some bytes are not UTF-8 and are shown as \u{fffd}]");
         }
         let next = call.offset + self.shown;
-        if next <= self.total {
+        if self.uncounted {
+            text.push_str(&format!("\n[lines {next}-… remain: offset={next}]"));
+        } else if next <= self.total {
             text.push_str(&format!("\n[lines {next}-{} remain: offset={next}]", self.total));
         }
         Ok(text)
@@ -174,8 +181,16 @@ impl Page {
 fn page(lines: &mut Lines<impl BufRead>, call: &Call) -> io::Result<Page> {
     let mut page = Page::default();
     let mut full = false;
+    let mut counted = 0;
     while let Some(line) = lines.next()? {
         page.total += 1;
+        if full {
+            counted += (line.start.len() + line.left_out) as u64;
+            page.uncounted = counted > COUNTED_BYTES_MAX;
+            if page.uncounted {
+                break;
+            }
+        }
         if page.total < call.offset || full {
             continue;
         }

@@ -16,6 +16,9 @@ use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, i
 /// Files that one call lists: about 4,000 tokens of paths.
 pub const RESULTS_MAX: usize = 200;
 
+/// Files that are held at once, before all but the newest are dropped.
+const HELD_MAX: usize = 100 * RESULTS_MAX;
+
 pub struct GlobTool;
 
 impl Tool for GlobTool {
@@ -112,34 +115,37 @@ fn find(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, S
     let pattern = Pattern::new(&[&call.pattern])?;
     let root = directory(&call.root, workspace)?;
     let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();
+    let mut count: u64 = 0;
     let end = walk::files(&root, call.ignored, stop, |path| {
         if let Ok(relative) = path.strip_prefix(&root)
             && pattern.matches(relative)
         {
             let changed = path.symlink_metadata().and_then(|file| file.modified());
             found.push((Reverse(changed.unwrap_or(SystemTime::UNIX_EPOCH)), relative.to_path_buf()));
+            count += 1;
+            if found.len() >= HELD_MAX {
+                found.sort();
+                found.truncate(RESULTS_MAX);
+            }
         }
         true
     });
     found.sort();
-    let lines: Vec<String> = found
-        .iter()
-        .take(RESULTS_MAX)
-        .map(|(_, relative)| workspace.display(&call.root.join(relative)))
-        .collect();
+    found.truncate(RESULTS_MAX);
+    let lines: Vec<String> =
+        found.iter().map(|(_, relative)| workspace.display(&call.root.join(relative))).collect();
     let mut text = lines.join("\n");
     if found.is_empty() {
-        text = format!("No file matches {} in {}.", call.given, workspace.display(&call.root));
+        text = format!("No file in {} matches `{}`.", workspace.display(&call.root), call.given);
         if call.ignored == Ignored::LeftOut {
             text.push_str(
                 " Files that .gitignore names were left out; ignore_gitignore=true lists them too.",
             );
         }
     }
-    if found.len() > RESULTS_MAX {
+    if count > found.len() as u64 {
         text.push_str(&format!(
-            "\n[the {RESULTS_MAX} newest of {} files; narrow the pattern to see others]",
-            found.len()
+            "\n[the {RESULTS_MAX} newest of {count} files; narrow the pattern to see others]"
         ));
     }
     if let Some(note) = end.note() {

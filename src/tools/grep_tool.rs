@@ -197,7 +197,7 @@ fn search(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult,
     } else {
         // Asked for by its name: then a file that is ignored or secret is meant.
         found.search(&mut searcher, &matcher, &root, workspace.display(&call.root), workspace, stop);
-        if let Some(sentence) = found.unreadable.first().filter(|_| found.matches == 0) {
+        if let Some(sentence) = found.trouble.as_ref().filter(|_| found.matches == 0) {
             return Err(sentence.clone());
         }
     }
@@ -218,13 +218,13 @@ enum Full {
 struct Found {
     text: String,
     matches: u64,
-    files: u64,
     /// The most matches to take.
     results: u64,
     full: Option<Full>,
     secrets: u64,
-    /// Sentences, of which one is told.
-    unreadable: Vec<String>,
+    unreadable: u64,
+    /// A sentence on the first of these.
+    trouble: Option<String>,
 }
 
 impl Found {
@@ -239,22 +239,25 @@ impl Found {
     ) {
         let file = match disk::open(path, workspace) {
             Ok((file, _)) => Stoppable { file, stop },
-            Err(sentence) => return self.unreadable.push(sentence),
+            Err(sentence) => return self.unreadable(sentence),
         };
-        let before = self.matches;
         let mut sink = FileSink { found: self, name, headed: false };
         let searched = searcher.search_reader(matcher, file, &mut sink);
         if let Err(error) = searched {
-            self.unreadable.push(disk::trouble("search", path, workspace, &error));
+            self.unreadable(disk::trouble("search", path, workspace, &error));
         }
-        self.files += u64::from(self.matches > before);
+    }
+
+    fn unreadable(&mut self, sentence: String) {
+        self.unreadable += 1;
+        self.trouble.get_or_insert(sentence);
     }
 
     fn text(mut self, call: &Call, workspace: &Workspace, walk_note: Option<String>) -> String {
         if self.matches == 0 {
             let place = workspace.display(&call.root);
             let include = call.include.as_ref().map(|include| format!(" ({include})")).unwrap_or_default();
-            self.text = format!("No line matches {} in {place}{include}.\n", call.pattern);
+            self.text = format!("No line in {place}{include} matches `{}`.\n", call.pattern);
         }
         let mut notes: Vec<String> = Vec::new();
         match self.full {
@@ -272,8 +275,8 @@ impl Found {
         if self.secrets > 0 {
             notes.push(format!("[{} files that are likely to hold secrets were not searched]", self.secrets));
         }
-        if let Some(first) = self.unreadable.first() {
-            notes.push(format!("[{} files could not be searched; {first}]", self.unreadable.len()));
+        if let Some(first) = &self.trouble {
+            notes.push(format!("[{} files could not be searched; the first: {first}]", self.unreadable));
         }
         notes.extend(walk_note);
         self.text.push_str(&notes.join("\n"));

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
-use super::reaper::Reaper;
+use super::reaper::{Key, Reaper};
 
 /// Between TERM and KILL: enough for a compiler to remove its temporary files, short enough that
 /// nothing outlives its session by a second.
@@ -53,23 +53,21 @@ pub struct Running {
 }
 
 impl Running {
-    /// Takes a child that leads its own process group and is on the list of `reaper`.
-    pub(super) fn new(mut child: Child, reaper: Arc<Reaper>) -> io::Result<Running> {
-        let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let id = raw.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
+    /// Takes the leader of `group`, which is on the list of `reaper` as `key`.
+    pub(super) fn new(mut child: Child, group: Pid, reaper: Arc<Reaper>, key: Key) -> io::Result<Running> {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let group = Arc::new(Group { id, leader: Mutex::new(Some(child)), reaped: Condvar::new() });
+        let group = Arc::new(Group { id: group, leader: Mutex::new(Some(child)), reaped: Condvar::new() });
         let (tell_ending, ending) = oneshot::channel();
         let (release, released) = sync_channel(1);
         let keeper = {
             let (group, reaper) = (group.clone(), reaper.clone());
             thread::Builder::new()
                 .name("command".to_string())
-                .spawn(move || group.keep(tell_ending, released, &reaper))
+                .spawn(move || group.keep(tell_ending, released, &reaper, key))
         };
         if let Err(error) = keeper {
             group.signal(Signal::KILL);
-            reaper.forget(group.id);
+            reaper.forget(key);
             group.reap();
             return Err(error);
         }
@@ -113,7 +111,7 @@ struct Group {
 
 impl Group {
     /// The life of the keeper thread.
-    fn keep(&self, tell_ending: oneshot::Sender<Ending>, released: Receiver<()>, reaper: &Reaper) {
+    fn keep(&self, tell_ending: oneshot::Sender<Ending>, released: Receiver<()>, reaper: &Reaper, key: Key) {
         let ending = wait_without_reaping(self.id);
         // Nobody may be listening any more; the rest is done all the same.
         let _ = tell_ending.send(ending);
@@ -121,7 +119,7 @@ impl Group {
         self.signal(Signal::TERM);
         thread::sleep(KILL_GRACE);
         self.signal(Signal::KILL);
-        reaper.forget(self.id);
+        reaper.forget(key);
         self.reap();
     }
 

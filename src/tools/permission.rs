@@ -91,7 +91,8 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
     if mode == Mode::Full {
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
     }
-    if paths.iter().any(|path| may_run_later(path)) {
+    // An edit that does not fit quotes the file to the model, so it is a read too.
+    if paths.iter().any(|path| may_run_later(path) || is_secret(path)) {
         return Verdict::Ask { always: None };
     }
     if mode == Mode::AcceptEdits {
@@ -245,6 +246,7 @@ mod tests {
             (writing("/work/.git/hooks/pre-commit"), "ooda"),
             (writing("/work/.epitome/config.toml"), "ooda"),
             (writing("/work/sub/.envrc"), "ooda"),
+            (writing("/work/.env"), "ooda"),
             (writing("/etc/hosts"), "oodo"),
             (Access::Command("cargo test".into()), "AAda"),
         ];

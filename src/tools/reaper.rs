@@ -8,16 +8,18 @@
 //! It never runs anything, reads nothing else and writes nothing.
 //!
 //! - *A command cannot outrun its announcement*: it announces itself, after the fork and before the
-//!   exec. If we are killed in between, the group is on the list or the command never ran.
+//!   exec. If we are killed in between, the group is on the list or the command never ran. A line is
+//!   `+key group`, and `-key` takes it back: the key is ours, so that we can take back also what a child
+//!   announced whose exec then failed, and whose number we never learned.
 //! - *Numbers are reused*: a group leaves the list after it got its KILL and before its leader is
 //!   reaped, so at no time while we live does the list hold a number that could be somebody else's.
 //!   Once we are dead the leaders that had ended are reaped by init; for their numbers to be given out
 //!   again within `KILL_GRACE` all others would have to be used up first. That risk remains.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,12 +41,16 @@ pub struct Reaper {
     link: Mutex<Link>,
 }
 
+/// Names an announcement; given out once.
+pub(super) type Key = u64;
+
 /// The second process, and what it knows.
 #[derive(Default)]
 struct Link {
     process: Option<(Child, Arc<OwnedFd>)>,
-    /// The announced groups, to be told again to a new process should the old one be gone.
-    groups: BTreeSet<i32>,
+    /// The announced groups by key, to be told again to a new process should the old one be gone.
+    groups: BTreeMap<Key, i32>,
+    next: Key,
 }
 
 impl Reaper {
@@ -61,12 +67,17 @@ impl Reaper {
 
     /// Uses another executable that knows the hidden argument.
     pub fn with_program(program: PathBuf) -> Reaper {
-        Reaper { program: Some(program), link: Mutex::default() }
+        Reaper::new(Some(program))
     }
 
     /// No second process: commands end with their calls, but not if we are killed. For tests.
     pub fn none() -> Reaper {
-        Reaper { program: None, link: Mutex::default() }
+        Reaper::new(None)
+    }
+
+    fn new(program: Option<PathBuf>) -> Reaper {
+        keep_descriptors();
+        Reaper { program, link: Mutex::default() }
     }
 
     /// Starts a command as the leader of a new session and process group, known to the second process.
@@ -74,7 +85,7 @@ impl Reaper {
     /// A session of its own takes the terminal away from it: an editor that runs in one would
     /// otherwise find password prompts on its screen. Blocks for the time of a fork and an exec.
     pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
-        let pipe = self.pipe();
+        let (key, pipe) = self.prepare();
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes
         // two system calls (setsid, write) on data that it owns, and allocates nothing.
         unsafe {
@@ -82,44 +93,54 @@ impl Reaper {
                 let group = setsid()?;
                 if let Some(pipe) = &pipe {
                     let mut line = [0; LINE_BYTES];
-                    let line = announcement(b'+', group.as_raw_nonzero().get(), &mut line);
-                    rustix::io::write(&**pipe, line)?;
+                    rustix::io::write(&**pipe, announcement(key, group.as_raw_nonzero().get(), &mut line))?;
                 }
                 Ok(())
             });
         }
-        let child = command.spawn()?;
-        self.link().groups.insert(i32::try_from(child.id()).unwrap_or_default());
-        Running::new(child, self.clone())
+        let child = command.spawn().inspect_err(|_| self.forget(key))?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
+        self.link().groups.insert(key, group.as_raw_nonzero().get());
+        Running::new(child, group, self.clone(), key)
     }
 
     /// Takes a group off the list. Called before its leader is reaped.
-    pub(super) fn forget(&self, group: Pid) {
-        let number = group.as_raw_nonzero().get();
+    pub(super) fn forget(&self, key: Key) {
         let mut link = self.link();
-        link.groups.remove(&number);
+        link.groups.remove(&key);
         if let Some((_, pipe)) = &link.process {
-            let mut line = [0; LINE_BYTES];
             // If the process is gone its successor will not hear of this group at all.
-            let _ = rustix::io::write(&**pipe, announcement(b'-', number, &mut line));
+            let _ = rustix::io::write(&**pipe, format!("-{key}\n").as_bytes());
         }
     }
 
-    /// The pipe to a second process that is alive; `None` when there is none and none can be had,
-    /// which does not keep commands from running.
-    fn pipe(&self) -> Option<Arc<OwnedFd>> {
-        let program = self.program.as_ref()?;
+    /// A new key, and the pipe to a second process that is alive.
+    fn prepare(&self) -> (Key, Option<Arc<OwnedFd>>) {
         let mut link = self.link();
-        if let Some((child, pipe)) = &mut link.process {
+        link.next += 1;
+        (link.next, self.program.as_ref().and_then(|program| link.pipe(program)))
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link {
+    /// The pipe to the second process, which is started if none is alive. `None` when none can be had,
+    /// which does not keep commands from running.
+    fn pipe(&mut self, program: &Path) -> Option<Arc<OwnedFd>> {
+        if let Some((child, pipe)) = &mut self.process {
             if matches!(child.try_wait(), Ok(None)) {
                 return Some(pipe.clone());
             }
-            link.process = None;
+            self.process = None;
         }
-        match start(program, &link.groups) {
+        match start(program, &self.groups) {
             Ok((child, pipe)) => {
                 let pipe = Arc::new(pipe);
-                link.process = Some((child, pipe.clone()));
+                self.process = Some((child, pipe.clone()));
                 Some(pipe)
             }
             Err(error) => {
@@ -128,13 +149,25 @@ impl Reaper {
             }
         }
     }
+}
 
-    fn link(&self) -> MutexGuard<'_, Link> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+/// Keeps descriptors that we inherited from children of ours.
+///
+/// Those that we open are close-on-exec from the start. Editors pass on some of theirs by mistake, and a
+/// command that holds such a pipe open would keep the editor waiting for its end.
+fn keep_descriptors() {
+    let Ok(entries) = std::fs::read_dir("/dev/fd") else { return };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|number| *number > 2).collect::<Vec<_>>() {
+        // SAFETY: the descriptor is not owned here, only flagged. If it was closed meanwhile the call
+        // fails, and if it was opened anew it has the flag already.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        // The only error is that it was closed meanwhile.
+        let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
     }
 }
 
-fn start(program: &Path, groups: &BTreeSet<i32>) -> io::Result<(Child, OwnedFd)> {
+fn start(program: &Path, groups: &BTreeMap<Key, i32>) -> io::Result<(Child, OwnedFd)> {
     let (read, write) = io::pipe()?;
     let write = OwnedFd::from(write);
     // A process that was stopped must not stop us: a full pipe fails the command instead.
@@ -150,32 +183,39 @@ fn start(program: &Path, groups: &BTreeSet<i32>) -> io::Result<(Child, OwnedFd)>
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    for group in groups {
-        let mut line = [0; LINE_BYTES];
-        rustix::io::write(&write, announcement(b'+', *group, &mut line))?;
+    for (key, group) in groups {
+        rustix::io::write(&write, announcement(*key, *group, &mut [0; LINE_BYTES]))?;
     }
     Ok((child, write))
 }
 
-/// A sign, ten digits and a line break.
-const LINE_BYTES: usize = 12;
+/// A sign, the longest key, a blank, the longest number, a line break.
+const LINE_BYTES: usize = 1 + 20 + 1 + 10 + 1;
 
-/// Writes `+123\n` to the end of `line` without allocating; a pipe takes that in one piece.
-fn announcement(sign: u8, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
-    let mut at = LINE_BYTES - 1;
-    line[at] = b'\n';
-    let mut rest = group.unsigned_abs();
-    loop {
+/// Writes `+7 123\n` to the end of `line` without allocating; a pipe takes that in one piece.
+fn announcement(key: Key, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
+    let mut at = LINE_BYTES;
+    let mut put = |byte: u8| {
         at -= 1;
-        line[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
+        line[at] = byte;
+    };
+    put(b'\n');
+    digits(group.unsigned_abs().into(), &mut put);
+    put(b' ');
+    digits(key, &mut put);
+    put(b'+');
+    &line[at..]
+}
+
+/// The digits of a number, the last one first.
+fn digits(mut number: u64, mut put: impl FnMut(u8)) {
+    loop {
+        put(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
             break;
         }
     }
-    at -= 1;
-    line[at] = sign;
-    &line[at..]
 }
 
 /// The whole life of the second process; what it returns is the exit code.
@@ -199,7 +239,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Keeps the list that is read from `announcements` until its end, then ends all that is on it.
 fn reap(announcements: impl BufRead) {
-    let mut groups = BTreeSet::new();
+    let mut groups = BTreeMap::new();
     for line in announcements.split(b'\n') {
         match line {
             Ok(line) => take(&mut groups, &line),
@@ -207,7 +247,7 @@ fn reap(announcements: impl BufRead) {
             Err(_) => break,
         }
     }
-    let groups: Vec<Pid> = groups.into_iter().filter_map(Pid::from_raw).collect();
+    let groups: Vec<Pid> = groups.into_values().filter_map(Pid::from_raw).collect();
     for group in &groups {
         // Errors say that the group is gone, or was never ours to end.
         let _ = kill_process_group(*group, Signal::TERM);
@@ -222,45 +262,70 @@ fn reap(announcements: impl BufRead) {
 }
 
 /// Applies one announcement. What is not one is skipped: the next one may be.
-fn take(groups: &mut BTreeSet<i32>, line: &[u8]) {
-    let Some((sign, digits)) = line.split_first() else { return };
-    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<i32>().ok());
-    // 0 would mean our own group, and 1 with its sign turned everything that there is.
-    let Some(number) = number.filter(|number| *number > 1) else { return };
-    match sign {
-        b'+' => {
-            groups.insert(number);
-        }
-        b'-' => {
-            groups.remove(&number);
-        }
-        _ => {}
+fn take(groups: &mut BTreeMap<Key, i32>, line: &[u8]) {
+    let Ok(line) = std::str::from_utf8(line) else { return };
+    if let Some(key) = line.strip_prefix('-').and_then(|key| key.parse().ok()) {
+        groups.remove(&key);
+    }
+    let Some((key, group)) = line.strip_prefix('+').and_then(|rest| rest.split_once(' ')) else { return };
+    if let (Ok(key), Ok(group)) = (key.parse(), group.parse::<i32>())
+        // 0 would mean our own group, and 1 with its sign turned everything that there is.
+        && group > 1
+    {
+        groups.insert(key, group);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::group::Ending;
 
     #[test]
-    fn an_announcement_is_a_sign_and_a_number() {
-        assert_eq!(announcement(b'+', 4711, &mut [0; LINE_BYTES]), b"+4711\n");
-        assert_eq!(announcement(b'-', i32::MAX, &mut [0; LINE_BYTES]), b"-2147483647\n");
+    fn an_announcement_is_a_key_and_a_number() {
+        assert_eq!(announcement(1, 4711, &mut [0; LINE_BYTES]), b"+1 4711\n");
+        let longest = format!("+{} {}\n", Key::MAX, i32::MAX);
+        assert_eq!(announcement(Key::MAX, i32::MAX, &mut [0; LINE_BYTES]), longest.as_bytes());
     }
 
     #[test]
     fn the_list_holds_what_was_announced_and_not_taken_back() {
-        let mut groups = BTreeSet::new();
-        for line in ["+20", "+30", "-20", "", "+", "+1", "+0", "+-5", "nonsense", "+40x", "*50"] {
+        let mut groups = BTreeMap::new();
+        for line in ["+1 20", "+2 30", "-1", "", "+", "+3 1", "+4 0", "+5 -5", "nonsense", "+6 40x", "*7 50"]
+        {
             take(&mut groups, line.as_bytes());
         }
-        assert_eq!(groups, BTreeSet::from([30]));
+        assert_eq!(groups, BTreeMap::from([(2, 30)]));
+    }
+
+    #[tokio::test]
+    async fn a_command_announces_itself_before_it_runs_and_is_taken_back_after_its_end() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (program, list) = (directory.path().join("fake"), directory.path().join("list"));
+        std::fs::write(&program, format!("#!/bin/sh\nexec cat > '{}'\n", list.display())).expect("written");
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("set");
+        let reaper = Arc::new(Reaper::with_program(program));
+        assert!(reaper.spawn(&mut Command::new("/no/such/program")).is_err());
+        let mut running = reaper.spawn(Command::new("sh").args(["-c", "exit 7"])).expect("sh runs");
+        let group = running.id().as_raw_nonzero();
+        running.release();
+        assert_eq!((&mut running.ending).await, Ok(Ending::Code(7)));
+        let expected = format!("-1\n+2 {group}\n-2\n");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // The child whose exec failed announced itself with a number that nobody knows.
+        let told = || std::fs::read_to_string(&list).unwrap_or_default();
+        while !told().ends_with(&expected) {
+            assert!(Instant::now() < deadline, "{:?} ends with {expected:?}", told());
+            thread::sleep(LOOK_EVERY);
+        }
+        assert!(told().starts_with("+1 "), "{:?}", told());
     }
 
     #[test]
     fn when_the_pipe_closes_every_announced_group_is_ended() {
         let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep runs");
-        let list = format!("+{}\n", child.id());
+        let list = format!("+1 {}\n", child.id());
         let ended = thread::spawn(move || child.wait());
         reap(list.as_bytes());
         let status = ended.join().expect("no panic").expect("the child can be waited for");
@@ -270,7 +335,7 @@ mod tests {
     #[test]
     fn a_group_that_was_taken_back_is_left_alone() {
         let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep runs");
-        reap(format!("+{0}\n-{0}\n", child.id()).as_bytes());
+        reap(format!("+1 {}\n-1\n", child.id()).as_bytes());
         assert!(matches!(child.try_wait(), Ok(None)), "it still runs");
         child.kill().expect("it is ours");
         child.wait().expect("it was killed");
@@ -287,7 +352,7 @@ mod tests {
         let mut ready = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         stdout.read_line(&mut ready).expect("it says that the trap is set");
-        reap(format!("+{}\n", child.id()).as_bytes());
+        reap(format!("+1 {}\n", child.id()).as_bytes());
         use std::os::unix::process::ExitStatusExt;
         assert_eq!(child.wait().expect("it ended").signal(), Some(Signal::KILL.as_raw()));
     }
