@@ -126,9 +126,12 @@ impl Default for Compaction {
 
 /// Whose file it is, and with it what the file may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum Owner<'a> {
     Person,
-    Repository,
+    /// `instead` is the person's own file, where a refused key belongs.
+    Repository {
+        instead: &'a Path,
+    },
 }
 
 impl Settings {
@@ -147,13 +150,13 @@ impl Settings {
         // A session in the directory above its own home: that file was read, and it is the person's.
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {
-            settings.read(&file, Owner::Repository, &mut problems);
+            settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
         }
         settings.environment(&environment, &mut problems);
         (settings, problems)
     }
 
-    fn read(&mut self, path: &Path, owner: Owner, problems: &mut Vec<Problem>) {
+    fn read(&mut self, path: &Path, owner: Owner<'_>, problems: &mut Vec<Problem>) {
         match text_of(path) {
             Ok(Some(text)) => problems.extend(file::apply(self, path, &text, owner)),
             Ok(None) => {}
@@ -300,7 +303,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_with_its_place_and_the_rest_holds() {
         let (settings, problems) =
-            Disk::new("mode = \"yolo\"\nmodle = \"x\"\nmax_rounds = 7\n", "").load(&[]);
+            Disk::new("mode = \"yolo\"\nmodell = \"x\"\nmax_rounds = 7\n", "").load(&[]);
         let told: Vec<_> =
             problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
         assert_eq!(
@@ -311,7 +314,7 @@ mod tests {
                     "there is no mode \"yolo\"",
                     Some("one of ask, accept_edits, read_only, full")
                 ),
-                (Some((2, 1)), "unknown key \"modle\"", Some("did you mean \"model\"?")),
+                (Some((2, 1)), "unknown key \"modell\"", Some("did you mean \"model\"?")),
             ]
         );
         assert_eq!(settings.max_rounds, 7);

@@ -17,7 +17,7 @@ const KEYS: [&str; 9] =
 const MODEL_KEYS: [&str; 3] = ["context_window", "max_output", "betas"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
 /// Keys of `HOOKS.md` section 10; those that nothing reads yet are accepted.
-const COMPACTION_KEYS: [&str; 17] = [
+const COMPACTION_KEYS: [&str; 16] = [
     "auto",
     "ratio",
     "compact_ratio",
@@ -34,7 +34,6 @@ const COMPACTION_KEYS: [&str; 17] = [
     "message_chars",
     "prune",
     "output_reserve",
-    "betas",
 ];
 /// Rounds that can be configured; a larger number means "without end", which nobody wants to pay.
 const MAX_ROUNDS_MAX: i64 = 10_000;
@@ -44,7 +43,7 @@ pub(super) fn modes() -> String {
 }
 
 /// Reads the text and gives back what is wrong in it.
-pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner) -> Vec<Problem> {
+pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader { path, text, owner, problems: Vec::new() };
     for error in errors {
@@ -59,7 +58,7 @@ type Value<'i> = toml::Spanned<DeValue<'i>>;
 struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
-    owner: Owner,
+    owner: Owner<'a>,
     problems: Vec<Problem>,
 }
 
@@ -72,10 +71,8 @@ impl Reader<'_> {
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            if let ("model" | "mode" | "max_rounds" | "providers" | "hooks", Owner::Repository) =
-                (name, self.owner)
-            {
-                self.refuse(key.span(), name);
+            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks");
+            if of_person && self.refused(key.span(), name) {
                 continue;
             }
             match name {
@@ -92,10 +89,12 @@ impl Reader<'_> {
         }
     }
 
-    fn refuse(&mut self, span: Range<usize>, name: &str) {
-        let message = format!("a repository cannot set {name:?}");
-        let hint = "if you want it, put it into config.toml of your own folder (home/config.toml or ~/.epitome/config.toml)";
-        self.problem(span, message, Some(hint.to_owned()));
+    /// Refuses a key that only the person may set; says whether it did.
+    fn refused(&mut self, span: Range<usize>, name: &str) -> bool {
+        let Owner::Repository { instead } = self.owner else { return false };
+        let hint = format!("if you want it, set it in {}", instead.display());
+        self.problem(span, format!("a repository cannot set {name:?}"), Some(hint));
+        true
     }
 
     fn unknown(&mut self, span: Range<usize>, name: &str, known: &[&'static str]) {
@@ -129,9 +128,7 @@ impl Reader<'_> {
         for (name, value) in models {
             // `models.small` names a model; the others are tables.
             if name.get_ref() == "small" && value.get_ref().is_str() {
-                if self.owner == Owner::Repository {
-                    self.refuse(name.span(), "models.small");
-                }
+                self.refused(name.span(), "models.small");
                 continue;
             }
             let Some(table) = self.table(value, "what is known of a model") else { continue };
@@ -199,9 +196,7 @@ impl Reader<'_> {
                 "preserve_ratio" => self.set(value, &mut compaction.preserve_ratio, share),
                 "model" => {
                     let own = matches!(value.get_ref().as_str(), Some("main" | "small"));
-                    if self.owner == Owner::Repository && !own {
-                        self.refuse(key.span(), "compaction.model");
-                    } else {
+                    if own || !self.refused(key.span(), "compaction.model") {
                         self.set(value, &mut compaction.model, |value| text(value).map(Some));
                     }
                 }

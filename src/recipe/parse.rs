@@ -549,3 +549,155 @@ fn declares_swap(hooks: &Value) -> bool {
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Parsed {
+        parse("x", Source::BuiltIn, text).unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    fn refused(text: &str) -> (Option<(u64, u64)>, String) {
+        let problem = parse("x", Source::BuiltIn, text).expect_err("it is refused");
+        (problem.place, problem.message)
+    }
+
+    #[test]
+    fn a_file_without_front_matter_is_all_body() {
+        let recipe = read("# Title\n\n---\n\nText").recipe;
+        assert_eq!(
+            recipe,
+            Recipe::plain("x", Source::BuiltIn, Syntax::Template, "# Title\n\n---\n\nText", 1)
+        );
+        assert_eq!(recipe.description, "Run the x recipe");
+        assert_eq!(read("---\n\nA rule opens this page.\n").recipe.body_line, 1);
+        assert_eq!(read("").recipe.body, "");
+    }
+
+    #[test]
+    fn every_field_is_read() {
+        let parsed = read(
+            "---\nname: PR\ndescription: Open it\naliases: [/p, q]\nhidden: true\nallowed_tools: [bash, grep]\n\
+             allowed_commands: git *, gh *\narguments:\n  target:\n    description: branch\n    default: main\n    \
+             required: true\n    choices: [main, dev]\n  note: free\ndefaults: {old: 1}\nhooks:\n  after_turn: {handler: log}\n\
+             output: append\ncontext: isolated\nhistory: flat\nmodel: small\nmax_turns: 3\n\
+             callable_by: [user, agent]\nrun_hooks: no\n---\nBody {{.target}}\n",
+        );
+        assert_eq!(parsed.notes, []);
+        let target = Argument {
+            description: "branch".to_owned(),
+            default: Some("main".to_owned()),
+            required: true,
+            choices: vec!["main".to_owned(), "dev".to_owned()],
+        };
+        let note = Argument { description: "free".to_owned(), ..Argument::default() };
+        let old = Argument { default: Some("1".to_owned()), ..Argument::default() };
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let wanted = Recipe {
+            name: "PR".to_owned(),
+            description: "Open it".to_owned(),
+            aliases: list(&["p", "q"]),
+            hidden: true,
+            allowed_tools: Some(list(&["bash", "grep"])),
+            allowed_commands: Some(list(&["git *", "gh *"])),
+            arguments: [("target", target), ("note", note), ("old", old)]
+                .map(|(name, argument)| (name.to_owned(), argument))
+                .into(),
+            hooks: serde_json::json!({"after_turn": {"handler": "log"}}),
+            output: Output::Append,
+            context: Some(Context::Isolated),
+            history: History::Flat,
+            model: ModelChoice::Small,
+            max_turns: Some(3),
+            callable_by: CallableBy { user: true, hook: false, agent: true },
+            run_hooks: false,
+            ..Recipe::plain(
+                "x",
+                Source::BuiltIn,
+                Syntax::Template,
+                "Body {{.target}}\n",
+                parsed.recipe.body_line,
+            )
+        };
+        assert_eq!(parsed.recipe, wanted);
+    }
+
+    #[test]
+    fn no_tools_is_not_the_same_as_no_word_on_tools() {
+        assert_eq!(read("---\nname: a\n---\n").recipe.allowed_tools, None);
+        for none in ["[]", "none", "\"\""] {
+            assert_eq!(
+                read(&format!("---\nallowed_tools: {none}\n---\n")).recipe.allowed_tools,
+                Some(Vec::new())
+            );
+        }
+    }
+
+    #[test]
+    fn a_swap_handler_makes_the_output_a_mutation() {
+        let output = |front: &str| read(&format!("---\n{front}\n---\n")).recipe.output;
+        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}"), Output::Mutate);
+        assert_eq!(output("hooks: {turn_end: [{handlers: [external, compact_context]}]}"), Output::Mutate);
+        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}\noutput: none"), Output::None);
+        assert_eq!(output("hooks: {turn_end: {handler: log, params: {a: swap_context}}}"), Output::Message);
+    }
+
+    #[test]
+    fn unknown_fields_are_noted_with_their_place() {
+        let notes = read("---\nname: a\nalowed_tools: []\nworkflow: x\n---\n").notes;
+        let told: Vec<_> = notes.iter().map(|n| (n.place, n.message.as_str(), n.hint.as_deref())).collect();
+        assert_eq!(
+            told,
+            [
+                (
+                    Some((3, 15)),
+                    "unknown field \"alowed_tools\", ignored",
+                    Some("did you mean \"allowed_tools\"?")
+                ),
+                (Some((4, 11)), "\"workflow\" has no effect here", None),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_refuses_the_file_at_its_place() {
+        let wanted = "\"max_turns\" must be a whole number above 0".to_owned();
+        assert_eq!(refused("---\nname: a\nmax_turns: many\n---\n"), (Some((3, 12)), wanted));
+        let wanted = "\"output\" must be one of message, mutate, append, none".to_owned();
+        assert_eq!(refused("---\noutput: all\n---\n"), (Some((2, 9)), wanted));
+    }
+
+    #[test]
+    fn front_matter_that_is_no_yaml_is_told_in_lines_of_the_file() {
+        let (place, message) = refused("---\nname: a\ndescription: b: c\n---\nText");
+        assert_eq!(place.map(|(line, _)| line), Some(3), "{message}");
+        assert_eq!(refused("---\nname: a\nText").1, "the front matter is not closed");
+        assert!(refused("---\n- a\n---\n").1.contains("not valid YAML"));
+    }
+
+    #[test]
+    fn a_fault_of_the_template_is_told_in_lines_of_the_file() {
+        let (place, message) = refused("---\nname: a\n---\n\nHello {{name}}\n");
+        assert_eq!(place, Some((5, 9)));
+        assert!(message.starts_with("cannot parse the template: "), "{message}");
+    }
+
+    /// Nine levels of nine references to the level below are a billion nodes.
+    #[test]
+    fn front_matter_that_unfolds_without_end_is_refused() {
+        let mut front = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (level, below) in ('b'..='i').zip('a'..) {
+            front += &format!("{level}: &{level} [{}]\n", vec![format!("*{below}"); 9].join(", "));
+        }
+        assert!(refused(&format!("---\n{front}---\n")).1.contains("not valid YAML"));
+        let deep = format!("---\na: {}{}\n---\n", "[".repeat(5000), "]".repeat(5000));
+        assert!(refused(&deep).1.contains("not valid YAML"));
+    }
+
+    #[test]
+    fn windows_line_ends_and_a_byte_order_mark_are_fine() {
+        let recipe = read("\u{feff}---\r\nname: a\r\n---\r\nBody\r\n").recipe;
+        assert_eq!((recipe.name.as_str(), recipe.body.as_str(), recipe.body_line), ("a", "Body\r\n", 4));
+    }
+}
