@@ -168,18 +168,22 @@ impl Settings {
 
     fn environment(&mut self, get: &impl Fn(&str) -> Option<OsString>, problems: &mut Vec<Problem>) {
         let value = |name: &str| get(name)?.into_string().ok().filter(|value| !value.is_empty());
+        let mut problem = |name: &str, message, hint| {
+            problems.push(Problem { path: PathBuf::from(name), place: None, message, hint: Some(hint) });
+        };
         if let Some(model) = value("EPITOME_MODEL") {
-            self.model = Some(model);
+            match file::check_model_name(&model) {
+                Ok(()) => self.model = Some(model),
+                Err((message, hint)) => problem("$EPITOME_MODEL", message, hint),
+            }
         }
         if let Some(id) = value("EPITOME_MODE") {
             match Mode::parse(&id) {
                 Some(mode) => self.mode = mode,
-                None => problems.push(Problem {
-                    path: PathBuf::from("$EPITOME_MODE"),
-                    place: None,
-                    message: format!("there is no mode {id:?}"),
-                    hint: Some(format!("one of {}", file::modes())),
-                }),
+                None => {
+                    let hint = format!("one of {}", file::modes());
+                    problem("$EPITOME_MODE", format!("there is no mode {id:?}"), hint);
+                }
             }
         }
     }
@@ -298,6 +302,16 @@ mod tests {
         assert_eq!(settings.model.as_deref(), Some("b/environment"));
         assert_eq!(settings.mode, Mode::Full);
         assert!(!settings.compaction.auto);
+    }
+
+    #[test]
+    fn a_wrong_variable_is_told_and_leaves_the_files_in_force() {
+        let disk = Disk::new("model = \"a/person\"", "");
+        let (settings, problems) = disk.load(&[("EPITOME_MODEL", "sonnet"), ("EPITOME_MODE", "yolo")]);
+        let told: Vec<String> = problems.iter().map(Problem::to_string).collect();
+        assert!(told[0].starts_with("$EPITOME_MODEL: \"sonnet\" names no provider"), "{told:?}");
+        assert!(told[1].starts_with("$EPITOME_MODE: there is no mode \"yolo\""), "{told:?}");
+        assert_eq!((settings.model.as_deref(), settings.mode), (Some("a/person"), Mode::Ask));
     }
 
     #[test]

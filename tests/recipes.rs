@@ -136,3 +136,66 @@ fn a_review_names_its_target() {
     assert!(shipped("review", "target=main..HEAD").contains("`main..HEAD`"));
     assert!(shipped("review", "").contains("the uncommitted changes"));
 }
+
+/// Pieces that templates are made of, so that random texts reach beyond the lexer.
+const PIECES: [&str; 40] = [
+    "{{",
+    "}}",
+    "{{-",
+    " -}}",
+    "{{if",
+    "{{else}}",
+    "{{else if",
+    "{{end}}",
+    "{{range",
+    "{{with",
+    "{{define \"t\"}}",
+    "{{template \"t\"",
+    "{{$x := ",
+    "{{$x = ",
+    " .a",
+    ".b",
+    " $x",
+    "$",
+    " \"s\"",
+    " 7",
+    " -1.5e3",
+    "'c'",
+    "`r`",
+    "(",
+    ")",
+    "|",
+    " eq",
+    " printf \"%5d%q\"",
+    " len",
+    " index",
+    " default",
+    " bash \"c\"",
+    " and",
+    " not",
+    "/*",
+    "*/",
+    "é\n",
+    " ",
+    "{{break}}",
+    "text",
+];
+
+proptest::proptest! {
+    #[test]
+    fn no_template_can_make_the_evaluator_panic(picks in proptest::collection::vec(0..PIECES.len(), 0..40)) {
+        let source: String = picks.into_iter().map(|pick| PIECES[pick]).collect();
+        let mut scope = Scope::default();
+        scope.variables.insert("a".to_owned(), Value::Text("1".to_owned()));
+        if let Err(error) = compile(&source).and_then(|template| evaluate(&template, &scope, &BTreeMap::new())) {
+            error.place(&source);
+        }
+    }
+
+    #[test]
+    fn text_without_declared_keys_is_never_changed(text in "\\PC*") {
+        let catalog = Catalog::built_in();
+        let arguments = bind(catalog.find("summary").expect("it ships"), &text).expect("nothing can be wrong");
+        proptest::prop_assert_eq!(arguments.free, text.trim());
+    }
+}

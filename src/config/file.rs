@@ -8,9 +8,8 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::{Compaction, ModelSettings, Owner, ProviderSettings, Settings, Threshold, WireFormat};
-use crate::problem::{Problem, place_in};
-use crate::recipe::parse::nearest;
-use crate::thread::{Mode, ThoughtLevel};
+use crate::problem::{Problem, nearest, place_in};
+use crate::thread::{Mode, ModelName, ThoughtLevel};
 
 const KEYS: [&str; 9] =
     ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
@@ -273,11 +272,17 @@ fn threshold(value: &DeValue<'_>) -> Result<Threshold, Wrong> {
 
 fn model_name(value: &DeValue<'_>) -> Result<Option<String>, Wrong> {
     let name = text(value)?;
-    if name.split_once('/').is_none_or(|(provider, model)| provider.is_empty() || model.is_empty()) {
-        let hint = Some("write provider/model, for example \"anthropic/claude-sonnet-4-5\"".to_owned());
-        return Err(Wrong { message: format!("{name:?} names no provider"), hint });
-    }
+    check_model_name(&name).map_err(|(message, hint)| Wrong { message, hint: Some(hint) })?;
     Ok(Some(name))
+}
+
+/// What is wrong with a model's name, and what to do about it.
+pub(super) fn check_model_name(name: &str) -> Result<(), (String, String)> {
+    if ModelName(name.to_owned()).split().is_some() {
+        return Ok(());
+    }
+    let hint = "write provider/model, for example \"anthropic/claude-sonnet-4-5\"".to_owned();
+    Err((format!("{name:?} names no provider"), hint))
 }
 
 fn mode(value: &DeValue<'_>) -> Result<Mode, Wrong> {

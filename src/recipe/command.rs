@@ -202,6 +202,18 @@ fn usage(recipe: &Recipe) -> String {
     format!("/{} {}", recipe.id, hint(recipe))
 }
 
+/// Characters of a description in a listing. Descriptions of skills are written for models and are long;
+/// menus show one line.
+const DESCRIPTION_CHARS_MAX: usize = 200;
+
+fn one_line(description: &str) -> String {
+    let line = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(DESCRIPTION_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line[..end].trim_end()),
+        None => line,
+    }
+}
+
 /// The listing of recipes that a person can call.
 pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<CommandInfo> {
     recipes
@@ -209,7 +221,7 @@ pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<Comman
         .filter(|recipe| recipe.callable_by.user && !recipe.hidden)
         .map(|recipe| CommandInfo {
             name: recipe.id.clone(),
-            description: recipe.description.clone(),
+            description: one_line(&recipe.description),
             hint: Some(hint(recipe)),
         })
         .collect()
@@ -313,6 +325,14 @@ mod tests {
         let all = [recipe("hidden: true"), recipe("callable_by: hook"), recipe("description: Shown")];
         let listed: Vec<String> = commands(&all).into_iter().map(|command| command.description).collect();
         assert_eq!(listed, ["Shown"]);
+    }
+
+    #[test]
+    fn descriptions_are_listed_as_one_line() {
+        let recipe = recipe(&format!("description: |\n  Reads\n  PDFs {}", "ä".repeat(300)));
+        let listed = commands([&recipe]).remove(0).description;
+        assert!(listed.starts_with("Reads PDFs ää") && listed.ends_with("ä…"), "{listed}");
+        assert_eq!(listed.chars().count(), DESCRIPTION_CHARS_MAX + 1);
     }
 
     #[test]
