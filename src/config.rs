@@ -126,9 +126,12 @@ impl Default for Compaction {
 
 /// Whose file it is, and with it what the file may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum Owner<'a> {
     Person,
-    Repository,
+    /// `instead` is the person's own file, where a refused key belongs.
+    Repository {
+        instead: &'a Path,
+    },
 }
 
 impl Settings {
@@ -147,13 +150,13 @@ impl Settings {
         // A session in the directory above its own home: that file was read, and it is the person's.
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {
-            settings.read(&file, Owner::Repository, &mut problems);
+            settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
         }
         settings.environment(&environment, &mut problems);
         (settings, problems)
     }
 
-    fn read(&mut self, path: &Path, owner: Owner, problems: &mut Vec<Problem>) {
+    fn read(&mut self, path: &Path, owner: Owner<'_>, problems: &mut Vec<Problem>) {
         match text_of(path) {
             Ok(Some(text)) => problems.extend(file::apply(self, path, &text, owner)),
             Ok(None) => {}
@@ -165,18 +168,22 @@ impl Settings {
 
     fn environment(&mut self, get: &impl Fn(&str) -> Option<OsString>, problems: &mut Vec<Problem>) {
         let value = |name: &str| get(name)?.into_string().ok().filter(|value| !value.is_empty());
+        let mut problem = |name: &str, message, hint| {
+            problems.push(Problem { path: PathBuf::from(name), place: None, message, hint: Some(hint) });
+        };
         if let Some(model) = value("EPITOME_MODEL") {
-            self.model = Some(model);
+            match file::check_model_name(&model) {
+                Ok(()) => self.model = Some(model),
+                Err((message, hint)) => problem("$EPITOME_MODEL", message, hint),
+            }
         }
         if let Some(id) = value("EPITOME_MODE") {
             match Mode::parse(&id) {
                 Some(mode) => self.mode = mode,
-                None => problems.push(Problem {
-                    path: PathBuf::from("$EPITOME_MODE"),
-                    place: None,
-                    message: format!("there is no mode {id:?}"),
-                    hint: Some(format!("one of {}", file::modes())),
-                }),
+                None => {
+                    let hint = format!("one of {}", file::modes());
+                    problem("$EPITOME_MODE", format!("there is no mode {id:?}"), hint);
+                }
             }
         }
     }
@@ -298,9 +305,19 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_variable_is_told_and_leaves_the_files_in_force() {
+        let disk = Disk::new("model = \"a/person\"", "");
+        let (settings, problems) = disk.load(&[("EPITOME_MODEL", "sonnet"), ("EPITOME_MODE", "yolo")]);
+        let told: Vec<String> = problems.iter().map(Problem::to_string).collect();
+        assert!(told[0].starts_with("$EPITOME_MODEL: \"sonnet\" names no provider"), "{told:?}");
+        assert!(told[1].starts_with("$EPITOME_MODE: there is no mode \"yolo\""), "{told:?}");
+        assert_eq!((settings.model.as_deref(), settings.mode), (Some("a/person"), Mode::Ask));
+    }
+
+    #[test]
     fn a_wrong_value_is_told_with_its_place_and_the_rest_holds() {
         let (settings, problems) =
-            Disk::new("mode = \"yolo\"\nmodle = \"x\"\nmax_rounds = 7\n", "").load(&[]);
+            Disk::new("mode = \"yolo\"\nmodell = \"x\"\nmax_rounds = 7\n", "").load(&[]);
         let told: Vec<_> =
             problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
         assert_eq!(
@@ -311,7 +328,7 @@ mod tests {
                     "there is no mode \"yolo\"",
                     Some("one of ask, accept_edits, read_only, full")
                 ),
-                (Some((2, 1)), "unknown key \"modle\"", Some("did you mean \"model\"?")),
+                (Some((2, 1)), "unknown key \"modell\"", Some("did you mean \"model\"?")),
             ]
         );
         assert_eq!(settings.max_rounds, 7);

@@ -8,16 +8,15 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::{Compaction, ModelSettings, Owner, ProviderSettings, Settings, Threshold, WireFormat};
-use crate::problem::{Problem, place_in};
-use crate::recipe::parse::nearest;
-use crate::thread::{Mode, ThoughtLevel};
+use crate::problem::{Problem, nearest, place_in};
+use crate::thread::{Mode, ModelName, ThoughtLevel};
 
 const KEYS: [&str; 9] =
     ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
 const MODEL_KEYS: [&str; 3] = ["context_window", "max_output", "betas"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
 /// Keys of `HOOKS.md` section 10; those that nothing reads yet are accepted.
-const COMPACTION_KEYS: [&str; 17] = [
+const COMPACTION_KEYS: [&str; 16] = [
     "auto",
     "ratio",
     "compact_ratio",
@@ -34,7 +33,6 @@ const COMPACTION_KEYS: [&str; 17] = [
     "message_chars",
     "prune",
     "output_reserve",
-    "betas",
 ];
 /// Rounds that can be configured; a larger number means "without end", which nobody wants to pay.
 const MAX_ROUNDS_MAX: i64 = 10_000;
@@ -44,7 +42,7 @@ pub(super) fn modes() -> String {
 }
 
 /// Reads the text and gives back what is wrong in it.
-pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner) -> Vec<Problem> {
+pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader { path, text, owner, problems: Vec::new() };
     for error in errors {
@@ -59,7 +57,7 @@ type Value<'i> = toml::Spanned<DeValue<'i>>;
 struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
-    owner: Owner,
+    owner: Owner<'a>,
     problems: Vec<Problem>,
 }
 
@@ -72,10 +70,8 @@ impl Reader<'_> {
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            if let ("model" | "mode" | "max_rounds" | "providers" | "hooks", Owner::Repository) =
-                (name, self.owner)
-            {
-                self.refuse(key.span(), name);
+            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks");
+            if of_person && self.refused(key.span(), name) {
                 continue;
             }
             match name {
@@ -92,10 +88,12 @@ impl Reader<'_> {
         }
     }
 
-    fn refuse(&mut self, span: Range<usize>, name: &str) {
-        let message = format!("a repository cannot set {name:?}");
-        let hint = "if you want it, put it into config.toml of your own folder (home/config.toml or ~/.epitome/config.toml)";
-        self.problem(span, message, Some(hint.to_owned()));
+    /// Refuses a key that only the person may set; says whether it did.
+    fn refused(&mut self, span: Range<usize>, name: &str) -> bool {
+        let Owner::Repository { instead } = self.owner else { return false };
+        let hint = format!("if you want it, set it in {}", instead.display());
+        self.problem(span, format!("a repository cannot set {name:?}"), Some(hint));
+        true
     }
 
     fn unknown(&mut self, span: Range<usize>, name: &str, known: &[&'static str]) {
@@ -129,9 +127,7 @@ impl Reader<'_> {
         for (name, value) in models {
             // `models.small` names a model; the others are tables.
             if name.get_ref() == "small" && value.get_ref().is_str() {
-                if self.owner == Owner::Repository {
-                    self.refuse(name.span(), "models.small");
-                }
+                self.refused(name.span(), "models.small");
                 continue;
             }
             let Some(table) = self.table(value, "what is known of a model") else { continue };
@@ -199,9 +195,7 @@ impl Reader<'_> {
                 "preserve_ratio" => self.set(value, &mut compaction.preserve_ratio, share),
                 "model" => {
                     let own = matches!(value.get_ref().as_str(), Some("main" | "small"));
-                    if self.owner == Owner::Repository && !own {
-                        self.refuse(key.span(), "compaction.model");
-                    } else {
+                    if own || !self.refused(key.span(), "compaction.model") {
                         self.set(value, &mut compaction.model, |value| text(value).map(Some));
                     }
                 }
@@ -278,11 +272,17 @@ fn threshold(value: &DeValue<'_>) -> Result<Threshold, Wrong> {
 
 fn model_name(value: &DeValue<'_>) -> Result<Option<String>, Wrong> {
     let name = text(value)?;
-    if name.split_once('/').is_none_or(|(provider, model)| provider.is_empty() || model.is_empty()) {
-        let hint = Some("write provider/model, for example \"anthropic/claude-sonnet-4-5\"".to_owned());
-        return Err(Wrong { message: format!("{name:?} names no provider"), hint });
-    }
+    check_model_name(&name).map_err(|(message, hint)| Wrong { message, hint: Some(hint) })?;
     Ok(Some(name))
+}
+
+/// What is wrong with a model's name, and what to do about it.
+pub(super) fn check_model_name(name: &str) -> Result<(), (String, String)> {
+    if ModelName(name.to_owned()).split().is_some() {
+        return Ok(());
+    }
+    let hint = "write provider/model, for example \"anthropic/claude-sonnet-4-5\"".to_owned();
+    Err((format!("{name:?} names no provider"), hint))
 }
 
 fn mode(value: &DeValue<'_>) -> Result<Mode, Wrong> {

@@ -60,7 +60,8 @@ impl Catalog {
         loader.catalog
     }
 
-    /// The recipe that a typed name means: by id, else by alias.
+    /// The recipe that a name means: by id, else by alias. Whether the one who asks may call it says
+    /// `callable_by`.
     pub fn find(&self, name: &str) -> Option<&Arc<Recipe>> {
         let by_id = self.recipes.iter().find(|recipe| recipe.id == name);
         by_id.or_else(|| self.recipes.iter().find(|recipe| recipe.aliases.iter().any(|alias| alias == name)))

@@ -202,6 +202,18 @@ fn usage(recipe: &Recipe) -> String {
     format!("/{} {}", recipe.id, hint(recipe))
 }
 
+/// Characters of a description in a listing. Descriptions of skills are written for models and are long;
+/// menus show one line.
+const DESCRIPTION_CHARS_MAX: usize = 200;
+
+fn one_line(description: &str) -> String {
+    let line = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(DESCRIPTION_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line[..end].trim_end()),
+        None => line,
+    }
+}
+
 /// The listing of recipes that a person can call.
 pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<CommandInfo> {
     recipes
@@ -209,8 +221,124 @@ pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<Comman
         .filter(|recipe| recipe.callable_by.user && !recipe.hidden)
         .map(|recipe| CommandInfo {
             name: recipe.id.clone(),
-            description: recipe.description.clone(),
+            description: one_line(&recipe.description),
             hint: Some(hint(recipe)),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::{Source, parse as parse_file};
+    use super::*;
+
+    fn recipe(front: &str) -> Recipe {
+        let text = format!("---\n{front}\n---\nDo it.");
+        parse_file("pr", Source::BuiltIn, &text).expect("test recipes are sound").recipe
+    }
+
+    fn bound(recipe: &Recipe, rest: &str) -> (Vec<(String, String)>, String) {
+        let arguments = bind(recipe, rest).expect("it binds");
+        (arguments.named.into_iter().collect(), arguments.free)
+    }
+
+    #[test]
+    fn a_command_is_a_slash_and_a_name() {
+        let typed = |text| parse(text).map(|typed| (typed.name, typed.rest));
+        assert_eq!(typed("/init"), Some(("init", "")));
+        assert_eq!(typed("/github/pr target=main polish"), Some(("github/pr", "target=main polish")));
+        assert_eq!(typed("  /init  "), Some(("init", "")));
+        assert_eq!(typed("/compact\nfoo\n bar"), Some(("compact", "foo\n bar")));
+        assert_eq!(typed("/"), None);
+        assert_eq!(typed("/ init"), None);
+        assert_eq!(typed("init"), None);
+        assert_eq!(typed("see /init"), None);
+        // The caller finds no recipe of this name and takes it as text.
+        assert_eq!(typed("/usr/bin is full"), Some(("usr/bin", "is full")));
+    }
+
+    #[test]
+    fn declared_keys_are_arguments_and_the_rest_is_text() {
+        let recipe = recipe("arguments:\n  target: {}\n  title: {}");
+        let named = |target: &str| vec![("target".to_owned(), target.to_owned())];
+        for (rest, target, free) in [
+            ("target=main", "main", ""),
+            ("target=main polish it", "main", "polish it"),
+            ("polish target=main it", "main", "polish it"),
+            ("target=\"two words\" x", "two words", "x"),
+            ("target='a \"b\"'", "a \"b\"", ""),
+            (r#"target="a \"b\" \n""#, r#"a "b" \n"#, ""),
+            (r"target=two\ words", "two words", ""),
+            ("target=a\"b\"'c'", "abc", ""),
+            ("target=main\nline one\n\nline two", "main", "line one\n\nline two"),
+            ("target=", "", ""),
+        ] {
+            assert_eq!(bound(&recipe, rest), (named(target), free.to_owned()), "{rest}");
+        }
+    }
+
+    /// Another agent took every `a=b` for an argument, and it vanished from the prompt.
+    #[test]
+    fn what_is_not_declared_stays_byte_for_byte() {
+        let recipe = recipe("arguments:\n  target: {}");
+        for text in [
+            "set x=1 and y = 2",
+            "don't lose it's quotes",
+            "say \"target=main\" aloud",
+            "my-target=main",
+            "a  b\n\tc",
+            "'tis open",
+            "\"open",
+        ] {
+            assert_eq!(bound(&recipe, text), (Vec::new(), text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn defaults_fill_in_and_what_is_given_wins() {
+        let recipe = recipe("arguments:\n  a: {default: 1}\n  b: {}\ndefaults: {a: 0, c: z}");
+        let named = |a: &str| vec![("a".to_owned(), a.to_owned()), ("c".to_owned(), "z".to_owned())];
+        assert_eq!(bound(&recipe, ""), (named("1"), String::new()));
+        assert_eq!(bound(&recipe, "a=2"), (named("2"), String::new()));
+    }
+
+    #[test]
+    fn a_wrong_call_says_how_it_is_done() {
+        let recipe =
+            recipe("arguments:\n  target: {required: true, description: branch}\n  kind: {choices: [a, b]}");
+        let wrong = |rest| bind(&recipe, rest).expect_err("it is wrong").to_string();
+        let usage = "\nUsage: /pr [kind=a|b] target=<target> additional instructions";
+        assert_eq!(wrong("go"), format!("/pr needs target=… (branch){usage}"));
+        assert_eq!(wrong("target=x kind=c"), format!("kind can be a, b, not \"c\"{usage}"));
+        assert_eq!(wrong("target=\"x"), format!("the value of \"target\" has no closing \"{usage}"));
+        assert_eq!(wrong("target=x target=y"), format!("\"target\" is given twice{usage}"));
+    }
+
+    #[test]
+    fn the_hint_lists_arguments_in_sorted_order_with_their_defaults() {
+        let recipe = recipe("arguments:\n  target: {default: main}\n  draft: {default: a b}\n  issue: {}");
+        assert_eq!(hint(&recipe), "[draft=\"a b\"] [issue=<issue>] [target=main] additional instructions");
+    }
+
+    #[test]
+    fn hidden_recipes_and_those_of_hooks_are_not_listed() {
+        let all = [recipe("hidden: true"), recipe("callable_by: hook"), recipe("description: Shown")];
+        let listed: Vec<String> = commands(&all).into_iter().map(|command| command.description).collect();
+        assert_eq!(listed, ["Shown"]);
+    }
+
+    #[test]
+    fn descriptions_are_listed_as_one_line() {
+        let recipe = recipe(&format!("description: |\n  Reads\n  PDFs {}", "ä".repeat(300)));
+        let listed = commands([&recipe]).remove(0).description;
+        assert!(listed.starts_with("Reads PDFs ää") && listed.ends_with("ä…"), "{listed}");
+        assert_eq!(listed.chars().count(), DESCRIPTION_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn words_split_as_in_a_shell() {
+        assert_eq!(split_words(r#" a "b c" d\ e 'f"g' "#), ["a", "b c", "d e", "f\"g"]);
+        assert_eq!(split_words("don't stop"), ["don't", "stop"]);
+        assert_eq!(split_words(""), Vec::<String>::new());
+    }
 }

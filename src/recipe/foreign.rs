@@ -242,3 +242,77 @@ impl<'a> Filled<'a> {
         (rendered, self.takes_input)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(text: &str, takes_input: bool) -> (Rendered, bool) {
+        (Rendered::Done(Prompt { text: text.to_owned(), warnings: Vec::new() }), takes_input)
+    }
+
+    fn needs(line: &str, takes_input: bool) -> (Rendered, bool) {
+        (Rendered::Needs(vec![ShellCall::Line(line.to_owned())]), takes_input)
+    }
+
+    fn knows(line: &str, output: &str) -> ShellOutputs {
+        ShellOutputs::from([(ShellCall::Line(line.to_owned()), output.to_owned())])
+    }
+
+    #[test]
+    fn a_claude_command_takes_all_or_single_arguments() {
+        let none = ShellOutputs::new();
+        assert_eq!(render_claude("Fix $ARGUMENTS!", "issue 7", &none), done("Fix issue 7!", true));
+        assert_eq!(render_claude("$1 and $2, $3.", "a 'b c'", &none), done("a and b c, .", true));
+        assert_eq!(
+            render_claude("Costs $10 or $x {{.a}}", "a", &none),
+            done("Costs $10 or $x {{.a}}", false)
+        );
+    }
+
+    #[test]
+    fn a_claude_command_asks_for_its_shell_lines() {
+        assert_eq!(render_claude("Now: !`git status`", "", &ShellOutputs::new()), needs("git status", false));
+        let known = knows("git log $x main", "abc\n");
+        assert_eq!(render_claude("!`git log $x $1`.", "main", &known), done("abc.", true));
+        assert_eq!(render_claude("Wow! `code`", "", &known), done("Wow! `code`", false));
+    }
+
+    /// What a person pastes must not become a command.
+    #[test]
+    fn arguments_and_outputs_are_not_read_again() {
+        let none = ShellOutputs::new();
+        assert_eq!(render_claude("$ARGUMENTS", "!`rm` $1", &none), done("!`rm` $1", true));
+        assert_eq!(render_claude("!`a`", "", &knows("a", "!`b`")), done("!`b`", false));
+        assert_eq!(render_gemini("{{args}}", "!{rm}", &none), done("!{rm}", true));
+    }
+
+    #[test]
+    fn a_gemini_command_quotes_arguments_in_its_shell_lines() {
+        let none = ShellOutputs::new();
+        assert_eq!(render_gemini("Fix {{args}} {x}", "it", &none), done("Fix it {x}", true));
+        assert_eq!(
+            render_gemini("!{grep {{args}} .}", "it's; rm", &none),
+            needs(r"grep 'it'\''s; rm' .", true)
+        );
+        assert_eq!(render_gemini("!{awk '{print}'}", "", &none), needs("awk '{print}'", false));
+    }
+
+    #[test]
+    fn a_gemini_command_is_toml_with_a_prompt() {
+        let recipe =
+            gemini_command("git/pr", Source::BuiltIn, "description = \"D\"\nprompt = \"\"\"\nP\"\"\"\n");
+        let recipe = recipe.expect("it is sound");
+        assert_eq!((recipe.description.as_str(), recipe.body.as_str()), ("D", "P"));
+        assert_eq!(recipe.aliases, ["git:pr"]);
+        let problem = gemini_command("x", Source::BuiltIn, "a = 1\nprompt =").expect_err("it is broken");
+        assert_eq!(problem.place.map(|(line, _)| line), Some(2));
+    }
+
+    #[test]
+    fn descriptions_over_several_lines_are_joined() {
+        let recipe =
+            skill("pdf", "/s/pdf", Source::BuiltIn, "---\ndescription: >\n  Reads\n  PDFs\n---\nBody");
+        assert_eq!(recipe.description, "Reads PDFs");
+    }
+}

@@ -122,3 +122,59 @@ fn scope(recipe: &Recipe, arguments: &Arguments, surroundings: &Surroundings) ->
     let optional: BTreeSet<String> = recipe.arguments.keys().cloned().collect();
     Scope { variables, optional, go_compat: surroundings.go_compat }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::command::bind;
+    use super::super::parse::{Source, parse};
+    use super::*;
+
+    fn rendered(text: &str, typed: &str, outputs: &ShellOutputs) -> Rendered {
+        let recipe = parse("r", Source::BuiltIn, text).expect("test recipes are sound").recipe;
+        let arguments = bind(&recipe, typed).expect("test calls are right");
+        let surroundings = Surroundings {
+            conversation_id: "s_1".to_owned(),
+            cwd: "/w".to_owned(),
+            date: "2026-05-31".to_owned(),
+            go_compat: false,
+        };
+        render(&recipe, &arguments, &surroundings, outputs).expect("test recipes render")
+    }
+
+    fn text(text: &str, typed: &str) -> String {
+        match rendered(text, typed, &ShellOutputs::new()) {
+            Rendered::Done(prompt) => prompt.text,
+            Rendered::Needs(calls) => panic!("{calls:?} are needed"),
+        }
+    }
+
+    #[test]
+    fn free_text_goes_where_the_body_wants_it() {
+        assert_eq!(text("Do {{.input}} now.\n", "this"), "Do this now.");
+        assert_eq!(text("Do.{{if .input}} Mind {{.input}}.{{end}}", ""), "Do.");
+    }
+
+    #[test]
+    fn free_text_goes_to_the_end_where_the_body_has_no_place() {
+        assert_eq!(text("Do it.\n", "and test"), "Do it.\n\n## Additional instructions\n\nand test");
+        assert_eq!(text("Do it.\n", " "), "Do it.");
+    }
+
+    #[test]
+    fn the_built_in_variables_are_there() {
+        assert_eq!(text("{{.conversation_id}} {{.cwd}} {{.recipe}} {{.date}}", ""), "s_1 /w r 2026-05-31");
+    }
+
+    #[test]
+    fn commands_are_asked_for_and_their_output_is_put_in_without_its_last_line_end() {
+        let body =
+            "---\narguments: {n: {default: 3}}\n---\nLog: {{bash \"git\" \"log\" (printf \"-%s\" .n)}}.";
+        let call = ShellCall::Words(["git", "log", "-3"].map(str::to_owned).to_vec());
+        assert_eq!(rendered(body, "", &ShellOutputs::new()), Rendered::Needs(vec![call.clone()]));
+        let prompt = Prompt { text: "Log: a\nb.".to_owned(), warnings: Vec::new() };
+        assert_eq!(
+            rendered(body, "", &ShellOutputs::from([(call, "a\nb\n".to_owned())])),
+            Rendered::Done(prompt)
+        );
+    }
+}

@@ -214,6 +214,13 @@ mod tests {
     /// How long a test waits for an event that must come. Events take microseconds.
     const PATIENCE: Duration = Duration::from_secs(20);
 
+    /// A callback that passes the news on. A test that has ended no longer listens.
+    fn news_to(tell: mpsc::Sender<()>) -> impl Fn() + Send + Sync {
+        move || {
+            let _ = tell.send(());
+        }
+    }
+
     fn plan(folder: &Path) -> WatchPlan {
         WatchPlan { directories: vec![folder.to_path_buf()], places: vec![folder.to_path_buf()] }
     }
@@ -223,14 +230,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let watch = RecipeWatch::new();
         let (tell, told) = mpsc::channel();
-        let registration =
-            watch.register(plan(folder.path()), move || drop(tell.send(()))).expect("it watches");
+        let registration = watch.register(plan(folder.path()), news_to(tell)).expect("it watches");
         std::fs::write(folder.path().join("a.md"), "1").expect("files can be written");
         told.recv_timeout(PATIENCE).expect("the change is told");
 
         // Not told a second time: the other session, which hears of the same event, proves that it came.
         let (tell, other) = mpsc::channel();
-        let _second = watch.register(plan(folder.path()), move || drop(tell.send(()))).expect("it watches");
+        let _second = watch.register(plan(folder.path()), news_to(tell)).expect("it watches");
         std::fs::write(folder.path().join("b.md"), "2").expect("files can be written");
         other.recv_timeout(PATIENCE).expect("the change is told to the other");
         assert!(told.try_recv().is_err());
@@ -260,7 +266,7 @@ mod tests {
         let watch = RecipeWatch::new();
         let (tell, told) = mpsc::channel();
         let plan = WatchPlan { directories: vec![root.path().to_path_buf()], places: vec![recipes.clone()] };
-        let registration = watch.register(plan, move || drop(tell.send(()))).expect("it watches");
+        let registration = watch.register(plan, news_to(tell)).expect("it watches");
         std::fs::create_dir_all(&recipes).expect("directories can be made");
         told.recv_timeout(PATIENCE).expect("the folder above says that something came");
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::functions;
 use super::parser::{Base, Command, Node, Operand, Pipe, Target, Template};
-use super::{NESTING_MAX, OUTPUT_BYTES_MAX, SHELL_CALLS_MAX, STEPS_MAX, TemplateError, Value};
+use super::{EVALUATION_DEPTH_MAX, OUTPUT_BYTES_MAX, SHELL_CALLS_MAX, STEPS_MAX, TemplateError, Value};
 
 /// What a template can see.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +46,7 @@ pub fn evaluate(
         needs: Vec::new(),
         steps: 0,
         depth: 0,
+        latest_call: 0,
     };
     match run.nodes(&template.body, &root) {
         Ok(()) | Err(Stop::Need) => {}
@@ -83,6 +84,8 @@ struct Run<'a> {
     needs: Vec<Vec<String>>,
     steps: u64,
     depth: usize,
+    /// Where the latest template call stands: the culprit when evaluation is too deep.
+    latest_call: usize,
 }
 
 impl Run<'_> {
@@ -95,8 +98,18 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Evaluates a body. The one place where evaluation goes deeper by the template's own making.
     fn nodes(&mut self, nodes: &[Node], dot: &Value) -> Result<(), Stop> {
-        nodes.iter().try_for_each(|node| self.node(node, dot))
+        if self.depth == EVALUATION_DEPTH_MAX {
+            let message =
+                format!("blocks and template calls are more than {EVALUATION_DEPTH_MAX} levels deep");
+            let error = TemplateError::new(self.latest_call, message);
+            return Err(error.with_hint("does a template call itself?").into());
+        }
+        self.depth += 1;
+        let result = nodes.iter().try_for_each(|node| self.node(node, dot));
+        self.depth -= 1;
+        result
     }
 
     fn node(&mut self, node: &Node, dot: &Value) -> Result<(), Stop> {
@@ -206,17 +219,11 @@ impl Run<'_> {
             None => Value::Missing,
         };
         let body = self.template.defined.get(name).expect("the parser refuses calls of undefined templates");
-        if self.depth == NESTING_MAX {
-            let error =
-                TemplateError::new(at, format!("template calls are more than {NESTING_MAX} levels deep"));
-            return Err(error.with_hint("does a template call itself?").into());
-        }
         self.step(at, 1)?;
-        self.depth += 1;
         let outer = std::mem::replace(&mut self.variables, vec![(String::new(), argument.clone())]);
+        self.latest_call = at;
         let result = self.nodes(body, &argument);
         self.variables = outer;
-        self.depth -= 1;
         result
     }
 

@@ -15,8 +15,10 @@ use std::sync::Arc;
 pub use eval::{Evaluated, Scope, evaluate};
 pub use parser::{Template, compile};
 
-/// Nesting of blocks, parentheses and template calls. Deeper text is a mistake, or wants our stack.
+/// Nesting of blocks and parentheses in the text. Deeper text is a mistake, or wants our stack.
 pub const NESTING_MAX: usize = 64;
+/// Blocks and template calls that one evaluation is inside of; what keeps recursion off our stack.
+pub const EVALUATION_DEPTH_MAX: usize = 128;
 /// Steps of one evaluation: nodes, operands, loop rounds and KiB copied. An honest recipe takes
 /// hundreds; this many take some milliseconds.
 pub const STEPS_MAX: u64 = 200_000;
