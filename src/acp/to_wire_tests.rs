@@ -229,6 +229,15 @@ fn what_a_person_attached_is_replayed_as_it_came() {
 }
 
 #[test]
+fn a_text_longer_than_clients_read_comes_in_several_chunks() {
+    let long = "é✓".repeat(500_000);
+    let mut client = Client::new(PLAIN);
+    client.replayed(said(vec![text(&long)], Origin::Person)).replayed(replied(vec![text(&long)], None));
+    assert_eq!(client.told.len(), 6);
+    assert!(client.texts() == [("m3".to_owned(), long.clone()), ("m7.0".to_owned(), long)]);
+}
+
+#[test]
 fn a_prompt_that_was_queued_and_never_taken_is_not_lost_in_a_replay() {
     let queued = |id, words: &str| Change::Queued {
         message: Message { id: MessageId(id), content: vec![text(words)] },

@@ -127,14 +127,19 @@ fn finished(
 
 /// A permission card: one option of each kind, because editors bind keys to kinds.
 pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPermissionRequest {
-    let fields = wire::ToolCallUpdateFields::new()
+    let mut fields = wire::ToolCallUpdateFields::new()
         .title(title(&ask.card, &ask.tool))
         .name(ask.tool.clone())
         .kind(kind(ask.card.kind))
         .status(wire::ToolCallStatus::Pending)
-        .content(diffs_first(&ask.preview, Detail::Live))
-        .locations(locations(&ask.card.locations))
         .raw_input(capped(&ask.input, Detail::Live.text_bytes_max()));
+    // A list replaces what the call shows already; an empty one would take its terminal away.
+    if !ask.preview.is_empty() {
+        fields = fields.content(diffs_first(&ask.preview, Detail::Live));
+    }
+    if !ask.card.locations.is_empty() {
+        fields = fields.locations(locations(&ask.card.locations));
+    }
     let option = |id: &'static str, name: String, kind| wire::PermissionOption::new(id, name, kind);
     let mut options = vec![option(ALLOW_ONCE, "Allow".to_owned(), wire::PermissionOptionKind::AllowOnce)];
     if let Some(always) = &ask.always {

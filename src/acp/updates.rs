@@ -31,18 +31,21 @@ pub(super) fn chunks(kind: TextKind, id: &wire::MessageId, text: String, updates
             TextKind::Thinking => SessionUpdate::AgentThoughtChunk(chunk),
         });
     };
-    if text.is_empty() {
-        return;
+    if text.len() > CHUNK_TEXT_BYTES_MAX {
+        pieces(&text).for_each(|piece| send(piece.to_owned()));
+    } else if !text.is_empty() {
+        send(text);
     }
-    if text.len() <= CHUNK_TEXT_BYTES_MAX {
-        return send(text);
-    }
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
+}
+
+/// A text in parts of at most `CHUNK_TEXT_BYTES_MAX`.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
         let (piece, after) = rest.split_at(rest.floor_char_boundary(CHUNK_TEXT_BYTES_MAX));
-        send(piece.to_owned());
         rest = after;
-    }
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// A sentence of ours in the conversation, as a message of its own.
@@ -67,7 +70,7 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     for content in &message.content {
         match content {
             Content::Text { .. } if typed.is_some() => {}
-            Content::Text { text } => send(wire::ContentBlock::from(text.clone())),
+            Content::Text { text } => pieces(text).for_each(|piece| send(wire::ContentBlock::from(piece))),
             Content::Image { mime_type, data, uri } => send(wire::ContentBlock::Image(
                 wire::ImageContent::new(data.clone(), mime_type.clone()).uri(uri.clone()),
             )),
