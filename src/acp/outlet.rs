@@ -429,6 +429,23 @@ mod tests {
     }
 
     #[test]
+    fn behind_a_forgotten_piece_none_follows_before_the_entry() {
+        let outbox = Outbox::new(0);
+        let (first, large) = ("1".repeat(600_000), "2".repeat(600_000));
+        outbox.put(&session(1), text(7, &first));
+        outbox.put(&session(1), text(7, &large));
+        outbox.put(&session(1), text(7, "3"));
+        let (mut post, mut client) = (Post::default(), HashMap::new());
+        deliver(&outbox, &mut post, &mut client);
+        assert!(client[&session(1).0] == first);
+        outbox.put(&session(1), text(7, "4"));
+        outbox.put(&session(1), reply(7, &format!("{first}{large}34")));
+        outbox.put(&session(1), text(8, "5"));
+        deliver(&outbox, &mut post, &mut client);
+        assert!(client[&session(1).0] == format!("{first}{large}345"));
+    }
+
+    #[test]
     fn nothing_is_taken_in_after_the_close() {
         let outbox = Outbox::new(0);
         outbox.put(&session(1), text(7, "last"));
@@ -451,8 +468,9 @@ mod tests {
         fn the_client_gets_the_text(steps in prop::collection::vec((0u64..3, 0usize..300_000, any::<bool>()), 1..40)) {
             let outbox = Outbox::new(0);
             let (mut post, mut client, mut whole) = (Post::default(), HashMap::new(), HashMap::new());
-            for (name, length, reads) in steps {
-                let piece = "aé".repeat(length / 3);
+            for (step, (name, length, reads)) in steps.into_iter().enumerate() {
+                // Each piece is unlike the others, so that a missing one shows.
+                let piece = format!("{step}é").repeat(length / 4);
                 outbox.put(&session(name), text(7, &piece));
                 whole.entry(name).or_insert_with(String::new).push_str(&piece);
                 if reads {
