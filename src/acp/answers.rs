@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::envelope::INVALID_REQUEST;
 use super::from_wire::BadParams;
 use super::requests::RequestKind;
-use super::to_wire::{tokens, wire_path};
+use super::updates::{tokens, wire_path};
 use crate::session::registry::Header;
 use crate::session::{Answer, SessionError, SessionOptions};
 use crate::thread::{Mode, StopReason, ThoughtLevel, Usage};

@@ -2,8 +2,9 @@
 //! is the server's business.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::envelope;
@@ -62,6 +63,22 @@ pub fn serve<P: SessionPort>(
     let exit = connection.read(reader);
     connection.closer().close();
     exit
+}
+
+/// The client's ends of a connection inside this process, for tests and the demo.
+pub struct Memory {
+    /// What the client writes. Dropping it closes the connection.
+    pub to_agent: PipeWriter,
+    pub from_agent: BufReader<PipeReader>,
+    pub served: JoinHandle<Exit>,
+}
+
+/// Serves a client over two pipes, on a thread of its own.
+pub fn memory<P: SessionPort>(parts: Parts<P>, tap: Option<Tap>) -> std::io::Result<Memory> {
+    let (agent_reads, to_agent) = std::io::pipe()?;
+    let (from_agent, agent_writes) = std::io::pipe()?;
+    let served = std::thread::spawn(move || serve(agent_reads, agent_writes, parts, tap));
+    Ok(Memory { to_agent, from_agent: BufReader::new(from_agent), served })
 }
 
 /// One client's connection. `serve` is all that is usually needed; the parts are for callers that

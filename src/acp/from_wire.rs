@@ -39,9 +39,11 @@ pub struct ClientTraits {
 impl ClientTraits {
     /// Reads the parameters of `initialize`. Anything of another type than expected counts as absent.
     pub fn from_initialize(params: Option<&RawValue>) -> ClientTraits {
-        let params: Value =
-            params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
-        let capabilities = &params["clientCapabilities"];
+        // The field alone is read: whatever stands beside it cannot make it unreadable.
+        let capabilities: Value = Params::read(params)
+            .and_then(|params| params.optional("clientCapabilities"))
+            .unwrap_or_default()
+            .unwrap_or_default();
         let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
         let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
         ClientTraits {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The reader is the thread that calls `serve`; one more thread writes. Whatever is to be written
-//! passes the outbox (`outlet`) in one order. Translating is pure (`to_wire`, `tool_wire`, `answers`,
-//! `from_wire`); `requests` knows who waits for an answer.
+//! passes the outbox (`outlet`) in one order. Translating is pure (`to_wire`, `updates`, `tool_wire`,
+//! `answers`, `from_wire`); `requests` knows who waits for an answer.
 
 pub mod answers;
 pub mod connection;
@@ -19,3 +19,4 @@ pub mod requests;
 pub mod server;
 pub mod to_wire;
 pub mod tool_wire;
+pub mod updates;

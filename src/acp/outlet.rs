@@ -310,3 +310,180 @@ fn keep_newest(text: &mut String, bytes: usize) {
         text.drain(..from);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::acp::post::Post;
+    use crate::session::{TextKind, UsageNow};
+    use crate::thread::{CallId, Content, Entry, Message, ModelName, Seq, Usage};
+
+    fn session(name: u64) -> SessionId {
+        SessionId(format!("s_{name:020x}"))
+    }
+
+    fn text(message: u64, text: &str) -> Out {
+        Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    }
+
+    fn reply(message: u64, text: &str) -> Out {
+        let message =
+            Message { id: MessageId(message), content: vec![Content::Text { text: text.to_owned() }] };
+        let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
+        Out::Entry { entry: Arc::new(Entry { seq: Seq(1), at: 0, change }), replay: false, own: true }
+    }
+
+    fn usage(used: u64) -> Out {
+        Out::Usage(UsageNow { used, size: 200_000, cost: None, last: Usage::default() })
+    }
+
+    fn waiting(outbox: &Outbox) -> Vec<String> {
+        let name = |item: &Item| match item {
+            Item::News { out: Out::Text { text, .. }, .. } => text.clone(),
+            Item::News { out: Out::Usage(usage), .. } => format!("usage {}", usage.used),
+            Item::News { out: Out::CallProgress { output, .. }, .. } => format!("progress {}", output.len()),
+            Item::News { .. } => "entry".to_owned(),
+            Item::Line(_) => "line".to_owned(),
+        };
+        outbox.lock().items.iter().map(name).collect()
+    }
+
+    /// Writes what waits, and gives the text that the client has then, by session.
+    fn deliver(outbox: &Outbox, post: &mut Post, client: &mut HashMap<String, String>) {
+        let (mut items, mut lines) = (VecDeque::new(), Vec::new());
+        if outbox.lock().items.is_empty() {
+            return;
+        }
+        let traits = outbox.take(&mut items).expect("the outbox is open");
+        for item in items {
+            post.write(item, &traits, outbox, &mut lines);
+        }
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let line: serde_json::Value = serde_json::from_slice(line).expect("each line is JSON");
+            let session = line["params"]["sessionId"].as_str().expect("an update names its session");
+            if let Some(text) = line["params"]["update"]["content"]["text"].as_str() {
+                client.entry(session.to_owned()).or_default().push_str(text);
+            }
+        }
+    }
+
+    #[test]
+    fn text_merges_with_its_neighbour_also_when_sessions_take_turns() {
+        let outbox = Outbox::new(0);
+        for _ in 0..3 {
+            outbox.put(&session(1), text(7, "ab"));
+            outbox.put(&session(2), text(7, "cd"));
+        }
+        outbox.put(&session(1), text(8, "new"));
+        assert_eq!(waiting(&outbox), ["ababab", "cdcdcd", "new"]);
+    }
+
+    #[test]
+    fn text_does_not_merge_across_an_entry() {
+        let outbox = Outbox::new(0);
+        outbox.put(&session(1), text(7, "a"));
+        outbox.put(&session(1), reply(7, "a"));
+        outbox.put(&session(1), text(8, "b"));
+        assert_eq!(waiting(&outbox), ["a", "entry", "b"]);
+    }
+
+    #[test]
+    fn only_the_newest_usage_waits_but_an_entry_keeps_its_place() {
+        let outbox = Outbox::new(0);
+        for used in 1..5 {
+            outbox.put(&session(1), usage(used));
+            outbox.put(&session(1), text(7, "a"));
+        }
+        outbox.put(&session(1), reply(7, "aaaa"));
+        outbox.put(&session(1), usage(9));
+        assert_eq!(waiting(&outbox), ["usage 4", "aaaa", "entry", "usage 9"]);
+    }
+
+    #[test]
+    fn the_newest_output_of_a_command_is_kept() {
+        let outbox = Outbox::new(0);
+        for _ in 0..1000 {
+            let output = "é".repeat(100);
+            outbox.put(&session(1), Out::CallProgress { call: CallId("c".into()), output });
+        }
+        assert_eq!(waiting(&outbox), [format!("progress {PENDING_PROGRESS_BYTES_MAX}")]);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_costs_bounded_memory_and_misses_nothing() {
+        let outbox = Outbox::new(0);
+        let piece = "x".repeat(1000);
+        for _ in 0..100_000 {
+            outbox.put(&session(1), text(7, &piece));
+            assert!(outbox.pending_text_bytes() <= PENDING_TEXT_BYTES_MAX);
+        }
+        let whole = piece.repeat(100_000);
+        outbox.put(&session(1), reply(7, &whole));
+        let mut client = HashMap::new();
+        deliver(&outbox, &mut Post::default(), &mut client);
+        assert!(client[&session(1).0] == whole, "the client has another text");
+    }
+
+    #[test]
+    fn behind_a_forgotten_piece_none_follows_before_the_entry() {
+        let outbox = Outbox::new(0);
+        let (first, large) = ("1".repeat(600_000), "2".repeat(600_000));
+        outbox.put(&session(1), text(7, &first));
+        outbox.put(&session(1), text(7, &large));
+        outbox.put(&session(1), text(7, "3"));
+        let (mut post, mut client) = (Post::default(), HashMap::new());
+        deliver(&outbox, &mut post, &mut client);
+        assert!(client[&session(1).0] == first);
+        outbox.put(&session(1), text(7, "4"));
+        outbox.put(&session(1), reply(7, &format!("{first}{large}34")));
+        outbox.put(&session(1), text(8, "5"));
+        deliver(&outbox, &mut post, &mut client);
+        assert!(client[&session(1).0] == format!("{first}{large}345"));
+    }
+
+    #[test]
+    fn nothing_is_taken_in_after_the_close() {
+        let outbox = Outbox::new(0);
+        outbox.put(&session(1), text(7, "last"));
+        outbox.close();
+        outbox.put(&session(1), text(7, "late"));
+        let mut items = VecDeque::new();
+        assert!(outbox.take(&mut items).is_some() && items.len() == 1);
+        items.clear();
+        assert!(outbox.take(&mut items).is_none());
+        assert!(!outbox.wait_until_ended(Duration::ZERO));
+        outbox.ended();
+        assert!(outbox.wait_until_ended(Duration::ZERO));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// However pieces, sessions and the client's reading interleave, and whatever is forgotten on
+        /// the way: at the end the client has each message's text.
+        #[test]
+        fn the_client_gets_the_text(steps in prop::collection::vec((0u64..3, 0usize..300_000, any::<bool>()), 1..40)) {
+            let outbox = Outbox::new(0);
+            let (mut post, mut client, mut whole) = (Post::default(), HashMap::new(), HashMap::new());
+            for (step, (name, length, reads)) in steps.into_iter().enumerate() {
+                // Each piece is unlike the others, so that a missing one shows.
+                let piece = format!("{step}é").repeat(length / 4);
+                outbox.put(&session(name), text(7, &piece));
+                whole.entry(name).or_insert_with(String::new).push_str(&piece);
+                if reads {
+                    deliver(&outbox, &mut post, &mut client);
+                }
+            }
+            for (name, whole) in &whole {
+                outbox.put(&session(*name), reply(7, whole));
+            }
+            deliver(&outbox, &mut post, &mut client);
+            for (name, whole) in whole {
+                prop_assert!(client.get(&session(name).0).map_or("", String::as_str) == whole);
+            }
+        }
+    }
+}

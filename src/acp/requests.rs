@@ -2,6 +2,7 @@
 //! client owes us one. Each entry is taken out exactly once, so nothing is answered twice.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::session::{AskId, Ticket};
 use crate::thread::SessionId;
@@ -42,10 +43,13 @@ pub struct Asked {
     pub always: bool,
 }
 
+/// Tickets are told apart in the whole process, because a session that two clients share gets them
+/// from both.
+static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
+
 /// Both tables.
 #[derive(Debug)]
 pub struct Requests {
-    next_ticket: u64,
     open: HashMap<Ticket, OpenRequest>,
     next_own: u64,
     asked: HashMap<u64, Asked>,
@@ -57,7 +61,7 @@ impl Requests {
     pub fn new(unix_seconds: u64) -> Requests {
         // 32 bits of time and 20 bits of count stay below 2^53, the largest integer of JavaScript.
         let next_own = (unix_seconds & 0xffff_ffff) << 20;
-        Requests { next_ticket: 1, open: HashMap::new(), next_own, asked: HashMap::new() }
+        Requests { open: HashMap::new(), next_own, asked: HashMap::new() }
     }
 
     /// Notes a request; `None` if too many are open.
@@ -65,8 +69,7 @@ impl Requests {
         if self.open.len() >= REQUESTS_OPEN_MAX {
             return None;
         }
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
+        let ticket = Ticket(NEXT_TICKET.fetch_add(1, Ordering::Relaxed));
         self.open.insert(ticket, request);
         Some(ticket)
     }
@@ -107,5 +110,51 @@ impl Requests {
     /// Requests of the client that have no answer yet.
     pub fn open_count(&self) -> usize {
         self.open.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(id: &str) -> OpenRequest {
+        let session = Some(SessionId("s_0".to_owned()));
+        OpenRequest { id: id.into(), kind: RequestKind::Prompt, session }
+    }
+
+    #[test]
+    fn a_request_is_answered_once() {
+        let mut requests = Requests::new(0);
+        let ticket = requests.open(request("1")).expect("one request is not too many");
+        assert_eq!(requests.answer(ticket), Some(request("1")));
+        assert_eq!(requests.answer(ticket), None);
+    }
+
+    #[test]
+    fn a_runaway_client_is_stopped_until_it_got_answers() {
+        let mut requests = Requests::new(0);
+        let tickets: Vec<Ticket> =
+            (0..REQUESTS_OPEN_MAX).filter_map(|_| requests.open(request("1"))).collect();
+        assert_eq!(requests.open(request("1")), None);
+        requests.answer(tickets[0]);
+        assert!(requests.open(request("1")).is_some());
+    }
+
+    #[test]
+    fn ids_of_questions_do_not_repeat_in_the_next_life() {
+        let asked = || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false };
+        let now = 1_795_300_000;
+        let (first, next) = (Requests::new(now).ask(asked()), Requests::new(now + 1).ask(asked()));
+        assert!(first < next && next < 1 << 53);
+    }
+
+    #[test]
+    fn a_withdrawn_question_cannot_be_decided() {
+        let mut requests = Requests::new(0);
+        let session = SessionId("s_0".to_owned());
+        let id = requests.ask(Asked { session: session.clone(), ask: AskId(1), always: true });
+        assert_eq!(requests.withdraw(&session, AskId(1)), Some(id));
+        assert_eq!(requests.decided(id), None);
+        assert_eq!(requests.withdraw(&session, AskId(1)), None);
     }
 }

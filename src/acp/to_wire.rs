@@ -2,24 +2,20 @@
 //! now and for what is replayed. Pure; it remembers only what this client was already shown.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
-use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::answers;
 use super::from_wire::ClientTraits;
 use super::tool_wire::{self, Detail};
-use crate::session::{CommandInfo, Out, Severity, TextKind, UsageNow};
-use crate::thread::{
-    CallId, Change, Content, Cut, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep,
-    StopReason, ToolCall, Usage,
+use super::updates::{
+    agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
+    usage_update, user_message,
 };
-
-/// The longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
-const CHUNK_TEXT_BYTES_MAX: usize = 1024 * 1024;
+use crate::session::{Out, Severity, TextKind};
+use crate::thread::{CallId, Change, Content, Entry, Message, MessageId, Origin, ToolCall};
 
 /// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
 /// and so repeats the tail; without a bound a chatty command costs many times its output.
@@ -149,24 +145,27 @@ impl Cursor {
                 }
             }
             Change::ToolFinished { outcome } => {
-                if let Some(running) = self.calls.remove(&outcome.call) {
-                    let detail = if shown.replay { Detail::Replay } else { Detail::Live };
-                    let update = tool_wire::outcome(outcome, running.terminal, detail);
-                    updates.push(SessionUpdate::ToolCallUpdate(update));
+                let Some(running) = self.calls.remove(&outcome.call) else { return };
+                let detail = if shown.replay { Detail::Replay } else { Detail::Live };
+                if running.terminal {
+                    let streamed = (1..PROGRESS_SENT_BYTES_MAX).contains(&running.sent);
+                    let finished = tool_wire::terminal_outcome(outcome, streamed, detail);
+                    updates.extend(finished.into_iter().map(SessionUpdate::ToolCallUpdate));
+                } else {
+                    updates.push(SessionUpdate::ToolCallUpdate(tool_wire::outcome(outcome, detail)));
                 }
             }
             Change::Compacted { summary, tokens_before, tokens_after, .. } => {
-                updates.push(if shown.traits.compaction {
+                if shown.traits.compaction {
                     let update =
-                        wire::CompactionUpdate::new(entry.seq.to_string(), wire::CompactionStatus::Completed);
-                    SessionUpdate::CompactionUpdate(
-                        update.summary(vec![wire::ContentBlock::from(summary.text())]),
-                    )
+                        wire::CompactionUpdate::new(entry.seq.to_string(), wire::CompactionStatus::Completed)
+                            .summary(vec![wire::ContentBlock::from(summary.text())]);
+                    updates.push(SessionUpdate::CompactionUpdate(update));
                 } else {
                     let line =
                         format!("Compacted: {} → {} tokens", short(*tokens_before), short(*tokens_after));
-                    agent_chunk(summary.id.to_string(), line)
-                });
+                    agent_line(&summary.id.to_string(), line, updates);
+                }
             }
             Change::Undone { entry: layer } => {
                 let line = format!("Undone: the conversation is again as it was without {layer}");
@@ -327,168 +326,6 @@ struct Showing<'a> {
     traits: &'a ClientTraits,
 }
 
-/// The id of one part of an agent's message. Each part is a message to the client: text before and
-/// after a call, or thinking and reply, would run together otherwise.
-fn part_id(message: MessageId, part: u32) -> wire::MessageId {
-    wire::MessageId::new(format!("{message}.{part}"))
-}
-
-fn chunks(kind: TextKind, id: &wire::MessageId, text: String, updates: &mut Vec<SessionUpdate>) {
-    let mut send = |text: String| {
-        let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text)).message_id(id.clone());
-        updates.push(match kind {
-            TextKind::Reply => SessionUpdate::AgentMessageChunk(chunk),
-            TextKind::Thinking => SessionUpdate::AgentThoughtChunk(chunk),
-        });
-    };
-    if text.len() <= CHUNK_TEXT_BYTES_MAX {
-        return if text.is_empty() { () } else { send(text) };
-    }
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(CHUNK_TEXT_BYTES_MAX));
-        send(piece.to_owned());
-        rest = after;
-    }
-}
-
-fn agent_chunk(id: String, text: String) -> SessionUpdate {
-    let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text));
-    SessionUpdate::AgentMessageChunk(chunk.message_id(wire::MessageId::new(id)))
-}
-
-fn agent_line(id: &str, text: String, updates: &mut Vec<SessionUpdate>) {
-    chunks(TextKind::Reply, &wire::MessageId::new(id), text, updates);
-}
-
-/// What the person said, as they said it: of a recipe's text what they typed.
-fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<SessionUpdate>) {
-    let id = wire::MessageId::new(message.id.to_string());
-    let mut send = |block: wire::ContentBlock| {
-        let chunk = wire::ContentChunk::new(block).message_id(id.clone());
-        updates.push(SessionUpdate::UserMessageChunk(chunk));
-    };
-    let typed = match origin {
-        Origin::Recipe { typed, .. } => Some(typed),
-        Origin::Person | Origin::Queue { .. } => None,
-    };
-    if let Some(typed) = typed {
-        send(wire::ContentBlock::from(typed.clone()));
-    }
-    for content in &message.content {
-        match content {
-            Content::Text { .. } if typed.is_some() => {}
-            Content::Text { text } => send(wire::ContentBlock::from(text.clone())),
-            Content::Image { mime_type, data, uri } => send(wire::ContentBlock::Image(
-                wire::ImageContent::new(data.clone(), mime_type.clone()).uri(uri.clone()),
-            )),
-            Content::Resource { uri, text } => send(wire::ContentBlock::Resource(
-                wire::EmbeddedResource::new(wire::EmbeddedResourceResource::TextResourceContents(
-                    wire::TextResourceContents::new(text.clone(), uri.clone()),
-                )),
-            )),
-            Content::ResourceLink { uri, name } => {
-                send(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name.clone(), uri.clone())));
-            }
-            Content::Thinking { .. } | Content::Call(_) => {}
-        }
-    }
-}
-
-/// Why a reply is shorter than it should be; `None` where the person themself stopped it.
-fn cut_line(cut: &Cut) -> Option<String> {
-    match cut {
-        Cut::MaxTokens => Some("Cut short: the model reached its output limit.".to_owned()),
-        Cut::Refused { reason } if reason.is_empty() => Some("Cut short: the model declined.".to_owned()),
-        Cut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
-        Cut::Broken { reason } => Some(format!("Cut short: {reason}")),
-        Cut::Cancelled => None,
-    }
-}
-
-/// What is said of a turn's end beyond its answer. A failed turn's error was the answer, so only
-/// those who read the past are told of it here.
-fn ending_line(reason: StopReason, replay: bool) -> Option<&'static str> {
-    match reason {
-        StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
-        StopReason::Failed if replay => Some("This turn ended with an error."),
-        StopReason::Failed
-        | StopReason::EndTurn
-        | StopReason::MaxTokens
-        | StopReason::MaxRounds
-        | StopReason::Refusal
-        | StopReason::Cancelled => None,
-    }
-}
-
-fn plan(steps: &[PlanStep]) -> wire::Plan {
-    let entry = |step: &PlanStep| {
-        let priority = match step.priority {
-            PlanPriority::High => wire::PlanEntryPriority::High,
-            PlanPriority::Medium => wire::PlanEntryPriority::Medium,
-            PlanPriority::Low => wire::PlanEntryPriority::Low,
-        };
-        let status = match step.status {
-            PlanStatus::Pending => wire::PlanEntryStatus::Pending,
-            PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
-            PlanStatus::Completed => wire::PlanEntryStatus::Completed,
-        };
-        wire::PlanEntry::new(step.content.clone(), priority, status)
-    };
-    wire::Plan::new(steps.iter().map(entry).collect())
-}
-
-fn command(command: &CommandInfo) -> wire::AvailableCommand {
-    let input = command.hint.as_ref().map(|hint| {
-        wire::AvailableCommandInput::Unstructured(wire::UnstructuredCommandInput::new(hint.clone()))
-    });
-    wire::AvailableCommand::new(command.name.clone(), command.description.clone()).input(input)
-}
-
-fn info_update(title: String, at: u64) -> SessionUpdate {
-    SessionUpdate::SessionInfoUpdate(
-        wire::SessionInfoUpdate::new().title(title).updated_at(answers::timestamp(at)),
-    )
-}
-
-fn usage_update(usage: &UsageNow) -> wire::UsageUpdate {
-    let cost = usage.cost.filter(|cost| cost.is_finite()).map(|amount| wire::Cost::new(amount, "USD"));
-    let meta = json!({ "usage": tokens(&usage.last) });
-    let Value::Object(meta) = meta else { unreachable!("the literal above is an object") };
-    wire::UsageUpdate::new(usage.used, usage.size).cost(cost).meta(meta)
-}
-
-/// Tokens of model calls in the words that clients read below `_meta`.
-pub fn tokens(usage: &Usage) -> Value {
-    json!({
-        "inputTokens": usage.input,
-        "outputTokens": usage.output,
-        "cachedReadTokens": usage.cache_read,
-        "cachedWriteTokens": usage.cache_write,
-        "thoughtTokens": usage.thinking,
-        "totalTokens": usage.input + usage.output,
-    })
-}
-
-/// The first line is the title, the rest its description.
-fn notice(severity: Severity, text: &str) -> wire::Notice {
-    let severity = match severity {
-        Severity::Info => wire::NoticeSeverity::Info,
-        Severity::Warning => wire::NoticeSeverity::Warning,
-        Severity::Error => wire::NoticeSeverity::Error,
-    };
-    let text = text.trim();
-    let (title, rest) = text.split_once('\n').unwrap_or((text, ""));
-    let description = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
-    wire::Notice::new(severity, title.trim_end()).description(description)
-}
-
-/// Tokens as people say them: 950, 6k, 88k.
-fn short(tokens: u64) -> String {
-    if tokens < 1000 { tokens.to_string() } else { format!("{}k", (tokens + 500) / 1000) }
-}
-
-/// A path that serialises whatever its bytes are.
-pub(super) fn wire_path(path: &std::path::Path) -> PathBuf {
-    PathBuf::from(path.to_string_lossy().into_owned())
-}
+#[cfg(test)]
+#[path = "to_wire_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
 
-use super::to_wire::wire_path;
+use super::updates::wire_path;
 use crate::session::PermissionAsk;
 use crate::thread::{
     CallId, Card, Location, OutcomeContent, OutcomeStatus, SessionId, Shown, ToolCall, ToolKind, ToolOutcome,
@@ -81,17 +81,40 @@ pub fn terminal_output(call: &CallId, output: &str) -> wire::ToolCallUpdate {
 }
 
 /// What came of a call. The status is always there, the diffs come first: editors count on both.
-pub fn outcome(outcome: &ToolOutcome, terminal: bool, detail: Detail) -> wire::ToolCallUpdate {
+pub fn outcome(outcome: &ToolOutcome, detail: Detail) -> wire::ToolCallUpdate {
+    finished(outcome, shown_content(outcome, detail), detail)
+}
+
+/// The same for a call that the client shows as a terminal. `streamed` tells whether the terminal has
+/// the output already; where it has not, it is written into it first.
+pub fn terminal_outcome(outcome: &ToolOutcome, streamed: bool, detail: Detail) -> Vec<wire::ToolCallUpdate> {
+    let mut updates = Vec::with_capacity(2);
+    if !streamed {
+        let text = cut(&outcome.model_text(), detail.text_bytes_max());
+        // A terminal needs both characters to begin a new line.
+        updates.push(terminal_output(&outcome.call, &text.replace('\n', "\r\n")));
+    }
+    let content = vec![wire::ToolCallContent::Terminal(wire::Terminal::new(outcome.call.0.clone()))];
+    let code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
+    let mut exit = json!({ "terminal_id": outcome.call.0 });
+    if let Some(code) = code {
+        exit["exit_code"] = code.into();
+    }
+    updates.push(finished(outcome, content, detail).meta(object("terminal_exit", exit)));
+    updates
+}
+
+fn finished(
+    outcome: &ToolOutcome,
+    content: Vec<wire::ToolCallContent>,
+    detail: Detail,
+) -> wire::ToolCallUpdate {
     let status = match outcome.status {
         OutcomeStatus::Completed => wire::ToolCallStatus::Completed,
         OutcomeStatus::Failed | OutcomeStatus::Denied | OutcomeStatus::Interrupted => {
             wire::ToolCallStatus::Failed
         }
     };
-    let mut content = shown_content(outcome, detail);
-    if terminal {
-        content.insert(0, wire::ToolCallContent::Terminal(wire::Terminal::new(outcome.call.0.clone())));
-    }
     let mut fields = wire::ToolCallUpdateFields::new().status(status).content(content);
     if !outcome.locations.is_empty() {
         fields = fields.locations(locations(&outcome.locations));
@@ -99,28 +122,24 @@ pub fn outcome(outcome: &ToolOutcome, terminal: bool, detail: Detail) -> wire::T
     if let Some(raw) = &outcome.raw {
         fields = fields.raw_output(capped(raw, detail.text_bytes_max()));
     }
-    let update = wire::ToolCallUpdate::new(outcome.call.0.clone(), fields);
-    if !terminal {
-        return update;
-    }
-    let code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
-    let mut exit = json!({ "terminal_id": outcome.call.0 });
-    if let Some(code) = code {
-        exit["exit_code"] = code.into();
-    }
-    update.meta(object("terminal_exit", exit))
+    wire::ToolCallUpdate::new(outcome.call.0.clone(), fields)
 }
 
 /// A permission card: one option of each kind, because editors bind keys to kinds.
 pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPermissionRequest {
-    let fields = wire::ToolCallUpdateFields::new()
+    let mut fields = wire::ToolCallUpdateFields::new()
         .title(title(&ask.card, &ask.tool))
         .name(ask.tool.clone())
         .kind(kind(ask.card.kind))
         .status(wire::ToolCallStatus::Pending)
-        .content(diffs_first(&ask.preview, Detail::Live))
-        .locations(locations(&ask.card.locations))
         .raw_input(capped(&ask.input, Detail::Live.text_bytes_max()));
+    // A list replaces what the call shows already; an empty one would take its terminal away.
+    if !ask.preview.is_empty() {
+        fields = fields.content(diffs_first(&ask.preview, Detail::Live));
+    }
+    if !ask.card.locations.is_empty() {
+        fields = fields.locations(locations(&ask.card.locations));
+    }
     let option = |id: &'static str, name: String, kind| wire::PermissionOption::new(id, name, kind);
     let mut options = vec![option(ALLOW_ONCE, "Allow".to_owned(), wire::PermissionOptionKind::AllowOnce)];
     if let Some(always) = &ask.always {
