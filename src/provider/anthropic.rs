@@ -13,8 +13,6 @@ use super::endpoint::Endpoint;
 use super::turns::{Answer, NO_OUTCOME, NO_OUTPUT, Turn, image_left_out, link_text, resource_text, turns};
 use crate::thread::{Content, Native, OutcomeContent, OutcomeStatus, ThoughtLevel};
 
-pub use super::anthropic_stream::Decoder;
-
 /// A request's body, and the digest of everything in it that signed thinking depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {

@@ -11,7 +11,7 @@ use crate::thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug)]
-pub struct Decoder {
+pub(super) struct Decoder {
     prefix: String,
     block: Block,
     stop: Option<ReplyStop>,
@@ -37,17 +37,17 @@ enum Block {
 
 impl Decoder {
     /// `prefix` is the digest that the request's encoder gave.
-    pub fn new(prefix: String) -> Decoder {
+    pub(super) fn new(prefix: String) -> Decoder {
         Decoder { prefix, block: Block::Plain, stop: None, whole: false }
     }
 
     /// Whether the final event was seen.
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.whole
     }
 
     /// Reads the data of one event. Kinds that are not known are passed over.
-    pub fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+    pub(super) fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         if data.trim().is_empty() || self.whole {
             return Ok(());
         }

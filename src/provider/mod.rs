@@ -17,6 +17,8 @@ pub mod retry;
 pub mod scripted;
 pub mod sse;
 pub mod stream;
+#[cfg(test)]
+mod test_views;
 pub mod turns;
 
 use std::time::Duration;

@@ -11,8 +11,6 @@ use super::endpoint::{Endpoint, needs_responses};
 use super::turns::{NO_OUTCOME, NO_OUTPUT, Turn, link_text, resource_text, turns};
 use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome};
 
-pub use super::openai_stream::Decoder;
-
 /// Encodes a request's body.
 ///
 /// Thinking is left out: the format has no place for it. Images of tool outcomes follow in a message

@@ -11,7 +11,7 @@ use crate::thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub(super) struct Decoder {
     calls: Vec<Call>,
     /// A refusal in the model's own words.
     refusal: String,
@@ -33,12 +33,12 @@ struct Call {
 
 impl Decoder {
     /// Whether `[DONE]` was seen.
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.whole
     }
 
     /// Reads the data of one event.
-    pub fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+    pub(super) fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         let data = data.trim();
         if data.is_empty() || self.whole {
             return Ok(());

@@ -4,7 +4,7 @@
 use super::endpoint::Endpoint;
 use super::failure::{self, Failure};
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, Events};
-use super::{ErrorClass, ProviderError, ProviderEvent, anthropic, openai_chat};
+use super::{ErrorClass, ProviderError, ProviderEvent, anthropic_stream, openai_stream};
 use crate::config::WireFormat;
 
 /// The most that one reply's stream may hold, in bytes. The longest replies (128,000 tokens, one event
@@ -23,8 +23,8 @@ pub struct Decoding {
 
 #[derive(Debug)]
 enum Decoder {
-    Anthropic(anthropic::Decoder),
-    Chat(openai_chat::Decoder),
+    Anthropic(anthropic_stream::Decoder),
+    Chat(openai_stream::Decoder),
 }
 
 /// Why an event could not be decoded.
@@ -53,8 +53,8 @@ impl Decoding {
     /// error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
         let decoder = match endpoint.wire {
-            WireFormat::AnthropicMessages => Decoder::Anthropic(anthropic::Decoder::new(prefix)),
-            WireFormat::OpenAiChat => Decoder::Chat(openai_chat::Decoder::default()),
+            WireFormat::AnthropicMessages => Decoder::Anthropic(anthropic_stream::Decoder::new(prefix)),
+            WireFormat::OpenAiChat => Decoder::Chat(openai_stream::Decoder::default()),
         };
         Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0 }
     }
