@@ -357,6 +357,22 @@ async fn lines_are_found_by_file_with_their_numbers() {
 }
 
 #[tokio::test]
+async fn a_link_in_the_workspace_does_not_lead_a_search_out_of_it() {
+    let place = Place::new();
+    let elsewhere = tempfile::tempdir().expect("a temporary directory");
+    fs::write(elsewhere.path().join("secret.txt"), "needle\n").expect("written");
+    symlink(elsewhere.path(), place.directory.path().join("out")).expect("linked");
+    symlink(elsewhere.path().join("secret.txt"), place.directory.path().join("file.txt")).expect("linked");
+    let found = place.run("grep_tool", json!({"pattern": "needle"})).await;
+    assert!(text(&found).starts_with("No line"), "{}", text(&found));
+    let found = place.run("glob_tool", json!({"pattern": "*.txt"})).await;
+    assert!(text(&found).starts_with("No file"), "{}", text(&found));
+    let real = elsewhere.path().canonicalize().expect("it exists");
+    let access = place.access("grep_tool", json!({"pattern": "needle", "path": "out"}));
+    assert_eq!(access, Ok(Access::Read(vec![real])));
+}
+
+#[tokio::test]
 async fn many_and_long_lines_are_cut() {
     let place = Place::new();
     place.write("long.js", format!("{}\n", "x".repeat(100_000)).repeat(5));
@@ -411,7 +427,8 @@ async fn a_command_gets_the_sessions_directory_and_environment_and_no_input() {
 async fn a_command_has_none_of_our_descriptors_and_no_terminal() {
     let place = Place::new();
     let result = place.bash("for fd in /dev/fd/*; do [ -e $fd ] && echo $fd; done; : </dev/tty").await;
-    assert!(text(&result).starts_with("/dev/fd/0\n/dev/fd/1\n/dev/fd/2\n/usr"), "{}", text(&result));
+    assert!(text(&result).starts_with("/dev/fd/0\n/dev/fd/1\n/dev/fd/2\n"), "{}", text(&result));
+    assert_eq!(text(&result).matches("/dev/fd/").count(), 3, "{}", text(&result));
     assert!(text(&result).contains("/dev/tty"), "{}", text(&result));
 }
 
@@ -430,12 +447,10 @@ async fn ten_megabytes_of_output_are_cut_in_the_middle() {
 #[tokio::test]
 async fn a_command_that_takes_too_long_is_ended() {
     let place = Place::new();
-    let started = Instant::now();
     let input = json!({"command": "echo begun; echo $$ > pid; trap '' TERM; yes > /dev/null", "timeout": 1});
     let result = place.run("bash", input).await;
     assert_failed(&result, "begun\n[the time limit of 1 seconds was reached");
     assert_eq!(result.raw.as_ref().map(|raw| &raw["timedOut"]), Some(&json!(true)));
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     assert_group_ends(&place).await;
 }
 
@@ -451,11 +466,9 @@ async fn a_command_that_never_stops_writing_is_ended_in_time() {
 #[tokio::test]
 async fn a_background_child_neither_holds_the_call_nor_survives_it() {
     let place = Place::new();
-    let started = Instant::now();
     let result = place.bash("echo $$ > pid; (trap '' TERM; while :; do sleep 1; done) & echo done").await;
     assert_completed(&result);
     assert_eq!(text(&result), "done\n[exit code 0]");
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     assert_group_ends(&place).await;
 }
 

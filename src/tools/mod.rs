@@ -1,4 +1,5 @@
-//! Tools: what one is, what it is told and what it gives back. Types only; one file a tool.
+//! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
+//! in `permission`, asked for by the session, and never by a tool itself.
 
 pub mod bash;
 mod disk;

@@ -92,7 +92,7 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
     }
     // An edit that does not fit quotes the file to the model, so it is a read too.
-    if paths.iter().any(|path| may_run_later(path) || is_secret(path)) {
+    if paths.iter().any(|path| may_run_later(path, &inside) || is_secret(path)) {
         return Verdict::Ask { always: None };
     }
     if mode == Mode::AcceptEdits {
@@ -161,11 +161,16 @@ const FILES_THAT_RUN: [&str; 22] = [
 ];
 
 /// Whether writing this file can make something run later, without anybody being asked then.
-pub fn may_run_later(path: &Path) -> bool {
+///
+/// Only directories in the workspace count: one that lies below a `.claude` of its own is an ordinary
+/// workspace.
+fn may_run_later(path: &Path, inside: impl Fn(&Path) -> bool) -> bool {
     let is = |name: &str, listed: &[&str]| listed.iter().any(|listed| name.eq_ignore_ascii_case(listed));
-    let inside = path.components().any(|part| is(&part.as_os_str().to_string_lossy(), &DIRECTORIES_THAT_RUN));
-    let name = path.file_name().map(|name| name.to_string_lossy());
-    inside || name.is_some_and(|name| is(&name, &FILES_THAT_RUN))
+    let named = |path: &Path, listed: &[&str]| {
+        path.file_name().is_some_and(|name| is(&name.to_string_lossy(), listed))
+    };
+    let below = path.ancestors().any(|part| named(part, &DIRECTORIES_THAT_RUN) && inside(part));
+    below || named(path, &FILES_THAT_RUN)
 }
 
 /// Whether a file is likely to hold keys or passwords, by its name. Templates of such files are not.
@@ -278,6 +283,15 @@ mod tests {
         assert_eq!(letter(judge(&writing("/work/a"), Mode::ReadOnly, &rules)), 'd');
         let mixed = Access::Write(vec!["/work/a".into(), "/elsewhere/a".into()]);
         assert_eq!(judge(&mixed, Mode::AcceptEdits, &rules), ASK_ONCE);
+    }
+
+    #[test]
+    fn a_workspace_below_a_directory_that_runs_things_is_an_ordinary_one() {
+        let inside = |path: &Path| path.starts_with("/me/.claude/worktrees/one");
+        let decide = |path: &str| letter(decide(&writing(path), Mode::AcceptEdits, &[], inside));
+        assert_eq!(decide("/me/.claude/worktrees/one/src/main.rs"), 'a');
+        assert_eq!(decide("/me/.claude/worktrees/one/.claude/settings.json"), 'o');
+        assert_eq!(decide("/me/.claude/worktrees/one/.git"), 'o');
     }
 
     #[test]
