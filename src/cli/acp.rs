@@ -62,7 +62,8 @@ fn read(arguments: Vec<OsString>) -> Result<Flags, CliError> {
             Long("model") => flags.overrides.model = Some(parser.value()?.string()?),
             Long("mode") => {
                 let id = parser.value()?.string()?;
-                let mode = Mode::parse(&id).ok_or_else(|| CliError::usage(format!("there is no mode {id:?}")))?;
+                let mode =
+                    Mode::parse(&id).ok_or_else(|| CliError::usage(format!("there is no mode {id:?}")))?;
                 flags.overrides.mode = Some(mode);
             }
             Long("transcript") => flags.transcript = Some(PathBuf::from(parser.value()?)),
@@ -117,8 +118,8 @@ fn record(path: &Path) -> Result<Tap, CliError> {
     let mut recorder = Recorder::new(file);
     Ok(Box::new(move |direction, line| {
         let direction = match direction {
-            Direction::FromClient => crate::transcript::Direction::FromEditor,
-            Direction::ToClient => crate::transcript::Direction::FromAgent,
+            Direction::FromClient => crate::transcript::Direction::ToAgent,
+            Direction::ToClient => crate::transcript::Direction::ToEditor,
         };
         // A full disk must not end the session that is recorded.
         drop(recorder.line(direction, line));

@@ -280,7 +280,7 @@ fn callable_by(value: &Value) -> Result<CallableBy, Wanted> {
 }
 
 /// Whether a hook of the recipe replaces the history; then its text is meant for that.
-fn declares_swap(hooks: &Value) -> bool {
+pub(super) fn declares_swap(hooks: &Value) -> bool {
     match hooks {
         Value::String(handler) => matches!(handler.as_str(), "swap_context" | "compact_context"),
         Value::Array(items) => items.iter().any(declares_swap),

@@ -138,7 +138,7 @@ impl Recipe {
     /// Whether the recipe's text becomes the conversation (`/compact` and its kin): it declares the
     /// `swap_context` handler.
     pub fn swaps_context(&self) -> bool {
-        declares_swap(&self.hooks)
+        super::front_matter::declares_swap(&self.hooks)
     }
 
     /// A recipe that is its body and nothing else.
