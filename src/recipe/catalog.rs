@@ -76,16 +76,15 @@ impl Catalog {
     pub fn watched(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> WatchPlan {
         let mut directories = BTreeSet::new();
         let mut roots = Vec::new();
-        let mut budget = ENTRIES_MAX;
+        let mut walk = Walk::new(cwd);
         for place in places(cwd, paths, extra) {
             // A place that is not there yet shows in the nearest folder above it.
             let existing = place.folder.ancestors().find(|folder| folder.is_dir());
             directories.extend(existing.map(Path::to_path_buf));
-            for (folder, _) in place.folders() {
-                walk(&folder, 0, &mut budget, &mut |path, is_folder| {
-                    if is_folder {
-                        directories.insert(path.to_path_buf());
-                    }
+            for (folder, _) in walk.folders(&place) {
+                walk.below(place.owner, &folder, 1, &mut |found| match found {
+                    Found::Folder(path) => drop(directories.insert(path)),
+                    Found::File(_) => {}
                 });
                 directories.insert(folder);
             }
@@ -118,24 +117,6 @@ enum PlaceKind {
     ClaudeCommands,
     GeminiCommands,
     Skills,
-}
-
-impl Place {
-    /// The folders to walk, with the prefix of their ids.
-    fn folders(&self) -> Vec<(PathBuf, String)> {
-        if self.kind != PlaceKind::Plugins {
-            return vec![(self.folder.clone(), String::new())];
-        }
-        let mut budget = ENTRIES_MAX;
-        let children = children(&self.folder, &mut budget).into_iter();
-        children
-            .filter_map(|plugin| {
-                let name = plugin.file_name()?.to_str()?.to_owned();
-                Some((plugin.join("recipes"), format!("{name}/")))
-            })
-            .filter(|(folder, _)| folder.is_dir())
-            .collect()
-    }
 }
 
 fn places(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
@@ -182,28 +163,24 @@ fn places(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
 }
 
 struct Loader {
-    /// The repository's real path: its files must not lead out of it.
-    root: PathBuf,
+    walk: Walk,
     catalog: Catalog,
     ids: BTreeSet<String>,
-    budget: usize,
 }
 
 impl Loader {
     fn new(cwd: &Path) -> Loader {
-        let root = cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf());
-        Loader { root, catalog: Catalog::default(), ids: BTreeSet::new(), budget: ENTRIES_MAX }
+        Loader { walk: Walk::new(cwd), catalog: Catalog::default(), ids: BTreeSet::new() }
     }
 
     fn place(&mut self, place: &Place) {
-        for (folder, prefix) in place.folders() {
+        for (folder, prefix) in self.walk.folders(place) {
             let mut files = Vec::new();
-            walk(&folder, 0, &mut self.budget, &mut |path, is_folder| {
-                if !is_folder {
-                    files.push(path.to_path_buf());
-                }
+            self.walk.below(place.owner, &folder, 1, &mut |found| match found {
+                Found::File(path) => files.push(path),
+                Found::Folder(_) => {}
             });
-            if self.budget == 0 {
+            if self.walk.budget == 0 {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
                 self.problem(Problem { path: folder.clone(), place: None, message, hint: None });
             }
@@ -261,9 +238,10 @@ impl Loader {
         let problem =
             |message: String| Problem { path: path.to_path_buf(), place: None, message, hint: None };
         let unreadable = |error: std::io::Error| problem(format!("cannot read this recipe: {error}"));
-        // A link from a cloned repository to a private file would put that file into a prompt.
-        if owner == Owner::Repository && !path.canonicalize().map_err(unreadable)?.starts_with(&self.root) {
-            return Err(problem("a recipe of the repository leads out of it, so it is not read".to_owned()));
+        if !self.walk.may_enter(owner, path) {
+            return Err(problem(
+                "this link leads out of the repository or nowhere, so it is not read".to_owned(),
+            ));
         }
         // Opening a pipe would wait for its writer.
         if !fs::metadata(path).map_err(unreadable)?.is_file() {
@@ -325,34 +303,86 @@ fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<String> {
     parts.map(|parts| parts.join("/")).filter(|id| !id.is_empty())
 }
 
-/// Calls `visit` for what lies below a folder, with whether it is a folder; a missing folder is empty.
-fn walk(folder: &Path, depth: usize, budget: &mut usize, visit: &mut impl FnMut(&Path, bool)) {
-    for path in children(folder, budget) {
-        let is_folder = path.is_dir();
-        visit(&path, is_folder);
-        if is_folder && depth + 1 < FOLDER_DEPTH_MAX {
-            walk(&path, depth + 1, budget, visit);
+/// Looks through folders, within bounds.
+struct Walk {
+    /// Entries that may still be looked at.
+    budget: usize,
+    /// The repository's real path.
+    root: PathBuf,
+}
+
+impl Walk {
+    fn new(cwd: &Path) -> Walk {
+        Walk { budget: ENTRIES_MAX, root: cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()) }
+    }
+
+    /// Whether a file or folder may be looked into. A link from a cloned repository to the person's own
+    /// files would put these into menus and prompts.
+    fn may_enter(&self, owner: Owner, path: &Path) -> bool {
+        match owner {
+            Owner::Person => true,
+            Owner::Repository => path.canonicalize().is_ok_and(|real| real.starts_with(&self.root)),
         }
+    }
+
+    /// The folders to walk of a place, with the prefix of their ids.
+    fn folders(&mut self, place: &Place) -> Vec<(PathBuf, String)> {
+        let folders = match place.kind {
+            PlaceKind::Plugins => {
+                let plugins = self.children(&place.folder).into_iter();
+                plugins
+                    .filter_map(|plugin| {
+                        Some((plugin.join("recipes"), format!("{}/", plugin.file_name()?.to_str()?)))
+                    })
+                    .collect()
+            }
+            PlaceKind::Recipes
+            | PlaceKind::RecipesWithFrontMatter
+            | PlaceKind::ClaudeCommands
+            | PlaceKind::GeminiCommands
+            | PlaceKind::Skills => vec![(place.folder.clone(), String::new())],
+        };
+        folders
+            .into_iter()
+            .filter(|(folder, _)| folder.is_dir() && self.may_enter(place.owner, folder))
+            .collect()
+    }
+
+    /// Calls `visit` for what lies below a folder.
+    fn below(&mut self, owner: Owner, folder: &Path, depth: usize, visit: &mut impl FnMut(Found)) {
+        for path in self.children(folder) {
+            if !path.is_dir() {
+                visit(Found::File(path));
+            } else if depth < FOLDER_DEPTH_MAX && (!path.is_symlink() || self.may_enter(owner, &path)) {
+                self.below(owner, &path, depth + 1, visit);
+                visit(Found::Folder(path));
+            }
+        }
+    }
+
+    /// What is in a folder, without hidden files and backups, sorted. A missing folder is empty.
+    fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        let mut paths = Vec::new();
+        for entry in entries.flatten() {
+            if self.budget == 0 {
+                break;
+            }
+            self.budget -= 1;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if !name.starts_with('.') && !name.ends_with('~') {
+                paths.push(entry.path());
+            }
+        }
+        paths.sort();
+        paths
     }
 }
 
-/// What is in a folder, without hidden files and backups, sorted.
-fn children(folder: &Path, budget: &mut usize) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut paths = Vec::new();
-    for entry in entries.flatten() {
-        if *budget == 0 {
-            break;
-        }
-        *budget -= 1;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if !name.starts_with('.') && !name.ends_with('~') {
-            paths.push(entry.path());
-        }
-    }
-    paths.sort();
-    paths
+enum Found {
+    File(PathBuf),
+    Folder(PathBuf),
 }
 
 #[cfg(test)]
@@ -518,7 +548,30 @@ mod tests {
         std::os::unix::fs::symlink(disk.root.path().join("home/secret"), link).expect("links can be made");
         let catalog = disk.catalog();
         assert!(catalog.find("x").is_none());
-        assert!(catalog.problems[0].message.contains("leads out of it"));
+        assert!(catalog.problems[0].message.contains("leads out of the repository"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_to_folders_work_within_the_repository_and_for_the_person() {
+        let disk = Disk::with(&[
+            ("repo/.agents/skills/pdf/SKILL.md", "Inside."),
+            ("elsewhere/own/SKILL.md", "The person's."),
+            ("elsewhere/stolen/SKILL.md", "Outside."),
+            ("repo/.claude/x", ""),
+            ("home/.claude/skills/x", ""),
+        ]);
+        let at = |path: &str| disk.root.path().join(path);
+        let link =
+            |to: &str, from: &str| std::os::unix::fs::symlink(at(to), at(from)).expect("links can be made");
+        link("repo/.agents/skills", "repo/.claude/skills");
+        link("elsewhere/own", "home/.claude/skills/own");
+        link("elsewhere", "repo/.agents/skills/all");
+        let catalog = disk.catalog();
+        assert!(body(&catalog, "pdf").ends_with("Inside."));
+        assert!(body(&catalog, "own").ends_with("The person's."));
+        assert!(catalog.find("all/stolen").is_none() && catalog.find("stolen").is_none());
+        assert_eq!(catalog.problems, []);
     }
 
     #[test]

@@ -254,7 +254,6 @@ impl Run<'_> {
     fn command(&mut self, command: &Command, dot: &Value, piped: Option<Value>) -> Result<Value, Stop> {
         self.step(command.at, 1)?;
         let Base::Function(name) = &command.head.base else { return self.operand(&command.head, dot) };
-        let is_piped = piped.is_some();
         let mut values = Vec::with_capacity(command.arguments.len() + 1);
         for argument in &command.arguments {
             let value = self.operand(argument, dot)?;
@@ -269,13 +268,16 @@ impl Run<'_> {
             }
             values.push(value);
         }
-        values.extend(piped);
+        // Go passes what comes through `|` last. `.x | default "y"` would then always give "y", which
+        // nobody who writes it wants.
+        let piped_at = if name == "default" { 0 } else { values.len() };
+        values.splice(piped_at..piped_at, piped);
         match name.as_str() {
             "and" | "or" => values.pop().ok_or_else(|| {
                 TemplateError::new(command.at, format!("{name} wants at least one argument")).into()
             }),
             "bash" => self.bash(command.at, &values),
-            _ => functions::call(name, values, is_piped)
+            _ => functions::call(name, values)
                 .map_err(|message| TemplateError::new(command.at, message).into()),
         }
     }

@@ -7,11 +7,10 @@ use super::{OUTPUT_BYTES_MAX, Value};
 /// Width and precision of a `printf` verb; a larger one only makes spaces.
 const PRINTF_WIDTH_MAX: usize = 1000;
 
-/// Calls a function. The error is a sentence; the evaluator knows its place. `piped` says that the last
-/// argument came through `|`.
-pub fn call(name: &str, arguments: Vec<Value>, piped: bool) -> Result<Value, String> {
+/// Calls a function. The error is a sentence; the evaluator knows its place.
+pub fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
     match name {
-        "default" => default(arguments, piped),
+        "default" => default(arguments),
         "not" => one(name, arguments).map(|value| Value::Bool(!value.truth())),
         "eq" => {
             let [first, others @ ..] = arguments.as_slice() else { return Err(too_few(name, 2)) };
@@ -87,10 +86,9 @@ fn two(name: &str, arguments: Vec<Value>) -> Result<(Value, Value), String> {
         .map_err(|_| format!("{name} wants two arguments, not {given}"))
 }
 
-/// `default .x "y"`, or `.x | default "y"`: the fallback stands for a value that is missing or empty.
-fn default(arguments: Vec<Value>, piped: bool) -> Result<Value, String> {
-    let (first, second) = two("default", arguments)?;
-    let (value, fallback) = if piped { (second, first) } else { (first, second) };
+/// The fallback, which is the second, stands for a value that is missing or empty.
+fn default(arguments: Vec<Value>) -> Result<Value, String> {
+    let (value, fallback) = two("default", arguments)?;
     let empty = matches!(&value, Value::Missing) || matches!(&value, Value::Text(text) if text.is_empty());
     Ok(if empty { fallback } else { value })
 }
