@@ -169,7 +169,12 @@ impl SessionPort for Played {
                 },
             ),
             SessionCommand::SetOption { ticket, .. } => answer(ticket, Ok(Answer::Options(options()))),
-            SessionCommand::Decide { ask, decision } => state.decisions.push((ask, decision)),
+            SessionCommand::Decide { ask, decision } => {
+                state.decisions.push((ask, decision));
+                for (_, ticket) in std::mem::take(&mut state.waiting) {
+                    answer(ticket, ended(StopReason::EndTurn));
+                }
+            }
             SessionCommand::Close { ticket, .. } => {
                 state.live.remove(session);
                 answer(ticket, Ok(Answer::Closed));
@@ -770,4 +775,76 @@ fn a_tap_sees_every_line_of_both_directions() {
     assert_eq!(seen.len() - to_client.len(), 2);
     assert_eq!(to_client.len(), 3);
     assert!(to_client.iter().all(|line| line.starts_with('{') && line.ends_with('}')));
+}
+
+/// The client of the protocol's own library, which editors are built on.
+#[test]
+fn the_reference_client_gets_through_a_whole_session() {
+    use agent_client_protocol::schema::ProtocolVersion;
+    use agent_client_protocol::v1::schema as wire;
+    use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
+
+    let Editor { wire: Memory { to_agent, from_agent, served }, played, runtime, .. } = Editor::new();
+    let kinds: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = kinds.clone();
+    runtime.block_on(async {
+        let outgoing = tokio::net::unix::pipe::Sender::from_owned_fd(to_agent.into()).unwrap();
+        let incoming =
+            tokio::net::unix::pipe::Receiver::from_owned_fd(from_agent.into_inner().into()).unwrap();
+        let streams = agent_client_protocol::ByteStreams::new(outgoing.compat_write(), incoming.compat());
+        agent_client_protocol::Client
+            .v1()
+            .on_receive_notification(
+                async move |notification: wire::SessionNotification, _connection| {
+                    let update = serde_json::to_value(notification.update).unwrap();
+                    seen.lock().unwrap().push(update["sessionUpdate"].as_str().unwrap().to_owned());
+                    Ok(())
+                },
+                agent_client_protocol::on_receive_notification!(),
+            )
+            .on_receive_request(
+                async move |request: wire::RequestPermissionRequest, responder, _connection| {
+                    let chosen = wire::SelectedPermissionOutcome::new(request.options[0].option_id.clone());
+                    responder.respond(wire::RequestPermissionResponse::new(
+                        wire::RequestPermissionOutcome::Selected(chosen),
+                    ))
+                },
+                agent_client_protocol::on_receive_request!(),
+            )
+            .connect_with(streams, async |connection: agent_client_protocol::v1::ConnectionTo<_>| {
+                let initialize = wire::InitializeRequest::new(ProtocolVersion::V1);
+                let about = connection.send_request(initialize).block_task().await?;
+                assert!(about.agent_capabilities.load_session);
+                let new = connection.send_request(wire::NewSessionRequest::new("/w")).block_task().await?;
+                assert_eq!(new.config_options.unwrap().len(), 3);
+                let session = new.session_id;
+                let prompt = wire::PromptRequest::new(session.clone(), vec!["ask".into()]);
+                let done = connection.send_request(prompt).block_task().await?;
+                assert_eq!(done.stop_reason, wire::StopReason::EndTurn);
+                let load = wire::LoadSessionRequest::new(session.clone(), "/w");
+                let loaded = connection.send_request(load).block_task().await?;
+                assert_eq!(loaded.modes.unwrap().available_modes.len(), 4);
+                let listed = connection.send_request(wire::ListSessionsRequest::new()).block_task().await?;
+                assert!(listed.sessions.is_empty());
+                connection.send_request(wire::CloseSessionRequest::new(session.clone())).block_task().await?;
+                let prompt = wire::PromptRequest::new(session, vec!["hi".into()]);
+                let gone = connection.send_request(prompt).block_task().await.unwrap_err();
+                assert_eq!(i32::from(gone.code), -32002);
+                Ok(())
+            })
+            .await
+            .unwrap();
+    });
+    assert_eq!(served.join().unwrap(), Exit::EndOfInput);
+    assert_eq!(played.state.lock().unwrap().decisions, [(AskId(1), Decision::AllowOnce)]);
+    assert_eq!(
+        *kinds.lock().unwrap(),
+        [
+            "available_commands_update",
+            "tool_call",
+            "user_message_chunk",
+            "agent_message_chunk",
+            "available_commands_update"
+        ]
+    );
 }

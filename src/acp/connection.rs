@@ -104,15 +104,13 @@ impl<P: SessionPort> Connection<P> {
             client: parts.client,
             runtime: parts.runtime.clone(),
         };
-        let (writer_tap, writer_closer) = (tap.clone(), closer.clone());
+        let (writer_tap, end) = (tap.clone(), WriterEnd(closer.clone()));
         std::thread::Builder::new()
             .name("acp-writer".to_owned())
             .spawn(move || {
-                let ended = EndedGuard(writer_closer.outbox.clone());
-                if let Err(error) = write_until_closed(&writer_closer.outbox, writer, &writer_tap) {
+                if let Err(error) = write_until_closed(&end.0.outbox, writer, &writer_tap) {
                     tracing::info!(%error, "the client does not read any more");
-                    drop(ended);
-                    writer_closer.detach();
+                    end.0.detach();
                 }
             })
             .expect("the system can start one thread");
@@ -188,12 +186,16 @@ impl<P: SessionPort> Closer<P> {
     }
 }
 
-/// Says that the writer has ended, also when it panicked: nobody may wait for it then.
-struct EndedGuard(Arc<Outbox>);
+/// Says that the writer has ended, however it did: nobody may wait for it then, and no turn may go on
+/// that nobody can see.
+struct WriterEnd<P: SessionPort>(Closer<P>);
 
-impl Drop for EndedGuard {
+impl<P: SessionPort> Drop for WriterEnd<P> {
     fn drop(&mut self) {
-        self.0.ended();
+        self.0.outbox.ended();
+        if std::thread::panicking() {
+            self.0.detach();
+        }
     }
 }
 

@@ -148,8 +148,7 @@ impl Cursor {
                 let Some(running) = self.calls.remove(&outcome.call) else { return };
                 let detail = if shown.replay { Detail::Replay } else { Detail::Live };
                 if running.terminal {
-                    let streamed = (1..PROGRESS_SENT_BYTES_MAX).contains(&running.sent);
-                    let finished = tool_wire::terminal_outcome(outcome, streamed, detail);
+                    let finished = tool_wire::terminal_outcome(outcome, running.sent, detail);
                     updates.extend(finished.into_iter().map(SessionUpdate::ToolCallUpdate));
                 } else {
                     updates.push(SessionUpdate::ToolCallUpdate(tool_wire::outcome(outcome, detail)));

@@ -428,10 +428,28 @@ fn a_terminal_gets_what_is_new_and_then_its_end() {
         [
             &json!({ "terminal_output": { "terminal_id": "c1", "data": "one\n" } }),
             &json!({ "terminal_exit": { "terminal_id": "c1" } }),
-            &json!({ "terminal_output": { "terminal_id": "c2", "data": "two\r\n" } }),
+            &json!({ "terminal_output": { "terminal_id": "c2", "data": "two\n" } }),
             &json!({ "terminal_exit": { "terminal_id": "c2" } }),
         ]
     );
+}
+
+#[test]
+fn a_terminal_that_missed_output_is_shown_beside_the_text() {
+    for (output, expected) in [("one\n", 1), ("one\ntwo\n", 2)] {
+        let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+        client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+        client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
+        let outcome = ToolOutcome {
+            raw: Some(json!({ "stdout": output, "exitCode": 3 })),
+            ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, output)
+        };
+        client.entry(Change::ToolFinished { outcome });
+        let last = client.told.last().unwrap();
+        assert_eq!(last["content"].as_array().unwrap().len(), expected);
+        assert_eq!(last["content"][0], json!({ "type": "terminal", "terminalId": "c1" }));
+        assert_eq!(last["_meta"], json!({ "terminal_exit": { "terminal_id": "c1", "exit_code": 3 } }));
+    }
 }
 
 #[test]

@@ -85,16 +85,19 @@ pub fn outcome(outcome: &ToolOutcome, detail: Detail) -> wire::ToolCallUpdate {
     finished(outcome, shown_content(outcome, detail), detail)
 }
 
-/// The same for a call that the client shows as a terminal. `streamed` tells whether the terminal has
-/// the output already; where it has not, it is written into it first.
-pub fn terminal_outcome(outcome: &ToolOutcome, streamed: bool, detail: Detail) -> Vec<wire::ToolCallUpdate> {
+/// The same for a call that the client shows as a terminal, which has `streamed` bytes of its output.
+/// A terminal that has nothing is filled first; one that lacks something is shown beside the text.
+pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Detail) -> Vec<wire::ToolCallUpdate> {
     let mut updates = Vec::with_capacity(2);
-    if !streamed {
+    if streamed == 0 {
         let text = cut(&outcome.model_text(), detail.text_bytes_max());
-        // A terminal needs both characters to begin a new line.
-        updates.push(terminal_output(&outcome.call, &text.replace('\n', "\r\n")));
+        updates.push(terminal_output(&outcome.call, &text));
     }
-    let content = vec![wire::ToolCallContent::Terminal(wire::Terminal::new(outcome.call.0.clone()))];
+    let mut content = vec![wire::ToolCallContent::Terminal(wire::Terminal::new(outcome.call.0.clone()))];
+    let output = outcome.raw.as_ref().and_then(|raw| raw.get("stdout")).and_then(Value::as_str);
+    if streamed > 0 && output.is_some_and(|output| output.len() > streamed) {
+        content.extend(shown_content(outcome, detail));
+    }
     let code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
     let mut exit = json!({ "terminal_id": outcome.call.0 });
     if let Some(code) = code {
