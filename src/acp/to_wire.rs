@@ -167,7 +167,9 @@ impl Cursor {
                 }
             }
             Change::Undone { entry: layer } => {
-                let line = format!("Undone: the conversation is again as it was without {layer}");
+                let line = format!(
+                    "Undone: compaction {layer} is taken back; all that it replaced is in view again."
+                );
                 agent_line(&entry.seq.to_string(), line, updates);
             }
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),

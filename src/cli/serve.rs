@@ -76,6 +76,8 @@ impl<'a> MakeWriter<'a> for LogFile {
 
     fn make_writer(&'a self) -> Self::Writer {
         let file = self.file.get_or_init(|| {
+            // The appender tells stderr of a directory that is not there.
+            std::fs::create_dir_all(&self.directory).ok()?;
             RollingFileAppender::builder()
                 .rotation(Rotation::DAILY)
                 .max_log_files(LOG_FILES_MAX)

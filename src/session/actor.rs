@@ -29,7 +29,7 @@ use crate::thread::{
     CallId, Change, Content, Cut, Entry, MessageId, ModelName, PlanStep, Rule, Seq, SessionId, Shown,
     StopReason, Thread, ToolOutcome, Usage,
 };
-use crate::tools::Workspace;
+use crate::tools::{Access, Workspace};
 use crate::turn::{Answer as Told, Ask, Next, Turn, Why, interrupted};
 
 /// How many pieces of live output may wait for the session. A command that prints faster is slowed
@@ -52,6 +52,8 @@ pub struct Session {
     pub(super) endpoint: Option<Endpoint>,
     pub(super) found: Vec<(ModelName, String)>,
     pub(super) attachments: Vec<Attachment>,
+    /// Who sent the newest prompt: their own words are not shown to them again.
+    pub(super) speaker: Option<ClientId>,
     pub(super) closers: Vec<Closer>,
     pub(super) closing: bool,
     pub(super) background: JoinSet<Background>,
@@ -110,6 +112,8 @@ pub struct Work {
 pub struct OpenAsk {
     pub ask: AskId,
     pub call: CallId,
+    /// What the person is asked about; a link that is exchanged meanwhile would change it.
+    pub access: Access,
     /// What "always" remembers, with its words.
     pub always: Option<(Rule, String)>,
 }
@@ -196,6 +200,7 @@ impl Session {
             endpoint: None,
             found: Vec::new(),
             attachments: Vec::new(),
+            speaker: None,
             closers: Vec::new(),
             closing: false,
             background: JoinSet::new(),
@@ -319,10 +324,15 @@ impl Session {
         {
             *self.cost.get_or_insert(0.0) += cost;
         }
-        let own = self.work.as_ref().map(|work| work.client);
         for attachment in &self.attachments {
-            let own = own == Some(attachment.client);
+            let own = self.speaker == Some(attachment.client);
             attachment.outlet.put(&self.id, Out::Entry { entry: entry.clone(), replay: false, own });
+        }
+        match &entry.change {
+            Change::Replied { .. } | Change::Compacted { .. } | Change::Undone { .. } => {
+                self.announce_usage()
+            }
+            _ => {}
         }
         self.sync_soon();
         Ok(entry)

@@ -170,6 +170,7 @@ impl Session {
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+        self.speaker = Some(prompt.client);
         let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
         let command = typed_command(&prompt.content).filter(|name| self.knows_command(name));
         if command.as_deref() == Some(UNDO) {
@@ -273,7 +274,6 @@ impl Session {
                 return prompt.responder.answer(Err(error));
             }
         }
-        self.announce_usage();
         let meta = serde_json::json!({ "epitome": { "undo": { "status": status } } });
         let answer = Answer::TurnEnded { reason: StopReason::EndTurn, usage, meta: Some(meta) };
         self.answer_when_synced(prompt.responder, answer);
@@ -294,9 +294,9 @@ impl Session {
         };
         let title = title_of(&text);
         if !title.is_empty()
-            && let Ok(entry) = self.commit(Change::Titled { title: title.clone() })
+            && let Err(error) = self.commit(Change::Titled { title })
         {
-            self.announce(&Out::Info { title, updated_at: entry.at });
+            tracing::error!(session = %self.id, %error, "the title could not be written");
         }
     }
 }

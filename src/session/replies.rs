@@ -116,7 +116,6 @@ impl Session {
         let cut = cut_of(stop, &reason);
         let replied = Box::new(self.replied(reply, message, model, cut));
         self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
-        self.announce_usage();
     }
 
     pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
