@@ -417,6 +417,23 @@ fn broken_lines_are_answered_and_the_connection_lives_on() {
 }
 
 #[test]
+fn a_flood_of_nonsense_waits_until_its_answers_are_read() {
+    const LINES: usize = 20_000;
+    let mut editor = Editor::initialized();
+    let mut writer = editor.wire.to_agent.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        for _ in 0..LINES {
+            writer.write_all(b"nonsense\n").unwrap();
+        }
+    });
+    for _ in 0..LINES {
+        assert_eq!(code(&editor.read()), -32700);
+    }
+    writing.join().unwrap();
+    editor.new_session();
+}
+
+#[test]
 fn a_line_may_come_byte_by_byte() {
     let mut editor = Editor::initialized();
     for byte in b"{\"id\":1,\"method\":\"session/list\"}\n" {

@@ -76,8 +76,10 @@ pub fn session_error(error: &SessionError) -> wire::Error {
     }
 }
 
+/// Some clients know a stale session by the first two words, not by the code.
 pub fn not_found(session: &str) -> wire::Error {
-    wire::Error::new(NOT_FOUND, format!("Session not found: {session}")).data(json!({ "sessionId": session }))
+    wire::Error::new(NOT_FOUND, "Resource not found: there is no such session")
+        .data(json!({ "sessionId": session }))
 }
 
 pub fn bad_params(bad: &BadParams) -> wire::Error {

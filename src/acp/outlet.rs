@@ -461,7 +461,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(24))]
         /// However pieces, sessions and the client's reading interleave, and whatever is forgotten on
         /// the way: at the end the client has each message's text.
         #[test]
