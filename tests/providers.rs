@@ -273,6 +273,15 @@ async fn a_cut_stream_gives_its_text_and_then_the_error() {
 }
 
 #[tokio::test]
+async fn a_stream_that_was_cut_before_its_first_word_may_be_tried_again() {
+    let cut =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n: hold on\n\n";
+    let (url, _server) = serve_at_once(cut.into()).await;
+    let (seen, error) = call(&url).await.expect_err("it was cut");
+    assert_eq!((seen, error.class), (Vec::new(), ErrorClass::Retry { after: None }));
+}
+
+#[tokio::test]
 async fn a_refusal_brings_the_wait_that_it_asks_for() {
     let body = r#"{"error":{"message":"slower, sk-very-secret","code":"rate_limit_exceeded"}}"#;
     let (url, _server) = serve_at_once(format!(

@@ -53,6 +53,15 @@ impl Endpoint {
         }
     }
 
+    /// The base URL as it may be shown: without a user, a password or a query.
+    pub fn place(&self) -> String {
+        let base = self.base_url.split(['?', '#']).next().unwrap_or_default();
+        match base.split_once("://") {
+            Some((scheme, _)) => format!("{scheme}://{}{}", authority_of(base), path_of(base)),
+            None => base.to_owned(),
+        }
+    }
+
     fn set_header(&mut self, name: &str, value: impl Into<String>) {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);

@@ -206,6 +206,13 @@ fn a_secret_is_never_shown() {
 }
 
 #[test]
+fn a_place_is_shown_without_its_password() {
+    let settings = with_provider("box", WireFormat::OpenAiChat, "https://me:pw@box:8000/v1?key=k", None);
+    let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
+    assert_eq!(endpoint.place(), "https://box:8000/v1");
+}
+
+#[test]
 fn hosts_and_ports_are_found_in_any_url() {
     for (url, host, port) in [
         ("https://api.anthropic.com", "api.anthropic.com", 443),

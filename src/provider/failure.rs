@@ -240,7 +240,7 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
     match endpoint.provider() {
         "anthropic" => "Anthropic".into(),
         "openai" => "OpenAI".into(),
-        "local" => format!("The local server at {}", endpoint.base_url),
+        "local" => format!("The local server at {}", endpoint.place()),
         other => other.to_owned(),
     }
 }
@@ -288,7 +288,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
                 .into(),
         ),
         ErrorClass::Refused if failure.status == 404 => {
-            Some(format!("Check the model's name and the base URL {}.", endpoint.base_url))
+            Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
         }
         ErrorClass::Refused if failure.status == 429 => {
             Some("A limit with no end given is most often a spending cap of the account.".into())

@@ -23,6 +23,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// minutes only where the server sends no pings; there is no limit on the whole, as replies are long.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
+/// The same for a server on this machine, which may read a long prompt for minutes before its first
+/// word, and says nothing meanwhile.
+const LOCAL_SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
+
 /// How long an unused connection is kept for the next round.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
@@ -74,9 +78,8 @@ impl Http {
             WireFormat::OpenAiChat => (openai_chat::encode(endpoint, request), String::new()),
         };
         let url = endpoint.url();
-        let mut post = self
-            .client(&url)
-            .map_err(|why| unusable(endpoint, &why))?
+        let client = self.client(&url).map_err(|why| unusable(endpoint, &why))?.clone();
+        let mut post = client
             .post(&url)
             .header("content-type", "application/json")
             .header("accept", "text/event-stream")
@@ -85,7 +88,6 @@ impl Http {
             post = post.header(name, sensitive(endpoint, name, value)?);
         }
         let post = post.build().map_err(|error| unusable(endpoint, &reason(&error)))?;
-        let client = self.client(&url).map_err(|why| unusable(endpoint, &why))?.clone();
         let endpoint = endpoint.clone();
         Ok(Box::pin(async move {
             let response = client.execute(post).await.map_err(|error| unreachable_now(&endpoint, &error))?;
@@ -123,7 +125,8 @@ enum State {
 
 impl ReplyStream {
     /// All events of everything that has arrived, waiting until there is at least one. `None` once
-    /// after the reply's final event; a stream that ends without it is an error of class `Broken`.
+    /// after the reply's final event; a stream that ends without it is an error of class `Broken`, or
+    /// `Retry` if it ended before anything was given out.
     ///
     /// Cancel-safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
@@ -163,7 +166,9 @@ impl ReplyStream {
                     }
                     result
                 }
-                Err(error) => Err(self.decoding.broken(&reason(&error))),
+                Err(error) => {
+                    Err(self.decoding.lost(&format!("the connection was lost ({})", reason(&error))))
+                }
             };
             match result {
                 Err(error) => self.state = State::Failed(error),
@@ -202,7 +207,7 @@ impl ReplyStream {
                     failure::subject(&endpoint),
                     endpoint.name
                 ),
-                hint: Some(format!("Check that {} is the base URL of the service.", endpoint.base_url)),
+                hint: Some(format!("Check that {} is the base URL of the service.", endpoint.place())),
             });
         }
         let failure = Failure {
@@ -242,7 +247,6 @@ fn build_client(is_local: bool) -> Result<Client, String> {
     let builder = Client::builder()
         .user_agent(USER_AGENT)
         .connect_timeout(CONNECT_MAX)
-        .read_timeout(SILENCE_MAX)
         .pool_idle_timeout(IDLE_MAX)
         .tcp_keepalive(KEEP_ALIVE)
         .http2_keep_alive_interval(KEEP_ALIVE)
@@ -250,8 +254,8 @@ fn build_client(is_local: bool) -> Result<Client, String> {
         .redirect(reqwest::redirect::Policy::none());
     let mut certificates = extra_certificates()?;
     let builder = match is_local {
-        true => builder.no_proxy(),
-        false => builder,
+        true => builder.no_proxy().read_timeout(LOCAL_SILENCE_MAX),
+        false => builder.read_timeout(SILENCE_MAX),
     };
     for root in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
         certificates.push(Certificate::from_der(root).map_err(|error| reason(&error))?);
@@ -290,7 +294,7 @@ fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
             endpoint,
             &format!("No request can be sent to {}: {why}.", failure::subject(endpoint)),
         ),
-        hint: Some(format!("Check the configuration of {}.", endpoint.base_url)),
+        hint: Some(format!("Check the configuration of {}.", endpoint.place())),
     }
 }
 
@@ -316,7 +320,7 @@ fn unreachable_now(endpoint: &Endpoint, error: &reqwest::Error) -> ProviderError
 /// The innermost cause, without the URL that the client puts around it: that may hold a key.
 fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() && !error.is_connect() {
-        return format!("nothing came for {} seconds", SILENCE_MAX.as_secs());
+        return "nothing came for too long".into();
     }
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

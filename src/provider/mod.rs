@@ -1,15 +1,18 @@
 //! Model providers: what is asked of one, what streams back, and what can go wrong.
 //!
-//! Encoders and decoders are pure, one file a wire format; only `http` performs requests. No agent
-//! loop lives in a provider.
+//! Encoders and decoders are pure, an encoder and a decoder file for each wire format; only `http` and
+//! `local` perform requests. No agent loop lives in a provider.
+//!
+//! Start at `http`: it encodes a `Request` for an `Endpoint` and gives `ProviderEvent`s, which a
+//! `collect::Collector` makes into a reply.
 
 pub mod anthropic;
 mod anthropic_stream;
 pub mod collect;
 pub mod endpoint;
-pub mod failure;
+mod failure;
 pub mod http;
-pub mod local;
+mod local;
 pub mod models;
 pub mod openai_chat;
 mod openai_stream;
@@ -19,7 +22,7 @@ pub mod sse;
 pub mod stream;
 #[cfg(test)]
 mod test_views;
-pub mod turns;
+mod turns;
 
 use std::time::Duration;
 

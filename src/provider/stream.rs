@@ -19,6 +19,8 @@ pub struct Decoding {
     events: Events,
     decoder: Decoder,
     received: usize,
+    /// Text, thinking or a call was given out.
+    begun: bool,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,7 @@ impl Decoding {
             WireFormat::AnthropicMessages => Decoder::Anthropic(anthropic_stream::Decoder::new(prefix)),
             WireFormat::OpenAiChat => Decoder::Chat(openai_stream::Decoder::default()),
         };
-        Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0 }
+        Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0, begun: false }
     }
 
     /// Reads a piece of the stream, of any size, and appends its events. What came before an error in
@@ -73,6 +75,7 @@ impl Decoding {
             Decoder::Anthropic(decoder) => decoder.event(data, out),
             Decoder::Chat(decoder) => decoder.event(data, out),
         });
+        self.begun |= out.iter().any(|event| !matches!(event, ProviderEvent::Usage(_)));
         result.map_err(|error| self.fault(error))
     }
 
@@ -84,7 +87,8 @@ impl Decoding {
         }
     }
 
-    /// The stream ended. An error says that it was cut, or that there was nothing in it at all.
+    /// The stream ended. An error says that it was cut, or that there was nothing in it at all; of class
+    /// `Broken` where something of it was given out before.
     pub fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
         if self.is_whole() {
             return Ok(());
@@ -107,8 +111,18 @@ impl Decoding {
                         .into(),
                 ),
             },
-            Unfinished::Empty | Unfinished::Cut => self.broken("the stream was cut before its end"),
+            Unfinished::Empty | Unfinished::Cut => self.lost("the stream was cut before its end"),
         })
+    }
+
+    /// The error for a stream that was cut: worth another try as long as nothing of it was given out.
+    pub fn lost(&self, why: &str) -> ProviderError {
+        match self.begun {
+            true => self.broken(why),
+            false => {
+                ProviderError { class: ErrorClass::Retry { after: None }, hint: None, ..self.broken(why) }
+            }
+        }
     }
 
     /// An error that says why the reply can't be used.
