@@ -326,10 +326,17 @@ impl Scan {
         let mut mark = Mark { entries: 0, bytes: 0, crc: 0 };
         let mut damage = None;
         let mut start = 0;
-        while let Some(length) = bytes[start..].iter().position(|byte| *byte == b'\n') {
-            let end = start + length;
-            let text = &bytes[start..end];
-            match read_line(session, text, bodies, header.as_mut()) {
+        while start < bytes.len() {
+            // Without a newline the last write did not reach its end, whatever else it says.
+            let (text, read) = match bytes[start..].iter().position(|byte| *byte == b'\n') {
+                Some(length) => {
+                    let text = &bytes[start..start + length];
+                    (text, read_line(session, text, bodies, header.as_mut()))
+                }
+                None => (&bytes[start..], Err(BadLine::Checksum)),
+            };
+            let end = start + text.len();
+            match read {
                 Ok((entry, crc)) => {
                     if header.is_none() {
                         header = Header::opened(&entry);
@@ -341,7 +348,7 @@ impl Scan {
                 Err(BadLine::Future(found)) => {
                     return Err(StoreError::FutureFormat { session: session.clone(), found });
                 }
-                Err(BadLine::Checksum) if end + 1 == bytes.len() => break,
+                Err(BadLine::Checksum) if end + 1 >= bytes.len() && !line::holds_another(text) => break,
                 Err(bad) => {
                     let line = entries.len() as u64 + 1;
                     damage =

@@ -131,7 +131,8 @@ impl Store {
     }
 
     /// All sessions, also those without a prompt. What sled knows is taken where it is up to date;
-    /// all else is read from the journals, so that the listing is the same without sled.
+    /// all else is read from the journals, so that the listing is the same without sled. Damage that
+    /// leaves a journal's length as it was shows only when it is read.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut found: BTreeMap<SessionId, u64> = BTreeMap::new();
         for session in self.places.sessions()? {

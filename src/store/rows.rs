@@ -203,6 +203,11 @@ impl Rows {
     }
 }
 
+/// The file that sled locks while it is open.
+pub(super) fn lock_file(directory: &Path) -> PathBuf {
+    directory.join("db")
+}
+
 /// The newest of sled's snapshots, which are the files that it most often cannot read back.
 pub(super) fn newest_snapshot(directory: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(directory).ok()?.flatten();
