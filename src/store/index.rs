@@ -16,9 +16,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 
 use super::header::{Mark, MarkedHeader};
-use super::journal::{self, Scan, ScannedLine};
 use super::line::Bodies;
 use super::rows::{self, Rows, RowsError};
+use super::scan::{self, Scan, ScannedLine};
 use super::{Places, StoreError, open_private, private_directory};
 use crate::thread::SessionId;
 
@@ -302,7 +302,7 @@ impl Thread {
         if self.with(|_| Ok(())).is_none() {
             return false;
         }
-        let bytes = match journal::read_file(&self.places, session) {
+        let bytes = match scan::read_file(&self.places, session) {
             Err(StoreError::NotFound(_)) => return self.forget(session),
             Err(error) => {
                 tracing::debug!(%session, %error, "a journal cannot be indexed");
@@ -532,7 +532,7 @@ mod tests {
     /// Whether sled says of a session just what its journal says.
     fn agrees(store: &Store, number: u64) -> bool {
         store.settle();
-        let bytes = journal::read_file(&store.places, &session(number)).unwrap();
+        let bytes = scan::read_file(&store.places, &session(number)).unwrap();
         let scan = Scan::of(&session(number), &bytes, Bodies::Inline).unwrap();
         let lines: Vec<&[u8]> = scan.lines.iter().map(|line| &bytes[line.bytes.clone()]).collect();
         let rows = Rows::open(&store.places.db()).unwrap();
