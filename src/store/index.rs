@@ -16,9 +16,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 
 use super::header::{Mark, MarkedHeader};
-use super::journal::{self, Scan, ScannedLine};
 use super::line::Bodies;
 use super::rows::{self, Rows, RowsError};
+use super::scan::{self, Scan, ScannedLine};
 use super::{Places, StoreError, open_private, private_directory};
 use crate::thread::SessionId;
 
@@ -39,8 +39,12 @@ const REFUSED_WAITS: Duration = Duration::from_secs(10);
 /// How long a listing waits for sled's headers. Opening 500 MB takes half a second.
 const HEADERS_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a damaged sled may take to end its threads. One that does not would write into the next.
-const DAMAGED_ENDS: Duration = Duration::from_secs(2);
+/// How long sled may take to end its threads and let go of its file. It can hang in there, above all
+/// after a panic, and one that has not ended would write into its successor.
+const CLOSE_WAITS: Duration = Duration::from_secs(5);
+
+/// How long an orderly exit waits for the index. Nothing is lost if it takes longer.
+const SETTLE_WAITS: Duration = Duration::from_secs(10);
 
 /// Damaged directories that one process sets aside before it goes on without sled: a disk that
 /// breaks each new one must not fill up with them.
@@ -118,13 +122,19 @@ impl Index {
         headers.recv_timeout(HEADERS_WAIT).unwrap_or_default()
     }
 
-    /// Waits until all is taken in and sled is closed.
+    /// Waits until all is taken in and sled is closed, or has had its time.
     pub fn settle(&self) {
         let Some(Some(queue)) = self.shared.queue.get() else { return };
-        let (answer, settled) = sync_channel(1);
-        if queue.send(Note::Settle(answer)).is_ok() {
-            // An error means that the thread is gone, and sled with it.
-            let _ = settled.recv();
+        let queue = queue.clone();
+        let settled = end_within(SETTLE_WAITS, move || {
+            let (answer, settled) = sync_channel(1);
+            if queue.send(Note::Settle(answer)).is_ok() {
+                // An error means that the thread is gone, and sled with it.
+                let _ = settled.recv();
+            }
+        });
+        if !settled {
+            tracing::warn!("the index did not settle in time");
         }
     }
 
@@ -292,7 +302,7 @@ impl Thread {
         if self.with(|_| Ok(())).is_none() {
             return false;
         }
-        let bytes = match journal::read_file(&self.places, session) {
+        let bytes = match scan::read_file(&self.places, session) {
             Err(StoreError::NotFound(_)) => return self.forget(session),
             Err(error) => {
                 tracing::debug!(%session, %error, "a journal cannot be indexed");
@@ -408,14 +418,39 @@ impl Thread {
     /// Puts a sled that broke while it was open out of the way.
     fn replace(&mut self, reason: &str) {
         let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
-        if end_within(DAMAGED_ENDS, move || drop(rows)) {
+        if self.end(rows) {
             self.set_aside(reason);
+            drop(lock);
         } else {
-            tracing::error!(reason, "a damaged sled does not end; going on without an index");
-            self.given_up = true;
             // As long as its threads live, nobody else may use the directory.
             std::mem::forget(lock);
         }
+    }
+
+    fn close(&mut self) {
+        let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
+        if self.end(rows) {
+            drop(lock);
+        } else {
+            std::mem::forget(lock);
+        }
+    }
+
+    /// Ends sled, or gives it up for this process if it does not end in time.
+    fn end(&mut self, rows: Rows) -> bool {
+        let file = rows::lock_file(&self.places.db());
+        let ended = end_within(CLOSE_WAITS, move || {
+            drop(rows);
+            // Its threads may hold the file for a moment longer: have its lock once, to see it free.
+            if let Ok(file) = File::open(file) {
+                let _ = flock(file, FlockOperation::LockExclusive);
+            }
+        });
+        if !ended {
+            tracing::error!("sled does not end; going on without an index");
+            self.given_up = true;
+        }
+        ended
     }
 
     /// Renames the directory and has everything rebuilt. The lock must be held.
@@ -436,13 +471,6 @@ impl Thread {
         tracing::warn!(reason, aside = %aside.display(), "sled was damaged and is rebuilt from the journals");
         self.backlog.add(self.places.sessions().unwrap_or_default());
         true
-    }
-
-    fn close(&mut self) {
-        let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
-        // Dropping sled flushes it, and so may panic as anything else in it.
-        let _ = catch_unwind(AssertUnwindSafe(move || drop(rows)));
-        drop(lock);
     }
 }
 
@@ -477,4 +505,166 @@ fn end_within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
 
 fn now_millis() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Store;
+    use super::*;
+    use crate::paths::Paths;
+    use crate::thread::{Change, FORMAT_VERSION};
+
+    fn session(number: u64) -> SessionId {
+        SessionId(format!("s_{number:020x}"))
+    }
+
+    fn titled(title: &str) -> Change {
+        Change::Titled { title: title.to_owned() }
+    }
+
+    /// Writes a session of so many entries beside its opening, and closes it.
+    fn write_session(store: &Store, number: u64, entries: usize) {
+        let opened = Change::Opened { format: FORMAT_VERSION, session: session(number), cwd: "/work".into() };
+        let (mut journal, _) = store.create(&session(number), opened).unwrap();
+        (0..entries).for_each(|n| drop(journal.append(titled(&n.to_string())).unwrap()));
+    }
+
+    /// Whether sled says of a session just what its journal says.
+    fn agrees(store: &Store, number: u64) -> bool {
+        store.settle();
+        let bytes = scan::read_file(&store.places, &session(number)).unwrap();
+        let scan = Scan::of(&session(number), &bytes, Bodies::Inline).unwrap();
+        let lines: Vec<&[u8]> = scan.lines.iter().map(|line| &bytes[line.bytes.clone()]).collect();
+        let rows = Rows::open(&store.places.db()).unwrap();
+        let marked = rows.header(&session(number)).unwrap();
+        rows.lines(&session(number)).unwrap() == lines
+            && marked == Some(MarkedHeader { header: scan.header, mark: scan.mark })
+    }
+
+    fn home() -> (tempfile::TempDir, Store) {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::new(&Paths::below(home.path()));
+        (home, store)
+    }
+
+    #[test]
+    fn sled_says_what_the_journal_says() {
+        let (_home, store) = home();
+        write_session(&store, 1, 3);
+        assert!(agrees(&store, 1));
+        let (mut journal, _) = store.load(&session(1)).unwrap();
+        journal.append(titled(&"x".repeat(60_000))).unwrap();
+        journal.append(Change::Planned { steps: Vec::new() }).unwrap();
+        assert!(agrees(&store, 1), "also after sled was closed and opened again");
+    }
+
+    #[test]
+    fn what_the_queue_does_not_take_is_fetched_from_the_journal() {
+        let (_home, store) = home();
+        // The thread cannot be quicker than this many appends, but need not be slower either: both
+        // ways must come to the same.
+        write_session(&store, 1, 10 * QUEUE_NOTES_MAX);
+        write_session(&store, 2, 1);
+        assert!(agrees(&store, 1));
+        assert!(agrees(&store, 2));
+    }
+
+    #[test]
+    fn a_journal_that_is_ahead_is_replayed() {
+        let (home, store) = home();
+        write_session(&store, 1, 3);
+        store.settle();
+        // As by a process that cannot have sled.
+        let lock = File::open(home.path().join("data/db.lock")).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let other = Store::new(&Paths::below(home.path()));
+        let (mut journal, _) = other.load(&session(1)).unwrap();
+        journal.append(titled("unseen")).unwrap();
+        drop(journal);
+        other.settle();
+        drop(lock);
+
+        let (mut journal, _) = store.load(&session(1)).unwrap();
+        journal.append(titled("seen")).unwrap();
+        assert!(agrees(&store, 1));
+    }
+
+    #[test]
+    fn a_sled_that_is_ahead_drops_what_the_journal_lost() {
+        let (_home, store) = home();
+        write_session(&store, 1, 5);
+        store.settle();
+        // A power loss took the last two entries from the journal alone.
+        let path = store.places.journal(&session(1));
+        let bytes = std::fs::read(&path).unwrap();
+        let scan = Scan::of(&session(1), &bytes, Bodies::Inline).unwrap();
+        std::fs::write(&path, &bytes[..scan.lines[3].bytes.end + 1]).unwrap();
+
+        let (mut journal, entries) = store.load(&session(1)).unwrap();
+        assert_eq!(entries.len(), 4);
+        journal.append(titled("another life")).unwrap();
+        assert!(agrees(&store, 1));
+    }
+
+    #[test]
+    fn rows_of_a_deleted_session_go() {
+        let (_home, store) = home();
+        write_session(&store, 1, 5);
+        write_session(&store, 2, 5);
+        store.settle();
+        store.delete(&session(1)).unwrap();
+        assert!(agrees(&store, 2));
+        let rows = Rows::open(&store.places.db()).unwrap();
+        assert_eq!(rows.header(&session(1)).unwrap(), None);
+        assert!(rows.lines(&session(1)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_sled_cannot_open_is_set_aside_and_rebuilt() {
+        let (home, store) = home();
+        write_session(&store, 1, 5);
+        write_session(&store, 2, 5);
+        store.settle();
+        std::fs::write(store.places.db().join("conf"), "no configuration of sled's").unwrap();
+        drop(store);
+
+        let store = Store::new(&Paths::below(home.path()));
+        let (mut journal, _) = store.load(&session(1)).unwrap();
+        journal.append(titled("seen")).unwrap();
+        assert!(agrees(&store, 1));
+        assert!(agrees(&store, 2), "also what nobody has touched since");
+        let names = std::fs::read_dir(&store.places.data).unwrap();
+        let aside = names
+            .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("db.corrupt-"));
+        assert_eq!(aside.count(), 1);
+    }
+
+    #[test]
+    fn a_panic_in_an_open_sled_ends_it_alone() {
+        let (_home, store) = home();
+        write_session(&store, 1, 5);
+        store.settle();
+        let mut thread = Thread {
+            places: store.places.clone(),
+            backlog: Arc::default(),
+            open: None,
+            refused: None,
+            given_up: false,
+            set_aside: 0,
+        };
+        assert!(thread.with(|_| Ok(())).is_some());
+        assert!(thread.with::<()>(|_| panic!("as sled does")).is_none());
+        thread.work_off();
+        assert!(thread.open.is_some());
+        thread.close();
+        assert!(agrees(&store, 1));
+
+        // A disk that breaks each new one is not filled up with them.
+        for _ in 0..2 * SET_ASIDE_MAX {
+            thread.with::<()>(|_| panic!("as sled does"));
+        }
+        assert!(thread.given_up);
+        let count = std::fs::read_dir(&store.places.data).unwrap().count();
+        assert!(count < 10, "{count}");
+    }
 }

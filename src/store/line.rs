@@ -94,6 +94,16 @@ pub(super) fn check(line: &[u8]) -> Result<u32, LineFault> {
     }
 }
 
+/// Whether bytes that are no line are two of them, at least one whole, with a broken newline between.
+/// A write that a crash broke off never looks like this, so it must not be cut off like one.
+pub(super) fn holds_another(broken: &[u8]) -> bool {
+    // Inside of an entry's text this would have its quotes escaped.
+    let head = &HEAD[..DIGITS.start];
+    let heads = broken.windows(head.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == head);
+    let mut splits = heads.map(|(at, _)| (&broken[..at - 1], &broken[at..]));
+    splits.any(|(before, after)| check(before).is_ok() || check(after).is_ok())
+}
+
 /// How much of an entry is wanted.
 #[derive(Clone, Copy)]
 pub(super) enum Bodies<'a> {

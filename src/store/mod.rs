@@ -3,7 +3,7 @@
 //! A `Store` is a handle on one data directory:
 //!
 //! ```text
-//! <data>/journals/<session>.jsonl   the log, one line an entry        (journal, line)
+//! <data>/journals/<session>.jsonl   the log, one line an entry        (journal, scan, line)
 //! <data>/journals/<session>.torn    last lines that a crash broke off
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line         (blobs)
 //! <data>/db/                        sled: rows and headers            (rows, index)
@@ -19,6 +19,7 @@ mod index;
 mod journal;
 mod line;
 mod rows;
+mod scan;
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -32,6 +33,7 @@ use crate::thread::{Change, Entry, FORMAT_VERSION, SessionId};
 use blobs::Blobs;
 use index::Index;
 use line::Bodies;
+use scan::Scan;
 
 pub use header::Header;
 pub use journal::{Journal, Syncer};
@@ -124,14 +126,15 @@ impl Store {
         &self,
         session: &SessionId,
     ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
-        let bytes = journal::read_file(&self.places, session)?;
+        let bytes = scan::read_file(&self.places, session)?;
         let blobs = self.places.blobs(session);
-        let scan = journal::Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
+        let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
         Ok((scan.entries, scan.damage))
     }
 
     /// All sessions, also those without a prompt. What sled knows is taken where it is up to date;
-    /// all else is read from the journals, so that the listing is the same without sled.
+    /// all else is read from the journals, so that the listing is the same without sled. Damage that
+    /// leaves a journal's length as it was shows only when it is read.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut found: BTreeMap<SessionId, u64> = BTreeMap::new();
         for session in self.places.sessions()? {
@@ -144,7 +147,7 @@ impl Store {
         for (session, bytes) in found {
             match known.remove(&session) {
                 Some(marked) if marked.mark.bytes == bytes => listing.headers.push(marked.header),
-                Some(_) | None => match journal::read_header(&self.places, &session) {
+                Some(_) | None => match scan::read_header(&self.places, &session) {
                     Ok(header) => {
                         listing.headers.push(header);
                         self.index.catch_up(&session);
@@ -223,6 +226,10 @@ impl Places {
         }
         Ok(sessions)
     }
+}
+
+fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { doing, path: path.to_path_buf(), source }
 }
 
 /// Options for a file that only its owner reads.

@@ -2,7 +2,9 @@
 //!
 //! Nothing here is the truth, so nothing here is repaired: what cannot be read is reported, and the
 //! index throws it away. sled 0.34 panics on damaged files, so every call belongs behind a
-//! `catch_unwind`; `index` does that.
+//! `catch_unwind`; `index` does that. It uses no batch and no transaction: they take a lock that all
+//! databases of a process share, and one that is closed while another waits for it never ends. The
+//! order of writes makes up for them.
 //!
 //! | Tree | Key | Value |
 //! | --- | --- | --- |
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sled::{Batch, Db, IVec, Tree};
+use sled::{Db, IVec, Tree};
 
 use super::header::MarkedHeader;
 use crate::thread::SessionId;
@@ -29,12 +31,6 @@ const FLUSH_EVERY_MS: u64 = 500;
 
 /// Bytes of one value. sled puts values over 128 KB into files of their own, which it never syncs.
 const PART_BYTES_MAX: usize = 64 * 1024;
-
-/// Rows written or removed at once, so that a batch stays a few megabytes.
-const BATCH_ROWS_MAX: usize = 500;
-
-/// Bytes of rows written at once, for the same reason.
-const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Version of the envelope. Other versions are read as damaged, and so rebuilt.
 const ENVELOPE_VERSION: u8 = 1;
@@ -125,33 +121,22 @@ impl Rows {
         old_time: Option<u64>,
     ) -> Result<(), RowsError> {
         let session = &marked.header.session;
-        let mut batch = Batch::default();
-        let (mut rows, mut bytes) = (0, 0);
         for (seq, line) in (from..).zip(lines) {
             let parts = line.len().div_ceil(PART_BYTES_MAX).max(1);
             for part in 0..parts {
                 let start = part * PART_BYTES_MAX;
                 let payload = &line[start..line.len().min(start + PART_BYTES_MAX)];
                 let flags = if part + 1 < parts { FLAG_CONTINUES } else { 0 };
-                batch.insert(log_key(session, seq, part), seal(flags, payload));
-            }
-            rows += parts;
-            bytes += line.len();
-            if rows >= BATCH_ROWS_MAX || bytes >= BATCH_BYTES_MAX {
-                self.log.apply_batch(std::mem::take(&mut batch))?;
-                (rows, bytes) = (0, 0);
+                self.log.insert(log_key(session, seq, part), seal(flags, payload))?;
             }
         }
-        self.log.apply_batch(batch)?;
         // The header comes last: where it stands, its rows do.
         let json = serde_json::to_vec(marked).map_err(|error| RowsError::Damaged(error.to_string()))?;
         self.header.insert(session.0.as_bytes(), seal(0, &json))?;
-        let mut batch = Batch::default();
         if let Some(old_time) = old_time {
-            batch.remove(time_key(old_time, session));
+            self.time.remove(time_key(old_time, session))?;
         }
-        batch.insert(time_key(marked.header.updated_at, session), seal(0, &[]));
-        self.time.apply_batch(batch)?;
+        self.time.insert(time_key(marked.header.updated_at, session), seal(0, &[]))?;
         Ok(())
     }
 
@@ -170,18 +155,10 @@ impl Rows {
     pub fn remove_lines(&self, session: &SessionId, from: u64) -> Result<(), RowsError> {
         // The largest key that a line of the session can have.
         let last = log_key(session, u64::MAX, u16::MAX.into());
-        loop {
-            let mut batch = Batch::default();
-            let mut found = 0;
-            for key in self.log.range(log_key(session, from, 0)..=last.clone()).keys().take(BATCH_ROWS_MAX) {
-                batch.remove(key?);
-                found += 1;
-            }
-            if found == 0 {
-                return Ok(());
-            }
-            self.log.apply_batch(batch)?;
+        for key in self.log.range(log_key(session, from, 0)..=last).keys() {
+            self.log.remove(key?)?;
         }
+        Ok(())
     }
 
     /// The lines of a session, in order; an error at the first that cannot be read.
@@ -201,6 +178,11 @@ impl Rows {
         }
         Ok(lines)
     }
+}
+
+/// The file that sled locks while it is open.
+pub(super) fn lock_file(directory: &Path) -> PathBuf {
+    directory.join("db")
 }
 
 /// The newest of sled's snapshots, which are the files that it most often cannot read back.
@@ -306,7 +288,7 @@ mod tests {
     fn a_removed_session_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let rows = Rows::open(directory.path()).unwrap();
-        let lines = vec![b"line".as_slice(); BATCH_ROWS_MAX + 1];
+        let lines = vec![b"line".as_slice(); 1000];
         rows.append(&marked(1, 2), 0, lines.into_iter(), None).unwrap();
         rows.remove(&session()).unwrap();
         assert!(rows.header.is_empty() && rows.log.is_empty() && rows.time.is_empty());
