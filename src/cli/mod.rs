@@ -5,9 +5,13 @@
 pub mod acp;
 pub mod check;
 pub mod demo;
+mod json_lines;
+mod printer;
+mod queue;
 pub mod run;
 pub mod serve;
 pub mod sessions;
+mod terminal;
 
 use std::ffi::OsString;
 

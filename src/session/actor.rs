@@ -95,8 +95,6 @@ pub struct Work {
     pub turn: Turn,
     /// Who is answered when it ends; a queued prompt with the entry that holds it.
     pub responders: Vec<(Responder, Option<Seq>)>,
-    /// The client that sent the prompt.
-    pub client: ClientId,
     /// The tools that the recipe of this turn is limited to.
     pub allowed_tools: Option<Vec<String>>,
     /// Goes into the answer's `_meta`.
@@ -432,11 +430,10 @@ impl Session {
     }
 
     /// A turn with the one who sent it and nothing else yet.
-    pub(super) fn new_work(turn: Turn, responder: Responder, client: ClientId) -> Work {
+    pub(super) fn new_work(turn: Turn, responder: Responder) -> Work {
         Work {
             turn,
             responders: vec![(responder, None)],
-            client,
             allowed_tools: None,
             meta: None,
             summary_instruction: None,

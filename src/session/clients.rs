@@ -194,18 +194,16 @@ impl Session {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
                 self.begin_said(
                     Change::Said { message, origin: Origin::Person },
-                    prompt.responder,
-                    prompt.client,
-                );
+                    prompt.responder);
             }
         }
         true
     }
 
-    fn begin_said(&mut self, said: Change, responder: Responder, client: ClientId) {
+    fn begin_said(&mut self, said: Change, responder: Responder) {
         self.title_by(&said);
         let turn = Turn::prompt(said, self.settings.max_rounds);
-        self.start_work(Session::new_work(turn, responder, client));
+        self.start_work(Session::new_work(turn, responder));
     }
 
     /// Begins a recipe; `outputs` is what its shell calls printed so far.
@@ -230,7 +228,7 @@ impl Session {
             let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus);
-            let mut work = Session::new_work(turn, prompt.responder, prompt.client);
+            let mut work = Session::new_work(turn, prompt.responder);
             work.summary_instruction = Some(text);
             return self.start_work(work);
         }
@@ -244,7 +242,7 @@ impl Session {
         }));
         let message = Message { id: self.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
-        self.begin_said(Change::Said { message, origin }, prompt.responder, prompt.client);
+        self.begin_said(Change::Said { message, origin }, prompt.responder);
         if let Some(work) = &mut self.work {
             work.allowed_tools = recipe.allowed_tools.clone();
         }

@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod message;
+pub mod text;
 pub mod view;
 
 use std::collections::HashSet;
