@@ -121,6 +121,20 @@ impl Collector {
         }
     }
 
+    /// All that was to be shown so far, a piece for each part: for a client that joins in the middle.
+    pub fn shown(&self) -> Vec<Piece> {
+        let parts = self.parts.iter().zip(0u32..);
+        let pieces = parts.filter_map(|(content, part)| match content {
+            Part::Text(text) => Some((part, PieceKind::Reply, text)),
+            Part::Thinking { text, .. } => Some((part, PieceKind::Thinking, text)),
+            Part::Call { .. } => None,
+        });
+        pieces
+            .filter(|(_, _, text)| !text.is_empty())
+            .map(|(part, kind, text)| Piece::Text { part, kind, text: text.clone() })
+            .collect()
+    }
+
     /// The whole reply. Arguments that are no JSON object become `{"invalid_json": "…"}`; white space
     /// at the end that is a part of its own is left out.
     pub fn finish(mut self) -> Reply {

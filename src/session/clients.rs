@@ -76,6 +76,9 @@ impl Session {
             }
             Replay::Nothing => {}
         }
+        for out in self.live_text() {
+            attachment.outlet.put(&self.id, out);
+        }
         let workspace = Workspace {
             cwd: self.thread.cwd().to_path_buf(),
             directories: opening.directories.clone(),
@@ -192,9 +195,7 @@ impl Session {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
-                self.begin_said(
-                    Change::Said { message, origin: Origin::Person },
-                    prompt.responder);
+                self.begin_said(Change::Said { message, origin: Origin::Person }, prompt.responder);
             }
         }
         true

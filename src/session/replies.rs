@@ -62,18 +62,8 @@ impl Session {
                     call.seen |= !matches!(event, ProviderEvent::Usage(_) | ProviderEvent::Stopped(_));
                     pieces.extend(call.collector.feed(event));
                 }
-                for piece in pieces {
-                    match piece {
-                        Piece::Text { part, kind, text } => {
-                            let kind = match kind {
-                                PieceKind::Reply => TextKind::Reply,
-                                PieceKind::Thinking => TextKind::Thinking,
-                            };
-                            self.announce(&Out::Text { message, part, kind, text });
-                        }
-                        // The card needs the arguments, which come with the whole reply.
-                        Piece::CallOpened { .. } => {}
-                    }
+                for out in pieces.into_iter().filter_map(|piece| live(message, piece)) {
+                    self.announce(&out);
                 }
             }
             ModelStep::Finished => {
@@ -154,6 +144,13 @@ impl Session {
             }
         }
         Change::Replied { message: Message { id, content }, model, usage: reply.usage, cut }
+    }
+
+    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    pub(super) fn live_text(&self) -> Vec<Out> {
+        let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
+        let message = call.message;
+        call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
     }
 
     pub(super) fn announce_usage(&self) {
@@ -249,6 +246,20 @@ impl Session {
             compaction["post_tokens"] = after.into();
         }
         work.meta = Some(serde_json::json!({ "epitome": { "compaction": compaction } }));
+    }
+}
+
+/// A piece of a streaming reply, as clients get it.
+fn live(message: MessageId, piece: Piece) -> Option<Out> {
+    match piece {
+        Piece::Text { part, kind: PieceKind::Reply, text } => {
+            Some(Out::Text { message, part, kind: TextKind::Reply, text })
+        }
+        Piece::Text { part, kind: PieceKind::Thinking, text } => {
+            Some(Out::Text { message, part, kind: TextKind::Thinking, text })
+        }
+        // A call is shown with its arguments, which come with the whole reply.
+        Piece::CallOpened { .. } => None,
     }
 }
 
