@@ -9,10 +9,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::CliError;
-use crate::config::Overrides;
 use crate::paths::Paths;
 use crate::provider::http::Http;
-use crate::session::registry::{Services, Sessions};
+use crate::recipe::watch::RecipeWatch;
+use crate::session::registry::{Overrides, Services, Sessions};
 use crate::store::Store;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
@@ -46,8 +46,9 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 /// All sessions of this process. Touches no file and no network: what is heavy starts on first use.
 pub fn sessions(paths: Paths, overrides: Overrides, runtime: &tokio::runtime::Handle) -> Sessions {
     let store = Store::new(&paths);
-    let toolbox = Toolbox::built_in(Arc::new(Reaper::new()));
-    let services = Services { paths, store, http: Http::new(), toolbox, overrides };
+    let toolbox = Toolbox::built_in(Arc::new(Reaper::of_this_executable()));
+    let services =
+        Services { paths, store, http: Http::new(), toolbox, overrides, watch: RecipeWatch::new() };
     Sessions::new(services, runtime.clone())
 }
 
@@ -75,6 +76,8 @@ impl<'a> MakeWriter<'a> for LogFile {
 
     fn make_writer(&'a self) -> Self::Writer {
         let file = self.file.get_or_init(|| {
+            // The appender tells stderr of a directory that is not there.
+            std::fs::create_dir_all(&self.directory).ok()?;
             RollingFileAppender::builder()
                 .rotation(Rotation::DAILY)
                 .max_log_files(LOG_FILES_MAX)

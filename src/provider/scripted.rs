@@ -1,1 +1,327 @@
-//! To be written.
+//! A scripted model behind a real HTTP server on loopback: a rehearsal partner.
+//!
+//! It says what a script tells it to say, in the wire format of whoever asks, and remembers what it
+//! was asked. It serves fixtures, benches and `epitome demo`. It is never a fallback for a real model:
+//! nothing chooses it but the code that starts it, and it understands nothing of what it reads.
+
+mod encode;
+mod http;
+mod seen;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore};
+
+pub use crate::transcript::{ModelStep, Seen, Stop};
+use encode::Piece;
+use http::{Head, Reader};
+
+/// Connections that are served at a time; a client that opens more is waiting for itself.
+const CONNECTIONS_MAX: usize = 256;
+
+/// How long a finished connection may take to say good-bye, so that one stuck client cannot hold the
+/// server's end.
+const STOP_WITHIN: Duration = Duration::from_millis(200);
+
+/// Bytes for each token in the answer to a count of tokens. A count that is near enough and the same
+/// on every machine.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The wire format of a request, known by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// `/v1/messages`
+    Anthropic,
+    /// `/v1/chat/completions`
+    OpenAiChat,
+}
+
+/// A model call as it came in.
+#[derive(Clone, Debug)]
+pub struct RecordedRequest {
+    pub wire: Wire,
+    pub path: String,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: Value,
+    /// Its number among the model calls, from 0.
+    pub number: usize,
+}
+
+impl RecordedRequest {
+    /// All messages of the request, flat and in no provider's terms. The system text is not among them.
+    pub fn seen(&self) -> Vec<Seen> {
+        seen::read(self.wire, &self.body)
+    }
+
+    /// The text of the last part that a person said.
+    pub fn last_user_text(&self) -> String {
+        let seen = self.seen().into_iter().rev();
+        let mut texts = seen.filter_map(|seen| match seen {
+            Seen::User(text) => Some(text),
+            Seen::Anew
+            | Seen::Again
+            | Seen::UserPart(_)
+            | Seen::Agent(_)
+            | Seen::AgentCall { .. }
+            | Seen::Result { .. } => None,
+        });
+        texts.next().unwrap_or_default()
+    }
+
+    /// The value of a header, by its name in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What of `now` is new to somebody who knows `before` and what was then said; `Seen::Anew` and all
+/// of it where `now` is no continuation, `Seen::Again` where nothing is new.
+pub fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<Seen> {
+    seen::news(before, said, now)
+}
+
+type Script = Box<dyn FnMut(&RecordedRequest) -> Vec<ModelStep> + Send>;
+
+struct Shared {
+    script: Mutex<Script>,
+    requests: Mutex<Vec<RecordedRequest>>,
+    calls: AtomicU64,
+    released: Semaphore,
+    given_up: AtomicU64,
+    connections: Arc<Semaphore>,
+}
+
+/// A running scripted model. Dropping it ends the server and all its connections.
+pub struct ScriptedModel {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ScriptedModel {
+    /// Starts a server on a free port of the loopback interface, on a thread of its own. `script` is
+    /// called for each model call, in their order, and gives the steps of its reply.
+    pub fn start(
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> io::Result<ScriptedModel> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            script: Mutex::new(Box::new(script)),
+            requests: Mutex::new(Vec::new()),
+            calls: AtomicU64::new(0),
+            released: Semaphore::new(0),
+            given_up: AtomicU64::new(0),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        });
+        let stop = Arc::new(Notify::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (for_thread, until) = (shared.clone(), stop.clone());
+        let thread = std::thread::Builder::new().name("scripted-model".into()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, for_thread) => {}
+                    () = until.notified() => {}
+                }
+            });
+            runtime.shutdown_timeout(STOP_WITHIN);
+        })?;
+        Ok(ScriptedModel { address, shared, stop, thread: Some(thread) })
+    }
+
+    /// For `ANTHROPIC_BASE_URL`.
+    pub fn base_url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// For `OPENAI_BASE_URL`.
+    pub fn openai_base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// The model calls so far, in the order in which they came.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        lock(&self.shared.requests).clone()
+    }
+
+    /// Lets one `ModelStep::Wait` go on, the present one or the next.
+    pub fn release(&self) {
+        self.shared.released.add_permits(1);
+    }
+
+    /// How many replies a client gave up in the middle.
+    pub fn given_up(&self) -> u64 {
+        self.shared.given_up.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for ScriptedModel {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the server's thread was printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for ScriptedModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptedModel").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// A poisoned lock means that a script panicked; what it guards is still whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    loop {
+        let permit = shared.connections.clone().acquire_owned().await;
+        let (Ok(permit), Ok((stream, _))) = (permit, listener.accept().await) else { return };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            // A client that breaks off is news for `given_up`, not an error of the server.
+            let _ = serve(stream, &shared).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Answers the requests of one connection, one after the other.
+async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (input, mut output) = stream.into_split();
+    let mut reader = Reader::new(input);
+    while let Some((head, body)) = reader.request(&mut output).await? {
+        let keep = head.keep_alive;
+        match answer(&head, &body, shared) {
+            Answer::Plain(status, value) => http::plain(&mut output, status, &[], &value, keep).await?,
+            Answer::Reply(reply) => {
+                if reply.status != 200 {
+                    let value = reply.refusal();
+                    http::plain(&mut output, reply.status, &reply.headers, &value, keep).await?;
+                } else if let Play::Broken = play(reply.pieces, &mut reader, &mut output, shared).await? {
+                    return Ok(());
+                }
+            }
+        }
+        if !keep {
+            break;
+        }
+    }
+    Ok(())
+}
+
+enum Answer {
+    Plain(u16, Value),
+    Reply(encode::Reply),
+}
+
+fn answer(head: &Head, body: &[u8], shared: &Shared) -> Answer {
+    let path = head.path.split('?').next().unwrap_or("");
+    let wire = match (head.method.as_str(), path) {
+        ("GET", "/v1/models" | "/models") => return Answer::Plain(200, encode::models()),
+        ("POST", "/v1/messages/count_tokens") => {
+            let tokens = body.len().div_ceil(BYTES_PER_TOKEN);
+            return Answer::Plain(200, json!({ "input_tokens": tokens }));
+        }
+        ("POST", "/v1/messages") => Wire::Anthropic,
+        ("POST", "/v1/chat/completions" | "/chat/completions") => Wire::OpenAiChat,
+        _ => {
+            let message = format!("the scripted model does not serve {} {path}", head.method);
+            return Answer::Plain(404, encode::error_body(Wire::OpenAiChat, 404, &message));
+        }
+    };
+    let Ok(parsed) = serde_json::from_slice::<Value>(body) else {
+        return Answer::Plain(400, encode::error_body(wire, 400, "the body is no JSON"));
+    };
+    if parsed["stream"] != true {
+        return Answer::Plain(400, encode::error_body(wire, 400, "the scripted model only streams"));
+    }
+    let mut requests = lock(&shared.requests);
+    let request = RecordedRequest {
+        wire,
+        path: head.path.clone(),
+        headers: head.headers.clone(),
+        body: parsed,
+        number: requests.len(),
+    };
+    requests.push(request.clone());
+    drop(requests);
+    let steps = lock(&shared.script)(&request);
+    let mut next_call = || shared.calls.fetch_add(1, Ordering::SeqCst) + 1;
+    Answer::Reply(encode::reply(wire, &request.body, &steps, &mut next_call))
+}
+
+enum Play {
+    /// The reply is whole; the connection can take another request.
+    Whole,
+    /// The connection is of no use any more.
+    Broken,
+}
+
+async fn play(
+    pieces: Vec<Piece>,
+    reader: &mut Reader,
+    output: &mut tokio::net::tcp::OwnedWriteHalf,
+    shared: &Shared,
+) -> io::Result<Play> {
+    let gave_up = || {
+        shared.given_up.fetch_add(1, Ordering::SeqCst);
+        Ok(Play::Broken)
+    };
+    if http::begin_stream(output).await.is_err() {
+        return gave_up();
+    }
+    for piece in pieces {
+        match piece {
+            Piece::Bytes(bytes) => {
+                if http::chunk(output, &bytes).await.is_err() {
+                    return gave_up();
+                }
+            }
+            Piece::Wait => tokio::select! {
+                permit = shared.released.acquire() => if let Ok(permit) = permit { permit.forget() },
+                () = reader.closed() => return gave_up(),
+            },
+            Piece::Hang => {
+                reader.closed().await;
+                return gave_up();
+            }
+            // Without the closing chunk the client knows that something is missing.
+            Piece::Cut => return Ok(Play::Broken),
+        }
+    }
+    http::end_stream(output).await?;
+    Ok(Play::Whole)
+}
+
+/// Reads until the other side is gone.
+async fn drain(input: &mut tokio::net::tcp::OwnedReadHalf, kept: &mut Vec<u8>) {
+    let mut some = [0; 1024];
+    loop {
+        match input.read(&mut some).await {
+            Ok(0) | Err(_) => return,
+            // An early next request is kept for when this one is answered.
+            Ok(count) if kept.len() < http::HEAD_BYTES_MAX => kept.extend_from_slice(&some[..count]),
+            Ok(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! nothing stands between a delta and the client.
 
 use std::collections::{HashSet, VecDeque};
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::effects::{ModelCall, ModelStep, Summary};
+use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::cost_of;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
@@ -20,12 +22,14 @@ use crate::problem::Problem;
 use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::provider::{ProviderError, models};
 use crate::recipe::catalog::Catalog;
+use crate::recipe::render::ShellOutputs;
+use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
 use crate::thread::{
     CallId, Change, Content, Cut, Entry, MessageId, ModelName, PlanStep, Rule, Seq, SessionId, Shown,
     StopReason, Thread, ToolOutcome, Usage,
 };
-use crate::tools::Workspace;
+use crate::tools::{Access, Workspace};
 use crate::turn::{Answer as Told, Ask, Next, Turn, Why, interrupted};
 
 /// How many pieces of live output may wait for the session. A command that prints faster is slowed
@@ -48,6 +52,8 @@ pub struct Session {
     pub(super) endpoint: Option<Endpoint>,
     pub(super) found: Vec<(ModelName, String)>,
     pub(super) attachments: Vec<Attachment>,
+    /// Who sent the newest prompt: their own words are not shown to them again.
+    pub(super) speaker: Option<ClientId>,
     pub(super) closers: Vec<Closer>,
     pub(super) closing: bool,
     pub(super) background: JoinSet<Background>,
@@ -63,8 +69,10 @@ pub struct Session {
     pub(super) next_ask: u64,
     pub(super) cost: Option<f64>,
     commands: mpsc::Receiver<SessionCommand>,
+    sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
-    _watch: Option<crate::recipe::watch::Watch>,
+    pub(super) watch: Option<Arc<Registration>>,
+    pub(super) rendering: Option<Rendering>,
 }
 
 /// A client that leaves once the turn has ended.
@@ -87,8 +95,6 @@ pub struct Work {
     pub turn: Turn,
     /// Who is answered when it ends; a queued prompt with the entry that holds it.
     pub responders: Vec<(Responder, Option<Seq>)>,
-    /// The client that sent the prompt.
-    pub client: ClientId,
     /// The tools that the recipe of this turn is limited to.
     pub allowed_tools: Option<Vec<String>>,
     /// Goes into the answer's `_meta`.
@@ -104,6 +110,8 @@ pub struct Work {
 pub struct OpenAsk {
     pub ask: AskId,
     pub call: CallId,
+    /// What the person is asked about; a link that is exchanged meanwhile would change it.
+    pub access: Access,
     /// What "always" remembers, with its words.
     pub always: Option<(Rule, String)>,
 }
@@ -128,7 +136,7 @@ impl Responder {
 }
 
 impl Drop for Responder {
-    pub(super) fn drop(&mut self) {
+    fn drop(&mut self) {
         if self.owes {
             let message = "the session ended before it could answer; load it again and repeat".to_owned();
             let answer = Err(SessionError::Internal(message));
@@ -146,7 +154,8 @@ pub enum Done {
 
 /// What work outside of turns came to.
 pub enum Background {
-    Recipes(Catalog),
+    Recipes(Catalog, Option<Arc<Registration>>),
+    Shell(ShellOutputs),
     LocalServer(Option<LocalServer>),
     Synced(Result<(), StoreError>),
 }
@@ -164,11 +173,12 @@ impl Session {
         services: Services,
         thread: Thread,
         journal: Journal,
-        commands: mpsc::Receiver<SessionCommand>,
+        (sender, commands): (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
         opening: &Opening,
     ) -> Session {
         let (settings, problems) =
-            Settings::load(&services.paths, Some(thread.cwd()), &opening.environment, &services.overrides);
+            Settings::load(&services.paths, Some(thread.cwd()), |name| variable(&opening.environment, name));
+        let settings = services.overrides.over(settings);
         let workspace = Workspace {
             cwd: thread.cwd().to_path_buf(),
             directories: opening.directories.clone(),
@@ -187,11 +197,8 @@ impl Session {
             waiting: VecDeque::new(),
             endpoint: None,
             found: Vec::new(),
-            journal,
-            commands,
             attachments: Vec::new(),
-            background: JoinSet::new(),
-            attachments: Vec::new(),
+            speaker: None,
             closers: Vec::new(),
             closing: false,
             background: JoinSet::new(),
@@ -204,7 +211,9 @@ impl Session {
             progress: mpsc::channel(PROGRESS_MAX),
             next_ask: 0,
             commands,
-            _watch: None,
+            watch: None,
+            rendering: None,
+            sender,
         };
         session.show_problems(&problems);
         session
@@ -263,7 +272,7 @@ impl Session {
         }
     }
 
-    pub(super) async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> Event {
         let (model, jobs) = match &mut self.work {
             Some(work) => (work.model.as_mut(), Some(&mut work.jobs)),
             None => (None, None),
@@ -291,6 +300,7 @@ impl Session {
             Event::Job(Err(error)) => self.job_panicked(&error),
             Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
             Event::Background(Ok(done)) => self.background_done(done),
+            Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {
                 tracing::error!(session = %self.id, %error, "background work panicked");
                 self.searching = false;
@@ -312,10 +322,15 @@ impl Session {
         {
             *self.cost.get_or_insert(0.0) += cost;
         }
-        let own = self.work.as_ref().map(|work| work.client);
         for attachment in &self.attachments {
-            let own = own == Some(attachment.client);
+            let own = self.speaker == Some(attachment.client);
             attachment.outlet.put(&self.id, Out::Entry { entry: entry.clone(), replay: false, own });
+        }
+        match &entry.change {
+            Change::Replied { .. } | Change::Compacted { .. } | Change::Undone { .. } => {
+                self.announce_usage()
+            }
+            _ => {}
         }
         self.sync_soon();
         Ok(entry)
@@ -351,6 +366,10 @@ impl Session {
         self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
     }
 
+    pub(super) fn commands_sender(&self) -> mpsc::WeakSender<SessionCommand> {
+        self.sender.clone()
+    }
+
     pub(super) fn announce(&self, out: &Out) {
         for attachment in &self.attachments {
             attachment.outlet.put(&self.id, out.clone());
@@ -369,6 +388,9 @@ impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
     pub(super) async fn drive(&mut self) {
         loop {
+            if self.rendering.is_some() {
+                return;
+            }
             let Some(work) = &mut self.work else {
                 match self.waiting.pop_front() {
                     Some(prompt) => {
@@ -408,11 +430,10 @@ impl Session {
     }
 
     /// A turn with the one who sent it and nothing else yet.
-    pub(super) fn new_work(turn: Turn, responder: Responder, client: ClientId) -> Work {
+    pub(super) fn new_work(turn: Turn, responder: Responder) -> Work {
         Work {
             turn,
             responders: vec![(responder, None)],
-            client,
             allowed_tools: None,
             meta: None,
             summary_instruction: None,
@@ -471,6 +492,10 @@ impl Session {
 
     /// Ends the running turn, and everything that waits for one, as cancelled.
     pub(super) fn cancel(&mut self) {
+        if let Some(rendering) = self.rendering.take() {
+            rendering.job.abort();
+            rendering.prompt.responder.answer(Ok(cancelled()));
+        }
         for prompt in self.waiting.drain(..) {
             prompt.responder.answer(Ok(cancelled()));
         }
@@ -512,4 +537,8 @@ impl Session {
 /// The answer to a prompt that was cancelled before it began.
 pub(super) fn cancelled() -> Answer {
     Answer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
+}
+
+fn variable(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
+    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
 }

@@ -11,58 +11,80 @@ use crate::tools::permission::{self, Verdict};
 use crate::tools::{Access, ToolContext};
 use crate::turn::{Answer as Told, CompactAnswer, Permit};
 
+/// How much of unreadable arguments the model is shown, in bytes.
+const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
+
+/// How a call stands before anybody was asked.
+enum Standing {
+    Settled(Permit),
+    AskPerson { access: Access, always: Option<(Rule, String)> },
+}
+
 impl Session {
     pub(super) fn ask_permission(&mut self, id: CallId) {
-        match self.permit(&id) {
-            Ok(permit) => self.tell(Told::Permission(id, permit)),
-            Err(always) => {
-                let Some(call) = self.thread.call(&id).cloned() else { return };
-                let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
-                let workspace = self.workspace.clone();
-                let next_ask = AskId(self.next_ask);
-                self.next_ask += 1;
-                let Some(work) = &mut self.work else { return };
-                work.ask = Some(OpenAsk { ask: next_ask, call: id.clone(), always });
-                work.jobs
-                    .spawn(async move { Done::Preview(id, tool.preview(&call.input, &workspace).await) });
-            }
-        }
+        let (access, always) = match self.standing(&id) {
+            Standing::Settled(permit) => return self.tell(Told::Permission(id, permit)),
+            Standing::AskPerson { access, always } => (access, always),
+        };
+        let Some(call) = self.thread.call(&id).cloned() else { return };
+        let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
+        let workspace = self.workspace.clone();
+        let ask = AskId(self.next_ask);
+        self.next_ask += 1;
+        let Some(work) = &mut self.work else { return };
+        work.ask = Some(OpenAsk { ask, call: id.clone(), access, always });
+        work.jobs.spawn(async move { Done::Preview(id, tool.preview(&call.input, &workspace).await) });
     }
 
-    /// Decides what can be decided without a person; `Err` has what "always" would remember.
-    pub(super) fn permit(&self, id: &CallId) -> Result<Permit, Option<(Rule, String)>> {
+    /// Decides what can be decided without a person.
+    fn standing(&self, id: &CallId) -> Standing {
+        let impossible = |text: String| Standing::Settled(Permit::Impossible(text));
         let Some(call) = self.thread.call(id) else {
-            return Ok(Permit::Impossible("this call is not in the conversation".to_owned()));
+            return impossible("This call is not in the conversation.".to_owned());
         };
         let Some(tool) = self.services.toolbox.get(&call.name) else {
             let names: Vec<String> =
                 self.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
-            let text = format!("There is no tool {:?}. The tools are {}.", call.name, names.join(", "));
-            return Ok(Permit::Impossible(text));
+            return impossible(format!(
+                "There is no tool {:?}. The tools are {}.",
+                call.name,
+                names.join(", ")
+            ));
         };
         if let Some(text) = call.input.get("invalid_json").and_then(|text| text.as_str()) {
-            let shown = &text[..text.floor_char_boundary(200)];
-            let text =
-                format!("The arguments are no JSON object: {shown:?}. Call the tool again with a whole one.");
-            return Ok(Permit::Impossible(text));
+            let shown = &text[..text.floor_char_boundary(SHOWN_ARGUMENT_BYTES_MAX)];
+            return impossible(format!(
+                "The arguments are no JSON object: {shown:?}. Call the tool again with a whole one."
+            ));
         }
         let limits = self.work.as_ref().and_then(|work| work.allowed_tools.as_ref());
         if limits.is_some_and(|allowed| !allowed.contains(&call.name)) {
-            return Ok(Permit::Denied(format!("The recipe that runs may not use {}.", call.name)));
+            let why = format!("The recipe that runs may not use {}.", call.name);
+            return Standing::Settled(Permit::Denied(why));
         }
         let access = match tool.access(&call.input, &self.workspace) {
             Ok(access) => access,
-            Err(text) => return Ok(Permit::Impossible(text)),
+            Err(text) => return impossible(text),
         };
         let inside = |path: &Path| self.workspace.contains(path);
         match permission::decide(&access, self.thread.mode(), self.thread.rules(), inside) {
-            Verdict::Allow { .. } => Ok(Permit::Allowed),
-            Verdict::Deny { why } => Ok(Permit::Denied(why)),
-            Verdict::Ask { .. } if self.attachments.is_empty() => Ok(Permit::Denied(
+            Verdict::Allow { .. } => Standing::Settled(Permit::Allowed),
+            Verdict::Deny { why } => Standing::Settled(Permit::Denied(why)),
+            Verdict::Ask { .. } if self.attachments.is_empty() => Standing::Settled(Permit::Denied(
                 "This needs the person's permission, and nobody is there to give it.".to_owned(),
             )),
-            Verdict::Ask { always } => Err(always),
+            Verdict::Ask { always } => Standing::AskPerson { access, always },
         }
+    }
+
+    /// Whether the call would still touch what the person was asked about: a link on the way may have
+    /// been exchanged while they thought.
+    fn still_touches(&self, id: &CallId, access: &Access) -> bool {
+        let now = self.thread.call(id).and_then(|call| {
+            let tool = self.services.toolbox.get(&call.name)?;
+            tool.access(&call.input, &self.workspace).ok()
+        });
+        now.as_ref() == Some(access)
     }
 
     pub(super) fn show_ask(&mut self, id: &CallId, preview: Vec<Shown>) {
@@ -89,6 +111,9 @@ impl Session {
         let Some(open) = work.ask.take_if(|open| open.ask == ask) else { return };
         self.announce(&Out::Withdrawn { ask });
         let permit = match decision {
+            Decision::AllowOnce | Decision::AllowAlways if !self.still_touches(&open.call, &open.access) => {
+                Permit::Denied("What this call would touch changed while the person was asked.".to_owned())
+            }
             Decision::AllowOnce => Permit::Allowed,
             Decision::AllowAlways => {
                 if let Some((rule, _)) = open.always

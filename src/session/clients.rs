@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use super::actor::{Background, Closer, Prompt, Responder, Session, cancelled};
+use super::actor::{Background, Closer, Prompt, Responder, Session};
+use super::recipes::{Text, UNDO};
 use super::replies::sentence;
 use super::{
-    Answer, ClientId, CommandInfo, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions,
-    Severity, Ticket, problem_notice,
+    Answer, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions, Severity, Ticket,
+    problem_notice,
 };
 use crate::problem::Problem;
 use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, Choice, LocalServer};
-use crate::recipe::catalog::Catalog;
+use crate::recipe::command;
+use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Message, Mode, ModelName, Origin, StopReason, ThoughtLevel};
 use crate::tools::Workspace;
 use crate::turn::Turn;
@@ -21,9 +23,6 @@ const WAITING_MAX: usize = 64;
 
 /// The longest title, in characters.
 const TITLE_CHARS_MAX: usize = 60;
-
-/// The one command that is no recipe.
-const UNDO: &str = "undo";
 
 impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
@@ -95,7 +94,7 @@ impl Session {
         }
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
-        if self.catalog.is_empty() {
+        if self.catalog.recipes.is_empty() {
             self.load_recipes();
         } else {
             attachment.outlet.put(&self.id, Out::Commands(self.command_list()));
@@ -171,6 +170,7 @@ impl Session {
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+        self.speaker = Some(prompt.client);
         let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
         let command = typed_command(&prompt.content).filter(|name| self.knows_command(name));
         if command.as_deref() == Some(UNDO) {
@@ -189,51 +189,60 @@ impl Session {
             }
         }
         match command {
-            Some(name) => self.begin_command(prompt, &name, typed),
+            Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
                 self.begin_said(
                     Change::Said { message, origin: Origin::Person },
-                    prompt.responder,
-                    prompt.client,
-                );
+                    prompt.responder);
             }
         }
         true
     }
 
-    fn begin_said(&mut self, said: Change, responder: Responder, client: ClientId) {
+    fn begin_said(&mut self, said: Change, responder: Responder) {
         self.title_by(&said);
         let turn = Turn::prompt(said, self.settings.max_rounds);
-        self.start_work(Session::new_work(turn, responder, client));
+        self.start_work(Session::new_work(turn, responder));
     }
 
-    fn begin_command(&mut self, prompt: Prompt, name: &str, typed: String) {
-        let Some(recipe) = self.catalog.find(name).cloned() else { return };
-        let rest = typed.trim_start().trim_start_matches('/').trim_start_matches(name).trim().to_owned();
-        let rendered = crate::recipe::command::bind(&recipe, &rest)
-            .map_err(|usage| usage.to_string())
-            .and_then(|arguments| self.render(&recipe, &arguments));
-        let text = match rendered {
-            Ok(text) => text,
-            Err(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
+    /// Begins a recipe; `outputs` is what its shell calls printed so far.
+    pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
+        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
+        let parsed = command::parse(&typed)
+            .and_then(|parsed| Some((self.catalog.find(parsed.name)?.clone(), parsed.rest)));
+        let Some((recipe, rest)) = parsed else {
+            let gone = "the recipe is gone; send the prompt again".to_owned();
+            return prompt.responder.answer(Err(SessionError::Invalid(gone)));
+        };
+        let arguments = match command::bind(&recipe, rest) {
+            Ok(arguments) => arguments,
+            Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
+        };
+        let text = match self.render(&recipe, &arguments, &outputs) {
+            Text::Done(text) => text,
+            Text::Needs(calls) => return self.run_shell_calls(prompt, &recipe, calls, outputs),
+            Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
         };
         if recipe.swaps_context() {
-            let focus = (!rest.is_empty()).then_some(rest);
+            let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus);
-            let mut work = Session::new_work(turn, prompt.responder, prompt.client);
+            let mut work = Session::new_work(turn, prompt.responder);
             work.summary_instruction = Some(text);
             return self.start_work(work);
         }
         let mut content = vec![Content::Text { text }];
         // What the person attached beside the command goes along.
-        content.extend(
-            prompt.content.into_iter().skip_while(|part| !matches!(part, Content::Text { .. })).skip(1),
-        );
+        let mut is_command = true;
+        content.extend(prompt.content.into_iter().filter(|part| {
+            let first = is_command && matches!(part, Content::Text { .. });
+            is_command &= !first;
+            !first
+        }));
         let message = Message { id: self.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
-        self.begin_said(Change::Said { message, origin }, prompt.responder, prompt.client);
+        self.begin_said(Change::Said { message, origin }, prompt.responder);
         if let Some(work) = &mut self.work {
             work.allowed_tools = recipe.allowed_tools.clone();
         }
@@ -263,19 +272,9 @@ impl Session {
                 return prompt.responder.answer(Err(error));
             }
         }
-        self.announce_usage();
         let meta = serde_json::json!({ "epitome": { "undo": { "status": status } } });
         let answer = Answer::TurnEnded { reason: StopReason::EndTurn, usage, meta: Some(meta) };
         self.answer_when_synced(prompt.responder, answer);
-    }
-
-    /// The instruction of the recipe that writes summaries, with what they shall keep above all.
-    pub(super) fn summary_instruction(&self, recipe: &str, focus: Option<&str>) -> String {
-        let recipe = self.catalog.find(recipe).cloned().unwrap_or_else(Catalog::built_in_compact);
-        let bound = crate::recipe::command::bind(&recipe, focus.unwrap_or_default());
-        let text =
-            bound.map_err(|usage| usage.to_string()).and_then(|arguments| self.render(&recipe, &arguments));
-        text.unwrap_or_else(|_| recipe.body.clone())
     }
 
     fn knows_command(&self, name: &str) -> bool {
@@ -293,9 +292,9 @@ impl Session {
         };
         let title = title_of(&text);
         if !title.is_empty()
-            && let Ok(entry) = self.commit(Change::Titled { title: title.clone() })
+            && let Err(error) = self.commit(Change::Titled { title })
         {
-            self.announce(&Out::Info { title, updated_at: entry.at });
+            tracing::error!(session = %self.id, %error, "the title could not be written");
         }
     }
 }
@@ -352,6 +351,7 @@ impl Session {
                     return Err(unknown("model"));
                 }
                 self.endpoint = None;
+                self.searched = false;
                 Change::ModelChosen { model }
             }
             _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
@@ -395,7 +395,7 @@ impl Session {
             (None, Choice::SearchLocal(urls)) => return self.search(urls),
         };
         if name.split().is_some_and(|(provider, _)| provider == "local") && !self.searched {
-            let urls = endpoint::local_urls(&environment);
+            let urls = endpoint::local_bases(&environment);
             return self.search(urls);
         }
         match endpoint::resolve(&name, &self.settings, &environment) {
@@ -426,6 +426,7 @@ impl Session {
 
     fn local_server_found(&mut self, server: Option<LocalServer>) {
         self.searching = false;
+        self.searched = true;
         let chosen = self.thread.model().cloned().or_else(|| {
             match endpoint::choose(&self.settings, &self.workspace.environment) {
                 Choice::Named(name) => Some(name),
@@ -436,7 +437,7 @@ impl Session {
             let before = self.model_name();
             self.found = server.models.iter().map(|(name, _)| (name.clone(), name.0.clone())).collect();
             let name = chosen.clone().or_else(|| self.found.first().map(|(name, _)| name.clone()))?;
-            self.endpoint = Some(endpoint::at_local(&name, &server, &self.settings));
+            self.endpoint = Some(endpoint::resolve_local(&name, &server, &self.settings));
             if self.model_name() != before {
                 self.announce(&Out::Options(self.options()));
             }
@@ -445,7 +446,7 @@ impl Session {
         });
         if located.is_none() && !self.waiting.is_empty() {
             let error = match chosen {
-                Some(name) => endpoint::no_local_server(&name),
+                Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
                 None => endpoint::nothing_configured(),
             };
             for prompt in self.waiting.drain(..) {
@@ -455,35 +456,27 @@ impl Session {
     }
 }
 
-// ── Recipes and problems ───────────────────────────────────────────────────────────────────────────
+// ── Background work and problems ───────────────────────────────────────────────────────────────────────────
 
 impl Session {
-    /// Reads the recipes again, off this task.
-    pub(super) fn load_recipes(&mut self) {
-        let cwd = self.thread.cwd().to_path_buf();
-        let paths = self.services.paths.clone();
-        self.background.spawn_blocking(move || Background::Recipes(Catalog::load(&cwd, &paths, &[])));
-    }
-
-    pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        let mut list: Vec<CommandInfo> = crate::recipe::command::commands(&self.catalog);
-        list.push(CommandInfo {
-            name: UNDO.to_owned(),
-            description: "Take the last compaction back".to_owned(),
-            hint: None,
-        });
-        list.sort_by(|a, b| a.name.cmp(&b.name));
-        list.dedup_by(|a, b| a.name == b.name);
-        list.into()
-    }
-
     pub(super) fn background_done(&mut self, done: Background) {
         match done {
-            Background::Recipes(catalog) => {
+            Background::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
+                let before = self.command_list();
+                let first = self.catalog.recipes.is_empty();
                 self.catalog = Arc::new(catalog);
-                self.announce(&Out::Commands(self.command_list()));
+                self.watch = watch;
+                let now = self.command_list();
+                if first || before != now {
+                    self.announce(&Out::Commands(now));
+                }
                 self.show_problems(&problems);
+            }
+            Background::Shell(outputs) => {
+                if let Some(rendering) = self.rendering.take() {
+                    self.begin_command(rendering.prompt, outputs);
+                }
             }
             Background::LocalServer(server) => self.local_server_found(server),
             Background::Synced(Ok(())) => self.sync_due = false,
@@ -518,7 +511,7 @@ fn provider_error(error: &ProviderError) -> SessionError {
 
 /// The name in `/name …` at the very beginning of a prompt's first text.
 fn typed_command(content: &[Content]) -> Option<String> {
-    crate::recipe::command::parse(first_text(content)?).map(|typed| typed.name)
+    command::parse(first_text(content)?).map(|typed| typed.name.to_owned())
 }
 
 fn first_text(content: &[Content]) -> Option<&str> {

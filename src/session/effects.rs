@@ -1,7 +1,6 @@
 //! Performs what a turn asks for: model calls, tools, summaries. It decides nothing and commits
 //! nothing; what came of it goes back to the session.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +76,7 @@ pub struct ModelCall {
 }
 
 enum Phase {
-    Starting(Pin<Box<Starting>>),
+    Starting(Starting),
     Streaming(Box<ReplyStream>),
     Waiting(Pin<Box<Sleep>>),
 }
@@ -103,18 +102,18 @@ impl ModelCall {
             message,
             model: endpoint.name.clone(),
             attempts: 0,
-            collector: Collector::default(),
+            collector: Collector::new(&endpoint),
             seen: false,
             snapshot,
             endpoint,
-            phase: Phase::Starting(Box::pin(starting)),
+            phase: Phase::Starting(starting),
         })
     }
 
     /// Tries again after a while.
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;
-        self.collector = Collector::default();
+        self.collector = Collector::new(&self.endpoint);
         self.phase = Phase::Waiting(Box::pin(tokio::time::sleep(delay)));
     }
 
@@ -136,7 +135,7 @@ impl ModelCall {
                 Phase::Waiting(sleep) => {
                     sleep.await;
                     match http.start(&self.endpoint, &self.snapshot.request(None)) {
-                        Ok(starting) => self.phase = Phase::Starting(Box::pin(starting)),
+                        Ok(starting) => self.phase = Phase::Starting(starting),
                         Err(error) => return ModelStep::Failed(error),
                     }
                 }
@@ -243,7 +242,7 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
     let mut attempts = 0;
     loop {
         let starting = http.start(endpoint, request)?;
-        match collect(starting).await {
+        match collect(endpoint, starting).await {
             Ok(reply) => return summary_of(reply),
             Err(error) => match crate::provider::retry::delay(&error.class, attempts, fastrand::f64()) {
                 Some(delay) => {
@@ -256,11 +255,9 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
     }
 }
 
-async fn collect(
-    starting: impl Future<Output = Result<ReplyStream, ProviderError>>,
-) -> Result<Reply, ProviderError> {
+async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, ProviderError> {
     let mut stream = starting.await?;
-    let mut collector = Collector::default();
+    let mut collector = Collector::new(endpoint);
     while let Some(events) = stream.next().await? {
         for event in events {
             collector.feed(event);

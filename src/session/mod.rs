@@ -8,7 +8,9 @@ mod actor;
 mod calls;
 mod clients;
 mod effects;
+pub mod port;
 mod prompt;
+mod recipes;
 pub mod registry;
 mod replies;
 
@@ -17,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::problem::Problem;
+pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     Usage,
@@ -115,6 +118,10 @@ pub enum SessionCommand {
     Detach {
         client: ClientId,
     },
+    /// The session is deleted: it ends at once, whoever is attached.
+    End,
+    /// Recipe files of this session's places changed.
+    RecipesChanged,
 }
 
 /// What a person chose on a permission card.
@@ -210,14 +217,6 @@ pub struct UsageNow {
     pub cost: Option<f64>,
     /// The last model call.
     pub last: Usage,
-}
-
-/// A slash command as clients list it; `name` has no slash.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandInfo {
-    pub name: String,
-    pub description: String,
-    pub hint: Option<String>,
 }
 
 /// A permission card.

@@ -10,12 +10,13 @@ use tokio::sync::{mpsc, watch};
 
 use super::actor::{Responder, Session};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
-use crate::config::Overrides;
+use crate::config::Settings;
 use crate::paths::Paths;
 use crate::provider::http::Http;
+use crate::recipe::watch::RecipeWatch;
 pub use crate::store::Header;
 use crate::store::{Store, StoreError};
-use crate::thread::{Change, FORMAT_VERSION, SessionId, Thread};
+use crate::thread::{Change, FORMAT_VERSION, Mode, SessionId, Thread};
 use crate::tools::Toolbox;
 
 /// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
@@ -31,6 +32,22 @@ pub struct Services {
     pub toolbox: Toolbox,
     /// What the command line set above all configuration.
     pub overrides: Overrides,
+    pub watch: RecipeWatch,
+}
+
+/// What the command line set: it holds above every file and variable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    pub model: Option<String>,
+    pub mode: Option<Mode>,
+}
+
+impl Overrides {
+    pub fn over(&self, mut settings: Settings) -> Settings {
+        settings.model = self.model.clone().or(settings.model);
+        settings.mode = self.mode.unwrap_or(settings.mode);
+        settings
+    }
 }
 
 /// A cheap handle on every session of the process.
@@ -59,6 +76,7 @@ impl Sessions {
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (sender.downgrade(), receiver);
         self.live().insert(id.clone(), sender);
         let services = self.inner.services.clone();
         let session = id.clone();
@@ -73,7 +91,7 @@ impl Sessions {
             });
             match made {
                 Ok((journal, thread)) => {
-                    let mut live = Session::new(services, thread, journal, receiver, &opening);
+                    let mut live = Session::new(services, thread, journal, channel, &opening);
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     live.run().await;
@@ -117,6 +135,7 @@ impl Sessions {
         replay: Replay,
     ) {
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (sender.downgrade(), receiver);
         live.insert(id.clone(), sender);
         let services = self.inner.services.clone();
         let session = id.clone();
@@ -133,7 +152,7 @@ impl Sessions {
             let loaded = loaded.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())));
             match loaded {
                 Ok((journal, thread)) => {
-                    let mut live = Session::new(services, thread, journal, receiver, &opening);
+                    let mut live = Session::new(services, thread, journal, channel, &opening);
                     live.attach(ticket, opening, replay);
                     live.run().await;
                 }
@@ -231,7 +250,7 @@ impl Sessions {
 
 fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     match error {
-        StoreError::NotFound { .. } => SessionError::NotFound(session.clone()),
+        StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
         other => SessionError::Store(other.to_string()),
     }
 }

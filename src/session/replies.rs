@@ -5,7 +5,7 @@ use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::compaction;
 use crate::provider::collect::{Piece, PieceKind, Reply};
-use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
+use crate::provider::{ProviderError, ProviderEvent, ReplyStop, models, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread, Trigger};
 use crate::tokens;
 use crate::turn::{Answer as Told, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
@@ -62,12 +62,18 @@ impl Session {
                     call.seen |= !matches!(event, ProviderEvent::Usage(_) | ProviderEvent::Stopped(_));
                     pieces.extend(call.collector.feed(event));
                 }
-                for Piece { part, kind, text } in pieces {
-                    let kind = match kind {
-                        PieceKind::Text => TextKind::Reply,
-                        PieceKind::Thinking => TextKind::Thinking,
-                    };
-                    self.announce(&Out::Text { message, part, kind, text });
+                for piece in pieces {
+                    match piece {
+                        Piece::Text { part, kind, text } => {
+                            let kind = match kind {
+                                PieceKind::Reply => TextKind::Reply,
+                                PieceKind::Thinking => TextKind::Thinking,
+                            };
+                            self.announce(&Out::Text { message, part, kind, text });
+                        }
+                        // The card needs the arguments, which come with the whole reply.
+                        Piece::CallOpened { .. } => {}
+                    }
                 }
             }
             ModelStep::Finished => {
@@ -110,7 +116,6 @@ impl Session {
         let cut = cut_of(stop, &reason);
         let replied = Box::new(self.replied(reply, message, model, cut));
         self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
-        self.announce_usage();
     }
 
     pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
@@ -184,7 +189,7 @@ impl Session {
             return self.tell(Told::Compacted(CompactAnswer::Failed("no model is chosen".to_owned())));
         };
         let instruction = self.work.as_ref().and_then(|work| work.summary_instruction.clone());
-        let instruction = instruction.unwrap_or_else(|| self.summary_instruction("compact", None));
+        let instruction = instruction.unwrap_or_else(|| self.summary_instruction());
         let snapshot = self.snapshot(effects::SUMMARY_TOKENS_MAX);
         let bytes_max = usize::try_from(endpoint.window.saturating_mul(4)).unwrap_or(usize::MAX / 8);
         let flat = compaction::flat(&self.thread, bytes_max);

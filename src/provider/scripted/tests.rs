@@ -1,0 +1,285 @@
+//! The scripted model as a client meets it: over a real socket.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::*;
+
+/// Sends one request and reads all of the answer, on a connection that is closed behind it.
+fn post(model: &ScriptedModel, path: &str, body: &Value) -> String {
+    let mut stream = connect(model);
+    send(&mut stream, path, body, "close");
+    let mut answer = String::new();
+    // A connection that is cut off is one of the things that tests look at.
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+fn connect(model: &ScriptedModel) -> TcpStream {
+    let address = model.base_url().strip_prefix("http://").expect("the address is one of HTTP").to_owned();
+    TcpStream::connect(address).expect("the server listens")
+}
+
+fn send(stream: &mut TcpStream, path: &str, body: &Value, connection: &str) {
+    let body = body.to_string();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: {connection}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).expect("the server reads");
+}
+
+fn scripted(steps: Vec<ModelStep>) -> ScriptedModel {
+    ScriptedModel::start(move |_| steps.clone()).expect("a port is free")
+}
+
+/// The JSON of all `data:` lines.
+fn events(answer: &str) -> Vec<Value> {
+    let data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter_map(|data| serde_json::from_str(data).ok()).collect()
+}
+
+fn hello(wire: Wire) -> (&'static str, Value) {
+    let body = json!({"model": "m", "stream": true, "stream_options": {"include_usage": true},
+        "messages": [{"role": "user", "content": "Hello"}]});
+    match wire {
+        Wire::Anthropic => ("/v1/messages", body),
+        Wire::OpenAiChat => ("/v1/chat/completions", body),
+    }
+}
+
+fn ask(model: &ScriptedModel, wire: Wire) -> String {
+    let (path, body) = hello(wire);
+    post(model, path, &body)
+}
+
+#[test]
+fn a_text_streams_to_anthropic_clients_in_several_deltas() {
+    let model = scripted(vec![ModelStep::Text("Milk and bread, said the list.".into())]);
+    let answer = ask(&model, Wire::Anthropic);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream"), "{answer}");
+    let events = events(&answer);
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(kinds[..4], ["message_start", "ping", "content_block_start", "content_block_delta"]);
+    assert_eq!(kinds[kinds.len() - 3..], ["content_block_stop", "message_delta", "message_stop"]);
+    let text: String = events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
+    assert_eq!(text, "Milk and bread, said the list.");
+    assert!(events.iter().filter(|event| event["delta"]["type"] == "text_delta").count() > 1);
+    assert_eq!(events[events.len() - 2]["delta"]["stop_reason"], "end_turn");
+}
+
+#[test]
+fn a_text_streams_to_chat_clients_and_ends_with_usage_and_done() {
+    let model = scripted(vec![ModelStep::Text("Milk.".into()), ModelStep::Usage { input: 70, output: 3 }]);
+    let answer = ask(&model, Wire::OpenAiChat);
+    let events = events(&answer);
+    let text: String =
+        events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(text, "Milk.");
+    let last = events.last().expect("there are events");
+    assert_eq!(last["usage"]["prompt_tokens"], 70);
+    assert_eq!(events[events.len() - 2]["choices"][0]["finish_reason"], "stop");
+    assert!(answer.contains("data: [DONE]"));
+}
+
+#[test]
+fn several_calls_are_parallel_calls_of_one_reply() {
+    let call = |path: &str| ModelStep::Call { name: "file_read".into(), input: json!({"file_path": path}) };
+    let model = scripted(vec![ModelStep::Think("Both.".into()), call("a"), call("b")]);
+
+    let anthropic = events(&ask(&model, Wire::Anthropic));
+    let starts: Vec<&Value> =
+        anthropic.iter().filter(|event| event["type"] == "content_block_start").collect();
+    assert_eq!(starts.len(), 3);
+    assert_eq!((&starts[1]["index"], &starts[2]["index"]), (&json!(1), &json!(2)));
+    assert_ne!(starts[1]["content_block"]["id"], starts[2]["content_block"]["id"]);
+    let arguments: String = anthropic
+        .iter()
+        .filter(|event| event["index"] == 2)
+        .filter_map(|event| event["delta"]["partial_json"].as_str())
+        .collect();
+    assert_eq!(arguments, r#"{"file_path":"b"}"#);
+    assert!(anthropic.iter().any(|event| event["delta"]["type"] == "signature_delta"));
+    assert_eq!(anthropic[anthropic.len() - 2]["delta"]["stop_reason"], "tool_use");
+
+    let chat = events(&ask(&model, Wire::OpenAiChat));
+    let arguments: String = chat
+        .iter()
+        .map(|event| &event["choices"][0]["delta"]["tool_calls"][0])
+        .filter(|call| call["index"] == 1)
+        .filter_map(|call| call["function"]["arguments"].as_str())
+        .collect();
+    assert_eq!(arguments, r#"{"file_path":"b"}"#);
+    assert!(chat.iter().any(|event| event["choices"][0]["finish_reason"] == "tool_calls"));
+}
+
+#[test]
+fn an_error_has_the_shape_the_status_and_the_headers_of_its_provider() {
+    let model = scripted(vec![ModelStep::Error { status: 429, retry_after: Some(1), message: None }]);
+    let answer = ask(&model, Wire::Anthropic);
+    assert!(answer.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{answer}");
+    assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+    assert!(answer.contains(r#""type":"rate_limit_error""#), "{answer}");
+    assert!(ask(&model, Wire::OpenAiChat).contains(r#""code":"rate_limit_exceeded""#));
+
+    let model = scripted(vec![ModelStep::Overflow]);
+    assert!(ask(&model, Wire::Anthropic).contains("prompt is too long: 207791 tokens > 200000 maximum"));
+    assert!(ask(&model, Wire::OpenAiChat).contains(r#""code":"context_length_exceeded""#));
+}
+
+#[test]
+fn an_error_behind_text_comes_inside_the_stream() {
+    let late = ModelStep::Error { status: 529, retry_after: None, message: Some("Busy.".into()) };
+    let model = scripted(vec![ModelStep::Text("So".into()), late]);
+    let events = events(&ask(&model, Wire::Anthropic));
+    let last = events.last().expect("there are events");
+    assert_eq!((&last["type"], &last["error"]["type"]), (&json!("error"), &json!("overloaded_error")));
+}
+
+#[test]
+fn a_cut_leaves_the_stream_without_its_end() {
+    let model = scripted(vec![ModelStep::Text("So".into()), ModelStep::Cut]);
+    let answer = ask(&model, Wire::Anthropic);
+    assert!(answer.contains("text_delta"));
+    assert!(!answer.contains("message_stop"));
+    assert!(!answer.ends_with("0\r\n\r\n"));
+}
+
+#[test]
+fn a_hanging_reply_ends_when_the_client_gives_up() {
+    let model = scripted(vec![ModelStep::Text("So".into()), ModelStep::Hang]);
+    let (path, body) = hello(Wire::Anthropic);
+    let mut stream = connect(&model);
+    send(&mut stream, path, &body, "keep-alive");
+    let mut some = [0; 64];
+    stream.read_exact(&mut some).expect("the reply begins");
+    drop(stream);
+    // The server's own thread notices the closed socket; nothing tells us when.
+    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    while model.given_up() == 0 && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    assert_eq!(model.given_up(), 1);
+}
+
+#[test]
+fn a_waiting_reply_goes_on_when_it_is_released() {
+    let model =
+        scripted(vec![ModelStep::Text("one".into()), ModelStep::Wait, ModelStep::Text(" two".into())]);
+    let (path, body) = hello(Wire::Anthropic);
+    let mut stream = connect(&model);
+    send(&mut stream, path, &body, "close");
+    let mut begin = String::new();
+    while !begin.contains("one") {
+        let mut byte = [0; 1];
+        stream.read_exact(&mut byte).expect("the reply begins");
+        begin.push(char::from(byte[0]));
+    }
+    model.release();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).expect("the reply ends");
+    assert!(rest.contains(" two") && rest.contains("message_stop"), "{rest}");
+}
+
+#[test]
+fn a_connection_takes_one_request_after_the_other() {
+    let model = scripted(vec![ModelStep::Text("So".into())]);
+    let (path, body) = hello(Wire::OpenAiChat);
+    let mut stream = connect(&model);
+    for number in 1..=3 {
+        send(&mut stream, path, &body, "keep-alive");
+        let mut answer = String::new();
+        while !answer.ends_with("0\r\n\r\n") {
+            let mut byte = [0; 1];
+            stream.read_exact(&mut byte).expect("the reply comes");
+            answer.push(char::from(byte[0]));
+        }
+        assert_eq!(model.requests().len(), number);
+    }
+}
+
+#[test]
+fn a_body_may_come_in_chunks() {
+    let model = scripted(vec![ModelStep::Text("So".into())]);
+    let (path, body) = hello(Wire::Anthropic);
+    let body = body.to_string();
+    let (first, second) = body.split_at(10);
+    let mut stream = connect(&model);
+    let head = format!("POST {path} HTTP/1.1\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n");
+    let chunks = format!("{:x}\r\n{first}\r\n{:X};x=y\r\n{second}\r\n0\r\n\r\n", first.len(), second.len());
+    stream.write_all((head + &chunks).as_bytes()).expect("the server reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the reply comes");
+    assert!(answer.contains("message_stop"));
+    assert_eq!(model.requests()[0].seen(), [Seen::User("Hello".into())]);
+}
+
+#[test]
+fn a_flood_is_many_small_deltas() {
+    let model = scripted(vec![ModelStep::Flood { count: 20_000, text: "x".into() }]);
+    for wire in [Wire::Anthropic, Wire::OpenAiChat] {
+        let answer = ask(&model, wire);
+        assert_eq!(answer.matches("\"x\"").count(), 20_000, "{wire:?}");
+    }
+}
+
+#[test]
+fn models_are_listed_and_tokens_are_counted() {
+    let model = scripted(Vec::new());
+    let mut stream = connect(&model);
+    stream.write_all(b"GET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n").expect("the server reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the answer comes");
+    assert!(answer.contains(r#""id":"scripted""#), "{answer}");
+    assert!(
+        post(&model, "/v1/messages/count_tokens", &json!({"a": "12345678"})).contains("input_tokens\":4")
+    );
+    assert!(post(&model, "/v1/else", &json!({})).starts_with("HTTP/1.1 404"));
+    assert!(model.requests().is_empty(), "these are no model calls");
+}
+
+#[test]
+fn what_a_request_holds_is_read_the_same_from_both_formats() {
+    let anthropic = json!({"system": "Be brief.", "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "What is in a?"}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "x"},
+            {"type": "text", "text": "Let me look."},
+            {"type": "tool_use", "id": "c1", "name": "file_read", "input": {"file_path": "a"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "milk"},
+            {"type": "text", "text": "and b?"}, {"type": "image", "source": {}}]}]});
+    let chat = json!({"messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is in a?"},
+        {"role": "assistant", "content": "Let me look.", "tool_calls": [{"id": "c1", "type": "function",
+            "function": {"name": "file_read", "arguments": "{\"file_path\":\"a\"}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "milk"},
+        {"role": "user", "content": [{"type": "text", "text": "and b?"}, {"type": "image_url"}]}]});
+    let expected = [
+        Seen::User("What is in a?".into()),
+        Seen::Agent("Let me look.".into()),
+        Seen::AgentCall { name: "file_read".into(), input: json!({"file_path": "a"}) },
+        Seen::Result { tool: "file_read".into(), text: "milk".into() },
+        Seen::User("and b?".into()),
+        Seen::UserPart("image".into()),
+    ];
+    assert_eq!(seen::read(Wire::Anthropic, &anthropic), expected);
+    assert_eq!(seen::read(Wire::OpenAiChat, &chat), expected);
+}
+
+#[test]
+fn news_are_what_stands_behind_the_last_request_and_its_reply() {
+    let said = [ModelStep::Text("Hel".into()), ModelStep::Text("lo".into())];
+    let before = [Seen::User("Hi".into())];
+    let now = [Seen::User("Hi".into()), Seen::Agent("Hello".into()), Seen::User("Again".into())];
+    assert_eq!(news(&before, &said, &now), [Seen::User("Again".into())]);
+    assert_eq!(
+        news(&[Seen::User("other".into())], &said, &now[..1]),
+        [Seen::Anew, Seen::User("Hi".into())],
+        "another beginning is told in full"
+    );
+    assert_eq!(
+        news(&before, &[], &now)[0],
+        Seen::Agent("Hello".into()),
+        "what the model did not say is news"
+    );
+}

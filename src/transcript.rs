@@ -1,1 +1,0 @@
-//! The fixture and recording format.

@@ -1,0 +1,272 @@
+//! The `agent<` lines: what the agent says, compared with what a fixture expects, and written down.
+//!
+//! Shorthand compares what it mentions. JSON compares all of a value, `*` apart.
+
+use serde_json::Value;
+
+use super::book::{Book, Ref, method};
+use super::editor::is_notification;
+use super::update::{CallShape, Update};
+use super::words::Word;
+
+/// What a fixture expects the agent to say next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expected {
+    /// `result …`
+    Result { to: Ref, value: Outcome },
+    /// `error CODE "…" {data}`; the code `*` is any.
+    Error { to: Ref, code: Option<i64>, message: Option<String>, data: Option<Value> },
+    /// `session/update $S1 …`
+    Update { session: String, update: Update },
+    /// `session/request_permission $S1 TOOL … KINDS`
+    Permission { session: String, call: CallShape, kinds: Vec<String> },
+    /// `METHOD {params}`, `notify METHOD {params}`
+    Call { notify: bool, method: String, params: Value },
+    /// `{…}`: a whole message.
+    Json(Value),
+}
+
+/// The value of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// `*`
+    Any,
+    /// `end_turn`: the stop reason of a prompt, whatever else the result tells.
+    Stop(String),
+    Json(Value),
+}
+
+/// How an expectation and a message compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Same,
+    Different,
+    /// A text that is as expected so far; the rest may come in another chunk.
+    More,
+    /// A text whose first bytes, so many, are all that this line expects.
+    Part(usize),
+}
+
+/// How much of a message is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// Ids of messages and calls.
+    pub ids: bool,
+    /// Kinds, places, inputs and outputs of tool calls.
+    pub calls: bool,
+}
+
+impl Expected {
+    /// Reads the words of an `agent<` line. The error says what would be right.
+    pub fn read(words: &[Word]) -> Result<Expected, String> {
+        match words {
+            [Word::Json(value @ Value::Object(_))] => Ok(Expected::Json(value.clone())),
+            [Word::Bare(verb), rest @ ..] if verb == "result" => {
+                let (to, rest) = match rest {
+                    [Word::Bare(to), value] => (read_ref(to)?, std::slice::from_ref(value)),
+                    _ => (Ref::Oldest, rest),
+                };
+                let value = match rest {
+                    [Word::Json(value)] => Outcome::Json(value.clone()),
+                    [Word::Bare(word)] if word == "*" => Outcome::Any,
+                    [Word::Bare(word)] if word == "null" => Outcome::Json(Value::Null),
+                    [Word::Bare(word)] => Outcome::Stop(word.clone()),
+                    _ => return Err("a result is {…}, a stop reason, or *".into()),
+                };
+                Ok(Expected::Result { to, value })
+            }
+            [Word::Bare(verb), rest @ ..] if verb == "error" => read_error(rest),
+            [Word::Bare(verb), Word::Bare(session), rest @ ..] if verb == "session/update" => {
+                Ok(Expected::Update { session: session.clone(), update: Update::read(rest)? })
+            }
+            [Word::Bare(verb), Word::Bare(session), rest @ ..] if verb == "session/request_permission" => {
+                let (call, rest) = CallShape::read(rest)?;
+                Ok(Expected::Permission { session: session.clone(), call, kinds: rest })
+            }
+            [Word::Bare(verb), Word::Bare(method), Word::Json(params)] if verb == "notify" => {
+                Ok(Expected::Call { notify: true, method: method.clone(), params: params.clone() })
+            }
+            [Word::Bare(method), Word::Json(params)] => Ok(Expected::Call {
+                notify: is_notification(method),
+                method: method.clone(),
+                params: params.clone(),
+            }),
+            _ => Err("an agent's line is result …, error …, session/update …, \
+                      session/request_permission …, METHOD {…}, or a JSON value"
+                .into()),
+        }
+    }
+
+    /// Compares with a message. Placeholders are bound if it is the same.
+    pub fn compare(&self, message: &Value, book: &mut Book) -> Verdict {
+        if let (Expected::Update { session, update }, Some(actual)) = (self, update_of(message)) {
+            let before = book.names.clone();
+            let same_session = book.names.matches_text(session, session_of(message));
+            let verdict = if same_session { update.compare(actual, book) } else { Verdict::Different };
+            if verdict == Verdict::Different {
+                book.names = before;
+            }
+            return verdict;
+        }
+        let before = book.names.clone();
+        if self.is_same(message, book) {
+            Verdict::Same
+        } else {
+            book.names = before;
+            Verdict::Different
+        }
+    }
+
+    fn is_same(&self, message: &Value, book: &mut Book) -> bool {
+        match self {
+            Expected::Result { to, value } => {
+                let Some(result) = message.get("result") else { return false };
+                if book.editor_request(to).as_ref() != message.get("id") {
+                    return false;
+                }
+                match value {
+                    Outcome::Any => true,
+                    Outcome::Stop(reason) => result["stopReason"] == reason.as_str(),
+                    Outcome::Json(pattern) => book.names.matches(pattern, result),
+                }
+            }
+            Expected::Error { to, code, message: text, data } => {
+                let Some(error) = message.get("error") else { return false };
+                book.editor_request(to).as_ref() == message.get("id")
+                    && code.is_none_or(|code| error["code"] == code)
+                    && text.as_ref().is_none_or(|text| {
+                        error["message"].as_str().is_some_and(|actual| book.names.matches_text(text, actual))
+                    })
+                    && data.as_ref().is_none_or(|data| book.names.matches(data, &error["data"]))
+            }
+            Expected::Update { .. } => false,
+            Expected::Permission { session, call, kinds } => {
+                method(message) == Some("session/request_permission")
+                    && book.names.matches_text(session, session_of(message))
+                    && call.is_same(&message["params"]["toolCall"], book)
+                    && *kinds == option_kinds(message)
+            }
+            Expected::Call { notify, method: name, params } => {
+                method(message) == Some(name)
+                    && message.get("id").is_none() == *notify
+                    && book.names.matches(params, message.get("params").unwrap_or(&Value::Null))
+            }
+            Expected::Json(pattern) => book.names.matches(pattern, message),
+        }
+    }
+}
+
+fn read_ref(word: &str) -> Result<Ref, String> {
+    match word.strip_prefix('#') {
+        Some("null") => Ok(Ref::Null),
+        Some(number) => number.parse().map(Ref::Number).map_err(|_| "a request is #NUMBER or #null".into()),
+        None => Ok(Ref::Method(word.to_owned())),
+    }
+}
+
+fn read_error(words: &[Word]) -> Result<Expected, String> {
+    let is_code = |word: &str| word == "*" || word.parse::<i64>().is_ok();
+    let (to, rest) = match words {
+        [Word::Bare(first), ..] if is_code(first) => (Ref::Oldest, words),
+        [Word::Bare(first), rest @ ..] => (read_ref(first)?, rest),
+        _ => return Err("an error is CODE, then maybe a \"message\", then maybe {data}".into()),
+    };
+    let [Word::Bare(code), rest @ ..] = rest else { return Err("an error has a code".into()) };
+    let code = match code.as_str() {
+        "*" => None,
+        code => Some(code.parse::<i64>().map_err(|_| "an error's code is a number")?),
+    };
+    let (message, rest) = match rest {
+        [Word::Json(Value::String(text)), rest @ ..] => (Some(text.clone()), rest),
+        _ => (None, rest),
+    };
+    let data = match rest {
+        [] => None,
+        [Word::Json(data)] => Some(data.clone()),
+        _ => return Err("behind an error's message there may be {data}".into()),
+    };
+    Ok(Expected::Error { to, code, message, data })
+}
+
+/// The words of an agent's message. `Expected::read` of them is the same as the message.
+pub fn words_of(message: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
+    let bare = |text: &str| Word::Bare(text.to_owned());
+    let json = |text: &str| Word::Json(Value::String(text.to_owned()));
+    let id = message.get("id");
+    if let (Some(id), Some(result)) = (id, message.get("result")) {
+        let mut words = vec![bare("result")];
+        words.extend(ref_word(&book.reference(id)));
+        words.push(match book.names.with_names(result) {
+            Value::Object(map) if is_stop(&map) => bare(map["stopReason"].as_str().unwrap_or("*")),
+            Value::Null => bare("null"),
+            named => Word::Json(named),
+        });
+        return words;
+    }
+    if let (Some(id), Some(error)) = (id, message.get("error")) {
+        let mut words = vec![bare("error")];
+        words.extend(ref_word(&book.reference(id)));
+        words.push(error["code"].as_i64().map_or_else(|| bare("*"), |code| bare(&code.to_string())));
+        words.extend(error["message"].as_str().map(|text| json(&book.names.text_with_names(text))));
+        let data = error.get("data").filter(|data| data.is_object());
+        words.extend(data.map(|data| Word::Json(book.names.with_names(data))));
+        return words;
+    }
+    let params = message.get("params").filter(|params| params.is_object() || params.is_array());
+    match (method(message), params) {
+        (Some("session/update"), Some(params)) if update_of(message).is_some() => {
+            let session = book.names.with_names(&serde_json::json!({"sessionId": params["sessionId"]}));
+            let mut words = vec![bare("session/update"), bare(session["sessionId"].as_str().unwrap_or("*"))];
+            words.extend(Update::words_of(&params["update"], book, detail));
+            words
+        }
+        (Some("session/request_permission"), Some(params)) if params["toolCall"].is_object() => {
+            let session = book.names.with_names(&serde_json::json!({"sessionId": params["sessionId"]}));
+            let mut words = vec![bare("session/request_permission")];
+            words.push(bare(session["sessionId"].as_str().unwrap_or("*")));
+            words.extend(CallShape::words_of(&params["toolCall"], None, true, book, detail));
+            words.extend(option_kinds(message).iter().map(|kind| bare(kind)));
+            words
+        }
+        (Some(method), Some(params)) => {
+            let mut words = Vec::new();
+            match (id.is_none(), is_notification(method)) {
+                (true, false) => words.push(bare("notify")),
+                (false, true) => return vec![Word::Json(book.names.with_names(message))],
+                (true, true) | (false, false) => {}
+            }
+            words.extend([bare(method), Word::Json(book.names.with_names(params))]);
+            words
+        }
+        (_, None) | (None, Some(_)) => vec![Word::Json(book.names.with_names(message))],
+    }
+}
+
+fn is_stop(result: &serde_json::Map<String, Value>) -> bool {
+    result.get("stopReason").is_some_and(Value::is_string)
+        && result.keys().all(|key| matches!(key.as_str(), "stopReason" | "usage" | "_meta"))
+}
+
+fn ref_word(to: &Ref) -> Option<Word> {
+    match to {
+        Ref::Oldest => None,
+        Ref::Method(method) => Some(Word::Bare(method.clone())),
+        Ref::Number(number) => Some(Word::Bare(format!("#{number}"))),
+        Ref::Null => Some(Word::Bare("#null".into())),
+    }
+}
+
+/// The update in a `session/update`.
+pub fn update_of(message: &Value) -> Option<&Value> {
+    (method(message) == Some("session/update")).then(|| message.pointer("/params/update")).flatten()
+}
+
+fn session_of(message: &Value) -> &str {
+    message.pointer("/params/sessionId").and_then(Value::as_str).unwrap_or("")
+}
+
+fn option_kinds(message: &Value) -> Vec<String> {
+    let options = message.pointer("/params/options").and_then(Value::as_array);
+    let kinds = options.into_iter().flatten().filter_map(|option| option["kind"].as_str());
+    kinds.map(str::to_owned).collect()
+}

@@ -1,0 +1,127 @@
+//! What one conversation has said so far: open requests of both sides, names, tools by call.
+//!
+//! It is kept by whoever reads both directions (the runner of fixtures, the recorder) and is never
+//! asked to judge a message.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::names::{Kind, Names};
+
+/// The memory that shorthand needs to be written and understood.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    pub names: Names,
+    /// Requests of the editor that have no answer yet, oldest first: id and method.
+    pub editor_open: Vec<(Value, String)>,
+    /// Requests of the agent that have no answer yet, oldest first.
+    pub agent_open: Vec<(Value, Value)>,
+    /// Ids of all requests of the editor, in their order; `#2` is the second.
+    editor_sent: Vec<Value>,
+    /// Names of announced tool calls.
+    tools: BTreeMap<String, String>,
+}
+
+/// Which way a message went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the editor.
+    ToAgent,
+    /// From the agent.
+    ToEditor,
+}
+
+impl Book {
+    /// Takes note of a message of the editor.
+    pub fn editor_said(&mut self, message: &Value) {
+        match (method(message), message.get("id")) {
+            (Some(method), Some(id)) => {
+                self.editor_open.push((id.clone(), method.to_owned()));
+                self.editor_sent.push(id.clone());
+            }
+            (None, Some(id)) => self.agent_open.retain(|(open, _)| open != id),
+            (_, None) => {}
+        }
+    }
+
+    /// Takes note of a message of the agent.
+    pub fn agent_said(&mut self, message: &Value) {
+        match (method(message), message.get("id")) {
+            (Some(_), Some(id)) => {
+                let text = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
+                self.names.name(Kind::Request, &text);
+                self.agent_open.push((id.clone(), message.clone()));
+                if let Some(call) = message.pointer("/params/toolCall") {
+                    self.learn_tool(call);
+                }
+            }
+            (None, Some(id)) => self.editor_open.retain(|(open, _)| open != id),
+            (_, None) => {
+                if let Some(update) = message.pointer("/params/update") {
+                    self.learn_tool(update);
+                }
+            }
+        }
+    }
+
+    /// The tool of a call: its name, else its kind where the agent gives no names.
+    pub fn tool(&self, call: &str) -> &str {
+        self.tools.get(call).map_or("other", String::as_str)
+    }
+
+    /// The id that a reference of an answer means, among the open requests.
+    pub fn editor_request(&self, to: &Ref) -> Option<Value> {
+        match to {
+            Ref::Oldest => self.editor_open.first().map(|(id, _)| id.clone()),
+            Ref::Method(method) => {
+                self.editor_open.iter().find(|(_, open)| open == method).map(|(id, _)| id.clone())
+            }
+            Ref::Number(number) => self.editor_sent.get(number.checked_sub(1)?).cloned(),
+            Ref::Null => Some(Value::Null),
+        }
+    }
+
+    /// The shortest reference to a request of the editor that means this id.
+    pub fn reference(&self, id: &Value) -> Ref {
+        let of_method = self.editor_open.iter().find(|(open, _)| open == id).map(|(_, method)| method);
+        let number = self.editor_sent.iter().rposition(|sent| sent == id).map(|at| Ref::Number(at + 1));
+        [Some(Ref::Oldest), of_method.cloned().map(Ref::Method), number]
+            .into_iter()
+            .flatten()
+            .find(|to| self.editor_request(to).as_ref() == Some(id))
+            .unwrap_or(Ref::Null)
+    }
+
+    /// The editor's connection ended; what was open stays unanswered.
+    pub fn restarted(&mut self) {
+        self.editor_open.clear();
+        self.agent_open.clear();
+    }
+
+    fn learn_tool(&mut self, call: &Value) {
+        let Some(id) = call.get("toolCallId").and_then(Value::as_str) else { return };
+        if let Some(name) = call.get("name").and_then(Value::as_str) {
+            self.tools.insert(id.to_owned(), name.to_owned());
+        } else if let Some(kind) = call.get("kind").and_then(Value::as_str) {
+            self.tools.entry(id.to_owned()).or_insert_with(|| kind.to_owned());
+        }
+    }
+}
+
+/// Which request an answer belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ref {
+    /// The oldest one that is open; written as nothing.
+    Oldest,
+    /// The oldest open one of this method; written as the method.
+    Method(String),
+    /// The n-th request of the editor; written `#n`.
+    Number(usize),
+    /// No request: the line could not be read; written `#null`.
+    Null,
+}
+
+pub(super) fn method(message: &Value) -> Option<&str> {
+    message.get("method").and_then(Value::as_str)
+}

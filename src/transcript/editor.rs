@@ -1,0 +1,343 @@
+//! The `editor>` lines: shorthand for what an editor sends, and back.
+//!
+//! Whatever has no shorthand is written as `METHOD {params}`, and what is no JSON-RPC at all as
+//! `raw "…"`, so that every line can be written.
+
+use serde_json::{Value, json};
+
+use super::book::{Book, Ref, method};
+use super::words::{Word, as_text, bare_or_json};
+
+/// Bytes that one `raw` line may come to; enough to go beyond any agent's limit on a line.
+const RAW_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// What an editor does on one line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EditorAct {
+    /// `raw "…" [times N]`: these bytes as one line.
+    Raw { text: String, times: usize },
+    /// `{…}` or `[…]`: this value as one line.
+    Json(Value),
+    /// `result {…}`, `result allow_once`, `result cancelled`: answers the agent's oldest open request.
+    Result(Reply),
+    /// `error CODE "…"`: refuses the agent's oldest open request.
+    Error { code: i64, message: String },
+    /// `METHOD …`, or `notify METHOD …` for notifications that are not known as such.
+    Call { notify: bool, method: String, params: Params },
+}
+
+/// The answer to a request of the agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Value(Value),
+    /// The option of this kind on a permission card.
+    Choose(String),
+}
+
+/// The parameters of a call: a value that may hold placeholders, or a request to be cancelled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Params {
+    Value(Value),
+    CancelRequest(Ref),
+}
+
+/// Notifications that need no `notify` before them.
+pub(super) fn is_notification(method: &str) -> bool {
+    matches!(method, "session/cancel" | "session/update" | "elicitation/complete") || method.starts_with("$/")
+}
+
+impl EditorAct {
+    /// Reads the words of an `editor>` line. The error says what would be right.
+    pub fn read(words: &[Word]) -> Result<EditorAct, String> {
+        match words {
+            [Word::Json(value @ (Value::Object(_) | Value::Array(_)))] => Ok(EditorAct::Json(value.clone())),
+            [Word::Bare(raw), Word::Json(Value::String(text)), times @ ..] if raw == "raw" => {
+                let times = match times {
+                    [] => 1,
+                    [Word::Bare(word), Word::Bare(count)] if word == "times" => {
+                        count.parse().map_err(|_| "`times` takes a number")?
+                    }
+                    _ => return Err("a raw line is: raw \"…\", or raw \"…\" times N".into()),
+                };
+                if text.len().saturating_mul(times) > RAW_BYTES_MAX {
+                    return Err(format!("a raw line may have at most {RAW_BYTES_MAX} bytes"));
+                }
+                Ok(EditorAct::Raw { text: text.clone(), times })
+            }
+            [Word::Bare(result), Word::Bare(kind)] if result == "result" => {
+                Ok(EditorAct::Result(Reply::Choose(kind.clone())))
+            }
+            [Word::Bare(result), Word::Json(value)] if result == "result" => {
+                Ok(EditorAct::Result(Reply::Value(value.clone())))
+            }
+            [Word::Bare(error), Word::Bare(code), Word::Json(Value::String(message))] if error == "error" => {
+                let code = code.parse().map_err(|_| "an error has a number")?;
+                Ok(EditorAct::Error { code, message: message.clone() })
+            }
+            [Word::Bare(notify), Word::Bare(method), rest @ ..] if notify == "notify" => {
+                Ok(EditorAct::Call { notify: true, method: method.clone(), params: params(method, rest)? })
+            }
+            [Word::Bare(method), rest @ ..] => Ok(EditorAct::Call {
+                notify: is_notification(method),
+                method: method.clone(),
+                params: params(method, rest)?,
+            }),
+            _ => Err("an editor's line is METHOD …, result …, error …, raw \"…\", or a JSON value".into()),
+        }
+    }
+
+    /// The line to send, and the message in it if it is one. `id` is for a new request.
+    pub fn line(&self, book: &Book, id: u64) -> Result<(Vec<u8>, Option<Value>), String> {
+        let message = match self {
+            EditorAct::Raw { text, times } => {
+                return Ok((book.names.fill_text(text)?.repeat(*times).into_bytes(), None));
+            }
+            EditorAct::Json(value) => book.names.fill(value)?,
+            EditorAct::Result(reply) => {
+                let (id, request) = book.agent_open.first().ok_or("the agent has asked nothing")?;
+                let result = match reply {
+                    Reply::Value(value) => book.names.fill(value)?,
+                    Reply::Choose(kind) => choice(kind, request)?,
+                };
+                json!({"jsonrpc": "2.0", "id": id, "result": result})
+            }
+            EditorAct::Error { code, message } => {
+                let (id, _) = book.agent_open.first().ok_or("the agent has asked nothing")?;
+                json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+            }
+            EditorAct::Call { notify, method, params } => {
+                let params = match params {
+                    Params::Value(value) => book.names.fill(value)?,
+                    Params::CancelRequest(to) => {
+                        let id = book.editor_request(to).ok_or("no such request is open")?;
+                        json!({"requestId": id})
+                    }
+                };
+                if *notify {
+                    json!({"jsonrpc": "2.0", "method": method, "params": params})
+                } else {
+                    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+                }
+            }
+        };
+        Ok((message.to_string().into_bytes(), Some(message)))
+    }
+}
+
+/// The outcome that picks the option of a kind from a permission card.
+fn choice(kind: &str, request: &Value) -> Result<Value, String> {
+    if kind == "cancelled" {
+        return Ok(json!({"outcome": {"outcome": "cancelled"}}));
+    }
+    let options = request.pointer("/params/options").and_then(Value::as_array);
+    let option = options.into_iter().flatten().find(|option| option["kind"] == kind);
+    match option.and_then(|option| option.get("optionId")) {
+        Some(id) => Ok(json!({"outcome": {"outcome": "selected", "optionId": id}})),
+        None => Err(format!("the agent's question has no option of the kind {kind}")),
+    }
+}
+
+/// What shorthand means: the words behind a method as its parameters.
+fn params(method: &str, words: &[Word]) -> Result<Params, String> {
+    let value = match (method, words) {
+        (_, [Word::Json(value @ Value::Object(_))]) => value.clone(),
+        ("$/cancel_request", [Word::Bare(to)]) => {
+            let number = to.strip_prefix('#').and_then(|number| number.parse().ok());
+            return Ok(Params::CancelRequest(number.map_or_else(|| Ref::Method(to.clone()), Ref::Number)));
+        }
+        ("initialize", []) => json!({"protocolVersion": 1, "clientCapabilities": {}}),
+        ("session/new", []) => json!({"cwd": "$DIR", "mcpServers": []}),
+        ("session/load" | "session/resume", [Word::Bare(session)]) => {
+            json!({"sessionId": session, "cwd": "$DIR", "mcpServers": []})
+        }
+        ("session/prompt", [Word::Bare(session), Word::Json(blocks @ Value::Array(_))]) => {
+            json!({"sessionId": session, "prompt": blocks})
+        }
+        ("session/prompt", [Word::Bare(session), texts @ ..]) => {
+            let blocks: Option<Vec<Value>> = texts
+                .iter()
+                .map(|word| match word {
+                    Word::Json(Value::String(text)) => Some(json!({"type": "text", "text": text})),
+                    Word::Json(_) | Word::Bare(_) | Word::Pair(..) => None,
+                })
+                .collect();
+            let blocks = blocks.ok_or("a prompt is one text or more, in quotes, or an array of blocks")?;
+            json!({"sessionId": session, "prompt": blocks})
+        }
+        ("session/set_mode", [Word::Bare(session), mode]) => {
+            json!({"sessionId": session, "modeId": as_text(mode).ok_or("a mode is a word")?})
+        }
+        ("session/set_config_option", [Word::Bare(session), option, value]) => json!({
+            "sessionId": session,
+            "configId": as_text(option).ok_or("an option is a word")?,
+            "value": as_text(value).ok_or("a value is a word")?,
+        }),
+        (_, [Word::Bare(session)]) if session.starts_with("$S") => json!({"sessionId": session}),
+        (_, []) => json!({}),
+        _ => return Err(format!("there is no shorthand of {method} like this; write {method} {{…}}")),
+    };
+    Ok(Params::Value(value))
+}
+
+/// The words of an editor's message, as short as they read back to the same message.
+pub fn words_of(message: &Value, book: &mut Book) -> Vec<Word> {
+    let bare = |text: &str| Word::Bare(text.to_owned());
+    let Some(method) = method(message).map(str::to_owned) else {
+        return answer_words(message, book);
+    };
+    let params = message.get("params").cloned().unwrap_or_else(|| json!({}));
+    let named = book.names.with_names(&params);
+    let short = short_params(&method, &params, &named, book);
+    let plain = message.get("jsonrpc").is_some_and(|version| version == "2.0") && named.is_object();
+    if !plain {
+        return vec![Word::Json(book.names.with_names(message))];
+    }
+    let notify = message.get("id").is_none();
+    let mut words = Vec::new();
+    match (notify, is_notification(&method)) {
+        (true, false) => words.push(bare("notify")),
+        (false, true) => return vec![Word::Json(book.names.with_names(message))],
+        (true, true) | (false, false) => {}
+    }
+    words.push(bare(&method));
+    words.extend(short.unwrap_or_else(|| vec![Word::Json(named)]));
+    words
+}
+
+fn answer_words(message: &Value, book: &mut Book) -> Vec<Word> {
+    let first = book.agent_open.first().cloned();
+    let answers_first = first.as_ref().is_some_and(|(id, _)| message.get("id") == Some(id));
+    let result = message.get("result").filter(|_| answers_first);
+    if let (Some(result), Some((_, request))) = (result, first) {
+        let options = request.pointer("/params/options").and_then(Value::as_array).cloned();
+        let kinds = options.iter().flatten().filter_map(|option| option["kind"].as_str());
+        for kind in kinds.chain(["cancelled"]) {
+            if choice(kind, &request).as_ref() == Ok(result) {
+                return vec![Word::Bare("result".into()), Word::Bare(kind.to_owned())];
+            }
+        }
+        return match book.names.with_names(result) {
+            named @ (Value::Object(_) | Value::Array(_) | Value::String(_)) => {
+                vec![Word::Bare("result".into()), Word::Json(named)]
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => vec![Word::Json(message.clone())],
+        };
+    }
+    vec![Word::Json(book.names.with_names(message))]
+}
+
+/// Shorthand that means these very parameters, if there is one.
+fn short_params(given: &str, original: &Value, named: &Value, book: &Book) -> Option<Vec<Word>> {
+    let text = |key: &str| named.get(key).and_then(Value::as_str);
+    let session = || text("sessionId").filter(|id| id.starts_with("$S")).map(|id| Word::Bare(id.to_owned()));
+    let words = match given {
+        "$/cancel_request" => {
+            return match book.reference(original.get("requestId")?) {
+                Ref::Oldest | Ref::Null => {
+                    let (_, method) = book.editor_open.first()?;
+                    Some(vec![Word::Bare(method.clone())])
+                }
+                Ref::Method(method) => Some(vec![Word::Bare(method)]),
+                Ref::Number(number) => Some(vec![Word::Bare(format!("#{number}"))]),
+            };
+        }
+        "session/prompt" => {
+            let blocks = named.get("prompt")?;
+            let texts: Option<Vec<Word>> = blocks
+                .as_array()?
+                .iter()
+                .map(|block| match (block["type"].as_str(), &block["text"]) {
+                    (Some("text"), text @ Value::String(_)) => Some(Word::Json(text.clone())),
+                    _ => None,
+                })
+                .collect();
+            let mut words = vec![session()?];
+            words.extend(texts.unwrap_or_else(|| vec![Word::Json(blocks.clone())]));
+            words
+        }
+        "session/set_mode" => vec![session()?, bare_or_json(text("modeId")?)],
+        "session/set_config_option" => {
+            vec![session()?, bare_or_json(text("configId")?), bare_or_json(text("value")?)]
+        }
+        _ => session().map_or_else(Vec::new, |session| vec![session]),
+    };
+    match params(given, &words) {
+        Ok(Params::Value(value)) if value == *named => Some(words),
+        Ok(Params::Value(_) | Params::CancelRequest(_)) | Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transcript::words::read;
+
+    fn message_of(line: &str, book: &Book) -> Value {
+        let (words, _) = read(line).expect("the line is well formed");
+        let act = EditorAct::read(&words).expect("the line has a meaning");
+        let (bytes, _) = act.line(book, 7).expect("the line can be sent");
+        serde_json::from_slice(&bytes).expect("the line is JSON")
+    }
+
+    fn book() -> Book {
+        let mut book = Book::default();
+        book.names.bind_place("$DIR", "/w");
+        book.names.matches_text("$S1", "s_1");
+        book
+    }
+
+    #[test]
+    fn a_prompt_is_a_session_and_texts() {
+        assert_eq!(
+            message_of(r#"session/prompt $S1 "Hello" "again""#, &book()),
+            json!({"jsonrpc": "2.0", "id": 7, "method": "session/prompt", "params": {"sessionId": "s_1",
+                "prompt": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "again"}]}})
+        );
+    }
+
+    #[test]
+    fn a_new_session_is_in_the_workspace_unless_said_otherwise() {
+        assert_eq!(message_of("session/new", &book())["params"], json!({"cwd": "/w", "mcpServers": []}));
+        assert_eq!(message_of(r#"session/new {"cwd":"a"}"#, &book())["params"], json!({"cwd": "a"}));
+    }
+
+    #[test]
+    fn a_notification_has_no_id() {
+        assert_eq!(message_of("session/cancel $S1", &book()).get("id"), None);
+        assert_eq!(message_of("notify _ping {}", &book()).get("id"), None);
+    }
+
+    #[test]
+    fn a_choice_is_the_option_of_that_kind_on_the_open_card() {
+        let mut book = book();
+        book.agent_said(&json!({"id": 40, "method": "session/request_permission", "params":
+            {"options": [{"kind": "allow_once", "optionId": "a"}, {"kind": "reject_once", "optionId": "r"}]}}));
+        assert_eq!(
+            message_of("result reject_once", &book),
+            json!({"jsonrpc": "2.0", "id": 40, "result": {"outcome": {"outcome": "selected", "optionId": "r"}}})
+        );
+        let act = EditorAct::Result(Reply::Choose("allow_always".into()));
+        assert!(act.line(&book, 1).unwrap_err().contains("no option of the kind allow_always"));
+    }
+
+    #[test]
+    fn what_an_editor_sent_is_written_as_short_as_it_reads_back() {
+        for line in [
+            "initialize",
+            "session/new",
+            r#"session/prompt $S1 "Hello""#,
+            "session/load $S1",
+            "session/cancel $S1",
+            "session/set_mode $S1 read_only",
+            "session/set_config_option $S1 model anthropic/claude-sonnet-4-6",
+            "session/list",
+            r#"_other/method {"x":[1,2]}"#,
+            r#"notify _other {"x":1}"#,
+        ] {
+            let mut book = book();
+            let message = message_of(line, &book);
+            let (words, _) = read(line).expect("the line is well formed");
+            assert_eq!(words_of(&message, &mut book), words, "{line}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The readable transcript of a conversation on the wire: fixture, recording and documentation.
+//!
+//! Pure: text in, data out, and back. It starts no process and reads no file; the runner of fixtures
+//! is `cli::check`, the scripted model is `provider::scripted`.
+//!
+//! ```text
+//! # The model reads a file and answers.
+//! file notes.txt: milk, bread
+//!
+//! editor> initialize
+//! agent<  result {"protocolVersion":1,"*":"*"}
+//! editor> session/new
+//! agent<  result {"sessionId":"$S1","*":"*"}
+//! agent~  session/update $S1 available_commands /compact /undo
+//! editor> session/prompt $S1 "what is in notes.txt?"
+//! model?  user "what is in notes.txt?"
+//! model!  call file_read {"file_path":"notes.txt"}
+//! agent<  session/update $S1 tool_call file_read pending
+//! agent<  session/update $S1 tool_call_update file_read completed
+//! model?  result file_read "milk, bread"
+//! model!  text "Milk and bread."
+//! agent<  session/update $S1 text "Milk and bread."
+//! agent<  result end_turn
+//! ```
+//!
+//! The whole grammar is told in `protocol-fixtures/README.md`.
+
+pub mod agent;
+pub mod book;
+pub mod editor;
+pub mod model;
+pub mod names;
+pub mod record;
+pub mod setup;
+pub mod update;
+pub mod words;
+
+pub use book::Direction;
+pub use model::{ModelStep, Seen, Stop};
+pub use record::Recorder;
+
+use std::fmt;
+
+use agent::Expected;
+use editor::EditorAct;
+use setup::Setup;
+use words::{GUTTER, Word};
+
+/// A transcript, line by line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fixture {
+    pub lines: Vec<Line>,
+}
+
+/// One line, or several that belong together (a file's text, a wide JSON value).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Where it begins in its file, from 1.
+    pub number: usize,
+    pub what: What,
+    /// Behind `# `, on the same line.
+    pub comment: Option<String>,
+}
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    Blank,
+    /// Nothing but its comment.
+    Comment,
+    Setup(Setup),
+    /// `editor>`
+    Editor(Vec<Word>, EditorAct),
+    /// `agent<`: the next thing that the agent says.
+    Agent(Vec<Word>, Expected),
+    /// `agent~`: said at some time before the editor's next line.
+    AgentFree(Vec<Word>, Expected),
+    /// `model?`
+    Sees(Seen),
+    /// `model!`
+    Says(ModelStep),
+}
+
+/// What is wrong in a transcript, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct ParseError {
+    pub line: usize,
+    pub message: String,
+}
+
+impl Fixture {
+    /// Reads a transcript. Every line must have a meaning.
+    pub fn parse(text: &str) -> Result<Fixture, ParseError> {
+        let mut lines = Vec::new();
+        let mut source = text.lines().enumerate().map(|(at, line)| (at + 1, line)).peekable();
+        while let Some((number, first)) = source.next() {
+            let wrong = |message: String| ParseError { line: number, message };
+            let mut whole = first.to_owned();
+            if is_message(first) {
+                while let Some((_, more)) = source.next_if(|(_, line)| continues(line)) {
+                    whole.push('\n');
+                    whole.push_str(more);
+                }
+            }
+            let (what, comment) = if first.trim().is_empty() {
+                (What::Blank, None)
+            } else if let Some(comment) = first.strip_prefix('#') {
+                (What::Comment, Some(comment.trim().to_owned()))
+            } else if is_message(first) {
+                let (words, comment) = words::read(&whole[GUTTER - 1..]).map_err(wrong)?;
+                (read_message(&first[..GUTTER - 1], words).map_err(wrong)?, comment)
+            } else {
+                let mut body = |end: &str| {
+                    let mut lines = Vec::new();
+                    for (_, line) in source.by_ref() {
+                        if line == end {
+                            return Some(lines);
+                        }
+                        lines.push(line.to_owned());
+                    }
+                    None
+                };
+                (What::Setup(Setup::read(first, &mut body).map_err(wrong)?), None)
+            };
+            lines.push(Line { number, what, comment });
+        }
+        Ok(Fixture { lines })
+    }
+
+    /// The first comment: what the transcript shows.
+    pub fn title(&self) -> &str {
+        let comments = self.lines.iter().filter(|line| line.what == What::Comment);
+        comments.filter_map(|line| line.comment.as_deref()).next().unwrap_or("")
+    }
+
+    /// All that is said before the conversation begins and around it.
+    pub fn setups(&self) -> impl Iterator<Item = &Setup> {
+        self.lines.iter().filter_map(|line| match &line.what {
+            What::Setup(setup) => Some(setup),
+            What::Blank
+            | What::Comment
+            | What::Editor(..)
+            | What::Agent(..)
+            | What::AgentFree(..)
+            | What::Sees(_)
+            | What::Says(_) => None,
+        })
+    }
+
+    /// Whether it can be run against an agent that we know nothing of: it says so, or no model is in it.
+    pub fn is_for_any_agent(&self) -> bool {
+        let marked = self.setups().any(|setup| *setup == Setup::AnyAgent);
+        marked || !self.lines.iter().any(|line| matches!(line.what, What::Sees(_) | What::Says(_)))
+    }
+}
+
+/// The canonical text: `parse` of it gives the same lines.
+impl fmt::Display for Fixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let comment = self.comment.as_deref();
+        let text = match &self.what {
+            What::Blank => String::new(),
+            What::Comment => format!("# {}", comment.unwrap_or("")).trim_end().to_owned(),
+            What::Setup(setup) => setup.to_string(),
+            What::Editor(words, _) => words::write("editor>", words, comment),
+            What::Agent(words, _) => words::write("agent<", words, comment),
+            What::AgentFree(words, _) => words::write("agent~", words, comment),
+            What::Sees(seen) => words::write("model?", &seen.words(), comment),
+            What::Says(step) => words::write("model!", &step.words(), comment),
+        };
+        f.write_str(&text)
+    }
+}
+
+fn is_message(line: &str) -> bool {
+    ["editor>", "agent< ", "agent~ ", "model? ", "model! "].iter().any(|gutter| line.starts_with(gutter))
+}
+
+/// Whether the line goes on with the one above: it begins below the gutter.
+fn continues(line: &str) -> bool {
+    line.len() > GUTTER && line.bytes().take(GUTTER).all(|b| b == b' ')
+}
+
+fn read_message(gutter: &str, words: Vec<Word>) -> Result<What, String> {
+    match gutter {
+        "editor>" => EditorAct::read(&words).map(|act| What::Editor(words, act)),
+        "agent< " => Expected::read(&words).map(|expected| What::Agent(words, expected)),
+        "agent~ " => Expected::read(&words).map(|expected| What::AgentFree(words, expected)),
+        "model? " => Seen::read(&words).map(What::Sees),
+        _ => ModelStep::read(&words).map(What::Says),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! The `model!` and `model?` lines: what a scripted model says, and what a provider was sent.
+//!
+//! Both are provider-neutral: one fixture runs against every wire format that the scripted model
+//! speaks. What only one provider has (cache marks, signatures, the system text) is not shown here.
+
+use serde_json::Value;
+
+use super::names::Names;
+use super::words::{Word, as_text, pair};
+
+/// One thing that a scripted model does. A reply is a sequence of these; neighbouring `Text` steps
+/// are pieces of one text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelStep {
+    /// `text "…"`
+    Text(String),
+    /// `think "…"`
+    Think(String),
+    /// `call NAME {…}`; several in a row are parallel calls of one reply.
+    Call { name: String, input: Value },
+    /// `stop max_tokens`; without one the reply ends as one that said all, or that asks for tools.
+    Stop(Stop),
+    /// `usage INPUT OUTPUT`: tokens that the reply reports.
+    Usage { input: u64, output: u64 },
+    /// `error 429 retry-after=1 "…"`. As the first step it is an HTTP status, later an error inside
+    /// the stream.
+    Error { status: u16, retry_after: Option<u64>, message: Option<String> },
+    /// `error overflow`: the provider's own words for a request that is longer than the window.
+    Overflow,
+    /// `cut`: the connection breaks.
+    Cut,
+    /// `hang`: nothing more comes until the client gives up.
+    Hang,
+    /// `wait`: nothing more comes until `ScriptedModel::release`; in a fixture, until its story has
+    /// come to the next `model!` line, which goes on with the same reply.
+    Wait,
+    /// `flood COUNT "…"`: so many deltas of this text, written as fast as the socket takes them.
+    Flood { count: usize, text: String },
+}
+
+/// Why a scripted model stops, where that is not plain from what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    MaxTokens,
+    Refusal(String),
+    /// The window was full in the middle of the reply.
+    Window,
+    /// The provider paused a long turn and wants the reply sent back.
+    Pause,
+}
+
+impl ModelStep {
+    /// Reads the words of a `model!` line. The error says what would be right.
+    pub fn read(words: &[Word]) -> Result<ModelStep, String> {
+        let (verb, rest) = split_verb(words)?;
+        match (verb, rest) {
+            ("text", [Word::Json(Value::String(text))]) => Ok(ModelStep::Text(text.clone())),
+            ("think", [Word::Json(Value::String(text))]) => Ok(ModelStep::Think(text.clone())),
+            ("call", [Word::Bare(name), Word::Json(input @ Value::Object(_))]) => {
+                Ok(ModelStep::Call { name: name.clone(), input: input.clone() })
+            }
+            ("stop", [Word::Bare(reason), more @ ..]) => {
+                let stop = match (reason.as_str(), more) {
+                    ("max_tokens", []) => Stop::MaxTokens,
+                    ("refusal", []) => Stop::Refusal(String::new()),
+                    ("refusal", [Word::Json(Value::String(why))]) => Stop::Refusal(why.clone()),
+                    ("window", []) => Stop::Window,
+                    ("pause", []) => Stop::Pause,
+                    _ => return Err("a stop is max_tokens, refusal [\"why\"], window or pause".into()),
+                };
+                Ok(ModelStep::Stop(stop))
+            }
+            ("usage", [Word::Bare(input), Word::Bare(output)]) => {
+                match (input.parse::<u64>(), output.parse::<u64>()) {
+                    (Ok(input), Ok(output)) => Ok(ModelStep::Usage { input, output }),
+                    _ => Err("usage takes two numbers of tokens: input and output".into()),
+                }
+            }
+            ("error", [Word::Bare(kind)]) if kind == "overflow" => Ok(ModelStep::Overflow),
+            ("error", [Word::Bare(status), more @ ..]) => read_error(status, more),
+            ("cut", []) => Ok(ModelStep::Cut),
+            ("hang", []) => Ok(ModelStep::Hang),
+            ("wait", []) => Ok(ModelStep::Wait),
+            ("flood", [Word::Bare(count), Word::Json(Value::String(text))]) => match count.parse::<usize>() {
+                Ok(count) => Ok(ModelStep::Flood { count, text: text.clone() }),
+                Err(_) => Err("flood takes a number of deltas and their text".into()),
+            },
+            _ => Err("a model says: text \"…\", think \"…\", call NAME {…}, stop WHY, usage IN OUT, \
+                      error STATUS, error overflow, cut, hang, wait, or flood COUNT \"…\""
+                .into()),
+        }
+    }
+
+    /// This step with the values of placeholders filled in.
+    pub fn filled(&self, names: &Names) -> Result<ModelStep, String> {
+        Ok(match self {
+            ModelStep::Text(text) => ModelStep::Text(names.fill_text(text)?),
+            ModelStep::Think(text) => ModelStep::Think(names.fill_text(text)?),
+            ModelStep::Call { name, input } => {
+                ModelStep::Call { name: name.clone(), input: names.fill(input)? }
+            }
+            ModelStep::Stop(_)
+            | ModelStep::Usage { .. }
+            | ModelStep::Error { .. }
+            | ModelStep::Overflow
+            | ModelStep::Cut
+            | ModelStep::Hang
+            | ModelStep::Wait
+            | ModelStep::Flood { .. } => self.clone(),
+        })
+    }
+
+    /// The words that `read` reads back as this step.
+    pub fn words(&self) -> Vec<Word> {
+        let bare = |text: &str| Word::Bare(text.to_owned());
+        let json = |text: &str| Word::Json(Value::String(text.to_owned()));
+        match self {
+            ModelStep::Text(text) => vec![bare("text"), json(text)],
+            ModelStep::Think(text) => vec![bare("think"), json(text)],
+            ModelStep::Call { name, input } => vec![bare("call"), bare(name), Word::Json(input.clone())],
+            ModelStep::Stop(stop) => match stop {
+                Stop::MaxTokens => vec![bare("stop"), bare("max_tokens")],
+                Stop::Refusal(why) if why.is_empty() => vec![bare("stop"), bare("refusal")],
+                Stop::Refusal(why) => vec![bare("stop"), bare("refusal"), json(why)],
+                Stop::Window => vec![bare("stop"), bare("window")],
+                Stop::Pause => vec![bare("stop"), bare("pause")],
+            },
+            ModelStep::Usage { input, output } => {
+                vec![bare("usage"), bare(&input.to_string()), bare(&output.to_string())]
+            }
+            ModelStep::Error { status, retry_after, message } => {
+                let mut words = vec![bare("error"), bare(&status.to_string())];
+                words.extend(retry_after.map(|seconds| pair("retry-after", &seconds.to_string())));
+                words.extend(message.as_deref().map(json));
+                words
+            }
+            ModelStep::Overflow => vec![bare("error"), bare("overflow")],
+            ModelStep::Cut => vec![bare("cut")],
+            ModelStep::Hang => vec![bare("hang")],
+            ModelStep::Wait => vec![bare("wait")],
+            ModelStep::Flood { count, text } => vec![bare("flood"), bare(&count.to_string()), json(text)],
+        }
+    }
+}
+
+fn read_error(status: &str, more: &[Word]) -> Result<ModelStep, String> {
+    let status = status
+        .parse::<u16>()
+        .ok()
+        .filter(|status| (400..600).contains(status))
+        .ok_or("an error has an HTTP status from 400 to 599, or is `overflow`")?;
+    let mut retry_after = None;
+    let mut message = None;
+    for word in more {
+        match (word.attribute(), word) {
+            (Some(("retry-after", seconds)), _) => {
+                retry_after = Some(seconds.parse().map_err(|_| "retry-after is a number of seconds")?);
+            }
+            (None, Word::Json(Value::String(text))) => message = Some(text.clone()),
+            _ => return Err("an error may have retry-after=SECONDS and a \"message\"".into()),
+        }
+    }
+    Ok(ModelStep::Error { status, retry_after, message })
+}
+
+/// One part of what a provider was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// `anew`: what follows is the whole of it; it is not the last request with something added.
+    Anew,
+    /// `again`: the last request once more, with nothing new.
+    Again,
+    /// `user "…"`
+    User(String),
+    /// `user image`, `user document`: a part that is no text.
+    UserPart(String),
+    /// `agent "…"`
+    Agent(String),
+    /// `agent call NAME {…}`
+    AgentCall { name: String, input: Value },
+    /// `result NAME "…"`: a tool's outcome as the model reads it.
+    Result { tool: String, text: String },
+}
+
+impl Seen {
+    /// Reads the words of a `model?` line.
+    pub fn read(words: &[Word]) -> Result<Seen, String> {
+        let (verb, rest) = split_verb(words)?;
+        match (verb, rest) {
+            ("anew", []) => Ok(Seen::Anew),
+            ("again", []) => Ok(Seen::Again),
+            ("user", [Word::Json(Value::String(text))]) => Ok(Seen::User(text.clone())),
+            ("user", [Word::Bare(kind)]) => Ok(Seen::UserPart(kind.clone())),
+            ("agent", [Word::Bare(call), Word::Bare(name), Word::Json(input)]) if call == "call" => {
+                Ok(Seen::AgentCall { name: name.clone(), input: input.clone() })
+            }
+            ("agent", [Word::Json(Value::String(text))]) => Ok(Seen::Agent(text.clone())),
+            ("result", [Word::Bare(tool), text]) => match as_text(text) {
+                Some(text) => Ok(Seen::Result { tool: tool.clone(), text }),
+                None => Err("a result has the tool's name and a text".into()),
+            },
+            _ => Err("a provider is sent: user \"…\", agent \"…\", agent call NAME {…}, \
+                      result NAME \"…\", again, or anew and all of these"
+                .into()),
+        }
+    }
+
+    /// Whether what a provider was sent is what this part says.
+    pub fn matches(&self, actual: &Seen, names: &mut Names) -> bool {
+        match (self, actual) {
+            (Seen::Anew, Seen::Anew) | (Seen::Again, Seen::Again) => true,
+            (Seen::User(pattern), Seen::User(text)) | (Seen::Agent(pattern), Seen::Agent(text)) => {
+                names.matches_text(pattern, text)
+            }
+            (Seen::UserPart(pattern), Seen::UserPart(kind)) => pattern == kind,
+            (Seen::AgentCall { name: pattern, input: inputs }, Seen::AgentCall { name, input }) => {
+                pattern == name && names.matches(inputs, input)
+            }
+            (Seen::Result { tool: pattern, text: texts }, Seen::Result { tool, text }) => {
+                pattern == tool && names.matches_text(texts, text)
+            }
+            (
+                Seen::Anew
+                | Seen::Again
+                | Seen::User(_)
+                | Seen::UserPart(_)
+                | Seen::Agent(_)
+                | Seen::AgentCall { .. }
+                | Seen::Result { .. },
+                _,
+            ) => false,
+        }
+    }
+
+    /// This part with names for ids and places.
+    pub fn with_names(&self, names: &mut Names) -> Seen {
+        match self {
+            Seen::Anew | Seen::Again | Seen::UserPart(_) => self.clone(),
+            Seen::User(text) => Seen::User(names.text_with_names(text)),
+            Seen::Agent(text) => Seen::Agent(names.text_with_names(text)),
+            Seen::AgentCall { name, input } => {
+                Seen::AgentCall { name: name.clone(), input: names.with_names(input) }
+            }
+            Seen::Result { tool, text } => {
+                Seen::Result { tool: tool.clone(), text: names.text_with_names(text) }
+            }
+        }
+    }
+
+    /// The words that `read` reads back as this part.
+    pub fn words(&self) -> Vec<Word> {
+        let bare = |text: &str| Word::Bare(text.to_owned());
+        let json = |text: &str| Word::Json(Value::String(text.to_owned()));
+        match self {
+            Seen::Anew => vec![bare("anew")],
+            Seen::Again => vec![bare("again")],
+            Seen::User(text) => vec![bare("user"), json(text)],
+            Seen::UserPart(kind) => vec![bare("user"), bare(kind)],
+            Seen::Agent(text) => vec![bare("agent"), json(text)],
+            Seen::AgentCall { name, input } => {
+                vec![bare("agent"), bare("call"), bare(name), Word::Json(input.clone())]
+            }
+            Seen::Result { tool, text } => vec![bare("result"), bare(tool), json(text)],
+        }
+    }
+}
+
+fn split_verb(words: &[Word]) -> Result<(&str, &[Word]), String> {
+    match words {
+        [Word::Bare(verb), rest @ ..] => Ok((verb, rest)),
+        _ => Err("the line begins with a word that says what happens".into()),
+    }
+}

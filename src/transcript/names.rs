@@ -1,0 +1,341 @@
+//! Placeholders: `$S1` for the first session id, `$DIR` for the workspace, `*` for anything.
+//!
+//! A placeholder is bound where it first appears and means the same value from then on. In this
+//! direction a pattern is compared with what came; in the other, what came is written with names.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// The key of an object pattern that lets other keys be there: `{"sessionId":"$S1","*":"*"}`.
+pub const OTHER_KEYS: &str = "*";
+
+/// What the placeholders of one transcript mean.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// From `$S1` to the value.
+    bound: BTreeMap<String, String>,
+    /// Values of `$DIR`-like names, longest first, that are replaced inside of texts.
+    places: Vec<(String, String)>,
+}
+
+/// The kinds of values that get names by the order of their first appearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `$S1`: a session.
+    Session,
+    /// `$M1`: a message.
+    Message,
+    /// `$C1`: a tool call.
+    Call,
+    /// `$T1`: a time.
+    Time,
+    /// `$R1`: a request of the agent.
+    Request,
+}
+
+impl Kind {
+    fn letter(self) -> char {
+        match self {
+            Kind::Session => 'S',
+            Kind::Message => 'M',
+            Kind::Call => 'C',
+            Kind::Time => 'T',
+            Kind::Request => 'R',
+        }
+    }
+}
+
+impl Names {
+    /// Gives a place a name, as `$DIR` for the workspace. Inside of texts the place is known again.
+    pub fn bind_place(&mut self, name: &str, place: &str) {
+        self.bound.insert(name.to_owned(), place.to_owned());
+        self.places.retain(|(known, _)| known != name);
+        self.places.push((name.to_owned(), place.to_owned()));
+        self.places.sort_by_key(|(_, place)| std::cmp::Reverse(place.len()));
+    }
+
+    /// The name of a value, a new one if it has none.
+    pub fn name(&mut self, kind: Kind, value: &str) -> String {
+        let letter = kind.letter();
+        let own = |name: &String| name[1..].starts_with(letter) && name[2..].parse::<u32>().is_ok();
+        if let Some((name, _)) = self.bound.iter().find(|(name, bound)| own(name) && *bound == value) {
+            return name.clone();
+        }
+        let next = (1..).map(|n: u32| format!("${letter}{n}")).find(|name| !self.bound.contains_key(name));
+        let name = next.expect("there are more numbers than names");
+        self.bound.insert(name.clone(), value.to_owned());
+        name
+    }
+
+    /// Replaces every placeholder by its value. An unbound one is an error that names it.
+    pub fn fill_text(&self, text: &str) -> Result<String, String> {
+        let mut out = String::new();
+        for piece in pieces(text) {
+            match piece {
+                Piece::Literal(text) => out.push_str(text),
+                Piece::Name(name) => match self.bound.get(name) {
+                    Some(value) => out.push_str(value),
+                    None => return Err(format!("{name} is used before anything gave it a value")),
+                },
+            }
+        }
+        Ok(out)
+    }
+
+    /// As `fill_text`, for every string of a value.
+    pub fn fill(&self, value: &Value) -> Result<Value, String> {
+        Ok(match value {
+            Value::String(text) => Value::String(self.fill_text(text)?),
+            Value::Array(items) => {
+                Value::Array(items.iter().map(|item| self.fill(item)).collect::<Result<_, _>>()?)
+            }
+            Value::Object(map) => {
+                let mut filled = Map::new();
+                for (key, value) in map {
+                    filled.insert(key.clone(), self.fill(value)?);
+                }
+                Value::Object(filled)
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        })
+    }
+
+    /// Whether a text is what the pattern says. Unbound placeholders are bound if it is.
+    ///
+    /// `*` is any text; `…` at an end stands for whatever comes before or behind.
+    pub fn matches_text(&mut self, pattern: &str, actual: &str) -> bool {
+        if pattern == "*" {
+            return true;
+        }
+        let open_start = pattern.starts_with('…');
+        let open_end = pattern.ends_with('…') && pattern != "…";
+        let core = pattern.strip_prefix('…').unwrap_or(pattern);
+        let core = core.strip_suffix('…').unwrap_or(core);
+        let mut atoms = Vec::new();
+        for piece in pieces(core) {
+            match piece {
+                Piece::Literal(text) => atoms.push(Atom::Literal(text.to_owned())),
+                Piece::Name(name) => match self.bound.get(name) {
+                    Some(value) => atoms.push(Atom::Literal(value.clone())),
+                    None => atoms.push(Atom::Open(name.to_owned())),
+                },
+            }
+        }
+        let starts: Vec<usize> = if open_start {
+            actual.char_indices().map(|(at, _)| at).chain([actual.len()]).collect()
+        } else {
+            vec![0]
+        };
+        for start in starts {
+            let mut found = BTreeMap::new();
+            if fits(&atoms, &actual[start..], open_end || pattern == "…", &mut found) {
+                self.bound.extend(found);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a value is what the pattern says. Nothing is bound if it is not.
+    ///
+    /// Keys named `_meta` that the pattern doesn't have are not compared: they are extensions.
+    pub fn matches(&mut self, pattern: &Value, actual: &Value) -> bool {
+        let before = self.bound.clone();
+        let fits = self.matches_inside(pattern, actual);
+        if !fits {
+            self.bound = before;
+        }
+        fits
+    }
+
+    fn matches_inside(&mut self, pattern: &Value, actual: &Value) -> bool {
+        match (pattern, actual) {
+            (Value::String(pattern), Value::String(actual)) => self.matches_text(pattern, actual),
+            (Value::String(pattern), _) if pattern == "*" => true,
+            (Value::String(pattern), Value::Number(number)) if pattern.starts_with('$') => {
+                self.matches_text(pattern, &number.to_string())
+            }
+            (Value::Array(pattern), Value::Array(actual)) => {
+                pattern.len() == actual.len()
+                    && pattern
+                        .iter()
+                        .zip(actual)
+                        .all(|(pattern, actual)| self.matches_inside(pattern, actual))
+            }
+            (Value::Object(pattern), Value::Object(actual)) => {
+                let others = pattern.contains_key(OTHER_KEYS);
+                pattern.iter().filter(|(key, _)| *key != OTHER_KEYS).all(|(key, pattern)| {
+                    actual.get(key).is_some_and(|actual| self.matches_inside(pattern, actual))
+                }) && actual.keys().all(|key| others || key == "_meta" || pattern.contains_key(key))
+            }
+            _ => pattern == actual,
+        }
+    }
+
+    /// Writes a value with names: places inside of texts, ids and times where they are whole strings.
+    pub fn with_names(&mut self, value: &Value) -> Value {
+        self.named(None, value)
+    }
+
+    /// Writes a text with the names of the places and sessions that it speaks of.
+    pub fn text_with_names(&self, text: &str) -> String {
+        let mut out = text.to_owned();
+        for (name, place) in &self.places {
+            out = out.replace(place.as_str(), name);
+        }
+        for (name, value) in self.bound.iter().filter(|(name, _)| name.starts_with("$S")) {
+            out = out.replace(value.as_str(), name);
+        }
+        out
+    }
+
+    fn named(&mut self, key: Option<&str>, value: &Value) -> Value {
+        match (key, value) {
+            (Some("sessionId"), Value::String(id)) => Value::String(self.name(Kind::Session, id)),
+            (Some("messageId"), Value::String(id)) => Value::String(self.name(Kind::Message, id)),
+            (Some("toolCallId"), Value::String(id)) => Value::String(self.name(Kind::Call, id)),
+            (Some("updatedAt"), Value::String(time)) => Value::String(self.name(Kind::Time, time)),
+            (Some("requestId"), Value::Number(_) | Value::String(_)) => {
+                let id = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let known = self.bound.iter().find(|(name, bound)| name.starts_with("$R") && **bound == id);
+                known.map_or_else(|| value.clone(), |(name, _)| Value::String(name.clone()))
+            }
+            (_, Value::String(text)) => Value::String(self.text_with_names(text)),
+            (_, Value::Array(items)) => {
+                Value::Array(items.iter().map(|item| self.named(None, item)).collect())
+            }
+            (_, Value::Object(map)) => Value::Object(
+                map.iter().map(|(key, value)| (key.clone(), self.named(Some(key), value))).collect(),
+            ),
+            (_, Value::Null | Value::Bool(_) | Value::Number(_)) => value.clone(),
+        }
+    }
+}
+
+enum Piece<'a> {
+    Literal(&'a str),
+    Name(&'a str),
+}
+
+enum Atom {
+    Literal(String),
+    Open(String),
+}
+
+/// Splits a text at its placeholders: `$DIR`, `$HOME`, and a letter of a kind with a number.
+fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let (mut begin, mut from) = (0, 0);
+    while let Some(at) = text[from..].find('$').map(|at| from + at) {
+        let name = &text[at..at + 1 + name_length(&text[at + 1..])];
+        if name.len() > 1 {
+            if at > begin {
+                pieces.push(Piece::Literal(&text[begin..at]));
+            }
+            pieces.push(Piece::Name(name));
+            begin = at + name.len();
+        }
+        from = at + name.len();
+    }
+    if begin < text.len() {
+        pieces.push(Piece::Literal(&text[begin..]));
+    }
+    pieces
+}
+
+fn name_length(text: &str) -> usize {
+    for place in ["DIR", "HOME"] {
+        if text.starts_with(place) {
+            return place.len();
+        }
+    }
+    let digits = text.bytes().skip(1).take_while(u8::is_ascii_digit).count();
+    if text.starts_with(['S', 'M', 'C', 'T', 'R']) && digits > 0 { 1 + digits } else { 0 }
+}
+
+/// Whether the atoms cover the text from its start, to its end or, with `open_end`, to somewhere.
+fn fits(atoms: &[Atom], text: &str, open_end: bool, found: &mut BTreeMap<String, String>) -> bool {
+    match atoms {
+        [] => open_end || text.is_empty(),
+        [Atom::Literal(literal), rest @ ..] => {
+            text.strip_prefix(literal.as_str()).is_some_and(|text| fits(rest, text, open_end, found))
+        }
+        [Atom::Open(name), rest @ ..] => {
+            if let Some(known) = found.get(name).cloned() {
+                return text
+                    .strip_prefix(known.as_str())
+                    .is_some_and(|text| fits(rest, text, open_end, found));
+            }
+            // The longest value first, so that an id is never taken in part.
+            let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
+            for end in ends.into_iter().rev() {
+                found.insert(name.clone(), text[..end].to_owned());
+                if fits(rest, &text[end..], open_end, found) {
+                    return true;
+                }
+                found.remove(name);
+            }
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_placeholder_is_bound_where_it_first_appears_and_means_the_same_from_then_on() {
+        let mut names = Names::default();
+        assert!(names.matches(&json!({"sessionId": "$S1"}), &json!({"sessionId": "s_1"})));
+        assert!(names.matches(&json!({"sessionId": "$S1"}), &json!({"sessionId": "s_1"})));
+        assert!(!names.matches(&json!({"sessionId": "$S1"}), &json!({"sessionId": "s_2"})));
+        assert!(names.matches(&json!("there is no session $S2."), &json!("there is no session s_9.")));
+        assert_eq!(names.fill_text("$S1 and $S2"), Ok("s_1 and s_9".into()));
+    }
+
+    #[test]
+    fn a_failed_comparison_binds_nothing() {
+        let mut names = Names::default();
+        assert!(!names.matches(&json!({"a": "$S1", "b": 1}), &json!({"a": "x", "b": 2})));
+        assert_eq!(names.fill_text("$S1"), Err("$S1 is used before anything gave it a value".into()));
+    }
+
+    #[test]
+    fn a_star_is_any_value_and_a_star_key_lets_other_keys_be() {
+        let mut names = Names::default();
+        assert!(names.matches(&json!({"a": "*"}), &json!({"a": [1, 2]})));
+        assert!(!names.matches(&json!({"a": 1}), &json!({"a": 1, "b": 2})));
+        assert!(names.matches(&json!({"a": 1, "*": "*"}), &json!({"a": 1, "b": 2})));
+        assert!(names.matches(&json!({"a": 1}), &json!({"a": 1, "_meta": {"x": 1}})), "extensions are free");
+    }
+
+    #[test]
+    fn an_ellipsis_stands_for_the_rest_of_a_text() {
+        let mut names = Names::default();
+        assert!(names.matches_text("No model…", "No model is configured."));
+        assert!(names.matches_text("…configured.", "No model is configured."));
+        assert!(names.matches_text("…model…", "No model is configured."));
+        assert!(!names.matches_text("…model", "No model is configured."));
+    }
+
+    #[test]
+    fn values_are_written_with_names_in_the_order_of_their_appearance() {
+        let mut names = Names::default();
+        names.bind_place("$DIR", "/tmp/w");
+        let value =
+            json!({"sessionId": "s_1", "text": "/tmp/w/a.txt of s_1", "updatedAt": "2026-01-01T00:00:00Z"});
+        let expected = json!({"sessionId": "$S1", "text": "$DIR/a.txt of $S1", "updatedAt": "$T1"});
+        assert_eq!(names.with_names(&value), expected);
+    }
+
+    #[test]
+    fn a_dollar_that_names_nothing_is_a_dollar() {
+        let mut names = Names::default();
+        assert_eq!(names.fill_text("$5, $HOM, $"), Ok("$5, $HOM, $".into()));
+        assert!(names.matches_text("costs $5", "costs $5"));
+    }
+}

@@ -1,0 +1,223 @@
+//! Recording of a live connection in the fixture format.
+//!
+//! A recording is meant to be sent to others: ids become names, and secrets never reach it. Text of
+//! prompts, replies and tools is kept as it is, for without it a recording shows nothing.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::agent::{self, Detail};
+use super::book::{Book, Direction};
+use super::editor;
+use super::words::{self, Word};
+
+/// What stands in the place of a secret.
+const MASK: &str = "[secret]";
+
+/// Letters of a token from which on it may be a key, where it begins as keys do.
+const KEY_LENGTH_MIN: usize = 16;
+
+/// How keys and tokens of well-known services begin.
+const KEY_BEGINNINGS: [&str; 13] = [
+    "sk-",
+    "sk_",
+    "pk_live_",
+    "rk_live_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "AKIA",
+    "AIza",
+    "eyJhbGciOi",
+];
+
+/// Words in the names of fields whose text is a secret.
+const SECRET_FIELDS: [&str; 8] =
+    ["apikey", "api_key", "api-key", "token", "secret", "password", "authorization", "cookie"];
+
+/// Writes what goes over a connection as a transcript, line by line.
+pub struct Recorder<W> {
+    writer: W,
+    book: Book,
+    begun: bool,
+}
+
+impl<W: Write> Recorder<W> {
+    /// Begins a recording.
+    pub fn new(writer: W) -> Recorder<W> {
+        Recorder { writer, book: Book::default(), begun: false }
+    }
+
+    /// Writes one line of the wire, without its newline, and flushes it: a recording is most wanted
+    /// when what follows is a crash.
+    pub fn line(&mut self, direction: Direction, line: &[u8]) -> io::Result<()> {
+        if !self.begun {
+            self.begun = true;
+            writeln!(self.writer, "# A recording. Keys are masked; read it before you share it.")?;
+        }
+        let text = self.render(direction, line);
+        writeln!(self.writer, "{text}")?;
+        self.writer.flush()
+    }
+
+    fn render(&mut self, direction: Direction, line: &[u8]) -> String {
+        let mut message = match serde_json::from_slice::<Value>(line) {
+            Ok(message @ (Value::Object(_) | Value::Array(_))) => message,
+            Ok(_) | Err(_) => {
+                let text = mask_text(&String::from_utf8_lossy(line));
+                return match direction {
+                    Direction::ToAgent => {
+                        let words = [Word::Bare("raw".into()), Word::Json(Value::String(text))];
+                        words::write("editor>", &words, None)
+                    }
+                    Direction::ToEditor => format!("# The agent wrote a line that is no message: {text:?}"),
+                };
+            }
+        };
+        mask(&mut message);
+        match direction {
+            Direction::ToAgent => {
+                self.learn_workspace(&message);
+                let words = editor::words_of(&message, &mut self.book);
+                self.book.editor_said(&message);
+                words::write("editor>", &words, None)
+            }
+            Direction::ToEditor => {
+                let words = agent::words_of(&message, &mut self.book, Detail { ids: true, calls: true });
+                self.book.agent_said(&message);
+                words::write("agent<", &words, None)
+            }
+        }
+    }
+
+    /// The first session's directory is the workspace of the recording.
+    fn learn_workspace(&mut self, message: &Value) {
+        let cwd = message.pointer("/params/cwd").and_then(Value::as_str).filter(|cwd| cwd.len() > 1);
+        if let Some(cwd) = cwd.filter(|_| self.book.names.fill_text("$DIR").is_err()) {
+            self.book.names.bind_place("$DIR", cwd);
+        }
+    }
+}
+
+/// Masks the secrets of a message: values of environments and headers, fields that are named as
+/// secrets, and anything that looks like a key.
+fn mask(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = mask_text(text),
+        Value::Array(items) => items.iter_mut().for_each(mask),
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                let lower = key.to_lowercase();
+                match value {
+                    Value::Array(pairs) if lower == "env" || lower == "headers" => {
+                        pairs.iter_mut().filter_map(|pair| pair.get_mut("value")).for_each(blank);
+                    }
+                    Value::Object(map) if lower == "env" || lower == "headers" => {
+                        map.values_mut().for_each(blank);
+                    }
+                    Value::String(_) if SECRET_FIELDS.iter().any(|field| lower.contains(field)) => {
+                        blank(value)
+                    }
+                    _ => mask(value),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn blank(value: &mut Value) {
+    *value = Value::String(MASK.into());
+}
+
+fn mask_text(text: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut out = String::with_capacity(text.len());
+    let mut after_bearer = false;
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = rest.find(|c| is_part(c) != is_part(first)).unwrap_or(rest.len());
+        let (run, next) = rest.split_at(length);
+        rest = next;
+        if !is_part(first) {
+            out.push_str(run);
+            continue;
+        }
+        let long = run.len() >= KEY_LENGTH_MIN;
+        let keyish = KEY_BEGINNINGS.iter().any(|begin| run.starts_with(begin)) || after_bearer;
+        out.push_str(if long && keyish { MASK } else { run });
+        after_bearer = run.eq_ignore_ascii_case("bearer");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transcript::Fixture;
+
+    fn record(lines: &[(Direction, &str)]) -> String {
+        let mut out = Vec::new();
+        let mut recorder = Recorder::new(&mut out);
+        for (direction, line) in lines {
+            recorder.line(*direction, line.as_bytes()).expect("a vector takes all");
+        }
+        String::from_utf8(out).expect("transcripts are text")
+    }
+
+    #[test]
+    fn a_recording_is_a_fixture_with_names_for_ids_and_places() {
+        use Direction::{ToAgent, ToEditor};
+        let text = record(&[
+            (
+                ToAgent,
+                r#"{"jsonrpc":"2.0","id":0,"method":"session/new","params":{"cwd":"/home/ann/p","mcpServers":[]}}"#,
+            ),
+            (ToEditor, r#"{"jsonrpc":"2.0","id":0,"result":{"sessionId":"s_1"}}"#),
+            (
+                ToAgent,
+                r#"{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s_1","prompt":[{"type":"text","text":"read /home/ann/p/a"}]}}"#,
+            ),
+            (
+                ToEditor,
+                r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s_1","update":{"sessionUpdate":"agent_message_chunk","messageId":"m1","content":{"type":"text","text":"Done."}}}}"#,
+            ),
+            (ToEditor, r#"{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}"#),
+        ]);
+        let expected = "\
+# A recording. Keys are masked; read it before you share it.
+editor> session/new
+agent<  result {\"sessionId\":\"$S1\"}
+editor> session/prompt $S1 \"read $DIR/a\"
+agent<  session/update $S1 text $M1 \"Done.\"
+agent<  result end_turn
+";
+        assert_eq!(text, expected);
+        assert_eq!(Fixture::parse(&text).expect("a recording is a fixture").to_string(), text);
+    }
+
+    #[test]
+    fn secrets_do_not_reach_a_recording() {
+        let text = record(&[(
+            Direction::ToAgent,
+            r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/p","mcpServers":[
+                {"name":"m","command":"x","args":["--key","sk-ant-REDACTED"],"env":[{"name":"TOKEN","value":"hunter2"}]},
+                {"type":"http","name":"h","url":"https://h","headers":[{"name":"Authorization","value":"Bearer abc"}]}]}}"#,
+        )]);
+        for secret in ["hunter2", "abcdefghij", "Bearer abc"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+        assert!(text.contains("TOKEN"), "names of variables are no secrets: {text}");
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_is_kept_as_it_came() {
+        let text = record(&[(Direction::ToAgent, "{oh"), (Direction::ToEditor, "panic!")]);
+        assert!(text.contains("editor> raw \"{oh\"\n"), "{text}");
+        assert!(Fixture::parse(&text).is_ok());
+    }
+}

@@ -1,0 +1,145 @@
+//! The lines that are no message: files of the workspace, the agent's surroundings, restarts.
+
+use std::fmt;
+
+/// A line without a gutter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setup {
+    /// `any agent`: nothing in it is special to one agent.
+    AnyAgent,
+    /// `needs sessionCapabilities.list`: not run where `initialize` doesn't offer it.
+    Needs(String),
+    /// `only anthropic`: not run against the scripted model's other wire formats.
+    Only(String),
+    /// `no model`: the agent is given no key and no address of a model.
+    NoModel,
+    /// `aside usage title`: updates of these kinds are told in other transcripts, and not compared.
+    Aside(Vec<String>),
+    /// `file PATH: text`: a file of the workspace. `home PATH: text`: one of the agent's own home.
+    File { place: Place, path: String, body: Body },
+    /// `env NAME=VALUE`
+    Env { name: String, value: String },
+    /// `then file PATH: text`: the file has this text now.
+    ThenFile { path: String, body: Body },
+    /// `then no file PATH`
+    ThenNoFile { path: String },
+    /// `restart`: the editor ends the agent by closing its input, and starts it again.
+    Restart,
+    /// `kill`: the agent is killed, and started again.
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Workspace,
+    Home,
+}
+
+/// A file's text. Each line ends with a newline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Behind the colon.
+    Line(String),
+    /// `<<END` and the lines up to `END`.
+    Lines { end: String, lines: Vec<String> },
+}
+
+impl Body {
+    /// The bytes of the file.
+    pub fn text(&self) -> String {
+        match self {
+            Body::Line(line) => format!("{line}\n"),
+            Body::Lines { lines, .. } => lines.iter().map(|line| format!("{line}\n")).collect(),
+        }
+    }
+}
+
+impl Setup {
+    /// Reads a line; `more` gives the lines up to an end mark, `None` if there is none.
+    pub(super) fn read(
+        line: &str,
+        more: &mut dyn FnMut(&str) -> Option<Vec<String>>,
+    ) -> Result<Setup, String> {
+        let line = line.trim_end();
+        if let Some(rest) = line.strip_prefix("file ") {
+            let (path, body) = read_file(rest, more)?;
+            return Ok(Setup::File { place: Place::Workspace, path, body });
+        }
+        if let Some(rest) = line.strip_prefix("home ") {
+            let (path, body) = read_file(rest, more)?;
+            return Ok(Setup::File { place: Place::Home, path, body });
+        }
+        if let Some(rest) = line.strip_prefix("then file ") {
+            let (path, body) = read_file(rest, more)?;
+            return Ok(Setup::ThenFile { path, body });
+        }
+        if let Some(path) = line.strip_prefix("then no file ") {
+            return Ok(Setup::ThenNoFile { path: relative(path)? });
+        }
+        if let Some(rest) = line.strip_prefix("env ") {
+            let (name, value) = rest.split_once('=').ok_or("a variable is written env NAME=VALUE")?;
+            return Ok(Setup::Env { name: name.to_owned(), value: value.to_owned() });
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["any", "agent"] => Ok(Setup::AnyAgent),
+            ["no", "model"] => Ok(Setup::NoModel),
+            ["needs", capability] => Ok(Setup::Needs((*capability).to_owned())),
+            ["only", wire] => Ok(Setup::Only((*wire).to_owned())),
+            ["aside", kinds @ ..] if !kinds.is_empty() => {
+                Ok(Setup::Aside(kinds.iter().map(|kind| (*kind).to_owned()).collect()))
+            }
+            ["restart"] => Ok(Setup::Restart),
+            ["kill"] => Ok(Setup::Kill),
+            _ => Err("a line begins with editor>, agent<, agent~, model?, model!, # or a word of set-up: \
+                      file, home, env, then, aside, needs, only, any agent, no model, restart, kill"
+                .into()),
+        }
+    }
+}
+
+fn read_file(
+    rest: &str,
+    more: &mut dyn FnMut(&str) -> Option<Vec<String>>,
+) -> Result<(String, Body), String> {
+    if let Some((path, end)) = rest.split_once(" <<") {
+        let lines = more(end).ok_or_else(|| format!("the text has no end: a line {end} is missing"))?;
+        return Ok((relative(path)?, Body::Lines { end: end.to_owned(), lines }));
+    }
+    let (path, text) = rest.split_once(':').ok_or("a file is written PATH: text, or PATH <<END")?;
+    let text = text.strip_prefix(' ').unwrap_or(text);
+    Ok((relative(path)?, Body::Line(text.to_owned())))
+}
+
+/// Files are made below the scratch directories and nowhere else.
+fn relative(path: &str) -> Result<String, String> {
+    let inside = !path.is_empty() && !path.starts_with('/') && path.split('/').all(|part| part != "..");
+    if inside { Ok(path.to_owned()) } else { Err(format!("{path} is not inside of the workspace")) }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = |f: &mut fmt::Formatter<'_>, word: &str, path: &str, body: &Body| match body {
+            Body::Line(text) => write!(f, "{}", format!("{word} {path}: {text}").trim_end()),
+            Body::Lines { end, lines } => {
+                writeln!(f, "{word} {path} <<{end}")?;
+                lines.iter().try_for_each(|line| writeln!(f, "{line}"))?;
+                f.write_str(end)
+            }
+        };
+        match self {
+            Setup::AnyAgent => f.write_str("any agent"),
+            Setup::Needs(capability) => write!(f, "needs {capability}"),
+            Setup::Only(wire) => write!(f, "only {wire}"),
+            Setup::NoModel => f.write_str("no model"),
+            Setup::Aside(kinds) => write!(f, "aside {}", kinds.join(" ")),
+            Setup::File { place: Place::Workspace, path, body } => file(f, "file", path, body),
+            Setup::File { place: Place::Home, path, body } => file(f, "home", path, body),
+            Setup::Env { name, value } => write!(f, "env {name}={value}"),
+            Setup::ThenFile { path, body } => file(f, "then file", path, body),
+            Setup::ThenNoFile { path } => write!(f, "then no file {path}"),
+            Setup::Restart => f.write_str("restart"),
+            Setup::Kill => f.write_str("kill"),
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! Shorthand of the kinds of `session/update`.
+
+use serde_json::{Value, json};
+
+use super::agent::{Detail, Verdict};
+use super::book::Book;
+use super::words::{Word, as_text, bare_or_json, pair};
+
+/// What a fixture expects of one update.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// `text [$M1] "…"`, `think …`, `user …`: a piece of a message.
+    Chunk { kind: ChunkKind, message: Option<String>, text: String },
+    /// `tool_call …` announces, `tool_call_update …` goes on.
+    Call { announced: bool, call: CallShape },
+    /// `plan completed "…" in_progress "…"`
+    Plan(Vec<(String, String)>),
+    /// `available_commands /compact /undo`; with `…` at the end there may be others.
+    Commands { names: Vec<String>, others: bool },
+    /// `mode ask`
+    Mode(String),
+    /// `options mode=ask model=anthropic/x`; with `…` at the end there may be others.
+    Options { values: Vec<(String, String)>, others: bool },
+    /// `title "…"`
+    Title(String),
+    /// `usage USED/SIZE`; each may be `*`.
+    Usage { used: String, size: String },
+    /// `notice warning "…"`
+    Notice { severity: String, title: String },
+    /// `{…}`: the whole update.
+    Json(Value),
+}
+
+/// The kinds of streamed text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkKind {
+    Text,
+    Think,
+    User,
+}
+
+impl ChunkKind {
+    const ALL: [ChunkKind; 3] = [ChunkKind::Text, ChunkKind::Think, ChunkKind::User];
+
+    fn word(self) -> &'static str {
+        match self {
+            ChunkKind::Text => "text",
+            ChunkKind::Think => "think",
+            ChunkKind::User => "user",
+        }
+    }
+
+    fn wire(self) -> &'static str {
+        match self {
+            ChunkKind::Text => "agent_message_chunk",
+            ChunkKind::Think => "agent_thought_chunk",
+            ChunkKind::User => "user_message_chunk",
+        }
+    }
+}
+
+/// A streamed piece of text, as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk<'a> {
+    pub kind: ChunkKind,
+    pub message: Option<&'a str>,
+    pub text: &'a str,
+}
+
+/// The text of an update, if it is a piece of one.
+pub fn chunk_of(update: &Value) -> Option<Chunk<'_>> {
+    let name = update.get("sessionUpdate").and_then(Value::as_str)?;
+    let kind = ChunkKind::ALL.into_iter().find(|kind| kind.wire() == name)?;
+    let text = update.pointer("/content/text").and_then(Value::as_str)?;
+    (update["content"]["type"] == "text").then(|| Chunk {
+        kind,
+        message: update.get("messageId").and_then(Value::as_str),
+        text,
+    })
+}
+
+/// The word for the kind of an update, as `aside` names it; the wire's own name where it has no word.
+pub fn word_for(update: &Value) -> &str {
+    match update.get("sessionUpdate").and_then(Value::as_str).unwrap_or("") {
+        "agent_message_chunk" => "text",
+        "agent_thought_chunk" => "think",
+        "user_message_chunk" => "user",
+        "available_commands_update" => "available_commands",
+        "current_mode_update" => "mode",
+        "config_option_update" => "options",
+        "session_info_update" => "title",
+        "usage_update" => "usage",
+        other => other,
+    }
+}
+
+/// Kinds whose place among the others is free: clients take them at any time.
+pub fn is_free(update: &Value) -> bool {
+    matches!(word_for(update), "available_commands" | "title" | "usage")
+}
+
+impl Update {
+    /// Reads the words behind the session of a `session/update`.
+    pub fn read(words: &[Word]) -> Result<Update, String> {
+        let [Word::Bare(verb), rest @ ..] = words else {
+            return match words {
+                [Word::Json(value @ Value::Object(_))] => Ok(Update::Json(value.clone())),
+                _ => Err("an update is a word for its kind and more, or {…}".into()),
+            };
+        };
+        if let Some(kind) = ChunkKind::ALL.into_iter().find(|kind| kind.word() == verb) {
+            return match rest {
+                [Word::Json(Value::String(text))] => {
+                    Ok(Update::Chunk { kind, message: None, text: text.clone() })
+                }
+                [Word::Bare(message), Word::Json(Value::String(text))] => {
+                    Ok(Update::Chunk { kind, message: Some(message.clone()), text: text.clone() })
+                }
+                _ => Err(format!("{verb} has a text in quotes, and may have $M1 before it")),
+            };
+        }
+        match (verb.as_str(), rest) {
+            ("tool_call" | "tool_call_update", rest) => {
+                let (mut call, others) = CallShape::read(rest)?;
+                match others.as_slice() {
+                    [] => {}
+                    [status] => call.status = Some(status.clone()),
+                    _ => return Err("a call has a tool, a status, attributes, and maybe a \"text\"".into()),
+                }
+                Ok(Update::Call { announced: verb == "tool_call", call })
+            }
+            ("plan", steps) => {
+                let steps: Option<Vec<(String, String)>> = steps
+                    .chunks(2)
+                    .map(|step| match step {
+                        [Word::Bare(status), Word::Json(Value::String(text))] => {
+                            Some((status.clone(), text.clone()))
+                        }
+                        _ => None,
+                    })
+                    .collect();
+                steps.map(Update::Plan).ok_or_else(|| "a plan is: STATUS \"step\" STATUS \"step\" …".into())
+            }
+            ("available_commands", names) => {
+                let (names, others) = split_others(names);
+                let names: Option<Vec<String>> =
+                    names.iter().map(|name| as_text(name)?.strip_prefix('/').map(str::to_owned)).collect();
+                let names = names.ok_or("commands are written with a slash: /compact")?;
+                Ok(Update::Commands { names, others })
+            }
+            ("mode", [mode]) => as_text(mode).map(Update::Mode).ok_or_else(|| "a mode is a word".into()),
+            ("options", values) => {
+                let (values, others) = split_others(values);
+                let values: Option<Vec<(String, String)>> = values
+                    .iter()
+                    .map(|word| word.attribute().map(|(key, value)| (key.to_owned(), value)))
+                    .collect();
+                let values = values.ok_or("options are written OPTION=VALUE")?;
+                Ok(Update::Options { values, others })
+            }
+            ("title", [Word::Json(Value::String(title))]) => Ok(Update::Title(title.clone())),
+            ("usage", [Word::Bare(usage)]) => {
+                let (used, size) = usage.split_once('/').ok_or("usage is USED/SIZE")?;
+                Ok(Update::Usage { used: used.to_owned(), size: size.to_owned() })
+            }
+            ("notice", [Word::Bare(severity), Word::Json(Value::String(title))]) => {
+                Ok(Update::Notice { severity: severity.clone(), title: title.clone() })
+            }
+            _ => Err(format!("there is no shorthand of an update {verb} like this; write {{…}}")),
+        }
+    }
+
+    pub(super) fn compare(&self, actual: &Value, book: &mut Book) -> Verdict {
+        if let (Update::Chunk { kind, message, text }, Some(chunk)) = (self, chunk_of(actual)) {
+            let same_message = message.as_ref().is_none_or(|message| {
+                chunk.message.is_some_and(|actual| book.names.matches_text(message, actual))
+            });
+            if *kind != chunk.kind || !same_message {
+                return Verdict::Different;
+            }
+            return compare_text(text, chunk.text, book);
+        }
+        if self.is_same(actual, book) { Verdict::Same } else { Verdict::Different }
+    }
+
+    fn is_same(&self, actual: &Value, book: &mut Book) -> bool {
+        let name = actual.get("sessionUpdate").and_then(Value::as_str).unwrap_or("");
+        match self {
+            Update::Chunk { .. } => false,
+            Update::Call { announced, call } => {
+                let expected = if *announced { "tool_call" } else { "tool_call_update" };
+                name == expected && call.is_same(actual, book)
+            }
+            Update::Plan(steps) => {
+                let entries = actual.get("entries").and_then(Value::as_array);
+                name == "plan"
+                    && entries.is_some_and(|entries| {
+                        entries.len() == steps.len()
+                            && entries.iter().zip(steps).all(|(entry, (status, text))| {
+                                entry["status"] == status.as_str() && text_fits(text, &entry["content"], book)
+                            })
+                    })
+            }
+            Update::Commands { names, others } => {
+                let all = list(actual, "availableCommands", "name");
+                name == "available_commands_update"
+                    && (if *others {
+                        names.iter().all(|name| all.contains(&name.as_str()))
+                    } else {
+                        *names == all
+                    })
+            }
+            Update::Mode(mode) => name == "current_mode_update" && actual["currentModeId"] == mode.as_str(),
+            Update::Options { values, others } => {
+                let options = actual.get("configOptions").and_then(Value::as_array);
+                name == "config_option_update"
+                    && options.is_some_and(|options| {
+                        (*others || options.len() == values.len())
+                            && values.iter().all(|(key, value)| {
+                                let option = options.iter().find(|option| option["id"] == key.as_str());
+                                option.is_some_and(|option| text_fits(value, &option["currentValue"], book))
+                            })
+                    })
+            }
+            Update::Title(title) => name == "session_info_update" && text_fits(title, &actual["title"], book),
+            Update::Usage { used, size } => {
+                name == "usage_update"
+                    && [(used, "used"), (size, "size")]
+                        .iter()
+                        .all(|(pattern, key)| *pattern == "*" || actual[key].to_string() == **pattern)
+            }
+            Update::Notice { severity, title } => {
+                name == "notice"
+                    && actual["severity"] == severity.as_str()
+                    && text_fits(title, &actual["title"], book)
+            }
+            Update::Json(pattern) => book.names.matches(pattern, actual),
+        }
+    }
+
+    /// The words of an update. `read` of them is the same as the update.
+    pub(super) fn words_of(update: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
+        let short = Update::short(update, book, detail);
+        short.unwrap_or_else(|| vec![Word::Json(book.names.with_names(update))])
+    }
+
+    fn short(update: &Value, book: &mut Book, detail: Detail) -> Option<Vec<Word>> {
+        let bare = |text: &str| Word::Bare(text.to_owned());
+        let json = |text: String| Word::Json(Value::String(text));
+        if let Some(chunk) = chunk_of(update) {
+            let mut words = vec![bare(chunk.kind.word())];
+            if let Some(message) = chunk.message.filter(|_| detail.ids) {
+                let named = book.names.with_names(&json!({"messageId": message}));
+                words.push(bare(named["messageId"].as_str()?));
+            }
+            words.push(json(book.names.text_with_names(chunk.text)));
+            return Some(words);
+        }
+        let mut words = vec![bare(word_for(update))];
+        match word_for(update) {
+            "tool_call" => {
+                let status = update["status"].as_str().unwrap_or("pending");
+                words.extend(CallShape::words_of(update, Some(status), true, book, detail));
+            }
+            "tool_call_update" => {
+                let status = update["status"].as_str();
+                words.extend(CallShape::words_of(update, status, detail.calls, book, detail));
+            }
+            "plan" => {
+                for entry in update.get("entries")?.as_array()? {
+                    words.push(bare(entry["status"].as_str()?));
+                    words.push(json(book.names.text_with_names(entry["content"].as_str()?)));
+                }
+            }
+            "available_commands" => {
+                let names = list(update, "availableCommands", "name");
+                words.extend(names.iter().map(|name| bare_or_json(&format!("/{name}"))));
+            }
+            "mode" => words.push(bare_or_json(update["currentModeId"].as_str()?)),
+            "options" => {
+                for option in update.get("configOptions")?.as_array()? {
+                    words.push(pair(option["id"].as_str()?, option["currentValue"].as_str()?));
+                }
+            }
+            "title" => words.push(json(book.names.text_with_names(update["title"].as_str()?))),
+            "usage" => {
+                let (used, size) = (update["used"].as_u64()?, update["size"].as_u64()?);
+                words.push(bare(&format!("{used}/{size}")));
+            }
+            "notice" if update.get("description").is_none() => {
+                words.push(bare(update["severity"].as_str()?));
+                words.push(json(book.names.text_with_names(update["title"].as_str()?)));
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
+}
+
+/// What is said of a tool call: `[$C1] TOOL attributes "text"`. Only what is mentioned is compared.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallShape {
+    pub call: Option<String>,
+    /// The tool's name, or the call's kind where the agent gives no names.
+    pub tool: String,
+    pub status: Option<String>,
+    pub title: Option<String>,
+    pub kind: Option<String>,
+    /// `at=PATH` or `at=PATH:LINE`, once for each location.
+    pub at: Vec<String>,
+    /// `diff=PATH`, once for each changed file.
+    pub diffs: Vec<String>,
+    pub input: Option<Value>,
+    pub output: Option<Value>,
+    /// All text of its content.
+    pub text: Option<String>,
+}
+
+impl CallShape {
+    /// Reads a call, and gives back the bare words that have no meaning for it.
+    pub(super) fn read(words: &[Word]) -> Result<(CallShape, Vec<String>), String> {
+        let mut shape = CallShape::default();
+        let words = match words {
+            [Word::Bare(call), rest @ ..] if call.starts_with("$C") => {
+                shape.call = Some(call.clone());
+                rest
+            }
+            _ => words,
+        };
+        let [Word::Bare(tool), rest @ ..] = words else { return Err("a call begins with its tool".into()) };
+        shape.tool = tool.clone();
+        let mut others = Vec::new();
+        for word in rest {
+            match (word.attribute(), word) {
+                (Some(("title", text)), _) => shape.title = Some(text),
+                (Some(("kind", text)), _) => shape.kind = Some(text),
+                (Some(("at", text)), _) => shape.at.push(text),
+                (Some(("diff", text)), _) => shape.diffs.push(text),
+                (Some(("input", _)), Word::Pair(_, value)) => shape.input = Some(value.clone()),
+                (Some(("output", _)), Word::Pair(_, value)) => shape.output = Some(value.clone()),
+                (Some((key, _)), _) => return Err(format!("a call has no attribute {key}")),
+                (None, Word::Json(Value::String(text))) => shape.text = Some(text.clone()),
+                (None, Word::Bare(other)) => others.push(other.clone()),
+                (None, _) => return Err("a call has words, attributes and one \"text\"".into()),
+            }
+        }
+        Ok((shape, others))
+    }
+
+    pub(super) fn is_same(&self, actual: &Value, book: &mut Book) -> bool {
+        let id = actual["toolCallId"].as_str().unwrap_or("");
+        let tool = tool_of(actual, book);
+        let status = actual["status"].as_str().unwrap_or(match actual["sessionUpdate"].as_str() {
+            Some("tool_call") => "pending",
+            _ => "-",
+        });
+        self.call.as_ref().is_none_or(|call| book.names.matches_text(call, id))
+            && (self.tool == "*" || self.tool == tool)
+            && self.status.as_ref().is_none_or(|expected| expected == "*" || expected == status)
+            && self.title.as_ref().is_none_or(|title| text_fits(title, &actual["title"], book))
+            && self.kind.as_ref().is_none_or(|kind| kind == actual["kind"].as_str().unwrap_or("other"))
+            && (self.at.is_empty() || texts_fit(&self.at, &locations(actual), book))
+            && (self.diffs.is_empty() || texts_fit(&self.diffs, &diffs(actual), book))
+            && self.input.as_ref().is_none_or(|input| book.names.matches(input, &actual["rawInput"]))
+            && self.output.as_ref().is_none_or(|output| book.names.matches(output, &actual["rawOutput"]))
+            && self.text.as_ref().is_none_or(|text| book.names.matches_text(text, &content_text(actual)))
+    }
+
+    pub(super) fn words_of(
+        actual: &Value,
+        status: Option<&str>,
+        titled: bool,
+        book: &mut Book,
+        detail: Detail,
+    ) -> Vec<Word> {
+        let mut words = Vec::new();
+        if let Some(id) = actual["toolCallId"].as_str().filter(|_| detail.ids) {
+            let named = book.names.with_names(&json!({"toolCallId": id}));
+            words.extend(named["toolCallId"].as_str().map(|id| Word::Bare(id.to_owned())));
+        }
+        words.push(Word::Bare(tool_of(actual, book)));
+        words.extend(status.map(|status| Word::Bare(status.to_owned())));
+        if let Some(title) = actual["title"].as_str().filter(|_| titled) {
+            words.push(pair("title", &book.names.text_with_names(title)));
+        }
+        if detail.calls {
+            words.extend(actual["kind"].as_str().map(|kind| pair("kind", kind)));
+            words.extend(locations(actual).iter().map(|at| pair("at", &book.names.text_with_names(at))));
+        }
+        words.extend(diffs(actual).iter().map(|path| pair("diff", &book.names.text_with_names(path))));
+        if detail.calls {
+            for (key, wire) in [("input", "rawInput"), ("output", "rawOutput")] {
+                let value = actual.get(wire).filter(|value| value.is_object() || value.is_array());
+                words.extend(value.map(|value| Word::Pair(key.into(), book.names.with_names(value))));
+            }
+        }
+        let text = content_text(actual);
+        if !text.is_empty() {
+            words.push(Word::Json(Value::String(book.names.text_with_names(&text))));
+        }
+        words
+    }
+}
+
+fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
+    if book.names.matches_text(pattern, actual) {
+        return Verdict::Same;
+    }
+    let Ok(expected) = book.names.fill_text(pattern) else { return Verdict::Different };
+    let begin = expected.trim_end_matches('…');
+    if begin.starts_with(actual) || expected.starts_with('…') {
+        Verdict::More
+    } else if !expected.is_empty() && actual.starts_with(&expected) {
+        Verdict::Part(expected.len())
+    } else {
+        Verdict::Different
+    }
+}
+
+/// Whether a text pattern takes any number of further pieces.
+pub fn is_open(pattern: &str) -> bool {
+    pattern == "*" || pattern.ends_with('…')
+}
+
+fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool {
+    match actual {
+        Value::String(actual) => book.names.matches_text(pattern, actual),
+        Value::Null => false,
+        other => book.names.matches_text(pattern, &other.to_string()),
+    }
+}
+
+fn texts_fit(patterns: &[String], actual: &[String], book: &mut Book) -> bool {
+    patterns.len() == actual.len()
+        && patterns.iter().zip(actual).all(|(pattern, actual)| book.names.matches_text(pattern, actual))
+}
+
+fn split_others(words: &[Word]) -> (&[Word], bool) {
+    match words {
+        [rest @ .., Word::Bare(last)] if last == "…" => (rest, true),
+        _ => (words, false),
+    }
+}
+
+fn list<'a>(update: &'a Value, key: &str, field: &str) -> Vec<&'a str> {
+    let items = update.get(key).and_then(Value::as_array);
+    items.into_iter().flatten().filter_map(|item| item[field].as_str()).collect()
+}
+
+fn tool_of(call: &Value, book: &Book) -> String {
+    let own = call["name"].as_str();
+    let known = || call["toolCallId"].as_str().map(|id| book.tool(id)).filter(|tool| *tool != "other");
+    own.or_else(known).or(call["kind"].as_str()).unwrap_or("other").to_owned()
+}
+
+fn locations(call: &Value) -> Vec<String> {
+    let all = call["locations"].as_array();
+    let text = |at: &Value| {
+        let path = at["path"].as_str().unwrap_or("");
+        at["line"].as_u64().map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"))
+    };
+    all.into_iter().flatten().map(text).collect()
+}
+
+fn diffs(call: &Value) -> Vec<String> {
+    let all = call["content"].as_array();
+    let diffs = all.into_iter().flatten().filter(|item| item["type"] == "diff");
+    diffs.filter_map(|item| item["path"].as_str().map(str::to_owned)).collect()
+}
+
+fn content_text(call: &Value) -> String {
+    let all = call["content"].as_array();
+    let texts = all.into_iter().flatten().filter(|item| item["type"] == "content");
+    let texts: Vec<&str> = texts.filter_map(|item| item.pointer("/content/text")?.as_str()).collect();
+    texts.join("\n")
+}

@@ -1,0 +1,240 @@
+//! The words of a transcript line: bare words, JSON values, and `key=value` pairs.
+//!
+//! Reading and writing are inverse: every sequence of words that `read` gives is written by `write`
+//! so that `read` gives the same again.
+
+use serde_json::Value;
+
+/// Columns that a line may take before a JSON value in it is laid out over several lines.
+const WIDTH: usize = 110;
+
+/// Columns before the first word of a message line, and of each line that continues it.
+pub const GUTTER: usize = 8;
+
+/// One word of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Word {
+    /// Anything without white space that begins as no JSON string, array or object.
+    Bare(String),
+    /// A JSON string, array or object.
+    Json(Value),
+    /// `key=` directly before a JSON string, array or object.
+    Pair(String, Value),
+}
+
+impl Word {
+    /// The key and the text of an attribute, `key=text` or `key="text"`.
+    pub fn attribute(&self) -> Option<(&str, String)> {
+        match self {
+            Word::Bare(word) => word.split_once('=').map(|(key, text)| (key, text.to_owned())),
+            Word::Pair(key, Value::String(text)) => Some((key, text.clone())),
+            Word::Pair(key, value) => Some((key, value.to_string())),
+            Word::Json(_) => None,
+        }
+    }
+}
+
+/// A bare word or a JSON string as text.
+pub fn as_text(word: &Word) -> Option<String> {
+    match word {
+        Word::Bare(text) | Word::Json(Value::String(text)) => Some(text.clone()),
+        Word::Json(_) | Word::Pair(..) => None,
+    }
+}
+
+/// An attribute, quoted where it has to be.
+pub fn pair(key: &str, text: &str) -> Word {
+    let plain = !text.is_empty()
+        && !text.starts_with(['"', '{', '['])
+        && !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    if plain {
+        Word::Bare(format!("{key}={text}"))
+    } else {
+        Word::Pair(key.to_owned(), Value::String(text.to_owned()))
+    }
+}
+
+/// A word for a text, quoted only where it has to be.
+pub fn bare_or_json(text: &str) -> Word {
+    let plain = !text.is_empty()
+        && !text.starts_with(['"', '{', '[', '#'])
+        && !text.contains('=')
+        && !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    if plain { Word::Bare(text.to_owned()) } else { Word::Json(Value::String(text.to_owned())) }
+}
+
+/// Splits a line into its words and the comment behind them. A comment begins with `# `.
+pub fn read(line: &str) -> Result<(Vec<Word>, Option<String>), String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim();
+    while !rest.is_empty() {
+        if rest == "#" || rest.starts_with("# ") {
+            return Ok((words, Some(rest[1..].trim().to_owned())));
+        }
+        if rest.starts_with(['"', '{', '[']) {
+            let (value, after) = read_json(rest)?;
+            words.push(Word::Json(value));
+            rest = after;
+        } else {
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            let value_at = rest[..end].find('=').map(|at| at + 1);
+            match value_at {
+                Some(at) if rest[at..].starts_with(['"', '{', '[']) => {
+                    let (value, after) = read_json(&rest[at..])?;
+                    words.push(Word::Pair(rest[..at - 1].to_owned(), value));
+                    rest = after;
+                }
+                Some(_) | None => {
+                    words.push(Word::Bare(rest[..end].to_owned()));
+                    rest = &rest[end..];
+                }
+            }
+        }
+        if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
+            let near: String = rest.chars().take(20).collect();
+            return Err(format!("a space is missing before `{near}`"));
+        }
+        rest = rest.trim_start();
+    }
+    Ok((words, None))
+}
+
+fn read_json(text: &str) -> Result<(Value, &str), String> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    match values.next() {
+        Some(Ok(value)) => Ok((value, &text[values.byte_offset()..])),
+        Some(Err(error)) => Err(format!("this is no JSON: {error}")),
+        None => Err("a JSON value is missing".into()),
+    }
+}
+
+/// Writes the words behind a gutter. A line that would be too wide is continued below its gutter.
+pub fn write(gutter: &str, words: &[Word], comment: Option<&str>) -> String {
+    let mut out = format!("{gutter:<GUTTER$}");
+    let flat: Vec<String> = words.iter().map(flat).collect();
+    let wide = out.len() + flat.iter().map(|word| word.chars().count() + 1).sum::<usize>() > WIDTH;
+    for (at, word) in words.iter().enumerate() {
+        if at > 0 {
+            out.push(' ');
+        }
+        match word {
+            Word::Json(value @ (Value::Object(_) | Value::Array(_))) if wide => {
+                layout(value, GUTTER, &mut out);
+            }
+            Word::Pair(key, value @ (Value::Object(_) | Value::Array(_))) if wide => {
+                out.push_str(key);
+                out.push('=');
+                layout(value, GUTTER, &mut out);
+            }
+            Word::Bare(_) | Word::Json(_) | Word::Pair(..) => out.push_str(&flat[at]),
+        }
+    }
+    if let Some(comment) = comment {
+        out.push_str("  # ");
+        out.push_str(comment);
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+fn flat(word: &Word) -> String {
+    match word {
+        Word::Bare(text) => text.clone(),
+        Word::Json(value) => value.to_string(),
+        Word::Pair(key, value) => format!("{key}={value}"),
+    }
+}
+
+/// Lays out a value so that parts which fit stay on one line.
+fn layout(value: &Value, indent: usize, out: &mut String) {
+    let flat = value.to_string();
+    let column = out.len() - out.rfind('\n').map_or(0, |at| at + 1);
+    if column + flat.chars().count() <= WIDTH {
+        out.push_str(&flat);
+        return;
+    }
+    let inner = indent + 2;
+    let new_line = |out: &mut String, columns: usize| {
+        out.push('\n');
+        out.push_str(&" ".repeat(columns));
+    };
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            out.push('{');
+            for (at, (key, value)) in map.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                new_line(out, inner);
+                out.push_str(&Value::String(key.clone()).to_string());
+                out.push(':');
+                layout(value, inner, out);
+            }
+            out.push('}');
+        }
+        Value::Array(items) if !items.is_empty() => {
+            out.push('[');
+            for (at, value) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                new_line(out, inner);
+                layout(value, inner, out);
+            }
+            out.push(']');
+        }
+        Value::Object(_)
+        | Value::Array(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_) => out.push_str(&flat),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_bare_words_json_values_pairs_and_a_comment() {
+        let (words, comment) = read(r#"call $C1 at=$DIR/a.txt:3 title="Read a.txt" {"a":[1]} "x" # why"#)
+            .expect("the line is well formed");
+        assert_eq!(
+            words,
+            [
+                Word::Bare("call".into()),
+                Word::Bare("$C1".into()),
+                Word::Bare("at=$DIR/a.txt:3".into()),
+                Word::Pair("title".into(), json!("Read a.txt")),
+                Word::Json(json!({"a": [1]})),
+                Word::Json(json!("x")),
+            ]
+        );
+        assert_eq!(comment.as_deref(), Some("why"));
+    }
+
+    #[test]
+    fn a_reference_to_a_request_is_no_comment() {
+        let (words, comment) = read("result #3 {}").expect("the line is well formed");
+        assert_eq!(words[1], Word::Bare("#3".into()));
+        assert_eq!(comment, None);
+    }
+
+    #[test]
+    fn broken_json_and_glued_words_are_refused_with_their_place() {
+        assert!(read(r#"text "unclosed"#).unwrap_err().contains("no JSON"));
+        assert!(read(r#""a"b"#).unwrap_err().contains("before `b`"));
+    }
+
+    #[test]
+    fn a_wide_value_is_continued_below_the_gutter_and_reads_back() {
+        let value = json!({"first": "x".repeat(60), "second": {"third": "y".repeat(60)}});
+        let text = write("agent<", &[Word::Bare("result".into()), Word::Json(value.clone())], None);
+        assert!(text.lines().skip(1).all(|line| line.starts_with("          \"")), "{text}");
+        let (words, _) = read(text.strip_prefix("agent<").expect("written above")).expect("reads back");
+        assert_eq!(words[1], Word::Json(value));
+    }
+}
