@@ -137,7 +137,7 @@ pub fn choose(settings: &Settings, env: &Environment) -> Choice {
     if has_openai(env) {
         return Choice::Named(ModelName(OPENAI_DEFAULT.into()));
     }
-    Choice::SearchLocal(local_bases(env))
+    Choice::SearchLocal(local_urls(env))
 }
 
 /// Finds the place and the key of a model. A missing key is an error of class `Auth`, a name that
@@ -179,7 +179,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         "anthropic" => resolve_anthropic(endpoint, env),
         "openai" => resolve_openai(endpoint, env),
         "local" => {
-            let bases = local_bases(env);
+            let bases = local_urls(env);
             // One address needs no trying: a request to a server that is down says so better.
             let base = match bases.as_slice() {
                 [only] => only,
@@ -360,7 +360,8 @@ fn has_openai(env: &Environment) -> bool {
     get(env, "OPENAI_API_KEY").or_else(|| get(env, "OPENAI_BASE_URL")).is_some()
 }
 
-fn local_bases(env: &Environment) -> Vec<String> {
+/// Where to look for a local server: `EPITOME_LOCAL_URL`, else the usual loopback addresses.
+pub fn local_urls(env: &Environment) -> Vec<String> {
     match get(env, "EPITOME_LOCAL_URL") {
         Some(url) => vec![format!("{}/v1", without_v1(url.trim()))],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),
