@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::address::{authority_of, host_of, is_loopback, path_of, port_of, without_v1};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use super::{ErrorClass, ProviderError};
 use crate::config::{ModelSettings, Settings, WireFormat};
@@ -423,41 +424,6 @@ fn listens(base: &str) -> bool {
         (_, port) => ([127, 0, 0, 1], port).into(),
     };
     TcpStream::connect_timeout(&address, LOOPBACK_CONNECT_MAX).is_ok()
-}
-
-pub(super) fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host == "[::1]" || host.starts_with("127.")
-}
-
-/// The host of a URL, without user and port.
-pub(super) fn host_of(url: &str) -> &str {
-    let authority = authority_of(url);
-    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((inside, _)) => &authority[..inside.len() + 2],
-        None => authority.split(':').next().unwrap_or(authority),
-    }
-}
-
-pub(super) fn port_of(url: &str) -> u16 {
-    let after_host = &authority_of(url)[host_of(url).len()..];
-    let default = if url.starts_with("https:") { 443 } else { 80 };
-    after_host.strip_prefix(':').and_then(|port| port.parse().ok()).unwrap_or(default)
-}
-
-pub(super) fn without_v1(base: &str) -> &str {
-    let base = base.trim_end_matches('/');
-    base.strip_suffix("/v1").unwrap_or(base)
-}
-
-fn authority_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    authority.rsplit('@').next().unwrap_or(authority)
-}
-
-fn path_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.find('/').map_or("", |at| &rest[at..])
 }
 
 /// An endpoint for tests, as the vendors' own services are.
