@@ -439,7 +439,7 @@ fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
     let delta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twenty characters ok\"}}\n\n";
     let stream = delta.repeat(20_000);
     let endpoint = endpoint_at("anthropic", WireFormat::AnthropicMessages, "http://127.0.0.1:9");
-    let mut collector = Collector::new(&endpoint);
+    let mut collector = Collector::new(&endpoint.name);
     let mut decoding = Decoding::new(endpoint, String::new(), None);
     let begun = std::time::Instant::now();
     let mut shown = 0;

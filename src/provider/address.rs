@@ -1,9 +1,11 @@
 //! The parts of a base URL that we need to look at. It does not judge URLs: whoever sends a request finds
 //! out whether one is well formed.
 
+use std::net::Ipv4Addr;
+
 /// Whether the host is this machine.
 pub(super) fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host == "[::1]" || host.starts_with("127.")
+    host == "localhost" || host == "[::1]" || host.parse::<Ipv4Addr>().is_ok_and(|host| host.is_loopback())
 }
 
 /// The host of a URL, without user and port.
@@ -44,6 +46,19 @@ pub(super) fn path_of(url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for (host, expected) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("127.example.com", false),
+            ("box", false),
+        ] {
+            assert_eq!(is_loopback(host), expected, "{host}");
+        }
+    }
 
     #[test]
     fn hosts_and_ports_are_found_in_any_url() {
