@@ -222,23 +222,27 @@ impl Session {
 
     /// Lives until it is closed or its last client has gone.
     pub(super) async fn run(mut self) {
-        loop {
+        let left = loop {
             self.drive().await;
-            self.let_go();
+            let left = self.let_go();
             if self.closing {
-                break;
+                break left;
             }
+            left.into_iter().for_each(|responder| responder.answer(Ok(Answer::Closed)));
             let event = self.event().await;
             self.handle(event);
-        }
-        self.commands.close();
-        while let Ok(command) = self.commands.try_recv() {
-            self.refuse(command);
-        }
+        };
         let syncer = self.journal.syncer();
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
             tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
         }
+        // Whoever sees this session end may open or delete its log at once, here or in another process.
+        self.journal.release();
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            self.refuse(command);
+        }
+        left.into_iter().for_each(|responder| responder.answer(Ok(Answer::Closed)));
     }
 
     /// A crash may have left calls without an outcome and a turn without an end: both are written now,
@@ -256,20 +260,22 @@ impl Session {
         }
     }
 
-    /// Lets clients go whose turn has ended.
-    fn let_go(&mut self) {
+    /// Lets clients go whose turn has ended, and gives those that are to be told so.
+    fn let_go(&mut self) -> Vec<Responder> {
+        let mut left = Vec::new();
         if self.work.is_some() {
-            return;
+            return left;
         }
         for closer in std::mem::take(&mut self.closers) {
             match closer {
                 Closer::Client(client, responder) => {
                     self.leave(client);
-                    responder.answer(Ok(Answer::Closed));
+                    left.push(responder);
                 }
                 Closer::Gone(client) => self.leave(client),
             }
         }
+        left
     }
 
     async fn event(&mut self) -> Event {

@@ -171,6 +171,12 @@ impl Journal {
         Syncer { log: self.log.clone() }
     }
 
+    /// Lets others open the session. Nothing may be appended after it.
+    pub fn release(&mut self) {
+        // A syncer may keep the file open for a while; the lock must not outlive the session.
+        let _ = flock(&self.log.file, FlockOperation::Unlock);
+    }
+
     fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let log = &*self.log;
         let line = line::encode(entry, &log.blobs).map_err(|error| match error {
@@ -211,8 +217,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // A syncer may keep the file open for a while; the lock must not outlive the session.
-        let _ = flock(&self.log.file, FlockOperation::Unlock);
+        self.release();
     }
 }
 

@@ -42,6 +42,8 @@ pub fn call(name: &str, input: Value) -> ModelStep {
 pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
     let seen = request.seen();
     let Some(Seen::User(said)) = seen.last() else { return vec![text("Done.")] };
+    // Neighbouring messages of the person are one message to this provider.
+    let said = said.rsplit("\n\n").next().unwrap_or_default();
     match said.split_once(' ').unwrap_or((said, "")) {
         ("say", words) => vec![text("You said "), text(words), text(".")],
         ("run", command) => vec![text("I run it."), call("bash", json!({ "command": command }))],
@@ -262,6 +264,15 @@ impl Agent {
                 return seen;
             }
         }
+    }
+
+    /// Reads until the agent has said this, in however many pieces.
+    pub fn hear(&mut self, words: &str) -> Vec<Value> {
+        let mut said = String::new();
+        self.until(words, |message| {
+            said += &agent_said(std::slice::from_ref(message));
+            said.ends_with(words)
+        })
     }
 
     /// Reads up to an answer; what came before it is given too.

@@ -43,6 +43,24 @@ fn two_agents_work_side_by_side_on_one_home() {
     }
 }
 
+/// A session that was just closed could not be loaded elsewhere, nor deleted, for the moment that its
+/// last sync took: its lock was let go of only after the answer.
+#[test]
+fn a_closed_session_is_free_at_once() {
+    let desk = Desk::new(obey);
+    let (mut one, mut two) = (desk.start(), desk.start());
+    let session = desk.new_session(&mut one);
+    for _ in 0..10 {
+        one.turn(&session, "say one");
+        one.call("session/close", json!({ "sessionId": session }));
+        desk.load(&mut two, &session);
+        std::mem::swap(&mut one, &mut two);
+    }
+    // A live one is ended first.
+    one.call("session/delete", json!({ "sessionId": session }));
+    assert!(!desk.journal(&session).exists());
+}
+
 #[test]
 fn a_damaged_journal_is_named_and_hurts_no_other_session() {
     let desk = Desk::new(obey);
