@@ -16,7 +16,9 @@ use super::effects::{ModelCall, ModelStep, Summary};
 use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::{cost_of, cost_of_change};
-use super::{Answer, AskId, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
+use super::{
+    Answer, AskId, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket,
+};
 use crate::config::Settings;
 use crate::problem::Problem;
 use crate::provider::ProviderError;
@@ -80,6 +82,13 @@ pub enum Closer {
     Client(ClientId, Responder),
     /// Its connection is gone.
     Gone(ClientId),
+}
+
+/// A client that wanted to attach to a session that was just ending.
+pub struct TooLate {
+    pub ticket: Ticket,
+    pub opening: Opening,
+    pub replay: Replay,
 }
 
 /// A prompt that has not begun.
@@ -220,8 +229,9 @@ impl Session {
         session
     }
 
-    /// Lives until it is closed or its last client has gone.
-    pub(super) async fn run(mut self) {
+    /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
+    /// too late: the log can be opened again for them.
+    pub(super) async fn run(mut self) -> Vec<TooLate> {
         let left = loop {
             self.drive().await;
             let left = self.let_go();
@@ -239,10 +249,12 @@ impl Session {
         // Whoever sees this session end may open or delete its log at once, here or in another process.
         self.journal.release();
         self.commands.close();
-        while let Ok(command) = self.commands.try_recv() {
-            self.refuse(command);
-        }
         left.into_iter().for_each(|responder| responder.answer(Ok(Answer::Closed)));
+        let mut too_late = Vec::new();
+        while let Ok(command) = self.commands.try_recv() {
+            too_late.extend(self.refuse(command));
+        }
+        too_late
     }
 
     /// A crash may have left calls without an outcome and a turn without an end: both are written now,

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use super::actor::{Responder, Session};
+use super::actor::{Responder, Session, TooLate};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::Settings;
 use crate::paths::Paths;
@@ -79,6 +79,7 @@ impl Sessions {
         let channel = (sender.downgrade(), receiver);
         self.live().insert(id.clone(), sender);
         let services = self.inner.services.clone();
+        let again = self.clone();
         let session = id.clone();
         self.run(id.clone(), async move {
             let opened =
@@ -94,7 +95,7 @@ impl Sessions {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
-                    live.run().await;
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
@@ -138,6 +139,7 @@ impl Sessions {
         let channel = (sender.downgrade(), receiver);
         live.insert(id.clone(), sender);
         let services = self.inner.services.clone();
+        let again = self.clone();
         let session = id.clone();
         self.run(id, async move {
             let store = services.store.clone();
@@ -154,11 +156,17 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     live.attach(ticket, opening, replay);
-                    live.run().await;
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
         });
+    }
+
+    fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
+        for TooLate { ticket, opening, replay } in too_late {
+            self.attach(ticket, session.clone(), opening, replay);
+        }
     }
 
     /// Passes a command on. An error here means that the command's ticket gets no other answer.

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::desk::{Agent, Desk, agent_said, kind, obey, person_said, write};
+use crate::desk::{Agent, Desk, agent_said, is_answer, kind, obey, person_said, write};
 
 fn listed(agent: &mut Agent) -> Vec<String> {
     let listing = agent.call("session/list", json!({}));
@@ -59,6 +59,23 @@ fn a_closed_session_is_free_at_once() {
     // A live one is ended first.
     one.call("session/delete", json!({ "sessionId": session }));
     assert!(!desk.journal(&session).exists());
+}
+
+/// An editor that closes a session and loads it again without waiting was told that there is no such
+/// session, upon which some forget it.
+#[test]
+fn a_session_can_be_loaded_while_it_is_being_closed() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    agent.turn(&session, "say one");
+    for _ in 0..10 {
+        let close = agent.request("session/close", json!({ "sessionId": session }));
+        let (replay, answer) = desk.try_load(&mut agent, &session);
+        assert!(answer.get("result").is_some(), "{answer}");
+        assert!(replay.iter().any(|message| is_answer(message, close)));
+        assert_eq!(person_said(&replay), ["say one"]);
+    }
 }
 
 #[test]
