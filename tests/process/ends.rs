@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use epitome::provider::scripted::ModelStep;
 use serde_json::{Value, json};
 
 use crate::desk::{
     Agent, Desk, agent_said, assert_paired, final_statuses, is_history, is_question, obey, person_said,
-    stop_reason, within,
+    stop_reason, wants_summary, within,
 };
 
 /// Brings a turn to some point, cancels it, and gives what came from the cancel on.
@@ -72,6 +73,28 @@ fn cancelled_while_a_card_is_open() {
     let question = seen.iter().find(|message| is_question(message)).unwrap();
     let withdrawn = seen.iter().find(|message| message["method"] == "$/cancel_request").unwrap();
     assert_eq!(withdrawn["params"]["requestId"], question["id"]);
+}
+
+#[test]
+fn a_cancelled_compaction_changes_nothing() {
+    let desk = Desk::new(|request| match wants_summary(request) {
+        true => vec![ModelStep::Hang],
+        false => obey(request),
+    });
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    agent.turn(&session, &format!("say {}", "a long story ".repeat(200)));
+    let before = desk.last_messages();
+    let id = agent.prompt(&session, "/compact");
+    within(Duration::from_secs(20), "the call for a summary", || {
+        desk.model.requests().iter().any(wants_summary).then_some(())
+    });
+    agent.cancel(&session);
+    let (updates, answer) = agent.answer(id);
+    assert_eq!(stop_reason(&answer), "cancelled");
+    assert!(!agent_said(&updates).contains("Compacted"));
+    agent.turn(&session, "say more");
+    assert_eq!(desk.last_messages()[..before.len()], before);
 }
 
 #[test]
