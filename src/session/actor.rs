@@ -66,7 +66,7 @@ pub struct Session {
     pub(super) untold_problems: Vec<Problem>,
     pub(super) told_problems: HashSet<Problem>,
     pub(super) journal: Journal,
-    pub(super) progress: (mpsc::Sender<(CallId, String)>, mpsc::Receiver<(CallId, String)>),
+    pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
     pub(super) next_ask: u64,
     pub(super) cost: Option<f64>,
     commands: mpsc::Receiver<SessionCommand>,
@@ -75,6 +75,9 @@ pub struct Session {
     pub(super) watch: Option<Arc<Registration>>,
     pub(super) rendering: Option<Rendering>,
 }
+
+/// New output of a running call.
+type Progress = (CallId, String);
 
 /// A client that leaves once the turn has ended.
 pub enum Closer {
