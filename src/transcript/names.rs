@@ -130,11 +130,21 @@ impl Names {
         for start in starts {
             let mut found = BTreeMap::new();
             if fits(&atoms, &actual[start..], open_end || pattern == "…", &mut found) {
+                if found.iter().any(|(name, value)| self.has_other_name(name, value)) {
+                    return false;
+                }
                 self.bound.extend(found);
                 return true;
             }
         }
         false
+    }
+
+    /// Whether the value has another name of the same kind: `$S1` and `$S2` are two sessions. Times
+    /// may be equal.
+    fn has_other_name(&self, name: &str, value: &str) -> bool {
+        let kind = &name[..2];
+        kind != "$T" && self.bound.iter().any(|(known, bound)| known.starts_with(kind) && bound == value)
     }
 
     /// Whether a value is what the pattern says. Nothing is bound if it is not.
@@ -295,6 +305,15 @@ mod tests {
         assert!(!names.matches(&json!({"sessionId": "$S1"}), &json!({"sessionId": "s_2"})));
         assert!(names.matches(&json!("there is no session $S2."), &json!("there is no session s_9.")));
         assert_eq!(names.fill_text("$S1 and $S2"), Ok("s_1 and s_9".into()));
+    }
+
+    #[test]
+    fn two_names_of_a_kind_are_two_values() {
+        let mut names = Names::default();
+        assert!(names.matches_text("$S1", "s_1"));
+        assert!(!names.matches_text("$S2", "s_1"));
+        assert!(names.matches_text("$C1", "s_1"), "a call is no session");
+        assert!(names.matches_text("$T1", "now") && names.matches_text("$T2", "now"));
     }
 
     #[test]
