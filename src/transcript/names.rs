@@ -15,6 +15,10 @@ pub const OTHER_KEYS: &str = "*";
 pub struct Names {
     /// From `$S1` to the value.
     bound: BTreeMap<String, String>,
+    /// From the letter of a kind and a value to its name: recordings of long sessions name thousands.
+    by_value: BTreeMap<(char, String), String>,
+    /// The last number that was given out, for each kind.
+    last: BTreeMap<char, u32>,
     /// Values of `$DIR`-like names, longest first, that are replaced inside of texts.
     places: Vec<(String, String)>,
 }
@@ -58,14 +62,27 @@ impl Names {
     /// The name of a value, a new one if it has none.
     pub fn name(&mut self, kind: Kind, value: &str) -> String {
         let letter = kind.letter();
-        let own = |name: &String| name[1..].starts_with(letter) && name[2..].parse::<u32>().is_ok();
-        if let Some((name, _)) = self.bound.iter().find(|(name, bound)| own(name) && *bound == value) {
+        if let Some(name) = self.by_value.get(&(letter, value.to_owned())) {
             return name.clone();
         }
-        let next = (1..).map(|n: u32| format!("${letter}{n}")).find(|name| !self.bound.contains_key(name));
-        let name = next.expect("there are more numbers than names");
-        self.bound.insert(name.clone(), value.to_owned());
+        let mut number = self.last.get(&letter).copied().unwrap_or(0);
+        let name = loop {
+            number += 1;
+            let name = format!("${letter}{number}");
+            if !self.bound.contains_key(&name) {
+                break name;
+            }
+        };
+        self.last.insert(letter, number);
+        self.bind(&name, value);
         name
+    }
+
+    fn bind(&mut self, name: &str, value: &str) {
+        self.bound.insert(name.to_owned(), value.to_owned());
+        if let Some(letter) = name.chars().nth(1) {
+            self.by_value.insert((letter, value.to_owned()), name.to_owned());
+        }
     }
 
     /// Replaces every placeholder by its value. An unbound one is an error that names it.
@@ -133,7 +150,9 @@ impl Names {
                 if found.iter().any(|(name, value)| self.has_other_name(name, value)) {
                     return false;
                 }
-                self.bound.extend(found);
+                for (name, value) in found {
+                    self.bind(&name, &value);
+                }
                 return true;
             }
         }
@@ -143,18 +162,18 @@ impl Names {
     /// Whether the value has another name of the same kind: `$S1` and `$S2` are two sessions. Times
     /// may be equal.
     fn has_other_name(&self, name: &str, value: &str) -> bool {
-        let kind = &name[..2];
-        kind != "$T" && self.bound.iter().any(|(known, bound)| known.starts_with(kind) && bound == value)
+        let letter = name.chars().nth(1).unwrap_or('T');
+        letter != 'T' && self.by_value.contains_key(&(letter, value.to_owned()))
     }
 
     /// Whether a value is what the pattern says. Nothing is bound if it is not.
     ///
     /// Keys named `_meta` that the pattern doesn't have are not compared: they are extensions.
     pub fn matches(&mut self, pattern: &Value, actual: &Value) -> bool {
-        let before = self.bound.clone();
+        let before = self.clone();
         let fits = self.matches_inside(pattern, actual);
         if !fits {
-            self.bound = before;
+            *self = before;
         }
         fits
     }
@@ -194,7 +213,7 @@ impl Names {
         for (name, place) in &self.places {
             out = out.replace(place.as_str(), name);
         }
-        for (name, value) in self.bound.iter().filter(|(name, _)| name.starts_with("$S")) {
+        for ((_, value), name) in self.by_value.range(('S', String::new())..('T', String::new())) {
             out = out.replace(value.as_str(), name);
         }
         out

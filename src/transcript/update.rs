@@ -12,7 +12,7 @@ pub enum Update {
     /// `text [$M1] "…"`, `think …`, `user …`: a piece of a message.
     Chunk { kind: ChunkKind, message: Option<String>, text: String },
     /// `tool_call …` announces, `tool_call_update …` goes on.
-    Call { announced: bool, call: CallShape },
+    Call { announced: bool, call: Box<CallShape> },
     /// `plan completed "…" in_progress "…"`
     Plan(Vec<(String, String)>),
     /// `available_commands /compact /undo`; with `…` at the end there may be others.
@@ -127,7 +127,7 @@ impl Update {
                     [status] => call.status = Some(status.clone()),
                     _ => return Err("a call has a tool, a status, attributes, and maybe a \"text\"".into()),
                 }
-                Ok(Update::Call { announced: verb == "tool_call", call })
+                Ok(Update::Call { announced: verb == "tool_call", call: Box::new(call) })
             }
             ("plan", steps) => {
                 let steps: Option<Vec<(String, String)>> = steps
@@ -227,7 +227,7 @@ impl Update {
                 name == "usage_update"
                     && [(used, "used"), (size, "size")]
                         .iter()
-                        .all(|(pattern, key)| *pattern == "*" || actual[key].to_string() == **pattern)
+                        .all(|(pattern, key)| *pattern == "*" || text_fits(pattern, &actual[key], book))
             }
             Update::Notice { severity, title } => {
                 name == "notice"

@@ -90,16 +90,22 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
         match &line.what {
             What::Blank | What::Comment | What::Setup(_) => trivia.push(line.clone()),
             What::Agent(_, expected) | What::AgentFree(_, expected) => {
-                let found = heard.iter().position(|heard| {
-                    let verdict = expected.compare(&heard.message, &mut story.book.clone());
-                    matches!(verdict, Verdict::Same | Verdict::Part(_))
-                });
-                let Some(found) = found else { continue };
-                for _ in 0..found {
-                    write_next(&mut heard, story, detail, out);
+                let Some(mut found) = position(expected, &heard, story) else { continue };
+                if matches!(line.what, What::Agent(..)) {
+                    // What came before and has no line of its own comes before; what may come at any
+                    // time keeps its line.
+                    let mut before = 0;
+                    while before < found {
+                        if has_line(&lines[at + 1..], Free::Only, &heard[before].message, story) {
+                            before += 1;
+                        } else {
+                            write_at(before, &mut heard, story, detail, out);
+                            found -= 1;
+                        }
+                    }
                 }
                 out.append(&mut trivia);
-                take(expected, &mut heard, story);
+                take(expected, found, &mut heard, story);
                 out.push(line.clone());
             }
             What::Sees(_) | What::Says(_) => {
@@ -112,9 +118,9 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
                 if let Some(number) = exchange {
                     // What was heard before this call, and has no old line further down, goes here.
                     while heard.front().is_some_and(|heard| {
-                        heard.calls <= number && !has_line(&lines[at..], &heard.message, story)
+                        heard.calls <= number && !has_line(&lines[at..], Free::OrNot, &heard.message, story)
                     }) {
-                        write_next(&mut heard, story, detail, out);
+                        write_at(0, &mut heard, story, detail, out);
                     }
                 }
                 out.append(&mut trivia);
@@ -134,13 +140,21 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
     }
     // Blank lines and comments at the end belong to what follows.
     while !heard.is_empty() {
-        write_next(&mut heard, story, detail, out);
+        write_at(0, &mut heard, story, detail, out);
     }
     out.append(&mut trivia);
 }
 
-fn has_line(lines: &[Line], message: &Value, story: &Story<'_>) -> bool {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Free {
+    Only,
+    OrNot,
+}
+
+/// Whether one of the lines is about this message.
+fn has_line(lines: &[Line], free: Free, message: &Value, story: &Story<'_>) -> bool {
     lines.iter().any(|line| match &line.what {
+        What::Agent(..) if free == Free::Only => false,
         What::Agent(_, expected) | What::AgentFree(_, expected) => {
             expected.compare(message, &mut story.book.clone()) != Verdict::Different
         }
@@ -150,18 +164,33 @@ fn has_line(lines: &[Line], message: &Value, story: &Story<'_>) -> bool {
     })
 }
 
-/// Takes the first message, which a line of the fixture has; the rest of a text stays.
-fn take(expected: &Expected, heard: &mut VecDeque<HeardAt>, story: &mut Story<'_>) {
-    let Some(mut first) = heard.pop_front() else { return };
-    if let Verdict::Part(length) = expected.compare(&first.message, &mut story.book) {
-        let rest = split_chunk(&mut first.message, length);
-        heard.push_front(HeardAt { message: rest, calls: first.calls });
-    }
-    story.book.agent_said(&first.message);
+/// The first message that an old line is about.
+fn position(expected: &Expected, heard: &VecDeque<HeardAt>, story: &Story<'_>) -> Option<usize> {
+    heard.iter().position(|heard| {
+        let verdict = expected.compare(&heard.message, &mut story.book.clone());
+        matches!(verdict, Verdict::Same | Verdict::Part(_))
+    })
 }
 
-fn write_next(heard: &mut VecDeque<HeardAt>, story: &mut Story<'_>, detail: Detail, out: &mut Vec<Line>) {
-    let Some(first) = heard.pop_front() else { return };
+/// Takes a message that a line of the fixture has; the rest of a text stays.
+fn take(expected: &Expected, at: usize, heard: &mut VecDeque<HeardAt>, story: &mut Story<'_>) {
+    let Some(mut taken) = heard.remove(at) else { return };
+    if let Verdict::Part(length) = expected.compare(&taken.message, &mut story.book) {
+        let rest = split_chunk(&mut taken.message, length);
+        heard.insert(at, HeardAt { message: rest, calls: taken.calls });
+    }
+    story.book.agent_said(&taken.message);
+}
+
+/// Writes a message as a new line.
+fn write_at(
+    at: usize,
+    heard: &mut VecDeque<HeardAt>,
+    story: &mut Story<'_>,
+    detail: Detail,
+    out: &mut Vec<Line>,
+) {
+    let Some(first) = heard.remove(at) else { return };
     let words = words_of(&first.message, &mut story.book, detail);
     story.book.agent_said(&first.message);
     let free = update_of(&first.message).is_some_and(is_free);
