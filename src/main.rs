@@ -1,1 +1,5 @@
-fn main() {}
+//! The `epitome` binary: hands its arguments to the command line and exits with its code.
+
+fn main() {
+    std::process::exit(epitome::cli::main());
+}

@@ -26,3 +26,40 @@ impl fmt::Display for Problem {
         Ok(())
     }
 }
+
+/// Line and column of a byte offset, both from 1; the column counts characters.
+pub fn place_in(text: &str, offset: usize) -> (u64, u64) {
+    let before = &text[..text.floor_char_boundary(offset)];
+    let line_start = before.rfind('\n').map_or(0, |index| index + 1);
+    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+    (line as u64, before[line_start..].chars().count() as u64 + 1)
+}
+
+/// The known name that is a slip of the keyboard away, if there is one.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |name: &str| name.to_lowercase().replace('-', "_");
+    let name = plain(name);
+    // A third of the letters: more, and short names are all alike.
+    let most = (name.chars().count() / 3).max(1);
+    known
+        .into_iter()
+        .map(|candidate| (edit_distance(&name, &plain(candidate)), candidate))
+        .filter(|(distance, _)| *distance <= most)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to insert, remove or replace to get from one word to the other.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (index, letter) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
+        for (column, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}

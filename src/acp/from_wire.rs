@@ -1,1 +1,334 @@
-//! To be written.
+//! From the wire's words to ours: parameters, prompts, places, capabilities. Pure.
+//!
+//! What is wrong is told by the name of the field and what it should be, never by its value: prompts
+//! and server definitions carry secrets, and clients log errors.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use agent_client_protocol::v1::schema::{ContentBlock, EmbeddedResourceResource, McpServer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::thread::{Content, SessionId};
+
+/// What is wrong with parameters: a sentence that begins with the field's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadParams(pub String);
+
+/// What the client can do, as far as it changes what we send. What it does not mention it can not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientTraits {
+    /// Shows `compaction_update`.
+    pub compaction: bool,
+    /// Shows `notice`.
+    pub notices: bool,
+    /// Shows the output of our commands in a terminal (`_meta.terminal_output`).
+    pub terminal_output: bool,
+    pub read_text_file: bool,
+    pub write_text_file: bool,
+    pub boolean_options: bool,
+    pub elicitation_form: bool,
+    pub elicitation_url: bool,
+    pub auth_terminal: bool,
+}
+
+impl ClientTraits {
+    /// Reads the parameters of `initialize`. Anything of another type than expected counts as absent.
+    pub fn from_initialize(params: Option<&RawValue>) -> ClientTraits {
+        // The field alone is read: whatever stands beside it cannot make it unreadable.
+        let capabilities: Value = Params::read(params)
+            .and_then(|params| params.optional("clientCapabilities"))
+            .unwrap_or_default()
+            .unwrap_or_default();
+        let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
+        let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
+        ClientTraits {
+            compaction: marker("/session/compaction"),
+            notices: marker("/session/notices"),
+            terminal_output: flag("/_meta/terminal_output"),
+            read_text_file: flag("/fs/readTextFile"),
+            write_text_file: flag("/fs/writeTextFile"),
+            boolean_options: marker("/session/configOptions/boolean"),
+            elicitation_form: marker("/elicitation/form"),
+            elicitation_url: marker("/elicitation/url"),
+            auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
+        }
+    }
+}
+
+/// The parameters of one request, each field still as text.
+pub struct Params<'a> {
+    fields: HashMap<String, &'a RawValue>,
+}
+
+impl<'a> Params<'a> {
+    pub fn read(params: Option<&'a RawValue>) -> Result<Params<'a>, BadParams> {
+        let fields = match params {
+            None => HashMap::new(),
+            Some(params) => serde_json::from_str(params.get())
+                .map_err(|_| BadParams("The parameters must be an object".to_owned()))?,
+        };
+        Ok(Params { fields })
+    }
+
+    /// A field that must be there.
+    pub fn required<T: DeserializeOwned>(&self, name: &str) -> Result<T, BadParams> {
+        let raw = self.fields.get(name).ok_or_else(|| BadParams(format!("`{name}` is missing")))?;
+        parse(name, raw)
+    }
+
+    /// A field that may be absent or null.
+    pub fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, BadParams> {
+        match self.fields.get(name) {
+            None => Ok(None),
+            Some(raw) => parse(name, raw),
+        }
+    }
+
+    /// A list, each element read apart so that a fault names its place. Absent and null are empty.
+    pub fn list<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, BadParams> {
+        let Some(raw) = self.fields.get(name).filter(|raw| raw.get() != "null") else {
+            return Ok(Vec::new());
+        };
+        let elements: Vec<&RawValue> =
+            serde_json::from_str(raw.get()).map_err(|_| BadParams(format!("`{name}` must be a list")))?;
+        elements.iter().enumerate().map(|(at, raw)| parse(&format!("{name}[{at}]"), raw)).collect()
+    }
+
+    /// The session id as it came. Whether there is such a session is another question.
+    pub fn session_id(&self) -> Result<String, BadParams> {
+        self.required("sessionId")
+    }
+
+    /// An absolute working directory.
+    pub fn cwd(&self) -> Result<PathBuf, BadParams> {
+        place("cwd", self.required("cwd")?)
+    }
+
+    /// Other directories, each absolute.
+    pub fn directories(&self) -> Result<Vec<PathBuf>, BadParams> {
+        let paths: Vec<String> = self.list("additionalDirectories")?;
+        paths
+            .into_iter()
+            .enumerate()
+            .map(|(at, path)| place(&format!("additionalDirectories[{at}]"), path))
+            .collect()
+    }
+
+    /// The names of the MCP servers.
+    pub fn mcp_servers(&self) -> Result<Vec<String>, BadParams> {
+        let servers: Vec<McpServer> = self.list("mcpServers")?;
+        let name = |(at, server)| match server {
+            McpServer::Http(server) => Ok(server.name),
+            McpServer::Sse(server) => Ok(server.name),
+            McpServer::Stdio(server) => Ok(server.name),
+            _ => Err(BadParams(format!("`mcpServers[{at}]` has a transport that is not supported"))),
+        };
+        servers.into_iter().enumerate().map(name).collect()
+    }
+
+    /// What the person said.
+    pub fn prompt(&self) -> Result<Vec<Content>, BadParams> {
+        if !self.fields.contains_key("prompt") {
+            return Err(BadParams("`prompt` is missing".to_owned()));
+        }
+        let blocks: Vec<ContentBlock> = self.list("prompt")?;
+        let content: Vec<Content> = blocks
+            .into_iter()
+            .enumerate()
+            .filter_map(|(at, block)| content(at, block).transpose())
+            .collect::<Result<_, _>>()?;
+        let says_something = content.iter().any(|content| match content {
+            Content::Text { text } => !text.trim().is_empty(),
+            Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => true,
+            Content::Thinking { .. } | Content::Call(_) => false,
+        });
+        if says_something { Ok(content) } else { Err(BadParams("`prompt` is empty".to_owned())) }
+    }
+}
+
+/// Reads an id that a client sent; `None` if it cannot name a session.
+pub fn session_id(text: &str) -> Option<SessionId> {
+    SessionId::parse(text)
+}
+
+fn content(at: usize, block: ContentBlock) -> Result<Option<Content>, BadParams> {
+    let unsupported =
+        |what: &str| Err(BadParams(format!("`prompt[{at}]` is {what}, which this agent does not take")));
+    Ok(Some(match block {
+        ContentBlock::Text(text) if text.text.is_empty() => return Ok(None),
+        ContentBlock::Text(text) => Content::Text { text: text.text },
+        ContentBlock::Image(image) => {
+            Content::Image { mime_type: image.mime_type, data: image.data, uri: image.uri }
+        }
+        ContentBlock::ResourceLink(link) => Content::ResourceLink { uri: link.uri, name: link.name },
+        ContentBlock::Resource(embedded) => match embedded.resource {
+            EmbeddedResourceResource::TextResourceContents(resource) => {
+                Content::Resource { uri: resource.uri, text: resource.text }
+            }
+            // The bytes are of no use to a model; that the file was meant is.
+            EmbeddedResourceResource::BlobResourceContents(resource) => {
+                let name = resource.uri.rsplit('/').next().unwrap_or_default().to_owned();
+                Content::ResourceLink { uri: resource.uri, name }
+            }
+            _ => return unsupported("a resource of an unknown kind"),
+        },
+        ContentBlock::Audio(_) => return unsupported("audio"),
+        _ => return unsupported("content of an unknown type"),
+    }))
+}
+
+/// An absolute path without a NUL byte.
+pub fn place(field: &str, path: String) -> Result<PathBuf, BadParams> {
+    if path.contains('\0') {
+        return Err(BadParams(format!("`{field}` contains a NUL byte")));
+    }
+    let path = PathBuf::from(path);
+    if path.is_absolute() { Ok(path) } else { Err(BadParams(format!("`{field}` must be an absolute path"))) }
+}
+
+fn parse<'a, T: Deserialize<'a>>(name: &str, raw: &'a RawValue) -> Result<T, BadParams> {
+    serde_json::from_str(raw.get())
+        .map_err(|error| BadParams(format!("`{name}` {}", what_is_wrong(&error.to_string()))))
+}
+
+/// Keeps of a parser's message what names the schema, and drops what quotes the value.
+fn what_is_wrong(message: &str) -> Cow<'static, str> {
+    if let Some(rest) = message.strip_prefix("missing field `")
+        && let Some((field, _)) = rest.split_once('`')
+    {
+        return format!("lacks `{field}`").into();
+    }
+    let quotes_a_value = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `"]
+        .iter()
+        .any(|start| message.starts_with(start));
+    let without_place = message.rsplit_once(" at line ").map_or(message, |(what, _)| what);
+    match without_place.rsplit_once(", expected ") {
+        Some((_, expected)) if quotes_a_value => format!("must be {expected}").into(),
+        Some(_) | None => "is not of the expected form".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).expect("the test's JSON is valid")
+    }
+
+    fn prompt(blocks: &str) -> Result<Vec<Content>, BadParams> {
+        Params::read(Some(&raw(&format!(r#"{{"sessionId":"s","prompt":{blocks}}}"#))))
+            .and_then(|p| p.prompt())
+    }
+
+    fn fault<T: std::fmt::Debug>(result: Result<T, BadParams>) -> String {
+        result.expect_err("the parameters are bad").0
+    }
+
+    #[test]
+    fn a_prompt_becomes_content() {
+        let content = prompt(
+            r#"[{"type":"text","text":"look"},
+                {"type":"resource_link","uri":"file:///a.rs","name":"a.rs"},
+                {"type":"resource","resource":{"uri":"file:///b.rs","text":"fn b() {}"}},
+                {"type":"resource","resource":{"uri":"file:///c/d.bin","blob":"AAAA"}},
+                {"type":"image","data":"iVBO","mimeType":"image/png"}]"#,
+        )
+        .expect("the prompt is good");
+        assert_eq!(
+            content,
+            [
+                Content::Text { text: "look".into() },
+                Content::ResourceLink { uri: "file:///a.rs".into(), name: "a.rs".into() },
+                Content::Resource { uri: "file:///b.rs".into(), text: "fn b() {}".into() },
+                Content::ResourceLink { uri: "file:///c/d.bin".into(), name: "d.bin".into() },
+                Content::Image { mime_type: "image/png".into(), data: "iVBO".into(), uri: None },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_prompt_that_says_nothing_is_refused() {
+        for blocks in ["[]", "null", r#"[{"type":"text","text":""}]"#, r#"[{"type":"text","text":" \n"}]"#] {
+            assert_eq!(fault(prompt(blocks)), "`prompt` is empty");
+        }
+    }
+
+    #[test]
+    fn faults_name_the_field_and_never_the_value() {
+        let secret = "sk-secret, expected nothing";
+        for (blocks, expected) in [
+            (format!(r#""{secret}""#), "`prompt` must be a list"),
+            (format!(r#"[{{"type":"text","text":["{secret}"]}}]"#), "`prompt[0]` must be a string"),
+            (format!(r#"[{{"type":"text","txet":"{secret}"}}]"#), "`prompt[0]` lacks `text`"),
+            (
+                r#"[{"type":"text","text":"a"},{"type":"audio","data":"","mimeType":"audio/wav"}]"#
+                    .to_owned(),
+                "`prompt[1]` is audio, which this agent does not take",
+            ),
+        ] {
+            assert_eq!(fault(prompt(&blocks)), expected);
+        }
+        let unknown = fault(prompt(&format!(r#"[{{"type":"{secret}"}}]"#)));
+        assert!(unknown.starts_with("`prompt[0]` ") && !unknown.contains("secret"), "{unknown}");
+    }
+
+    #[test]
+    fn mcp_servers_are_read_by_name_and_their_secrets_stay() {
+        let params = raw(r#"{"mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},
+                              {"type":"http","name":"b","url":"https://b","headers":[]}]}"#);
+        assert_eq!(Params::read(Some(&params)).unwrap().mcp_servers().unwrap(), ["a", "b"]);
+        let params = raw(r#"{"mcpServers":[{"name":"a","env":[{"name":"KEY","value":"sk-secret"}]}]}"#);
+        let fault = fault(Params::read(Some(&params)).unwrap().mcp_servers());
+        assert!(fault.starts_with("`mcpServers[0]` ") && !fault.contains("secret"), "{fault}");
+    }
+
+    #[test]
+    fn places_are_absolute() {
+        for (params, expected) in [
+            (r#"{}"#, "`cwd` is missing"),
+            (r#"{"cwd":5}"#, "`cwd` must be a string"),
+            (r#"{"cwd":"src"}"#, "`cwd` must be an absolute path"),
+            (r#"{"cwd":"/a\u0000b"}"#, "`cwd` contains a NUL byte"),
+        ] {
+            assert_eq!(fault(Params::read(Some(&raw(params))).unwrap().cwd()), expected);
+        }
+        let params = raw(r#"{"additionalDirectories":["/a","b"]}"#);
+        assert_eq!(
+            fault(Params::read(Some(&params)).unwrap().directories()),
+            "`additionalDirectories[1]` must be an absolute path"
+        );
+        assert_eq!(fault(Params::read(Some(&raw("[1]"))).map(|_| ())), "The parameters must be an object");
+    }
+
+    #[test]
+    fn capabilities_count_only_if_they_are_of_the_right_type() {
+        let traits = |json: &str| ClientTraits::from_initialize(Some(&raw(json)));
+        assert_eq!(ClientTraits::from_initialize(None), ClientTraits::default());
+        assert_eq!(traits(r#"[1,"x"]"#), ClientTraits::default());
+        assert_eq!(
+            traits(
+                r#"{"clientCapabilities":{"session":{"compaction":true,"notices":null},"fs":7,"_meta":[]}}"#
+            ),
+            ClientTraits::default()
+        );
+        assert_eq!(
+            traits(
+                r#"{"clientCapabilities":{"session":{"compaction":{},"notices":{"new":1}},
+                    "fs":{"readTextFile":true},"_meta":{"terminal_output":true}}}"#
+            ),
+            ClientTraits {
+                compaction: true,
+                notices: true,
+                read_text_file: true,
+                terminal_output: true,
+                ..ClientTraits::default()
+            }
+        );
+    }
+}

@@ -1,1 +1,489 @@
-//! To be written.
+//! The outbox of one client: all that is to be written, in one order, until the writer takes it.
+//!
+//! It never waits for the client on behalf of a session. What piles up while the client does not
+//! read is merged, and past a bound live text is forgotten: the entry that follows has the whole.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::from_wire::ClientTraits;
+use super::requests::Requests;
+use crate::session::{Out, Outlet};
+use crate::thread::{Change, MessageId, SessionId};
+
+/// Live text and progress that may wait for a client that does not read, in bytes.
+pub const PENDING_TEXT_BYTES_MAX: usize = 1024 * 1024;
+
+/// What an unmerged piece of text costs beside its bytes, so that empty ones are bounded too.
+const PIECE_BYTES: usize = 160;
+
+/// Progress of one running command that may wait, in bytes; the newest is kept.
+const PENDING_PROGRESS_BYTES_MAX: usize = 16 * 1024;
+
+/// Notices that may wait; they are passing remarks, and more than these nobody reads.
+const PENDING_NOTICES_MAX: usize = 64;
+
+/// Ready-made lines that may wait before the reader stops reading.
+const PENDING_LINES_MAX: usize = 1024;
+
+/// How far back a piece looks for its neighbour: as many sessions can stream at once without
+/// getting in the way of each other's merging.
+const MERGE_REACH: usize = 16;
+
+/// Something to be written.
+#[derive(Debug)]
+pub enum Item {
+    /// News of a session, not yet in the words of the wire.
+    News { session: SessionId, out: Out },
+    /// A finished line, with its line end.
+    Line(Vec<u8>),
+}
+
+/// Shared by the sessions (`Outlet`), the reader (lines) and the writer (`take`).
+///
+/// A lock and not a channel, because what waits must be merged: a channel's items are out of reach.
+/// It is held for microseconds, and nothing is translated or written under it.
+pub struct Outbox {
+    pending: Mutex<Pending>,
+    /// The writer waits for items.
+    filled: Condvar,
+    /// The reader waits for room, a closer for the end of the writer.
+    drained: Condvar,
+    requests: Mutex<Requests>,
+}
+
+struct Pending {
+    items: VecDeque<Item>,
+    text_bytes: usize,
+    notices: usize,
+    lines: usize,
+    /// Messages of which a piece was forgotten, so that none may follow before the entry.
+    gaps: HashMap<SessionId, MessageId>,
+    traits: ClientTraits,
+    /// A wake-up is a system call even if nobody waits; this saves it.
+    writer_waits: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Nothing new is taken in; what waits is still written.
+    Closing,
+    /// The writer has ended, or the client's end of the pipe is gone.
+    Ended,
+}
+
+impl Outbox {
+    pub fn new(unix_seconds: u64) -> Outbox {
+        Outbox {
+            pending: Mutex::new(Pending {
+                items: VecDeque::new(),
+                text_bytes: 0,
+                notices: 0,
+                lines: 0,
+                gaps: HashMap::new(),
+                traits: ClientTraits::default(),
+                writer_waits: false,
+                state: State::Open,
+            }),
+            filled: Condvar::new(),
+            drained: Condvar::new(),
+            requests: Mutex::new(Requests::new(unix_seconds)),
+        }
+    }
+
+    /// The tables of who waits for an answer. Never locked together with what waits to be written.
+    pub fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets what the client can do; counts for all that is translated from now on.
+    pub fn set_traits(&self, traits: ClientTraits) {
+        self.lock().traits = traits;
+    }
+
+    /// Queues a finished line.
+    pub fn put_line(&self, line: Vec<u8>) {
+        let mut pending = self.lock();
+        if pending.state == State::Open {
+            pending.lines += 1;
+            pending.items.push_back(Item::Line(line));
+            self.wake_writer(pending);
+        }
+    }
+
+    /// Waits, if a client sends much and reads nothing, until its answers have been written.
+    pub fn wait_for_room(&self) {
+        let mut pending = self.lock();
+        while pending.lines > PENDING_LINES_MAX && pending.state == State::Open {
+            pending = self.drained.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Moves all that waits into `items`, waiting for some; `None` when nothing will come any more.
+    pub fn take(&self, items: &mut VecDeque<Item>) -> Option<ClientTraits> {
+        let mut pending = self.lock();
+        while pending.items.is_empty() {
+            if pending.state != State::Open {
+                return None;
+            }
+            pending.writer_waits = true;
+            pending = self.filled.wait(pending).unwrap_or_else(PoisonError::into_inner);
+        }
+        pending.writer_waits = false;
+        std::mem::swap(items, &mut pending.items);
+        (pending.text_bytes, pending.notices, pending.lines) = (0, 0, 0);
+        self.drained.notify_all();
+        Some(pending.traits)
+    }
+
+    /// Takes nothing in any more; the writer writes what waits and ends.
+    pub fn close(&self) {
+        let mut pending = self.lock();
+        if pending.state == State::Open {
+            pending.state = State::Closing;
+        }
+        pending.writer_waits = true;
+        self.wake_writer(pending);
+    }
+
+    /// The writer has ended; whatever waits is dropped.
+    pub fn ended(&self) {
+        let mut pending = self.lock();
+        pending.state = State::Ended;
+        pending.items.clear();
+        self.drained.notify_all();
+    }
+
+    /// Waits until the writer has ended, at most this long. False if it did not.
+    pub fn wait_until_ended(&self, at_most: Duration) -> bool {
+        let until = Instant::now() + at_most;
+        let mut pending = self.lock();
+        while pending.state != State::Ended {
+            let Some(left) = until.checked_duration_since(Instant::now()) else { return false };
+            pending = self.drained.wait_timeout(pending, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Bytes of live text and progress that wait.
+    pub fn pending_text_bytes(&self) -> usize {
+        self.lock().text_bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_writer(&self, mut pending: MutexGuard<'_, Pending>) {
+        let waits = std::mem::take(&mut pending.writer_waits);
+        drop(pending);
+        if waits {
+            self.filled.notify_one();
+        }
+    }
+}
+
+impl Outlet for Outbox {
+    fn put(&self, session: &SessionId, out: Out) {
+        let mut pending = self.lock();
+        if pending.state == State::Open {
+            pending.put(session, out);
+            self.wake_writer(pending);
+        }
+    }
+}
+
+impl Pending {
+    fn put(&mut self, session: &SessionId, out: Out) {
+        match &out {
+            Out::Text { message, part, text, .. } => {
+                if self.gaps.get(session) == Some(message) {
+                    return;
+                }
+                if self.text_bytes + text.len() + PIECE_BYTES > PENDING_TEXT_BYTES_MAX {
+                    self.gaps.insert(session.clone(), *message);
+                    return;
+                }
+                self.text_bytes += text.len();
+                if let Some(Out::Text { message: before, part: part_before, text: whole, .. }) =
+                    self.newest_of(session)
+                    && (*before, *part_before) == (*message, *part)
+                {
+                    whole.push_str(text);
+                    return;
+                }
+                self.text_bytes += PIECE_BYTES;
+            }
+            Out::CallProgress { call, output } => {
+                if let Some(Out::CallProgress { call: before, output: whole }) = self.newest_of(session)
+                    && before == call
+                {
+                    let length_before = whole.len();
+                    whole.push_str(output);
+                    keep_newest(whole, PENDING_PROGRESS_BYTES_MAX);
+                    let length_after = whole.len();
+                    self.text_bytes = self.text_bytes + length_after - length_before;
+                    return;
+                }
+                let bytes = output.len().min(PENDING_PROGRESS_BYTES_MAX) + PIECE_BYTES;
+                if self.text_bytes + bytes > PENDING_TEXT_BYTES_MAX {
+                    return;
+                }
+                self.text_bytes += bytes;
+                let mut output = output.clone();
+                keep_newest(&mut output, PENDING_PROGRESS_BYTES_MAX);
+                let out = Out::CallProgress { call: call.clone(), output };
+                self.items.push_back(Item::News { session: session.clone(), out });
+                return;
+            }
+            Out::Usage(_) | Out::Commands(_) | Out::Options(_) | Out::Info { .. } => {
+                if let Some(waiting) = self.waiting_like(session, &out) {
+                    *waiting = out;
+                    return;
+                }
+            }
+            Out::Notice { .. } => {
+                if self.notices >= PENDING_NOTICES_MAX {
+                    return;
+                }
+                self.notices += 1;
+            }
+            Out::Entry { entry, .. } => {
+                if let Change::Replied { message, .. } = &entry.change
+                    && self.gaps.get(session) == Some(&message.id)
+                {
+                    self.gaps.remove(session);
+                }
+            }
+            Out::CallStarted { .. } | Out::Ask { .. } | Out::Withdrawn { .. } | Out::Answer { .. } => {}
+        }
+        self.items.push_back(Item::News { session: session.clone(), out });
+    }
+
+    /// The last thing of this session that waits.
+    fn newest_of(&mut self, session: &SessionId) -> Option<&mut Out> {
+        self.items.iter_mut().rev().take(MERGE_REACH).find_map(|item| match item {
+            Item::News { session: other, out } if other == session => Some(out),
+            Item::News { .. } | Item::Line(_) => None,
+        })
+    }
+
+    /// A waiting item of the same kind and session with no entry, answer or question behind it, so
+    /// that the new one may take its place.
+    fn waiting_like(&mut self, session: &SessionId, new: &Out) -> Option<&mut Out> {
+        let of_session = self.items.iter_mut().rev().filter_map(|item| match item {
+            Item::News { session: other, out } if other == session => Some(out),
+            Item::News { .. } | Item::Line(_) => None,
+        });
+        for out in of_session.take(MERGE_REACH) {
+            if std::mem::discriminant(out) == std::mem::discriminant(new) {
+                return Some(out);
+            }
+            match out {
+                Out::Entry { .. } | Out::Answer { .. } | Out::Ask { .. } | Out::Withdrawn { .. } => {
+                    return None;
+                }
+                Out::Text { .. }
+                | Out::CallStarted { .. }
+                | Out::CallProgress { .. }
+                | Out::Usage(_)
+                | Out::Commands(_)
+                | Out::Options(_)
+                | Out::Info { .. }
+                | Out::Notice { .. } => {}
+            }
+        }
+        None
+    }
+}
+
+/// Cuts text from the front to at most `bytes`, at a character's border.
+fn keep_newest(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        let mut from = text.len() - bytes;
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        text.drain(..from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::acp::post::Post;
+    use crate::session::{TextKind, UsageNow};
+    use crate::thread::{CallId, Content, Entry, Message, ModelName, Seq, Usage};
+
+    fn session(name: u64) -> SessionId {
+        SessionId(format!("s_{name:020x}"))
+    }
+
+    fn text(message: u64, text: &str) -> Out {
+        Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    }
+
+    fn reply(message: u64, text: &str) -> Out {
+        let message =
+            Message { id: MessageId(message), content: vec![Content::Text { text: text.to_owned() }] };
+        let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
+        Out::Entry { entry: Arc::new(Entry { seq: Seq(1), at: 0, change }), replay: false, own: true }
+    }
+
+    fn usage(used: u64) -> Out {
+        Out::Usage(UsageNow { used, size: 200_000, cost: None, last: Usage::default() })
+    }
+
+    fn waiting(outbox: &Outbox) -> Vec<String> {
+        let name = |item: &Item| match item {
+            Item::News { out: Out::Text { text, .. }, .. } => text.clone(),
+            Item::News { out: Out::Usage(usage), .. } => format!("usage {}", usage.used),
+            Item::News { out: Out::CallProgress { output, .. }, .. } => format!("progress {}", output.len()),
+            Item::News { .. } => "entry".to_owned(),
+            Item::Line(_) => "line".to_owned(),
+        };
+        outbox.lock().items.iter().map(name).collect()
+    }
+
+    /// Writes what waits, and gives the text that the client has then, by session.
+    fn deliver(outbox: &Outbox, post: &mut Post, client: &mut HashMap<String, String>) {
+        let (mut items, mut lines) = (VecDeque::new(), Vec::new());
+        if outbox.lock().items.is_empty() {
+            return;
+        }
+        let traits = outbox.take(&mut items).expect("the outbox is open");
+        for item in items {
+            post.write(item, &traits, outbox, &mut lines);
+        }
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let line: serde_json::Value = serde_json::from_slice(line).expect("each line is JSON");
+            let session = line["params"]["sessionId"].as_str().expect("an update names its session");
+            if let Some(text) = line["params"]["update"]["content"]["text"].as_str() {
+                client.entry(session.to_owned()).or_default().push_str(text);
+            }
+        }
+    }
+
+    #[test]
+    fn text_merges_with_its_neighbour_also_when_sessions_take_turns() {
+        let outbox = Outbox::new(0);
+        for _ in 0..3 {
+            outbox.put(&session(1), text(7, "ab"));
+            outbox.put(&session(2), text(7, "cd"));
+        }
+        outbox.put(&session(1), text(8, "new"));
+        assert_eq!(waiting(&outbox), ["ababab", "cdcdcd", "new"]);
+    }
+
+    #[test]
+    fn text_does_not_merge_across_an_entry() {
+        let outbox = Outbox::new(0);
+        outbox.put(&session(1), text(7, "a"));
+        outbox.put(&session(1), reply(7, "a"));
+        outbox.put(&session(1), text(8, "b"));
+        assert_eq!(waiting(&outbox), ["a", "entry", "b"]);
+    }
+
+    #[test]
+    fn only_the_newest_usage_waits_but_an_entry_keeps_its_place() {
+        let outbox = Outbox::new(0);
+        for used in 1..5 {
+            outbox.put(&session(1), usage(used));
+            outbox.put(&session(1), text(7, "a"));
+        }
+        outbox.put(&session(1), reply(7, "aaaa"));
+        outbox.put(&session(1), usage(9));
+        assert_eq!(waiting(&outbox), ["usage 4", "aaaa", "entry", "usage 9"]);
+    }
+
+    #[test]
+    fn the_newest_output_of_a_command_is_kept() {
+        let outbox = Outbox::new(0);
+        for _ in 0..1000 {
+            let output = "é".repeat(100);
+            outbox.put(&session(1), Out::CallProgress { call: CallId("c".into()), output });
+        }
+        assert_eq!(waiting(&outbox), [format!("progress {PENDING_PROGRESS_BYTES_MAX}")]);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_costs_bounded_memory_and_misses_nothing() {
+        let outbox = Outbox::new(0);
+        let piece = "x".repeat(1000);
+        for _ in 0..100_000 {
+            outbox.put(&session(1), text(7, &piece));
+            assert!(outbox.pending_text_bytes() <= PENDING_TEXT_BYTES_MAX);
+        }
+        let whole = piece.repeat(100_000);
+        outbox.put(&session(1), reply(7, &whole));
+        let mut client = HashMap::new();
+        deliver(&outbox, &mut Post::default(), &mut client);
+        assert!(client[&session(1).0] == whole, "the client has another text");
+    }
+
+    #[test]
+    fn behind_a_forgotten_piece_none_follows_before_the_entry() {
+        let outbox = Outbox::new(0);
+        let (first, large) = ("1".repeat(600_000), "2".repeat(600_000));
+        outbox.put(&session(1), text(7, &first));
+        outbox.put(&session(1), text(7, &large));
+        outbox.put(&session(1), text(7, "3"));
+        let (mut post, mut client) = (Post::default(), HashMap::new());
+        deliver(&outbox, &mut post, &mut client);
+        assert!(client[&session(1).0] == first);
+        outbox.put(&session(1), text(7, "4"));
+        outbox.put(&session(1), reply(7, &format!("{first}{large}34")));
+        outbox.put(&session(1), text(8, "5"));
+        deliver(&outbox, &mut post, &mut client);
+        assert!(client[&session(1).0] == format!("{first}{large}345"));
+    }
+
+    #[test]
+    fn nothing_is_taken_in_after_the_close() {
+        let outbox = Outbox::new(0);
+        outbox.put(&session(1), text(7, "last"));
+        outbox.close();
+        outbox.put(&session(1), text(7, "late"));
+        let mut items = VecDeque::new();
+        assert!(outbox.take(&mut items).is_some() && items.len() == 1);
+        items.clear();
+        assert!(outbox.take(&mut items).is_none());
+        assert!(!outbox.wait_until_ended(Duration::ZERO));
+        outbox.ended();
+        assert!(outbox.wait_until_ended(Duration::ZERO));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// However pieces, sessions and the client's reading interleave, and whatever is forgotten on
+        /// the way: at the end the client has each message's text.
+        #[test]
+        fn the_client_gets_the_text(steps in prop::collection::vec((0u64..3, 0usize..300_000, any::<bool>()), 1..40)) {
+            let outbox = Outbox::new(0);
+            let (mut post, mut client, mut whole) = (Post::default(), HashMap::new(), HashMap::new());
+            for (step, (name, length, reads)) in steps.into_iter().enumerate() {
+                // Each piece is unlike the others, so that a missing one shows.
+                let piece = format!("{step}é").repeat(length / 4);
+                outbox.put(&session(name), text(7, &piece));
+                whole.entry(name).or_insert_with(String::new).push_str(&piece);
+                if reads {
+                    deliver(&outbox, &mut post, &mut client);
+                }
+            }
+            for (name, whole) in &whole {
+                outbox.put(&session(*name), reply(7, whole));
+            }
+            deliver(&outbox, &mut post, &mut client);
+            for (name, whole) in whole {
+                prop_assert!(client.get(&session(name).0).map_or("", String::as_str) == whole);
+            }
+        }
+    }
+}

@@ -1,1 +1,376 @@
-//! To be written.
+//! Routing: what each method of the protocol asks of the sessions. Runs on the reader's thread and
+//! does nothing there that could wait for a disk or a network.
+
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use agent_client_protocol::v1::schema as wire;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::answers;
+use super::envelope::{INVALID_REQUEST, Incoming};
+use super::from_wire::{self, BadParams, ClientTraits, Params};
+use super::outlet::Outbox;
+use super::post;
+use super::requests::{OpenRequest, RequestKind};
+use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ONCE};
+use crate::session::port::SessionPort;
+use crate::session::registry::Header;
+use crate::session::{
+    Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
+};
+use crate::thread::SessionId;
+
+/// Sessions on one page of a listing.
+pub const PAGE_SESSIONS: usize = 50;
+
+/// What a connection is made of, beside its two ends.
+pub struct Parts<P> {
+    pub sessions: P,
+    /// Where listing and deleting run, which read the disk.
+    pub runtime: tokio::runtime::Handle,
+    pub client: ClientId,
+    /// The environment of the editor.
+    pub environment: Arc<Vec<(OsString, OsString)>>,
+    /// Whether a model can be reached as things stand. Asked at `initialize`; it must be quick.
+    pub configured: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// Routes the messages of one client.
+pub struct Server<P> {
+    parts: Parts<P>,
+    outbox: Arc<Outbox>,
+    initialized: AtomicBool,
+}
+
+/// An answer that is known at once, or one that comes through the outbox.
+enum Routed {
+    Now(Result<Box<RawValue>, wire::Error>),
+    Later,
+}
+
+impl From<wire::Error> for Routed {
+    fn from(error: wire::Error) -> Routed {
+        Routed::Now(Err(error))
+    }
+}
+
+impl From<BadParams> for wire::Error {
+    fn from(bad: BadParams) -> wire::Error {
+        answers::bad_params(&bad)
+    }
+}
+
+impl<P: SessionPort> Server<P> {
+    pub fn new(parts: Parts<P>, outbox: Arc<Outbox>) -> Server<P> {
+        Server { parts, outbox, initialized: AtomicBool::new(false) }
+    }
+
+    /// Takes one message. Each request gets exactly one answer, now or later; nothing else gets one.
+    pub fn receive(&self, incoming: Incoming<'_>) {
+        match incoming {
+            Incoming::Blank => {}
+            Incoming::Invalid { id, code, message } => self.answer(id, Err(wire::Error::new(code, message))),
+            Incoming::Notification { method, params } => self.notification(&method, params),
+            Incoming::Response { id, result } => self.decided(id, result),
+            Incoming::Request { id, method, params } => {
+                match self.request(id, &method, params).unwrap_or_else(Routed::from) {
+                    Routed::Now(result) => self.answer(id, result),
+                    Routed::Later => {}
+                }
+            }
+        }
+        self.outbox.wait_for_room();
+    }
+
+    /// Answers a line that was too long to be kept; its id is not known.
+    pub fn line_too_long(&self) {
+        let megabytes = super::connection::LINE_BYTES_MAX / (1024 * 1024);
+        let message = format!("The line is longer than {megabytes} MiB");
+        self.answer("null", Err(wire::Error::new(INVALID_REQUEST, message)));
+    }
+
+    fn request(&self, id: &str, method: &str, params: Option<&RawValue>) -> Result<Routed, wire::Error> {
+        if method == "initialize" {
+            return Ok(Routed::Now(self.initialize(params)));
+        }
+        if !self.initialized.load(Ordering::Relaxed) {
+            return Err(answers::not_initialized());
+        }
+        match method {
+            "authenticate" => self.authenticate(&Params::read(params)?),
+            "session/new" => self.new_session(id, &Params::read(params)?),
+            "session/load" => self.attach(id, &Params::read(params)?, RequestKind::Load, Replay::Everything),
+            "session/resume" => self.attach(id, &Params::read(params)?, RequestKind::Resume, Replay::Nothing),
+            "session/list" => self.list(id, &Params::read(params)?),
+            "session/delete" => self.delete(id, &Params::read(params)?),
+            "session/prompt" => {
+                let params = Params::read(params)?;
+                let (session, content) = (params.session_id()?, params.prompt()?);
+                let client = self.parts.client;
+                self.command(id, &session, RequestKind::Prompt, |ticket| SessionCommand::Prompt {
+                    ticket,
+                    client,
+                    content,
+                })
+            }
+            "session/set_mode" => {
+                let params = Params::read(params)?;
+                let (session, mode) = (params.session_id()?, params.required("modeId")?);
+                let client = self.parts.client;
+                self.command(id, &session, RequestKind::SetMode, |ticket| SessionCommand::SetMode {
+                    ticket,
+                    client,
+                    mode,
+                })
+            }
+            "session/set_config_option" => {
+                let params = Params::read(params)?;
+                let (session, option) = (params.session_id()?, params.required("configId")?);
+                // All our options are selects, so a boolean value is of the wrong type.
+                let value = params.required("value")?;
+                let client = self.parts.client;
+                self.command(id, &session, RequestKind::SetOption, |ticket| SessionCommand::SetOption {
+                    ticket,
+                    client,
+                    option,
+                    value,
+                })
+            }
+            "session/close" => {
+                let session = Params::read(params)?.session_id()?;
+                let client = self.parts.client;
+                self.command(id, &session, RequestKind::Close, |ticket| SessionCommand::Close {
+                    ticket,
+                    client,
+                })
+            }
+            unknown => Err(answers::method_not_found(unknown)),
+        }
+    }
+
+    fn notification(&self, method: &str, params: Option<&RawValue>) {
+        let Ok(params) = Params::read(params) else { return };
+        match method {
+            "session/cancel" => {
+                let session = params.session_id().ok().and_then(|text| from_wire::session_id(&text));
+                if let Some(session) = session {
+                    self.tell(&session, SessionCommand::Cancel);
+                }
+            }
+            "$/cancel_request" => {
+                // Other requests are answered in no time, or must come to their end once begun.
+                let Ok(id) = params.required::<Box<RawValue>>("requestId") else { return };
+                let prompt = self.outbox.requests().prompt_with_id(id.get());
+                if let Some((ticket, session)) = prompt {
+                    self.tell(&session, SessionCommand::CancelPrompt { ticket });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
+        self.outbox.set_traits(ClientTraits::from_initialize(params));
+        self.initialized.store(true, Ordering::Relaxed);
+        answers::raw(&answers::initialized((self.parts.configured)()))
+    }
+
+    fn authenticate(&self, params: &Params<'_>) -> Result<Routed, wire::Error> {
+        let method: String = params.required("methodId")?;
+        if method != answers::AUTH_METHOD {
+            return Err(answers::bad_params(&BadParams(
+                "`methodId` names no method of this agent".to_owned(),
+            )));
+        }
+        Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
+    }
+
+    fn new_session(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+        let opening = self.opening(params)?;
+        let ticket = self.open(id, RequestKind::New, None)?;
+        self.parts.sessions.create(ticket, opening);
+        Ok(Routed::Later)
+    }
+
+    fn attach(
+        &self,
+        id: &str,
+        params: &Params<'_>,
+        kind: RequestKind,
+        replay: Replay,
+    ) -> Result<Routed, wire::Error> {
+        let text = params.session_id()?;
+        let opening = self.opening(params)?;
+        let session = from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))?;
+        let ticket = self.open(id, kind, Some(session.clone()))?;
+        self.parts.sessions.attach(ticket, session, opening, replay);
+        Ok(Routed::Later)
+    }
+
+    fn opening(&self, params: &Params<'_>) -> Result<Opening, wire::Error> {
+        Ok(Opening {
+            attachment: Attachment { client: self.parts.client, outlet: self.outbox.clone() },
+            cwd: params.cwd()?,
+            directories: params.directories()?,
+            mcp_servers: params.mcp_servers()?,
+            environment: self.parts.environment.clone(),
+        })
+    }
+
+    /// Sends a session a command whose answer comes through the outbox.
+    fn command(
+        &self,
+        id: &str,
+        session: &str,
+        kind: RequestKind,
+        command: impl FnOnce(Ticket) -> SessionCommand,
+    ) -> Result<Routed, wire::Error> {
+        let session = from_wire::session_id(session).ok_or_else(|| answers::not_found(session))?;
+        let ticket = self.open(id, kind, Some(session.clone()))?;
+        if let Err(error) = self.parts.sessions.send(&session, command(ticket)) {
+            // Through the outbox, so that it does not overtake what the session has said.
+            self.outbox.put(&session, Out::Answer { ticket, answer: Err(error) });
+        }
+        Ok(Routed::Later)
+    }
+
+    fn list(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+        let cwd: Option<String> = params.optional("cwd")?;
+        let cwd = cwd.map(|cwd| from_wire::place("cwd", cwd)).transpose()?;
+        let cursor: Option<String> = params.optional("cursor")?;
+        let after = match cursor {
+            None => None,
+            Some(cursor) => {
+                let bad = || answers::bad_params(&BadParams("`cursor` is none of this agent's".to_owned()));
+                Some(PageKey::read(&cursor).ok_or_else(bad)?)
+            }
+        };
+        self.in_background(id, RequestKind::List, None, move |sessions| {
+            let headers = sessions.list(cwd.as_deref()).map_err(|error| answers::session_error(&error))?;
+            answers::raw(&page(headers, cwd, after))
+        })
+    }
+
+    fn delete(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+        // Deleting what is not there succeeds, and so does deleting what can not be.
+        let Some(session) = from_wire::session_id(&params.session_id()?) else {
+            return Ok(Routed::Now(answers::raw(&wire::DeleteSessionResponse::new())));
+        };
+        self.in_background(id, RequestKind::Delete, Some(session.clone()), move |sessions| {
+            match sessions.delete(&session) {
+                Ok(()) | Err(SessionError::NotFound(_)) => answers::raw(&wire::DeleteSessionResponse::new()),
+                Err(error) => Err(answers::session_error(&error)),
+            }
+        })
+    }
+
+    /// Does what reads the disk on a thread that may wait, and answers from there.
+    fn in_background(
+        &self,
+        id: &str,
+        kind: RequestKind,
+        session: Option<SessionId>,
+        work: impl FnOnce(&P) -> Result<Box<RawValue>, wire::Error> + Send + 'static,
+    ) -> Result<Routed, wire::Error> {
+        let ticket = self.open(id, kind, session)?;
+        let (sessions, outbox) = (self.parts.sessions.clone(), self.outbox.clone());
+        self.parts.runtime.spawn_blocking(move || {
+            // A panic in the store would otherwise leave the client without its one answer.
+            let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
+                .unwrap_or_else(|_| Err(answers::internal("The session store failed; see the log")));
+            let open = outbox.requests().answer(ticket);
+            if let Some(open) = open {
+                let mut line = Vec::new();
+                post::response(&mut line, &open.id, result);
+                outbox.put_line(line);
+            }
+        });
+        Ok(Routed::Later)
+    }
+
+    /// Passes the answer to one of our questions on. All that is not plainly one of the offers, an
+    /// error or an unknown option included, is no approval.
+    fn decided(&self, id: &str, result: Option<&RawValue>) {
+        let Ok(id) = id.parse::<u64>() else { return };
+        let Some(asked) = self.outbox.requests().decided(id) else { return };
+        let result: Value =
+            result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or_default();
+        let outcome = &result["outcome"];
+        let chosen = match outcome["outcome"].as_str() {
+            Some("selected") => outcome["optionId"].as_str(),
+            Some(_) | None => None,
+        };
+        let decision = match chosen {
+            Some(ALLOW_ONCE) => Decision::AllowOnce,
+            Some(ALLOW_ALWAYS) if asked.always => Decision::AllowAlways,
+            Some(REJECT_ONCE) => Decision::Reject,
+            Some(_) | None => Decision::Dismissed,
+        };
+        self.tell(&asked.session, SessionCommand::Decide { ask: asked.ask, decision });
+    }
+
+    /// Sends what has no answer. A session that is gone needs to hear nothing.
+    fn tell(&self, session: &SessionId, command: SessionCommand) {
+        if let Err(error) = self.parts.sessions.send(session, command) {
+            tracing::debug!(%session, %error, "a notification found no session");
+        }
+    }
+
+    fn open(&self, id: &str, kind: RequestKind, session: Option<SessionId>) -> Result<Ticket, wire::Error> {
+        let request = OpenRequest { id: id.into(), kind, session };
+        self.outbox.requests().open(request).ok_or_else(answers::too_many_requests)
+    }
+
+    fn answer(&self, id: &str, result: Result<Box<RawValue>, wire::Error>) {
+        let mut line = Vec::new();
+        post::response(&mut line, id, result);
+        self.outbox.put_line(line);
+    }
+}
+
+/// Where a page begins: behind this session, in the order of the listing. Sessions that are made or
+/// used while a client pages go to the front and move nothing behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PageKey {
+    updated_at: u64,
+    session: SessionId,
+}
+
+impl PageKey {
+    fn read(cursor: &str) -> Option<PageKey> {
+        let (time, session) = cursor.split_once('.')?;
+        Some(PageKey { updated_at: u64::from_str_radix(time, 16).ok()?, session: SessionId::parse(session)? })
+    }
+
+    fn write(&self) -> String {
+        format!("{:x}.{}", self.updated_at, self.session)
+    }
+}
+
+fn page(
+    mut headers: Vec<Header>,
+    cwd: Option<PathBuf>,
+    after: Option<PageKey>,
+) -> wire::ListSessionsResponse {
+    let key = |header: &Header| (std::cmp::Reverse(header.updated_at), header.session.clone());
+    headers.retain(|header| header.has_prompt && cwd.as_ref().is_none_or(|cwd| header.cwd == *cwd));
+    headers.sort_by_key(key);
+    let from = after.map_or(0, |after| {
+        let after = (std::cmp::Reverse(after.updated_at), after.session);
+        headers.partition_point(|header| key(header) <= after)
+    });
+    let rest = &headers[from..];
+    let shown = &rest[..rest.len().min(PAGE_SESSIONS)];
+    let next = match shown.last() {
+        Some(last) if shown.len() < rest.len() => {
+            Some(PageKey { updated_at: last.updated_at, session: last.session.clone() }.write())
+        }
+        Some(_) | None => None,
+    };
+    wire::ListSessionsResponse::new(shown.iter().map(answers::session_info).collect()).next_cursor(next)
+}

@@ -1,1 +1,332 @@
-//! To be written.
+//! From a session's stream to the updates that one client gets: the one translator for what happens
+//! now and for what is replayed. Pure; it remembers only what this client was already shown.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use agent_client_protocol::v1::schema as wire;
+use wire::SessionUpdate;
+
+use super::answers;
+use super::from_wire::ClientTraits;
+use super::tool_wire::{self, Detail};
+use super::updates::{
+    agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
+    usage_update, user_message,
+};
+use crate::session::{Out, Severity, TextKind};
+use crate::thread::{CallId, Change, Content, Entry, Message, MessageId, Origin, ToolCall};
+
+/// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
+/// and so repeats the tail; without a bound a chatty command costs many times its output.
+const PROGRESS_SENT_BYTES_MAX: usize = 256 * 1024;
+
+/// What is shown of a running command's output, in bytes: its end.
+const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
+
+/// Notices that are kept for a turn to begin, for clients that show them only inside of one.
+const HELD_NOTICES_MAX: usize = 8;
+
+/// What one client has been shown of one session.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    live: Option<Live>,
+    /// Calls that were announced and have no outcome yet.
+    calls: HashMap<CallId, Running>,
+    /// Replayed prompts that waited in the queue and were not taken yet.
+    queued: Vec<Arc<Entry>>,
+    in_turn: bool,
+    held_notices: Vec<String>,
+    notices_shown: u64,
+}
+
+/// The message that is being streamed.
+#[derive(Debug)]
+struct Live {
+    message: MessageId,
+    parts: Vec<LivePart>,
+}
+
+#[derive(Debug)]
+struct LivePart {
+    part: u32,
+    kind: TextKind,
+    id: wire::MessageId,
+    /// Bytes that the client has.
+    sent: usize,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    terminal: bool,
+    tail: String,
+    sent: usize,
+}
+
+impl Cursor {
+    /// Appends to `updates` what the client is to be told. `Ask`, `Withdrawn` and `Answer` are no
+    /// updates; they leave nothing.
+    pub fn translate(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
+        match out {
+            Out::Entry { entry, replay, own } => {
+                if !replay {
+                    self.notice_turn(&entry.change, updates);
+                }
+                let shown = Showing { replay, own, traits };
+                self.entry(&entry, shown, updates);
+            }
+            Out::Text { message, part, kind, text } => {
+                self.enter_turn(updates);
+                self.text(message, part, kind, text, updates);
+            }
+            Out::CallStarted { call } => {
+                if self.calls.contains_key(&call) {
+                    let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
+                    updates.push(SessionUpdate::ToolCallUpdate(wire::ToolCallUpdate::new(call.0, fields)));
+                }
+            }
+            Out::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
+            Out::Usage(usage) => updates.push(SessionUpdate::UsageUpdate(usage_update(&usage))),
+            Out::Commands(commands) => updates.push(SessionUpdate::AvailableCommandsUpdate(
+                wire::AvailableCommandsUpdate::new(commands.iter().map(command).collect()),
+            )),
+            Out::Options(options) => updates.push(SessionUpdate::ConfigOptionUpdate(
+                wire::ConfigOptionUpdate::new(answers::config_options(&options)),
+            )),
+            Out::Info { title, updated_at } => updates.push(info_update(title, updated_at)),
+            Out::Notice { severity, text } => self.notice(severity, text, traits, updates),
+            Out::Ask { .. } | Out::Withdrawn { .. } | Out::Answer { .. } => {}
+        }
+    }
+
+    /// Announces a call, unless the client knows it: an update or a permission card of a call that
+    /// was never announced is an error to some editors.
+    pub fn announce(
+        &mut self,
+        call: &ToolCall,
+        traits: &ClientTraits,
+        detail: Detail,
+    ) -> Option<SessionUpdate> {
+        if self.calls.contains_key(&call.id) {
+            return None;
+        }
+        let terminal = traits.terminal_output && tool_wire::has_terminal(call) && detail == Detail::Live;
+        self.calls.insert(call.id.clone(), Running { terminal, ..Running::default() });
+        Some(SessionUpdate::ToolCall(tool_wire::announcement(call, terminal, detail)))
+    }
+
+    fn entry(&mut self, entry: &Arc<Entry>, shown: Showing<'_>, updates: &mut Vec<SessionUpdate>) {
+        match &entry.change {
+            // A replay begins anew, whatever the client was shown before.
+            Change::Opened { .. } if shown.replay => *self = Cursor::default(),
+            Change::Opened { .. } | Change::Framed { .. } => {}
+            Change::Queued { .. } if shown.replay => self.queued.push(entry.clone()),
+            Change::Queued { .. } => {}
+            Change::Said { message, origin } => {
+                if let Origin::Queue { entry: taken } = origin {
+                    self.queued.retain(|queued| queued.seq != *taken);
+                }
+                if shown.replay || !shown.own {
+                    user_message(message, origin, updates);
+                }
+            }
+            Change::Commanded { message, typed } => {
+                if shown.replay || !shown.own {
+                    let content = vec![Content::Text { text: typed.clone() }];
+                    user_message(&Message { id: *message, content }, &Origin::Person, updates);
+                }
+            }
+            Change::Replied { message, cut, .. } => {
+                self.complete(message, updates);
+                let detail = if shown.replay { Detail::Replay } else { Detail::Live };
+                updates.extend(message.calls().filter_map(|call| self.announce(call, shown.traits, detail)));
+                if let Some(line) = cut.as_ref().and_then(cut_line) {
+                    agent_line(&format!("{}.cut", message.id), line, updates);
+                }
+            }
+            Change::ToolFinished { outcome } => {
+                let Some(running) = self.calls.remove(&outcome.call) else { return };
+                let detail = if shown.replay { Detail::Replay } else { Detail::Live };
+                if running.terminal {
+                    let finished = tool_wire::terminal_outcome(outcome, running.sent, detail);
+                    updates.extend(finished.into_iter().map(SessionUpdate::ToolCallUpdate));
+                } else {
+                    updates.push(SessionUpdate::ToolCallUpdate(tool_wire::outcome(outcome, detail)));
+                }
+            }
+            Change::Compacted { summary, tokens_before, tokens_after, .. } => {
+                if shown.traits.compaction {
+                    let update =
+                        wire::CompactionUpdate::new(entry.seq.to_string(), wire::CompactionStatus::Completed)
+                            .summary(vec![wire::ContentBlock::from(summary.text())]);
+                    updates.push(SessionUpdate::CompactionUpdate(update));
+                } else {
+                    let line =
+                        format!("Compacted: {} → {} tokens", short(*tokens_before), short(*tokens_after));
+                    agent_line(&summary.id.to_string(), line, updates);
+                }
+            }
+            Change::Undone { entry: layer } => {
+                let line = format!(
+                    "Undone: compaction {layer} is taken back; all that it replaced is in view again."
+                );
+                agent_line(&entry.seq.to_string(), line, updates);
+            }
+            Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
+            Change::ModeChosen { mode } => {
+                if !shown.replay {
+                    updates.push(SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())));
+                }
+            }
+            Change::Titled { title } => updates.push(info_update(title.clone(), entry.at)),
+            Change::Planned { steps } => updates.push(SessionUpdate::Plan(plan(steps))),
+            Change::TurnEnded { reason, .. } => {
+                for queued in std::mem::take(&mut self.queued) {
+                    if let Change::Queued { message } = &queued.change {
+                        user_message(message, &Origin::Person, updates);
+                    }
+                }
+                if let Some(line) = ending_line(*reason, shown.replay) {
+                    agent_line(&entry.seq.to_string(), line.to_owned(), updates);
+                }
+            }
+            // They show as options; the session sends those.
+            Change::ModelChosen { .. } | Change::ThoughtChosen { .. } | Change::Allowed { .. } => {}
+        }
+    }
+
+    /// Sends a piece of the live message.
+    fn text(
+        &mut self,
+        message: MessageId,
+        part: u32,
+        kind: TextKind,
+        text: String,
+        updates: &mut Vec<SessionUpdate>,
+    ) {
+        if self.live.as_ref().is_none_or(|live| live.message != message) {
+            self.live = Some(Live { message, parts: Vec::new() });
+        }
+        let live = self.live.as_mut().expect("it was set when it was not this message");
+        let at = match live.parts.iter().rposition(|known| known.part == part) {
+            Some(at) => at,
+            None => {
+                live.parts.push(LivePart { part, kind, id: part_id(message, part), sent: 0 });
+                live.parts.len() - 1
+            }
+        };
+        let known = &mut live.parts[at];
+        known.sent += text.len();
+        chunks(known.kind, &known.id, text, updates);
+    }
+
+    /// Sends what is missing of a message that is now an entry. A part is recognised by being the
+    /// first, second, … of its kind, because a cancelled reply may lack a part that was streamed.
+    fn complete(&mut self, message: &Message, updates: &mut Vec<SessionUpdate>) {
+        let live = self.live.take().filter(|live| live.message == message.id);
+        let streamed = live.map(|live| live.parts).unwrap_or_default();
+        let mut thinking = streamed.iter().filter(|part| part.kind == TextKind::Thinking);
+        let mut reply = streamed.iter().filter(|part| part.kind == TextKind::Reply);
+        for (index, content) in message.content.iter().enumerate() {
+            let (kind, text, part) = match content {
+                Content::Text { text } => (TextKind::Reply, text, reply.next()),
+                Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
+                Content::Call(_)
+                | Content::Image { .. }
+                | Content::Resource { .. }
+                | Content::ResourceLink { .. } => continue,
+            };
+            let sent = part.map_or(0, |part| part.sent);
+            let Some(missing) = text.get(sent..).filter(|missing| !missing.is_empty()) else { continue };
+            let id = part.map_or_else(|| part_id(message.id, index as u32), |part| part.id.clone());
+            chunks(kind, &id, missing.to_owned(), updates);
+        }
+    }
+
+    fn progress(&mut self, call: &CallId, output: &str) -> Option<SessionUpdate> {
+        let running = self.calls.get_mut(call)?;
+        if running.sent >= PROGRESS_SENT_BYTES_MAX {
+            return None;
+        }
+        let update = if running.terminal {
+            running.sent += output.len();
+            tool_wire::terminal_output(call, output)
+        } else {
+            running.tail.push_str(output);
+            let from =
+                running.tail.ceil_char_boundary(running.tail.len().saturating_sub(PROGRESS_TAIL_BYTES_MAX));
+            running.tail.drain(..from);
+            running.sent += running.tail.len();
+            tool_wire::progress(call, &running.tail)
+        };
+        Some(SessionUpdate::ToolCallUpdate(update))
+    }
+
+    fn notice(
+        &mut self,
+        severity: Severity,
+        text: String,
+        traits: &ClientTraits,
+        updates: &mut Vec<SessionUpdate>,
+    ) {
+        if text.trim().is_empty() {
+            return;
+        }
+        if traits.notices {
+            updates.push(SessionUpdate::Notice(notice(severity, &text)));
+        } else if self.in_turn {
+            self.show_as_thought(text, updates);
+        } else if self.held_notices.len() < HELD_NOTICES_MAX {
+            // Chunks outside of a turn are an error to some editors.
+            self.held_notices.push(text);
+        }
+    }
+
+    /// Follows whether a turn runs, from the entries of the present.
+    fn notice_turn(&mut self, change: &Change, updates: &mut Vec<SessionUpdate>) {
+        match change {
+            Change::Said { .. } | Change::Commanded { .. } | Change::Replied { .. } => {
+                self.enter_turn(updates)
+            }
+            Change::TurnEnded { .. } => self.in_turn = false,
+            Change::Opened { .. }
+            | Change::Framed { .. }
+            | Change::Queued { .. }
+            | Change::ToolFinished { .. }
+            | Change::Compacted { .. }
+            | Change::Undone { .. }
+            | Change::Noted { .. }
+            | Change::ModelChosen { .. }
+            | Change::ModeChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Titled { .. }
+            | Change::Planned { .. }
+            | Change::Allowed { .. } => {}
+        }
+    }
+
+    fn enter_turn(&mut self, updates: &mut Vec<SessionUpdate>) {
+        self.in_turn = true;
+        for text in std::mem::take(&mut self.held_notices) {
+            self.show_as_thought(text, updates);
+        }
+    }
+
+    fn show_as_thought(&mut self, text: String, updates: &mut Vec<SessionUpdate>) {
+        self.notices_shown += 1;
+        let id = wire::MessageId::new(format!("n{}", self.notices_shown));
+        chunks(TextKind::Thinking, &id, text, updates);
+    }
+}
+
+/// The circumstances in which an entry is shown.
+#[derive(Clone, Copy)]
+struct Showing<'a> {
+    replay: bool,
+    own: bool,
+    traits: &'a ClientTraits,
+}
+
+#[cfg(test)]
+#[path = "to_wire_tests.rs"]
+mod tests;

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
+use super::CliError;
 use crate::transcript::Fixture;
 use agent::{Inherits, Program};
 use story::{LINE_WITHIN, Outcome, Setting, run_fixture};
@@ -50,27 +51,28 @@ pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Runs the command; gives the exit code.
-pub fn main(args: Vec<OsString>) -> i32 {
+pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     let mut out = std::io::stdout().lock();
-    let order = match Order::read(args) {
-        Ok(order) => order,
-        Err(Refusal::Help) => {
+    match Order::read(arguments)? {
+        Asked::Help => {
+            // A reader who has gone away wants no more.
             let _ = out.write_all(HELP.as_bytes());
-            return 0;
+            Ok(0)
         }
-        Err(Refusal::Wrong(message)) => {
-            eprintln!("epitome check: {message}\nTry `epitome check --help`.");
-            return 2;
-        }
-    };
-    match check(&order, &mut out) {
-        Ok(0) => 0,
-        Ok(_) => 1,
-        Err(message) => {
-            eprintln!("epitome check: {message}");
-            2
+        Asked::Check(order) => {
+            let failed = check(&order, &mut out).map_err(|message| {
+                let hint = "each FILE is a fixture as protocol-fixtures/README.md tells it".to_owned();
+                CliError { message, hint: Some(hint), code: 2 }
+            })?;
+            Ok(i32::from(failed > 0))
         }
     }
+}
+
+#[derive(Debug)]
+enum Asked {
+    Help,
+    Check(Order),
 }
 
 /// What the arguments ask for.
@@ -88,15 +90,9 @@ enum Form {
     Json,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Refusal {
-    Help,
-    Wrong(String),
-}
-
 impl Order {
-    fn read(args: Vec<OsString>) -> Result<Order, Refusal> {
-        let mut own = args;
+    fn read(arguments: Vec<OsString>) -> Result<Asked, CliError> {
+        let mut own = arguments;
         let mut command = match own.iter().position(|argument| argument == "--") {
             Some(at) => own.split_off(at).into_iter().skip(1),
             None => Vec::new().into_iter().skip(1),
@@ -106,16 +102,16 @@ impl Order {
         for argument in own {
             match argument.to_str() {
                 Some("--json") => form = Form::Json,
-                Some("--help" | "-h") => return Err(Refusal::Help),
+                Some("--help" | "-h") => return Ok(Asked::Help),
                 Some(option) if option.starts_with('-') => {
-                    return Err(Refusal::Wrong(format!("there is no option {option}")));
+                    return Err(CliError::usage(format!("there is no option {option}")));
                 }
                 Some(_) | None => files.push(PathBuf::from(argument)),
             }
         }
-        let missing = || Refusal::Wrong("the agent's command is missing behind `--`".into());
+        let missing = || CliError::usage("the agent's command is missing: epitome check -- COMMAND");
         let program = command.next().ok_or_else(missing)?;
-        Ok(Order { files, form, command: program, arguments: command.collect() })
+        Ok(Asked::Check(Order { files, form, command: program, arguments: command.collect() }))
     }
 }
 
@@ -210,19 +206,32 @@ fn as_json(name: &str, title: &str, outcome: &Outcome) -> String {
 mod tests {
     use super::*;
 
-    fn order(args: &[&str]) -> Result<Order, Refusal> {
-        Order::read(args.iter().map(OsString::from).collect())
+    fn read(arguments: &[&str]) -> Result<Asked, CliError> {
+        Order::read(arguments.iter().map(OsString::from).collect())
+    }
+
+    fn order(arguments: &[&str]) -> Order {
+        match read(arguments) {
+            Ok(Asked::Check(order)) => order,
+            other => panic!("the arguments are an order, but: {other:?}"),
+        }
     }
 
     #[test]
     fn files_and_options_stand_before_the_command() {
-        let read = order(&["--json", "a.txt", "--", "agent", "--json", "--", "x"]).expect("well formed");
+        let read = order(&["--json", "a.txt", "--", "agent", "--json", "--", "x"]);
         assert_eq!((read.form, read.files.len()), (Form::Json, 1));
         assert_eq!(read.command, "agent");
         assert_eq!(read.arguments, ["--json", "--", "x"]);
-        assert_eq!(order(&["--help"]), Err(Refusal::Help));
-        assert!(matches!(order(&["a.txt"]), Err(Refusal::Wrong(message)) if message.contains("command")));
-        assert!(matches!(order(&["--fast", "--", "x"]), Err(Refusal::Wrong(_))));
+    }
+
+    #[test]
+    fn an_order_without_a_command_or_with_an_unknown_option_is_wrong_usage() {
+        assert!(matches!(read(&["--help"]), Ok(Asked::Help)));
+        assert!(
+            matches!(read(&["a.txt"]), Err(error) if error.code == 2 && error.message.contains("command"))
+        );
+        assert!(matches!(read(&["--fast", "--", "x"]), Err(error) if error.message.contains("--fast")));
     }
 
     #[test]
@@ -235,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_no_agent_fails_with_what_was_waited_for() {
-        let order = order(&["--", "true"]).expect("well formed");
+        let order = order(&["--", "true"]);
         let mut out = Vec::new();
         let failed = check(&order, &mut out).expect("the command runs");
         assert!(failed > 0);

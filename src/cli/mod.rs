@@ -1,7 +1,106 @@
-//! The command line.
+//! The command line: what can be asked of the binary, and how its faults are told.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 pub mod acp;
 pub mod check;
 pub mod demo;
+mod json_lines;
+mod printer;
+mod queue;
 pub mod run;
+pub mod serve;
 pub mod sessions;
+mod terminal;
+
+use std::ffi::OsString;
+
+/// A fault that ends a command: what was tried, and apart from it what to do.
+#[derive(Debug)]
+pub struct CliError {
+    pub message: String,
+    pub hint: Option<String>,
+    pub code: i32,
+}
+
+impl CliError {
+    /// The arguments make no sense.
+    pub fn usage(message: impl Into<String>) -> CliError {
+        let hint = Some("`epitome --help` shows what there is".to_owned());
+        CliError { message: message.into(), hint, code: 2 }
+    }
+
+    /// It was tried and did not work.
+    pub fn failed(message: impl Into<String>, hint: Option<String>) -> CliError {
+        CliError { message: message.into(), hint, code: 1 }
+    }
+}
+
+impl From<lexopt::Error> for CliError {
+    fn from(error: lexopt::Error) -> CliError {
+        CliError::usage(error.to_string())
+    }
+}
+
+/// Runs the command that the process was started with and returns its exit code.
+pub fn main() -> i32 {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == crate::tools::reaper::REAP_ARGUMENT) {
+        return crate::tools::reaper::reap_main();
+    }
+    match dispatch(arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("epitome: {}", error.message);
+            if let Some(hint) = &error.hint {
+                eprintln!("hint: {hint}");
+            }
+            error.code
+        }
+    }
+}
+
+fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
+    if arguments.is_empty() {
+        print!("{HELP}");
+        return Ok(2);
+    }
+    let command = arguments.remove(0);
+    match command.to_str() {
+        Some("acp") => acp::main(arguments),
+        Some("run") => run::main(arguments),
+        Some("sessions") => sessions::main(arguments),
+        Some("demo") => demo::main(arguments),
+        Some("check") => check::main(arguments),
+        Some("--version" | "-V" | "version") => {
+            println!("epitome {}", env!("CARGO_PKG_VERSION"));
+            Ok(0)
+        }
+        Some("--help" | "-h" | "help") => {
+            print!("{HELP}");
+            Ok(0)
+        }
+        Some(other) => Err(CliError::usage(format!("there is no command {other:?}"))),
+        None => Err(CliError::usage(format!("there is no command {command:?}"))),
+    }
+}
+
+const HELP: &str = "\
+epitome: a coding agent for editors, with compaction that you can trust
+
+  epitome acp [--model NAME] [--transcript FILE]
+        speak the Agent Client Protocol on stdin and stdout; this is what editors launch
+  epitome run [-r RECIPE] [--follow | --resume ID] [--model NAME] [--mode MODE] [--json] \"prompt\"
+        one prompt without an editor; --follow goes on with the newest session of this directory
+  epitome sessions list|show ID|export ID|delete ID [--json]
+        what was said, and where
+  epitome check [FILE...] -- COMMAND...
+        run protocol fixtures against any ACP agent
+  epitome demo
+        see it work without a key: a real daemon and client, a scripted model
+  epitome --version | --help
+
+Models are named provider/name: anthropic/..., openai/..., local/...
+Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY; a local server from EPITOME_LOCAL_URL.
+EPITOME_HOME moves all files (default ~/.epitome); EPITOME_LOG=debug fills the log below the state directory.
+";

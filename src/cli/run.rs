@@ -1,1 +1,682 @@
-//! To be written.
+//! `epitome run`: one prompt without an editor, in the same kind of session as an editor's.
+//!
+//! It has no agent loop of its own: it is one more client of `session`, with an outlet that prints.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::json_lines::JsonLines;
+use super::printer::Printer;
+use super::queue::{News, Queue};
+use super::terminal::{self, Dress, Ink};
+use super::{CliError, serve};
+use crate::config::Overrides;
+use crate::session::registry::Sessions;
+use crate::session::{
+    Answer, AskId, Attachment, ClientId, CommandInfo, Decision, Opening, Out, PermissionAsk, Replay,
+    SessionCommand, SessionError, SessionOptions, Ticket,
+};
+use crate::store::Store;
+use crate::thread::{Content, Mode, SessionId, StopReason, Usage, text};
+
+/// Text that is read from stdin, in bytes. More does not fit any model's window.
+const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// How long stdin may stay open before the person is told what is being waited for.
+const STDIN_SILENCE: Duration = Duration::from_secs(2);
+
+/// How often the progress line is brought up to date.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long the end of the session may take. What was answered is on disk by then.
+const SETTLE_WITHIN: Duration = Duration::from_secs(5);
+
+const CLIENT: ClientId = ClientId(1);
+const ATTACH: Ticket = Ticket(1);
+const MODEL: Ticket = Ticket(2);
+const MODE: Ticket = Ticket(3);
+const PROMPT: Ticket = Ticket(4);
+
+/// The exit code of a turn that the person ended, as shells have it for SIGINT.
+const EXIT_CANCELLED: i32 = 130;
+
+const HELP: &str = "\
+epitome run: one prompt without an editor
+
+  epitome run [OPTIONS] \"prompt\"
+  git diff | epitome run \"review this\"      text on stdin follows the prompt
+  epitome run -r compact --follow           what /compact does in an editor
+
+  -r, --recipe RECIPE   run a recipe; the prompt is its arguments
+      --follow          go on with the newest session of this directory
+      --resume ID       go on with a session; a unique beginning of its id is enough
+      --model NAME      provider/name, for example anthropic/..., openai/..., local/...
+      --mode MODE       ask, accept_edits, read_only or full
+      --json            one JSON object a line on stdout
+
+Questions are asked on the terminal. Where there is none, what must be asked is not allowed.
+Ctrl-C cancels the turn, a second one ends the process at once.
+
+Exit codes: 0 the turn ended well, 1 it failed, 2 wrong usage, 130 cancelled.
+
+With --json each line has a \"type\"; fields are only ever added:
+  text, thinking   message, text (pieces, in order; those of one message belong together)
+  tool_call        id, name, title, input
+  permission       id, name, title, decision (allow_once, allow_always, reject), by (person, nobody)
+  tool_result      id, status (completed, failed, denied, interrupted), text
+  usage            used, size (tokens in context, the window), cost (US dollars, where known)
+  notice           severity (info, warning, error), text
+  done             session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),
+                   usage (input, output) or error and hint; always the last line
+";
+
+pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
+    let Some(request) = Request::parse(arguments)? else {
+        terminal::print(HELP)?;
+        return Ok(0);
+    };
+    let paths = serve::paths();
+    serve::log_to_file(&paths);
+    let cwd = std::env::current_dir()
+        .map_err(|error| CliError::failed(format!("the working directory is not known: {error}"), None))?;
+    let prompt = request.prompt()?;
+    let resumed = match &request.session {
+        Which::Named(id) => {
+            let store = Store::new(&paths);
+            let found = super::sessions::find(&store, id);
+            store.settle();
+            Some(found?)
+        }
+        Which::New | Which::Newest => None,
+    };
+    let runtime = serve::runtime()?;
+    let overrides = Overrides { model: request.model.clone(), ..Overrides::default() };
+    let sessions = serve::sessions(paths, overrides, runtime.handle());
+    let resumed = match request.session {
+        Which::Newest => Some(newest(&sessions, &cwd)?),
+        Which::New | Which::Named(_) => resumed,
+    };
+
+    let queue = Arc::new(Queue::default());
+    catch_interrupts(&runtime, &queue)?;
+    let opening = Opening {
+        attachment: Attachment { client: CLIENT, outlet: queue.clone() },
+        cwd,
+        directories: Vec::new(),
+        mcp_servers: Vec::new(),
+        environment: serve::environment(),
+    };
+    let session = match resumed {
+        Some(session) => {
+            sessions.attach(ATTACH, session.clone(), opening, Replay::Nothing);
+            session
+        }
+        None => sessions.create(ATTACH, opening),
+    };
+    let face = match request.output {
+        Output::Text => {
+            let (out, err) = (io::stdout(), io::stderr());
+            Face::Text(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr()))
+        }
+        Output::Json => Face::Json(JsonLines::new(io::stdout())),
+    };
+    let mut run = Run {
+        sessions: sessions.clone(),
+        session,
+        queue: queue.clone(),
+        face,
+        prompt: Some(prompt),
+        recipe: request.recipe,
+        model: request.model,
+        mode: request.mode,
+        waits_for: Vec::new(),
+        commands: None,
+        ask: None,
+        keyboard: Keyboard::Unknown,
+        cancelled: false,
+    };
+    let code = run.drive();
+    queue.close();
+    sessions.detach(CLIENT);
+    let settled = runtime.block_on(async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await });
+    if settled.is_err() {
+        tracing::warn!("the session did not end in time");
+    }
+    // Whatever still runs on a thread of its own must not hold up the end.
+    runtime.shutdown_background();
+    code
+}
+
+/// What the arguments ask for.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    words: Vec<String>,
+    recipe: Option<String>,
+    session: Which,
+    model: Option<String>,
+    mode: Option<Mode>,
+    output: Output,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Which {
+    New,
+    Newest,
+    Named(String),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Output {
+    Text,
+    Json,
+}
+
+impl Request {
+    /// `None`: the person wants to know what there is.
+    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        use lexopt::prelude::*;
+        let mut request = Request {
+            words: Vec::new(),
+            recipe: None,
+            session: Which::New,
+            model: None,
+            mode: None,
+            output: Output::Text,
+        };
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Short('r') | Long("recipe") => {
+                    let name = parser.value()?.string()?;
+                    request.recipe = Some(name.trim_start_matches('/').to_owned());
+                }
+                Long("follow") => request.choose(Which::Newest)?,
+                Long("resume") => {
+                    let id = parser.value()?.string()?;
+                    request.choose(Which::Named(id))?;
+                }
+                Long("model") => request.model = Some(parser.value()?.string()?),
+                Long("mode") => request.mode = Some(mode(&parser.value()?.string()?)?),
+                Long("json") => request.output = Output::Json,
+                Value(word) => request.words.push(word.string()?),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        if let Some(model) = &request.model
+            && crate::thread::ModelName(model.clone()).split().is_none()
+        {
+            return Err(CliError::usage(format!("a model is named provider/name, not {model:?}")));
+        }
+        Ok(Some(request))
+    }
+
+    fn choose(&mut self, session: Which) -> Result<(), CliError> {
+        if self.session != Which::New {
+            return Err(CliError::usage("--follow and --resume exclude each other, and each is given once"));
+        }
+        self.session = session;
+        Ok(())
+    }
+
+    /// The prompt's text: the words, behind them what stdin has where it is no terminal.
+    fn prompt(&self) -> Result<String, CliError> {
+        let stdin = io::stdin();
+        let piped = if stdin.is_terminal() { String::new() } else { read_stdin()? };
+        self.prompt_with(&piped)
+    }
+
+    fn prompt_with(&self, piped: &str) -> Result<String, CliError> {
+        let words = self.words.join(" ");
+        let parts = [words.trim(), piped.trim_end()];
+        let said: Vec<&str> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
+        let said = said.join("\n\n");
+        match &self.recipe {
+            Some(recipe) => Ok(format!("/{recipe} {said}").trim_end().to_owned()),
+            None if said.is_empty() => {
+                Err(CliError::usage("there is no prompt: give it as an argument or on stdin"))
+            }
+            None => Ok(said),
+        }
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, CliError> {
+    Mode::parse(text).ok_or_else(|| {
+        let known: Vec<&str> = Mode::ALL.iter().map(|mode| mode.id()).collect();
+        CliError::usage(format!("there is no mode {text:?}; there are {}", known.join(", ")))
+    })
+}
+
+/// Reads stdin to its end. A pipe that nobody closes would look like a hang, so after a while the
+/// person is told what is waited for.
+fn read_stdin() -> Result<String, CliError> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
+        drop(sender.send(read.map(|_| bytes)));
+    });
+    let read = receiver.recv_timeout(STDIN_SILENCE).or_else(|_| {
+        eprintln!("epitome: waiting for the end of stdin (use </dev/null where it has nothing to say)");
+        receiver.recv()
+    });
+    let bytes = read
+        .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended")))
+        .map_err(|error| CliError::failed(format!("stdin can't be read: {error}"), None))?;
+    if bytes.len() as u64 > STDIN_BYTES_MAX {
+        let megabytes = STDIN_BYTES_MAX / (1024 * 1024);
+        let hint = Some("put it into a file and name the file in the prompt".to_owned());
+        return Err(CliError::failed(format!("stdin has more than {megabytes} MiB"), hint));
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        let hint = Some("put it into a file and name the file in the prompt".to_owned());
+        CliError::failed("what stdin has is no UTF-8 text", hint)
+    })
+}
+
+fn newest(sessions: &Sessions, cwd: &PathBuf) -> Result<SessionId, CliError> {
+    let listed = sessions.list(Some(cwd)).map_err(|error| failed(&error))?;
+    listed.into_iter().next().map(|header| header.session).ok_or_else(|| {
+        let hint = Some("leave --follow out to begin one; `epitome sessions list` shows all".to_owned());
+        CliError::failed(format!("there is no session of {} to go on with", cwd.display()), hint)
+    })
+}
+
+/// The first Ctrl-C is news for the run, the second ends the process.
+fn catch_interrupts(runtime: &tokio::runtime::Runtime, queue: &Arc<Queue>) -> Result<(), CliError> {
+    let _inside = runtime.enter();
+    let mut interrupts = signal(SignalKind::interrupt())
+        .map_err(|error| CliError::failed(format!("Ctrl-C can't be listened for: {error}"), None))?;
+    let queue = queue.clone();
+    runtime.spawn(async move {
+        interrupts.recv().await;
+        queue.tell(News::Interrupted);
+        interrupts.recv().await;
+        std::process::exit(EXIT_CANCELLED);
+    });
+    Ok(())
+}
+
+/// How the stream is shown.
+enum Face {
+    Text(Printer<'static>),
+    Json(JsonLines<'static>),
+}
+
+/// Who answers questions.
+enum Keyboard {
+    /// Nothing was asked yet.
+    Unknown,
+    /// A thread reads one line each time that this is set.
+    Open {
+        reading: Arc<AtomicBool>,
+        wanted: mpsc::SyncSender<()>,
+    },
+    Nobody,
+}
+
+/// One prompt on its way.
+struct Run {
+    sessions: Sessions,
+    session: SessionId,
+    queue: Arc<Queue>,
+    face: Face,
+    /// Until it is sent.
+    prompt: Option<String>,
+    recipe: Option<String>,
+    model: Option<String>,
+    mode: Option<Mode>,
+    /// Choices that must be answered before the prompt is sent.
+    waits_for: Vec<Ticket>,
+    commands: Option<Arc<[CommandInfo]>>,
+    ask: Option<(AskId, Arc<PermissionAsk>)>,
+    keyboard: Keyboard,
+    cancelled: bool,
+}
+
+/// What ends a run.
+enum End {
+    Turn(StopReason, Usage),
+    Error(CliError),
+}
+
+impl Run {
+    /// Prints until the prompt is answered, and gives the exit code.
+    fn drive(&mut self) -> Result<i32, CliError> {
+        let end = loop {
+            let step = match self.queue.next(TICK) {
+                Some(News::Out(out)) => self.take(out),
+                Some(News::Typed(line)) => self.typed(line).map(|()| None),
+                Some(News::Interrupted) => self.interrupt().map(|()| None),
+                None => self.tick().map(|()| None),
+            };
+            match step {
+                Ok(None) => {}
+                Ok(Some(end)) => break end,
+                // Who reads our output has gone: nobody wants the rest.
+                Err(error) => {
+                    drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+                    return match error.kind() {
+                        io::ErrorKind::BrokenPipe => Ok(1),
+                        _ => Err(terminal::cannot_write(&error)),
+                    };
+                }
+            }
+        };
+        let code = match &end {
+            End::Turn(StopReason::EndTurn, _) => 0,
+            End::Turn(StopReason::Cancelled, _) => EXIT_CANCELLED,
+            End::Turn(..) | End::Error(_) => 1,
+        };
+        self.finish(&end).map_err(|error| terminal::cannot_write(&error))?;
+        match end {
+            End::Turn(..) => Ok(code),
+            End::Error(error) => Err(error),
+        }
+    }
+
+    fn take(&mut self, out: Out) -> io::Result<Option<End>> {
+        match &out {
+            Out::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
+            Out::Ask { ask, permission } => self.asked(*ask, permission.clone())?,
+            Out::Withdrawn { ask } => {
+                if self.ask.take_if(|(open, _)| open == ask).is_some()
+                    && let Face::Text(printer) = &mut self.face
+                {
+                    printer.remark(Ink::Dim, "\n  (the question is withdrawn)")?;
+                }
+            }
+            Out::Commands(commands) => {
+                self.commands = Some(commands.clone());
+                if let Some(error) = self.send_prompt() {
+                    return Ok(Some(End::Error(error)));
+                }
+            }
+            Out::Entry { .. }
+            | Out::Text { .. }
+            | Out::CallStarted { .. }
+            | Out::CallProgress { .. }
+            | Out::Usage(_)
+            | Out::Options(_)
+            | Out::Info { .. }
+            | Out::Notice { .. } => {}
+        }
+        match &mut self.face {
+            Face::Text(printer) => printer.show(&out)?,
+            Face::Json(lines) => lines.show(&out)?,
+        }
+        Ok(None)
+    }
+
+    fn answered(&mut self, ticket: Ticket, answer: Result<Answer, SessionError>) -> io::Result<Option<End>> {
+        let error = match answer {
+            Err(error) => Some(failed(&error)),
+            Ok(Answer::Attached { options, .. }) => {
+                let chosen = self.choose(&options);
+                chosen.err().map(|error| failed(&error)).or_else(|| self.send_prompt())
+            }
+            Ok(Answer::Options(_)) => {
+                self.waits_for.retain(|waited| *waited != ticket);
+                self.send_prompt()
+            }
+            Ok(Answer::TurnEnded { reason, usage, .. }) => return Ok(Some(End::Turn(reason, usage))),
+            Ok(Answer::Closed) => None,
+        };
+        Ok(error.map(End::Error))
+    }
+
+    /// Sets what the flags say and the session does not have yet.
+    fn choose(&mut self, options: &SessionOptions) -> Result<(), SessionError> {
+        let client = CLIENT;
+        if let Some(model) = self.model.clone()
+            && options.model.as_ref().is_none_or(|current| current.0 != model)
+        {
+            let (ticket, option, value) = (MODEL, "model".to_owned(), model);
+            let command = SessionCommand::SetOption { ticket, client, option, value };
+            self.sessions.send(&self.session, command)?;
+            self.waits_for.push(ticket);
+        }
+        if let Some(mode) = self.mode.filter(|mode| *mode != options.mode) {
+            let (ticket, mode) = (MODE, mode.id().to_owned());
+            self.sessions.send(&self.session, SessionCommand::SetMode { ticket, client, mode })?;
+            self.waits_for.push(ticket);
+        }
+        Ok(())
+    }
+
+    /// Sends the prompt once the choices are made and the recipes are known: before that, `/name`
+    /// would be taken for plain text.
+    fn send_prompt(&mut self) -> Option<CliError> {
+        let commands = self.commands.as_ref()?;
+        if !self.waits_for.is_empty() {
+            return None;
+        }
+        if let Some(recipe) = &self.recipe
+            && !commands.iter().any(|command| command.name == *recipe)
+        {
+            let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
+            let hint = Some(format!("there are: {}", known.join(", ")));
+            return Some(CliError { message: format!("there is no recipe {recipe:?}"), hint, code: 2 });
+        }
+        let text = self.prompt.take()?;
+        let content = vec![Content::Text { text }];
+        let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content };
+        let error = self.sessions.send(&self.session, prompt).err().map(|error| failed(&error));
+        if self.cancelled && error.is_none() {
+            // Ctrl-C came before there was anything to cancel.
+            drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+        }
+        error
+    }
+
+    fn asked(&mut self, ask: AskId, permission: Arc<PermissionAsk>) -> io::Result<()> {
+        if matches!(self.keyboard, Keyboard::Unknown) {
+            self.keyboard = listen(&self.queue);
+        }
+        match &mut self.keyboard {
+            Keyboard::Open { reading, wanted } => {
+                self.ask = Some((ask, permission.clone()));
+                match &mut self.face {
+                    Face::Text(printer) => printer.question(&permission)?,
+                    Face::Json(_) => {
+                        let (err, dress) = (io::stderr(), Dress::of_stderr());
+                        Printer::new(io::sink(), Dress::Plain, err, dress).question(&permission)?;
+                    }
+                }
+                if !std::mem::replace(reading, true) {
+                    // It can only be full while a line is being read, and then none is asked for.
+                    drop(wanted.try_send(()));
+                }
+                Ok(())
+            }
+            Keyboard::Nobody | Keyboard::Unknown => self.decide(ask, &permission, Decision::Dismissed),
+        }
+    }
+
+    fn typed(&mut self, line: Option<String>) -> io::Result<()> {
+        if let Keyboard::Open { reading, .. } = &mut self.keyboard {
+            *reading = false;
+        }
+        let Some((ask, permission)) = self.ask.take() else { return Ok(()) };
+        let decision = match line.as_deref().map(decision) {
+            Some(Some(Decision::AllowAlways)) if permission.always.is_none() => None,
+            Some(decision) => decision,
+            None => {
+                self.keyboard = Keyboard::Nobody;
+                Some(Decision::Dismissed)
+            }
+        };
+        match decision {
+            Some(decision) => self.decide(ask, &permission, decision),
+            None => self.asked(ask, permission),
+        }
+    }
+
+    fn decide(&mut self, ask: AskId, permission: &PermissionAsk, decision: Decision) -> io::Result<()> {
+        match &mut self.face {
+            Face::Text(printer) => printer.decided(permission, &decision)?,
+            Face::Json(lines) => lines.decided(permission, &decision)?,
+        }
+        // A session that is gone has withdrawn its questions.
+        drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
+        Ok(())
+    }
+
+    fn interrupt(&mut self) -> io::Result<()> {
+        self.cancelled = true;
+        drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+        match &mut self.face {
+            Face::Text(printer) => printer.remark(Ink::Dim, "Cancelling (Ctrl-C again ends at once)."),
+            Face::Json(_) => Ok(()),
+        }
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        match &mut self.face {
+            // The line of an open question stays as it is.
+            Face::Text(printer) if self.ask.is_none() => printer.tick(),
+            Face::Text(_) | Face::Json(_) => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, end: &End) -> io::Result<()> {
+        match &mut self.face {
+            Face::Text(printer) => {
+                printer.end()?;
+                if let End::Turn(reason, _) = end
+                    && let Some(words) = text::ending(*reason)
+                {
+                    printer.remark(Ink::Yellow, words)?;
+                }
+                if Dress::of_stderr().is_terminal() {
+                    let session = &self.session;
+                    let line =
+                        format!("\nsession {session} · go on with: epitome run --resume {session} \"…\"");
+                    printer.remark(Ink::Dim, &line)?;
+                }
+                printer.end()
+            }
+            Face::Json(lines) => match end {
+                End::Turn(reason, usage) => lines.done(&self.session, Ok(reason_id(*reason)), usage),
+                End::Error(error) => {
+                    let told = Err((error.message.as_str(), error.hint.as_deref()));
+                    lines.done(&self.session, told, &Usage::default())
+                }
+            },
+        }
+    }
+}
+
+/// Starts the thread that reads the person's answers, one line whenever one is wanted. It ends with
+/// the process: a read of a terminal can't be called off.
+fn listen(queue: &Arc<Queue>) -> Keyboard {
+    let Some(mut keyboard) = terminal::keyboard() else { return Keyboard::Nobody };
+    let (wanted, wants) = mpsc::sync_channel(1);
+    let queue = queue.clone();
+    let spawned = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
+        while let Ok(()) = wants.recv() {
+            queue.tell(News::Typed(terminal::answer(&mut *keyboard)));
+        }
+    });
+    match spawned {
+        Ok(_) => Keyboard::Open { reading: false, wanted },
+        Err(_) => Keyboard::Nobody,
+    }
+}
+
+/// What a typed answer means; `None` for one that has to be asked again. An empty line is no yes.
+fn decision(typed: &str) -> Option<Decision> {
+    match typed.to_ascii_lowercase().as_str() {
+        "y" | "yes" => Some(Decision::AllowOnce),
+        "a" | "always" => Some(Decision::AllowAlways),
+        "n" | "no" => Some(Decision::Reject),
+        _ => None,
+    }
+}
+
+fn reason_id(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::EndTurn => "end_turn",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::MaxRounds => "max_rounds",
+        StopReason::Refusal => "refusal",
+        StopReason::Cancelled => "cancelled",
+        StopReason::Failed => "failed",
+        StopReason::Interrupted => "interrupted",
+    }
+}
+
+/// A session's error as the command's.
+fn failed(error: &SessionError) -> CliError {
+    let hint = match error {
+        SessionError::NotFound(_) => Some("`epitome sessions list` shows what there is".to_owned()),
+        SessionError::Provider { hint, .. } => hint.clone(),
+        SessionError::AuthRequired(_)
+        | SessionError::Invalid(_)
+        | SessionError::Store(_)
+        | SessionError::Busy(_)
+        | SessionError::Internal(_) => None,
+    };
+    CliError::failed(error.to_string(), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Request, String> {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        Request::parse(arguments)
+            .map(|request| request.expect("no help was asked for"))
+            .map_err(|e| e.message)
+    }
+
+    #[test]
+    fn a_recipe_run_is_the_prompt_that_a_person_would_type() {
+        let request = parsed(&["-r", "compact", "--follow", "keep", "the plan"]).expect("good arguments");
+        assert_eq!(request.session, Which::Newest);
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact keep the plan");
+        let request = parsed(&["-r", "/compact"]).expect("good arguments");
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact");
+    }
+
+    #[test]
+    fn what_is_piped_in_follows_the_prompt() {
+        let request = parsed(&["explain", "this"]).expect("good arguments");
+        assert_eq!(request.prompt_with("a\nb\n").expect("a prompt"), "explain this\n\na\nb");
+        let request = parsed(&[]).expect("good arguments");
+        assert_eq!(request.prompt_with("only this\n").expect("a prompt"), "only this");
+        assert_eq!(request.prompt_with(" \n").expect_err("nothing was said").code, 2);
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_are_told() {
+        let cases: [(&[&str], &str); 5] = [
+            (&["--follow", "--resume", "s_1", "x"], "exclude each other"),
+            (&["--mode", "wild", "x"], "there are ask, accept_edits, read_only, full"),
+            (&["--model", "gpt", "x"], "provider/name"),
+            (&["--colour", "x"], "--colour"),
+            (&["--resume"], "--resume"),
+        ];
+        for (arguments, expected) in cases {
+            let error = parsed(arguments).expect_err("these arguments are wrong");
+            assert!(error.contains(expected), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_a_plain_answer_allows() {
+        assert_eq!(decision("y"), Some(Decision::AllowOnce));
+        assert_eq!(decision("Always"), Some(Decision::AllowAlways));
+        assert_eq!(decision("n"), Some(Decision::Reject));
+        assert_eq!(decision(""), None);
+        assert_eq!(decision("yy"), None);
+    }
+}

@@ -1,1 +1,391 @@
-//! To be written.
+//! Makes a message of what streams back, also where the stream broke off. It knows no wire format,
+//! gives out no ids and runs nothing.
+
+use serde_json::{Value, json};
+
+use super::{ProviderEvent, ReplyStop};
+use crate::provider::endpoint::Endpoint;
+use crate::thread::{CallId, Card, Content, Native, ToolCall, Usage};
+
+/// Collects the events of one reply.
+///
+/// A part's index is its place in the content, the same while it streams and in the finished reply;
+/// all pieces of a part together are its finished text.
+#[derive(Debug)]
+pub struct Collector {
+    provider: String,
+    model: String,
+    parts: Vec<Part>,
+    usage: Option<Usage>,
+    stop: Option<ReplyStop>,
+}
+
+/// Something to show at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    Text {
+        part: u32,
+        kind: PieceKind,
+        text: String,
+    },
+    /// The model began to write a tool call.
+    CallOpened {
+        part: u32,
+        name: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceKind {
+    Reply,
+    Thinking,
+}
+
+/// What a model call came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// The calls carry the provider's own ids, which may be empty or repeated, and empty cards.
+    pub content: Vec<Content>,
+    pub usage: Option<Usage>,
+    /// `None` where the provider had not finished.
+    pub stop: Option<ReplyStop>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    Thinking { text: String, native: Option<Native> },
+    Call { index: u32, id: String, name: String, arguments: String },
+}
+
+impl Collector {
+    /// Begins the reply of this endpoint's model, whose name its signed thinking will carry.
+    pub fn new(endpoint: &Endpoint) -> Collector {
+        Collector {
+            provider: endpoint.provider().to_owned(),
+            model: endpoint.model.clone(),
+            parts: Vec::new(),
+            usage: None,
+            stop: None,
+        }
+    }
+
+    /// Takes the next event and says what to show of it.
+    pub fn feed(&mut self, event: ProviderEvent) -> Option<Piece> {
+        match event {
+            ProviderEvent::Text(text) => self.text(text),
+            ProviderEvent::Thinking(text) => self.thinking(text),
+            ProviderEvent::ThinkingSealed { data } => {
+                let native = Native { provider: self.provider.clone(), model: self.model.clone(), data };
+                match self.parts.last_mut() {
+                    Some(Part::Thinking { native: open @ None, .. }) => *open = Some(native),
+                    // Thinking that its provider hides has a seal and no text.
+                    Some(_) | None => {
+                        self.parts.push(Part::Thinking { text: String::new(), native: Some(native) });
+                    }
+                }
+                None
+            }
+            ProviderEvent::CallStarted { index, id, name } => {
+                if self.call(index).is_some() {
+                    return None;
+                }
+                let part = self.next_part();
+                self.parts.push(Part::Call { index, id, name: name.clone(), arguments: String::new() });
+                Some(Piece::CallOpened { part, name })
+            }
+            ProviderEvent::CallArguments { index, json } => {
+                if let Some(arguments) = self.call(index) {
+                    arguments.push_str(&json);
+                }
+                None
+            }
+            ProviderEvent::Usage(later) => {
+                let usage = self.usage.get_or_insert_default();
+                let replace = |field: &mut u64, later: u64| {
+                    if later != 0 {
+                        *field = later;
+                    }
+                };
+                replace(&mut usage.input, later.input);
+                replace(&mut usage.output, later.output);
+                replace(&mut usage.cache_read, later.cache_read);
+                replace(&mut usage.cache_write, later.cache_write);
+                replace(&mut usage.thinking, later.thinking);
+                None
+            }
+            ProviderEvent::Stopped(stop) => {
+                self.stop = Some(stop);
+                None
+            }
+        }
+    }
+
+    /// All that was to be shown so far, a piece for each part: for a client that joins in the middle.
+    pub fn shown(&self) -> Vec<Piece> {
+        let parts = self.parts.iter().zip(0u32..);
+        let pieces = parts.filter_map(|(content, part)| match content {
+            Part::Text(text) => Some((part, PieceKind::Reply, text)),
+            Part::Thinking { text, .. } => Some((part, PieceKind::Thinking, text)),
+            Part::Call { .. } => None,
+        });
+        pieces
+            .filter(|(_, _, text)| !text.is_empty())
+            .map(|(part, kind, text)| Piece::Text { part, kind, text: text.clone() })
+            .collect()
+    }
+
+    /// The whole reply. Arguments that are no JSON object become `{"invalid_json": "…"}`; white space
+    /// at the end that is a part of its own is left out.
+    pub fn finish(mut self) -> Reply {
+        while matches!(self.parts.last(), Some(Part::Text(text)) if text.trim().is_empty()) {
+            self.parts.pop();
+        }
+        self.reply()
+    }
+
+    /// What a cancelled or broken stream left: its text, and what was complete before the cut. From
+    /// the end back, calls without readable arguments and thinking without a seal are dropped, so
+    /// that the indices of the parts that were shown stay true. The content may be empty.
+    pub fn cut(mut self) -> Reply {
+        loop {
+            let unfinished = match self.parts.last() {
+                Some(Part::Text(text)) => text.trim().is_empty(),
+                Some(Part::Thinking { native, .. }) => native.is_none(),
+                Some(Part::Call { arguments, .. }) => {
+                    // An object that can be read is whole: no beginning of one can be read.
+                    !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object())
+                }
+                None => false,
+            };
+            if !unfinished {
+                return self.reply();
+            }
+            self.parts.pop();
+        }
+    }
+
+    fn reply(self) -> Reply {
+        let content = self
+            .parts
+            .into_iter()
+            .map(|part| match part {
+                Part::Text(text) => Content::Text { text },
+                Part::Thinking { text, native } => Content::Thinking { text, native },
+                Part::Call { id, name, arguments, .. } => {
+                    let input = read_arguments(arguments);
+                    Content::Call(ToolCall { id: CallId(id), name, input, card: Card::default() })
+                }
+            })
+            .collect();
+        Reply { content, usage: self.usage, stop: self.stop }
+    }
+
+    fn text(&mut self, text: String) -> Option<Piece> {
+        if text.is_empty() {
+            return None;
+        }
+        let piece = text.clone();
+        match self.parts.last_mut() {
+            Some(Part::Text(open)) => open.push_str(&text),
+            Some(Part::Thinking { .. } | Part::Call { .. }) | None => self.parts.push(Part::Text(text)),
+        }
+        Some(Piece::Text { part: self.last_part(), kind: PieceKind::Reply, text: piece })
+    }
+
+    fn thinking(&mut self, text: String) -> Option<Piece> {
+        if text.is_empty() {
+            return None;
+        }
+        let piece = text.clone();
+        match self.parts.last_mut() {
+            Some(Part::Thinking { text: open, native: None }) => open.push_str(&text),
+            Some(Part::Thinking { native: Some(_), .. } | Part::Text(_) | Part::Call { .. }) | None => {
+                self.parts.push(Part::Thinking { text, native: None });
+            }
+        }
+        Some(Piece::Text { part: self.last_part(), kind: PieceKind::Thinking, text: piece })
+    }
+
+    fn call(&mut self, wanted: u32) -> Option<&mut String> {
+        self.parts.iter_mut().rev().find_map(|part| match part {
+            Part::Call { index, arguments, .. } if *index == wanted => Some(arguments),
+            Part::Call { .. } | Part::Text(_) | Part::Thinking { .. } => None,
+        })
+    }
+
+    fn next_part(&self) -> u32 {
+        u32::try_from(self.parts.len()).expect("a reply's bytes are bounded, so its parts are few")
+    }
+
+    fn last_part(&self) -> u32 {
+        self.next_part() - 1
+    }
+}
+
+/// No arguments at all, or `null`, are an empty object: several servers send that for a tool without
+/// parameters.
+fn read_arguments(text: String) -> Value {
+    match text.trim() {
+        "" | "null" => json!({}),
+        _ => match serde_json::from_str::<Value>(&text) {
+            Ok(value @ Value::Object(_)) => value,
+            Ok(_) | Err(_) => json!({ "invalid_json": text }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::provider::endpoint::test_endpoint;
+
+    fn collect(events: impl IntoIterator<Item = ProviderEvent>) -> (Collector, Vec<Piece>) {
+        let mut collector = Collector::new(&test_endpoint("anthropic/claude-sonnet-5-5"));
+        let pieces = events.into_iter().filter_map(|event| collector.feed(event)).collect();
+        (collector, pieces)
+    }
+
+    fn text(text: &str) -> ProviderEvent {
+        ProviderEvent::Text(text.into())
+    }
+
+    fn thinking(text: &str) -> ProviderEvent {
+        ProviderEvent::Thinking(text.into())
+    }
+
+    fn call(index: u32, name: &str, arguments: &str) -> [ProviderEvent; 2] {
+        [
+            ProviderEvent::CallStarted { index, id: format!("c{index}"), name: name.into() },
+            ProviderEvent::CallArguments { index, json: arguments.into() },
+        ]
+    }
+
+    fn inputs(reply: &Reply) -> Vec<Value> {
+        let inputs = reply.content.iter().filter_map(|content| match content {
+            Content::Call(call) => Some(call.input.clone()),
+            _ => None,
+        });
+        inputs.collect()
+    }
+
+    #[test]
+    fn a_reply_with_thinking_text_and_a_call_keeps_their_order() {
+        let seal = ProviderEvent::ThinkingSealed { data: json!({"signature": "s"}) };
+        let mut events = vec![thinking("hm"), thinking("m"), seal, text("Let me "), text("look.")];
+        events.extend(call(1, "file_read", r#"{"file_path":"a"}"#));
+        events.push(ProviderEvent::Stopped(ReplyStop::Finished));
+        let (collector, pieces) = collect(events);
+        let show = |part, kind, text: &str| Piece::Text { part, kind, text: text.into() };
+        assert_eq!(
+            pieces,
+            [
+                show(0, PieceKind::Thinking, "hm"),
+                show(0, PieceKind::Thinking, "m"),
+                show(1, PieceKind::Reply, "Let me "),
+                show(1, PieceKind::Reply, "look."),
+                Piece::CallOpened { part: 2, name: "file_read".into() },
+            ]
+        );
+        let reply = collector.finish();
+        let native = Native {
+            provider: "anthropic".into(),
+            model: "claude-sonnet-5-5".into(),
+            data: json!({"signature": "s"}),
+        };
+        assert_eq!(reply.content[0], Content::Thinking { text: "hmm".into(), native: Some(native) });
+        assert_eq!(reply.content[1], Content::Text { text: "Let me look.".into() });
+        assert_eq!(inputs(&reply), [json!({"file_path": "a"})]);
+        assert_eq!(reply.stop, Some(ReplyStop::Finished));
+    }
+
+    #[test]
+    fn arguments_of_parallel_calls_may_interleave() {
+        let arguments = |index, json: &str| ProviderEvent::CallArguments { index, json: json.into() };
+        let mut events = call(0, "a", "{\"x\":").to_vec();
+        events.extend(call(1, "b", "{"));
+        events.extend([arguments(0, "1}"), arguments(1, "}")]);
+        assert_eq!(inputs(&collect(events).0.finish()), [json!({"x": 1}), json!({})]);
+    }
+
+    #[test]
+    fn unreadable_arguments_are_kept_as_text() {
+        for (arguments, input) in [
+            ("", json!({})),
+            ("null", json!({})),
+            ("{\"a\": tru", json!({"invalid_json": "{\"a\": tru"})),
+            ("[1]", json!({"invalid_json": "[1]"})),
+            ("\"{}\"", json!({"invalid_json": "\"{}\""})),
+        ] {
+            assert_eq!(inputs(&collect(call(0, "t", arguments)).0.finish()), [input]);
+        }
+    }
+
+    #[test]
+    fn a_cut_reply_keeps_its_text_and_loses_what_is_unfinished() {
+        let mut events = vec![text("I will ")];
+        events.extend(call(0, "bash", "{\"command\":\"ls\"}"));
+        events.extend(call(1, "bash", "{\"comma"));
+        let reply = collect(events).0.cut();
+        assert_eq!(reply.content[0], Content::Text { text: "I will ".into() });
+        assert_eq!(inputs(&reply), [json!({"command": "ls"})]);
+        assert_eq!(reply.stop, None);
+        assert!(collect([thinking("not yet signed")]).0.cut().content.is_empty());
+        assert!(collect([text(" \n")]).0.cut().content.is_empty());
+        assert!(collect([]).0.cut().content.is_empty());
+    }
+
+    #[test]
+    fn later_usage_replaces_earlier_usage_field_by_field() {
+        let usage = |input, output| ProviderEvent::Usage(Usage { input, output, ..Usage::default() });
+        let reply = collect([usage(100, 1), usage(0, 25)]).0.finish();
+        assert_eq!(reply.usage, Some(Usage { input: 100, output: 25, ..Usage::default() }));
+    }
+
+    fn event() -> impl Strategy<Value = ProviderEvent> {
+        prop_oneof![
+            "[ a-zä\n]{0,6}".prop_map(ProviderEvent::Text),
+            "[ a-z]{0,6}".prop_map(ProviderEvent::Thinking),
+            Just(ProviderEvent::ThinkingSealed { data: json!({}) }),
+            (0u32..3).prop_map(|index| ProviderEvent::CallStarted {
+                index,
+                id: "i".into(),
+                name: "t".into()
+            }),
+            (0u32..3, r#"[{}":a]{0,3}"#)
+                .prop_map(|(index, json)| ProviderEvent::CallArguments { index, json }),
+        ]
+    }
+
+    proptest! {
+        /// What was shown of a part, put together, is that part of the message, at the same place.
+        #[test]
+        fn pieces_of_a_part_are_its_text(events in prop::collection::vec(event(), 0..30), cut: bool) {
+            let (collector, pieces) = collect(events);
+            let mut shown: BTreeMap<u32, String> = BTreeMap::new();
+            for piece in pieces {
+                match piece {
+                    Piece::Text { part, text, .. } => shown.entry(part).or_default().push_str(&text),
+                    Piece::CallOpened { part, .. } => prop_assert!(shown.insert(part, "call".into()).is_none()),
+                }
+            }
+            let reply = if cut { collector.cut() } else { collector.finish() };
+            for (part, content) in (0u32..).zip(&reply.content) {
+                let expected = match content {
+                    Content::Text { text } => text.as_str(),
+                    Content::Thinking { text, .. } => text.as_str(),
+                    Content::Call(_) => "call",
+                    other => return Err(TestCaseError::fail(format!("{other:?} in a reply"))),
+                };
+                prop_assert_eq!(shown.get(&part).map_or("", String::as_str), expected);
+                if let Content::Text { text } = content {
+                    prop_assert!(!text.is_empty());
+                }
+            }
+        }
+    }
+}

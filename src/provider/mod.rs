@@ -1,16 +1,28 @@
 //! Model providers: what is asked of one, what streams back, and what can go wrong.
 //!
-//! Encoders and decoders are pure, one file a wire format; only `http` performs requests. No agent
-//! loop lives in a provider.
+//! Encoders and decoders are pure, an encoder and a decoder file for each wire format; only `http` and
+//! `local` perform requests. No agent loop lives in a provider.
+//!
+//! Start at `http`: it encodes a `Request` for an `Endpoint` and gives `ProviderEvent`s, which a
+//! `collect::Collector` makes into a reply.
 
 pub mod anthropic;
+mod anthropic_stream;
 pub mod collect;
 pub mod endpoint;
+mod failure;
 pub mod http;
+mod local;
 pub mod models;
 pub mod openai_chat;
+mod openai_stream;
 pub mod retry;
 pub mod scripted;
+pub mod sse;
+pub mod stream;
+#[cfg(test)]
+mod test_views;
+mod turns;
 
 use std::time::Duration;
 

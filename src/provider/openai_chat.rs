@@ -1,1 +1,264 @@
-//! To be written.
+//! OpenAI's Chat Completions format as OpenAI and the many compatible servers take it: a request as
+//! JSON. Pure; nothing is sent from here. Only OpenAI itself gets fields that are OpenAI's alone.
+
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use super::Request;
+use super::endpoint::{Endpoint, needs_responses};
+use super::turns::{NO_OUTCOME, NO_OUTPUT, Turn, link_text, resource_text, turns};
+use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome};
+
+/// Encodes a request's body.
+///
+/// Thinking is left out: the format has no place for it. Images of tool outcomes follow in a message
+/// of the person's, because a tool's message can hold text alone.
+pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Vec<u8> {
+    let mut messages: Vec<Message<'_>> = Vec::with_capacity(request.items.len() + 1);
+    if !request.system.trim().is_empty() {
+        messages.push(Message::System { content: request.system });
+    }
+    for turn in turns(&request.items) {
+        match turn {
+            Turn::Agent { parts } => agent(&parts, &mut messages),
+            Turn::User { answers, parts } => {
+                let mut said: Vec<Part<'_>> = Vec::new();
+                for answer in &answers {
+                    let content = match answer.outcome {
+                        None => NO_OUTCOME.into(),
+                        Some(outcome) => outcome_text(outcome),
+                    };
+                    messages.push(Message::Tool { tool_call_id: &answer.call.0, content });
+                    for part in answer.outcome.map_or(&[][..], |outcome| outcome.content.as_slice()) {
+                        match part {
+                            OutcomeContent::Text { .. } => {}
+                            OutcomeContent::Image { mime_type, data } => {
+                                said.push(Part::Text {
+                                    text: format!("Image of call {}:", answer.call).into(),
+                                });
+                                said.push(image(mime_type, data));
+                            }
+                        }
+                    }
+                }
+                said.extend(parts.into_iter().filter_map(user_part));
+                if !said.is_empty() {
+                    messages.push(Message::User { content: UserContent(said) });
+                }
+            }
+        }
+    }
+
+    let own = endpoint.own_api;
+    let max_tokens = request.max_output.min(endpoint.max_output);
+    let body = Body {
+        model: &endpoint.model,
+        stream: true,
+        stream_options: StreamOptions { include_usage: true },
+        max_completion_tokens: own.then_some(max_tokens),
+        max_tokens: (!own).then_some(max_tokens),
+        reasoning_effort: if own { effort(endpoint, request) } else { None },
+        prompt_cache_key: own.then_some(request.cache_key).filter(|key| !key.is_empty()),
+        tools: request
+            .tools
+            .iter()
+            .map(|tool| Tool {
+                r#type: "function",
+                function: Function {
+                    name: &tool.name,
+                    description: &tool.description,
+                    parameters: &tool.schema,
+                },
+            })
+            .collect(),
+        messages,
+    };
+    serde_json::to_vec(&body).expect("text and JSON values can always be written")
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<Message<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum Message<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: UserContent<'a>,
+    },
+    Assistant {
+        /// `null` beside calls alone.
+        content: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: String,
+    },
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Called<'a>,
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    name: &'a str,
+    /// JSON as text.
+    arguments: String,
+}
+
+/// Plain text where there is only text: the templates of many local models take nothing else.
+struct UserContent<'a>(Vec<Part<'a>>);
+
+impl Serialize for UserContent<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let texts: Option<Vec<&str>> = self
+            .0
+            .iter()
+            .map(|part| match part {
+                Part::Text { text } => Some(text.as_ref()),
+                Part::ImageUrl { .. } => None,
+            })
+            .collect();
+        match texts {
+            Some(texts) => serializer.serialize_str(&texts.join("\n\n")),
+            None => self.0.serialize(serializer),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl },
+}
+
+#[derive(Serialize)]
+struct ImageUrl {
+    url: String,
+}
+
+/// Appends a reply. One behind another, as after a pause, goes on in the same message: templates of
+/// local models want the sides to alternate.
+fn agent<'a>(parts: &[&'a Content], messages: &mut Vec<Message<'a>>) {
+    let mut texts: Vec<&str> = Vec::new();
+    let mut calls: Vec<Call<'a>> = Vec::new();
+    for part in parts {
+        match part {
+            Content::Text { text } => texts.push(text),
+            Content::Call(call) => calls.push(Call {
+                id: &call.id.0,
+                r#type: "function",
+                function: Called { name: &call.name, arguments: call.input.to_string() },
+            }),
+            Content::Thinking { .. }
+            | Content::Image { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => {}
+        }
+    }
+    let text = (!texts.is_empty()).then(|| texts.join("\n\n"));
+    match messages.last_mut() {
+        Some(Message::Assistant { content: Some(before), tool_calls }) if tool_calls.is_empty() => {
+            if let Some(text) = text {
+                before.push_str("\n\n");
+                before.push_str(&text);
+            }
+            tool_calls.append(&mut calls);
+        }
+        _ => messages.push(Message::Assistant { content: text, tool_calls: calls }),
+    }
+}
+
+fn outcome_text(outcome: &ToolOutcome) -> String {
+    let text = outcome.model_text();
+    if text.trim().is_empty() { NO_OUTPUT.into() } else { text }
+}
+
+fn user_part(part: Cow<'_, Content>) -> Option<Part<'_>> {
+    let part = match part {
+        Cow::Borrowed(part) => part,
+        Cow::Owned(Content::Text { text }) => return Some(Part::Text { text: text.into() }),
+        Cow::Owned(_) => return None,
+    };
+    match part {
+        Content::Text { text } => Some(Part::Text { text: text.into() }),
+        Content::Image { mime_type, data, .. } => Some(image(mime_type, data)),
+        Content::Resource { uri, text } => Some(Part::Text { text: resource_text(uri, text).into() }),
+        Content::ResourceLink { uri, name } => Some(Part::Text { text: link_text(uri, name).into() }),
+        Content::Thinking { .. } | Content::Call(_) => None,
+    }
+}
+
+fn image<'a>(mime_type: &str, data: &str) -> Part<'a> {
+    Part::ImageUrl { image_url: ImageUrl { url: format!("data:{mime_type};base64,{data}") } }
+}
+
+/// How much to think, as far as OpenAI takes that together with tools in this format: its newer models
+/// must be told not to, its newest cannot be.
+fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
+    let model = endpoint.model.as_str();
+    let has_tools = !request.tools.is_empty();
+    let plain = match request.thought {
+        ThoughtLevel::Off => None,
+        ThoughtLevel::Low => Some("low"),
+        ThoughtLevel::Medium => Some("medium"),
+        ThoughtLevel::High | ThoughtLevel::Max => Some("high"),
+    };
+    let is = |prefix: &str| model.starts_with(prefix);
+    if needs_responses(model) {
+        return if has_tools { None } else { plain };
+    }
+    if is("gpt-6") || is("gpt-5.4") || is("gpt-5.5") || is("gpt-5.6") {
+        return if has_tools { Some("none") } else { plain.or(Some("none")) };
+    }
+    let reasons = is("gpt-5") || is("o1") || is("o3") || is("o4");
+    if reasons { plain } else { None }
+}
+
+#[cfg(test)]
+#[path = "openai_tests.rs"]
+mod tests;

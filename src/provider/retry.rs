@@ -1,1 +1,111 @@
-//! To be written.
+//! Decides whether and when a failed model call is tried again. Pure: it waits for nothing and draws
+//! no random numbers.
+
+use std::time::Duration;
+
+use super::ErrorClass;
+
+/// Tries of one model call, the first one included. With the waits below that is about 15 seconds of a
+/// provider's bad moment.
+pub const ATTEMPTS_MAX: u32 = 6;
+
+/// The wait after the first failure; each further one doubles it.
+pub const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+
+/// The longest wait of our own choosing.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(8);
+
+/// The longest wait that a provider may ask of us. A person who would have to wait longer is told so
+/// instead.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// How long to wait before the next try, or `None` to give up.
+///
+/// `attempt` counts the failed tries from 1. `random` is in `0.0..1.0` and spreads the waits of many
+/// sessions over the upper half of the back-off. What the provider asked for is a lower bound; over
+/// `RETRY_AFTER_MAX` it means giving up.
+pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> {
+    let after = match class {
+        ErrorClass::Retry { after } => after.unwrap_or_default(),
+        ErrorClass::Auth | ErrorClass::TooLong { .. } | ErrorClass::Refused | ErrorClass::Broken => {
+            return None;
+        }
+    };
+    if attempt >= ATTEMPTS_MAX || after > RETRY_AFTER_MAX {
+        return None;
+    }
+    let doubled = BACKOFF_FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(16));
+    let backoff = doubled.min(BACKOFF_MAX).mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0));
+    Some(backoff.max(after))
+}
+
+/// The wait that a response's headers ask for: `retry-after-ms`, else `retry-after` in seconds or as
+/// an HTTP date, which is measured from the response's own `date` so that no clock is needed here.
+pub fn retry_after<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
+    let number = |name: &str| header(name).and_then(|value| value.trim().parse::<f64>().ok());
+    let seconds = number("retry-after-ms").map(|millis| millis / 1000.0).or_else(|| number("retry-after"));
+    if let Some(seconds) = seconds {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let until = http_date(header("retry-after")?)?;
+    let now = http_date(header("date")?)?;
+    Some(Duration::from_secs(u64::try_from(until - now).unwrap_or(0)))
+}
+
+/// Seconds since the epoch of `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<i64> {
+    let parsed = jiff::fmt::rfc2822::parse(text.trim()).ok()?;
+    Some(parsed.timestamp().as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> ErrorClass {
+        ErrorClass::Retry { after: Some(Duration::from_secs(seconds)) }
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let plain = ErrorClass::Retry { after: None };
+        let waits: Vec<Option<u64>> =
+            (1..=6).map(|n| delay(&plain, n, 1.0).map(|wait| wait.as_millis() as u64)).collect();
+        assert_eq!(waits, [Some(500), Some(1000), Some(2000), Some(4000), Some(8000), None]);
+        assert_eq!(delay(&plain, 1, 0.0), Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn the_provider_s_own_word_is_honoured_up_to_a_limit() {
+        assert_eq!(delay(&seconds(7), 1, 0.5), Some(Duration::from_secs(7)));
+        assert_eq!(delay(&seconds(60), 1, 0.5), Some(Duration::from_secs(60)));
+        assert_eq!(delay(&seconds(61), 1, 0.5), None);
+    }
+
+    #[test]
+    fn other_failures_are_not_tried_again() {
+        let too_long = ErrorClass::TooLong { used: None, limit: None };
+        for class in [ErrorClass::Auth, too_long, ErrorClass::Refused, ErrorClass::Broken] {
+            assert_eq!(delay(&class, 1, 0.5), None);
+        }
+    }
+
+    #[test]
+    fn every_form_of_the_header_is_read() {
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        for (headers, expected) in [
+            (vec![("retry-after", "2")], Some(2_000)),
+            (vec![("retry-after", "1.5")], Some(1_500)),
+            (vec![("retry-after", "9"), ("retry-after-ms", "250")], Some(250)),
+            (vec![("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT"), date], Some(30_000)),
+            (vec![("retry-after", "Sun, 06 Nov 1994 08:40:00 GMT"), date], Some(0)),
+            (vec![("retry-after", "soon")], None),
+            (vec![("retry-after", "-1")], None),
+            (vec![], None),
+        ] {
+            let found =
+                retry_after(|name| headers.iter().find(|(key, _)| *key == name).map(|(_, value)| *value));
+            assert_eq!(found.map(|wait| wait.as_millis()), expected, "{headers:?}");
+        }
+    }
+}

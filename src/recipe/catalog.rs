@@ -1,1 +1,591 @@
-//! To be written.
+//! Finds the recipes of a session on disk. Reads only, within bounds; it runs nothing, and a broken
+//! file is a problem that hides no other recipe.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::command::{self, CommandInfo};
+use super::parse::{self, Parsed, Recipe, Source};
+use super::{foreign, watch::WatchPlan};
+use crate::paths::Paths;
+use crate::problem::Problem;
+
+/// Bytes of one recipe file. A prompt of this size would fill a small model's window.
+pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;
+/// Recipes of one session. Clients show them as one menu.
+pub const RECIPES_MAX: usize = 1000;
+/// Directory entries looked at for one catalog; a folder that is none of recipes ends here.
+pub const ENTRIES_MAX: usize = 10_000;
+/// Folders within folders; also what ends a loop of links.
+pub const FOLDER_DEPTH_MAX: usize = 8;
+/// Problems kept of one catalog; more of them is one mistake made often.
+pub const PROBLEMS_MAX: usize = 50;
+
+const BUILT_IN: [(&str, &str); 6] = [
+    ("commit", include_str!("../../recipes/commit.md")),
+    ("compact", include_str!("../../recipes/compact.md")),
+    ("compact-brief", include_str!("../../recipes/compact-brief.md")),
+    ("init", include_str!("../../recipes/init.md")),
+    ("review", include_str!("../../recipes/review.md")),
+    ("summary", include_str!("../../recipes/summary.md")),
+];
+
+/// The recipes that a session can use.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// One for each id: the one of the earliest place. In the order of the places.
+    pub recipes: Vec<Arc<Recipe>>,
+    pub problems: Vec<Problem>,
+}
+
+impl Catalog {
+    /// Reads all places (`HOOKS.md` section 13, earlier wins). `extra` are folders given on the command
+    /// line, which are the person's. Blocks on the disk: call it on a blocking thread.
+    pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Catalog {
+        let mut loader = Loader::new(cwd);
+        for place in places(cwd, paths, extra) {
+            loader.place(&place);
+        }
+        loader.built_in();
+        loader.catalog
+    }
+
+    /// The recipes that come with the program, alone.
+    pub fn built_in() -> Catalog {
+        let mut loader = Loader::new(Path::new("/"));
+        loader.built_in();
+        loader.catalog
+    }
+
+    /// The recipe that a name means: by id, else by alias. Whether the one who asks may call it says
+    /// `callable_by`.
+    pub fn find(&self, name: &str) -> Option<&Arc<Recipe>> {
+        let by_id = self.recipes.iter().find(|recipe| recipe.id == name);
+        by_id.or_else(|| self.recipes.iter().find(|recipe| recipe.aliases.iter().any(|alias| alias == name)))
+    }
+
+    /// What clients list.
+    pub fn commands(&self) -> Vec<CommandInfo> {
+        command::commands(self.recipes.iter().map(Arc::as_ref))
+    }
+
+    /// What to watch to learn that `load` would give something else. Blocks on the disk.
+    pub fn watched(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> WatchPlan {
+        let mut directories = BTreeSet::new();
+        let mut roots = Vec::new();
+        let mut walk = Walk::new(cwd);
+        for place in places(cwd, paths, extra) {
+            // A place that is not there yet shows in the nearest folder above it.
+            let existing = place.folder.ancestors().find(|folder| folder.is_dir());
+            directories.extend(existing.map(Path::to_path_buf));
+            for (folder, _) in walk.folders(&place) {
+                walk.below(place.owner, &folder, 1, &mut |found| match found {
+                    Found::Folder(path) => drop(directories.insert(path)),
+                    Found::File(_) => {}
+                });
+                directories.insert(folder);
+            }
+            roots.push(place.folder);
+        }
+        WatchPlan { directories: directories.into_iter().collect(), places: roots }
+    }
+}
+
+/// A folder where recipes can be, and how its files are read.
+struct Place {
+    folder: PathBuf,
+    kind: PlaceKind,
+    owner: Owner,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Person,
+    Repository,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PlaceKind {
+    Recipes,
+    /// `<cwd>/recipes` may be a folder of anything: only files with front matter count.
+    RecipesWithFrontMatter,
+    /// Each folder is a plugin with a `recipes` folder; its name prefixes theirs.
+    Plugins,
+    ClaudeCommands,
+    GeminiCommands,
+    Skills,
+}
+
+fn places(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
+    use Owner::{Person, Repository};
+    use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
+    let mut places = Vec::new();
+    let mut add = |folder: PathBuf, kind, owner| places.push(Place { folder, kind, owner });
+    add(cwd.join(".epitome/recipes"), Recipes, Repository);
+    add(cwd.join(".kodelet/recipes"), Recipes, Repository);
+    add(cwd.join("recipes"), RecipesWithFrontMatter, Repository);
+    add(cwd.join(".epitome/plugins"), Plugins, Repository);
+    add(cwd.join(".kodelet/plugins"), Plugins, Repository);
+    add(paths.home.join("recipes"), Recipes, Person);
+    let home = paths.user_home.as_deref();
+    if let Some(home) = home {
+        add(home.join(".kodelet/recipes"), Recipes, Person);
+    }
+    add(paths.home.join("plugins"), Plugins, Person);
+    if let Some(home) = home {
+        add(home.join(".kodelet/plugins"), Plugins, Person);
+    }
+    for folder in extra {
+        add(cwd.join(folder), Recipes, Person);
+    }
+    let roots: Vec<(&Path, Owner)> =
+        [(cwd, Repository)].into_iter().chain(home.map(|home| (home, Person))).collect();
+    for (root, owner) in &roots {
+        add(root.join(".claude/commands"), ClaudeCommands, *owner);
+    }
+    for (root, owner) in &roots {
+        add(root.join(".claude/skills"), Skills, *owner);
+        add(root.join(".agents/skills"), Skills, *owner);
+        let own = if *owner == Person { paths.home.join("skills") } else { root.join(".epitome/skills") };
+        add(own, Skills, *owner);
+    }
+    for (root, owner) in &roots {
+        add(root.join(".gemini/commands"), GeminiCommands, *owner);
+    }
+    // A session in the home directory: its folders are the person's, not a repository's.
+    let of_person: BTreeSet<PathBuf> =
+        places.iter().filter(|place| place.owner == Person).map(|place| place.folder.clone()).collect();
+    places.retain(|place| place.owner == Person || !of_person.contains(&place.folder));
+    places
+}
+
+struct Loader {
+    walk: Walk,
+    catalog: Catalog,
+    ids: BTreeSet<String>,
+}
+
+impl Loader {
+    fn new(cwd: &Path) -> Loader {
+        Loader { walk: Walk::new(cwd), catalog: Catalog::default(), ids: BTreeSet::new() }
+    }
+
+    fn place(&mut self, place: &Place) {
+        for (folder, prefix) in self.walk.folders(place) {
+            let mut files = Vec::new();
+            self.walk.below(place.owner, &folder, 1, &mut |found| match found {
+                Found::File(path) => files.push(path),
+                Found::Folder(_) => {}
+            });
+            if self.walk.budget == 0 {
+                let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
+                self.problem(Problem { path: folder.clone(), place: None, message, hint: None });
+            }
+            // Without `.md`, `a` and `a.md` have one id; the sorted order decides, not the disk's.
+            files.sort();
+            for file in files {
+                self.file(place, &folder, &prefix, &file);
+            }
+        }
+    }
+
+    fn file(&mut self, place: &Place, folder: &Path, prefix: &str, path: &Path) {
+        let Some(id) = id_of(place.kind, folder, path) else { return };
+        let id = format!("{prefix}{id}");
+        if id.contains(char::is_whitespace) {
+            let message = "a command's name cannot have white space".to_owned();
+            let hint = Some("rename the file".to_owned());
+            return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint });
+        }
+        match self.read(place, &id, path) {
+            Ok(Some(parsed)) => self.add(parsed),
+            Ok(None) => {}
+            Err(problem) => self.problem(problem),
+        }
+    }
+
+    fn read(&self, place: &Place, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
+        let text = self.text(place.owner, path)?;
+        let source = match place.owner {
+            Owner::Person => Source::Person(path.to_path_buf()),
+            Owner::Repository => Source::Repository(path.to_path_buf()),
+        };
+        let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
+        let mut parsed = match place.kind {
+            PlaceKind::RecipesWithFrontMatter if !parse::has_front_matter(&text) => return Ok(None),
+            PlaceKind::Recipes | PlaceKind::RecipesWithFrontMatter | PlaceKind::Plugins => {
+                parse::parse(id, source, &text)?
+            }
+            PlaceKind::ClaudeCommands => without_notes(foreign::claude_command(id, source, &text)),
+            PlaceKind::GeminiCommands => without_notes(foreign::gemini_command(id, source, &text)?),
+            PlaceKind::Skills => {
+                let folder = path.parent().unwrap_or(path);
+                without_notes(foreign::skill(id, &folder.to_string_lossy(), source, &text))
+            }
+        };
+        if place.kind == PlaceKind::Plugins && id.contains('@') {
+            // Installed as `org@repo`, called `org/repo/name`; the folder's own spelling works as well.
+            parsed.recipe.aliases.push(id.to_owned());
+            parsed.recipe.id = id.replacen('@', "/", 1);
+        }
+        Ok(Some(parsed))
+    }
+
+    fn text(&self, owner: Owner, path: &Path) -> Result<String, Problem> {
+        let problem =
+            |message: String| Problem { path: path.to_path_buf(), place: None, message, hint: None };
+        let unreadable = |error: std::io::Error| problem(format!("cannot read this recipe: {error}"));
+        if !self.walk.may_enter(owner, path) {
+            return Err(problem(
+                "this link leads out of the repository or nowhere, so it is not read".to_owned(),
+            ));
+        }
+        // Opening a pipe would wait for its writer.
+        if !fs::metadata(path).map_err(unreadable)?.is_file() {
+            return Err(problem("a recipe must be an ordinary file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        let file = fs::File::open(path).map_err(unreadable)?;
+        file.take(RECIPE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > RECIPE_BYTES_MAX {
+            return Err(problem(format!("a recipe has at most {} KiB", RECIPE_BYTES_MAX / 1024)));
+        }
+        String::from_utf8(bytes).map_err(|_| problem("a recipe must be UTF-8 text".to_owned()))
+    }
+
+    fn add(&mut self, parsed: Parsed) {
+        let Parsed { recipe, notes } = parsed;
+        if self.catalog.recipes.len() >= RECIPES_MAX && !matches!(recipe.source, Source::BuiltIn) {
+            let path = recipe.source.path().to_path_buf();
+            let message = format!("more than {RECIPES_MAX} recipes; this one is left out");
+            return self.problem(Problem { path, place: None, message, hint: None });
+        }
+        if self.ids.insert(recipe.id.clone()) {
+            notes.into_iter().for_each(|note| self.problem(note));
+            self.catalog.recipes.push(Arc::new(recipe));
+        }
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        if self.catalog.problems.len() < PROBLEMS_MAX {
+            self.catalog.problems.push(problem);
+        }
+    }
+
+    fn built_in(&mut self) {
+        for (id, text) in BUILT_IN {
+            let parsed =
+                parse::parse(id, Source::BuiltIn, text).expect("built-in recipes are tested to parse");
+            self.add(parsed);
+        }
+    }
+}
+
+/// The id that a file's place says; `None`: the file is no recipe.
+fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<String> {
+    let below = path.strip_prefix(folder).ok()?;
+    let below = match kind {
+        PlaceKind::Recipes | PlaceKind::RecipesWithFrontMatter | PlaceKind::Plugins => {
+            match below.extension().and_then(|extension| extension.to_str()) {
+                None | Some("md") => below.with_extension(""),
+                Some(_) => return None,
+            }
+        }
+        PlaceKind::ClaudeCommands if below.extension()? == "md" => below.with_extension(""),
+        PlaceKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
+        PlaceKind::Skills if below.file_name()? == "SKILL.md" => below.parent()?.to_path_buf(),
+        PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands | PlaceKind::Skills => return None,
+    };
+    let parts: Option<Vec<&str>> = below.iter().map(|part| part.to_str()).collect();
+    parts.map(|parts| parts.join("/")).filter(|id| !id.is_empty())
+}
+
+/// Looks through folders, within bounds.
+struct Walk {
+    /// Entries that may still be looked at.
+    budget: usize,
+    /// The repository's real path.
+    root: PathBuf,
+}
+
+impl Walk {
+    fn new(cwd: &Path) -> Walk {
+        Walk { budget: ENTRIES_MAX, root: cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()) }
+    }
+
+    /// Whether a file or folder may be looked into. A link from a cloned repository to the person's own
+    /// files would put these into menus and prompts.
+    fn may_enter(&self, owner: Owner, path: &Path) -> bool {
+        match owner {
+            Owner::Person => true,
+            Owner::Repository => path.canonicalize().is_ok_and(|real| real.starts_with(&self.root)),
+        }
+    }
+
+    /// The folders to walk of a place, with the prefix of their ids.
+    fn folders(&mut self, place: &Place) -> Vec<(PathBuf, String)> {
+        let folders = match place.kind {
+            PlaceKind::Plugins => {
+                let plugins = self.children(&place.folder).into_iter();
+                plugins
+                    .filter_map(|plugin| {
+                        Some((plugin.join("recipes"), format!("{}/", plugin.file_name()?.to_str()?)))
+                    })
+                    .collect()
+            }
+            PlaceKind::Recipes
+            | PlaceKind::RecipesWithFrontMatter
+            | PlaceKind::ClaudeCommands
+            | PlaceKind::GeminiCommands
+            | PlaceKind::Skills => vec![(place.folder.clone(), String::new())],
+        };
+        folders
+            .into_iter()
+            .filter(|(folder, _)| folder.is_dir() && self.may_enter(place.owner, folder))
+            .collect()
+    }
+
+    /// Calls `visit` for what lies below a folder.
+    fn below(&mut self, owner: Owner, folder: &Path, depth: usize, visit: &mut impl FnMut(Found)) {
+        for path in self.children(folder) {
+            if !path.is_dir() {
+                visit(Found::File(path));
+            } else if depth < FOLDER_DEPTH_MAX && (!path.is_symlink() || self.may_enter(owner, &path)) {
+                self.below(owner, &path, depth + 1, visit);
+                visit(Found::Folder(path));
+            }
+        }
+    }
+
+    /// What is in a folder, without hidden files and backups, sorted. A missing folder is empty.
+    fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        let mut paths = Vec::new();
+        for entry in entries.flatten() {
+            if self.budget == 0 {
+                break;
+            }
+            self.budget -= 1;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if !name.starts_with('.') && !name.ends_with('~') {
+                paths.push(entry.path());
+            }
+        }
+        paths.sort();
+        paths
+    }
+}
+
+enum Found {
+    File(PathBuf),
+    Folder(PathBuf),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A home and a repository in a fresh directory, with files in them.
+    struct Disk {
+        root: tempfile::TempDir,
+    }
+
+    impl Disk {
+        fn with(files: &[(&str, &str)]) -> Disk {
+            let disk = Disk { root: tempfile::tempdir().expect("a temporary directory can be made") };
+            fs::create_dir_all(disk.cwd()).expect("directories can be made");
+            for (path, text) in files {
+                let path = disk.root.path().join(path);
+                fs::create_dir_all(path.parent().expect("test paths have a folder"))
+                    .expect("directories can be made");
+                fs::write(path, text).expect("files can be written");
+            }
+            disk
+        }
+
+        fn cwd(&self) -> PathBuf {
+            self.root.path().join("repo")
+        }
+
+        fn paths(&self) -> Paths {
+            let home = self.root.path().join("home");
+            Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) }
+        }
+
+        fn catalog(&self) -> Catalog {
+            Catalog::load(&self.cwd(), &self.paths(), &[])
+        }
+    }
+
+    fn body(catalog: &Catalog, name: &str) -> String {
+        catalog.find(name).unwrap_or_else(|| panic!("there is a recipe {name}")).body.trim().to_owned()
+    }
+
+    #[test]
+    fn a_file_of_the_repository_becomes_a_command() {
+        let disk =
+            Disk::with(&[("repo/.epitome/recipes/github/pr.md", "---\ndescription: Open a PR\n---\nGo.\n")]);
+        let catalog = disk.catalog();
+        let command = catalog.commands().into_iter().find(|command| command.name == "github/pr");
+        assert_eq!(command.expect("it is listed").description, "Open a PR");
+        let source = &catalog.find("github/pr").expect("it is found").source;
+        assert!(matches!(source, Source::Repository(_)));
+        assert_eq!(catalog.problems, []);
+    }
+
+    #[test]
+    fn the_built_in_recipes_are_sound_and_can_be_replaced() {
+        let catalog = Catalog::built_in();
+        assert_eq!(catalog.problems, []);
+        assert_eq!(catalog.recipes.len(), BUILT_IN.len());
+        let compact = catalog.find("compact").expect("it ships");
+        assert_eq!(compact.output, parse::Output::Mutate);
+        assert_eq!(compact.allowed_tools.as_deref(), Some(&[][..]));
+        assert!(!catalog.find("commit").expect("it ships").run_hooks);
+
+        let disk = Disk::with(&[("home/.epitome/recipes/compact", "My own.")]);
+        assert_eq!(body(&disk.catalog(), "compact"), "My own.");
+    }
+
+    #[test]
+    fn earlier_places_win() {
+        let files = [
+            ("repo/.epitome/recipes/x.md", "1"),
+            ("repo/.kodelet/recipes/x.md", "2"),
+            ("repo/recipes/x.md", "---\nname: x\n---\n3"),
+            ("home/.epitome/recipes/x.md", "4"),
+            ("home/.kodelet/recipes/x.md", "5"),
+            ("repo/.claude/commands/x.md", "6"),
+            ("home/.claude/commands/x.md", "7"),
+            ("repo/.gemini/commands/x.toml", "prompt = \"8\""),
+        ];
+        for first in 0..files.len() {
+            let disk = Disk::with(&files[first..]);
+            assert_eq!(body(&disk.catalog(), "x"), (first + 1).to_string());
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_a_problem_and_shadows_nothing() {
+        let disk = Disk::with(&[
+            ("repo/.epitome/recipes/x.md", "---\nallowed_tools: {}\n---\nBroken."),
+            ("home/.epitome/recipes/x.md", "Whole."),
+        ]);
+        let catalog = disk.catalog();
+        assert_eq!(body(&catalog, "x"), "Whole.");
+        let problem = catalog.problems.first().expect("it is told");
+        assert_eq!(problem.place, Some((2, 16)));
+        assert!(problem.message.contains("allowed_tools"), "{problem}");
+    }
+
+    #[test]
+    fn the_plain_recipes_folder_takes_only_files_with_front_matter() {
+        let disk = Disk::with(&[
+            ("repo/recipes/cake.md", "# Cake\n"),
+            ("repo/recipes/do.md", "---\nname: do\n---\nDo."),
+        ]);
+        let catalog = disk.catalog();
+        assert!(catalog.find("cake").is_none());
+        assert!(catalog.find("do").is_some());
+    }
+
+    #[test]
+    fn plugins_prefix_their_recipes() {
+        let disk = Disk::with(&[("home/.kodelet/plugins/org@repo/recipes/ship.md", "Ship.")]);
+        let catalog = disk.catalog();
+        assert_eq!(body(&catalog, "org/repo/ship"), "Ship.");
+        assert_eq!(body(&catalog, "org@repo/ship"), "Ship.");
+    }
+
+    #[test]
+    fn skills_and_commands_of_other_agents_are_commands() {
+        let disk = Disk::with(&[
+            ("repo/.claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDFs\n---\nUse it."),
+            ("home/.claude/commands/git/pr.md", "---\nargument-hint: [a] [b]\n---\nSend $1."),
+        ]);
+        let catalog = disk.catalog();
+        let pdf = catalog.find("pdf").expect("it is found");
+        assert_eq!(pdf.description, "Reads PDFs");
+        assert!(pdf.body.contains(".claude/skills/pdf"), "{}", pdf.body);
+        assert_eq!(body(&catalog, "git/pr"), "Send $1.");
+        assert_eq!(
+            catalog.find("git:pr").expect("as Claude Code spells it").argument_hint.as_deref(),
+            Some("[a] [b]")
+        );
+    }
+
+    #[test]
+    fn a_session_in_the_home_directory_has_the_persons_recipes() {
+        let disk = Disk::with(&[("home/.epitome/recipes/mine.md", "Mine.")]);
+        let catalog = Catalog::load(&disk.root.path().join("home"), &disk.paths(), &[]);
+        assert!(matches!(catalog.find("mine").expect("it is found").source, Source::Person(_)));
+    }
+
+    #[test]
+    fn missing_folders_and_odd_files_are_harmless() {
+        let disk = Disk::with(&[
+            ("repo/.epitome/recipes/.hidden.md", "x"),
+            ("repo/.epitome/recipes/old.md~", "x"),
+            ("repo/.epitome/recipes/notes.txt", "x"),
+            ("repo/.epitome/recipes/two words.md", "x"),
+        ]);
+        let catalog = disk.catalog();
+        assert_eq!(catalog.recipes.len(), BUILT_IN.len());
+        assert_eq!(catalog.problems.len(), 1);
+    }
+
+    /// A cloned repository held a link from a recipe to a key file; using the recipe would have sent the
+    /// key to the provider.
+    #[cfg(unix)]
+    #[test]
+    fn a_recipe_of_a_repository_cannot_lead_out_of_it() {
+        let disk = Disk::with(&[("home/secret", "key"), ("repo/.epitome/recipes/a.md", "fine")]);
+        let link = disk.cwd().join(".epitome/recipes/x.md");
+        std::os::unix::fs::symlink(disk.root.path().join("home/secret"), link).expect("links can be made");
+        let catalog = disk.catalog();
+        assert!(catalog.find("x").is_none());
+        assert!(catalog.problems[0].message.contains("leads out of the repository"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_to_folders_work_within_the_repository_and_for_the_person() {
+        let disk = Disk::with(&[
+            ("repo/.agents/skills/pdf/SKILL.md", "Inside."),
+            ("elsewhere/own/SKILL.md", "The person's."),
+            ("elsewhere/stolen/SKILL.md", "Outside."),
+            ("repo/.claude/x", ""),
+            ("home/.claude/skills/x", ""),
+        ]);
+        let at = |path: &str| disk.root.path().join(path);
+        let link =
+            |to: &str, from: &str| std::os::unix::fs::symlink(at(to), at(from)).expect("links can be made");
+        link("repo/.agents/skills", "repo/.claude/skills");
+        link("elsewhere/own", "home/.claude/skills/own");
+        link("elsewhere", "repo/.agents/skills/all");
+        let catalog = disk.catalog();
+        assert!(body(&catalog, "pdf").ends_with("Inside."));
+        assert!(body(&catalog, "own").ends_with("The person's."));
+        assert!(catalog.find("all/stolen").is_none() && catalog.find("stolen").is_none());
+        assert_eq!(catalog.problems, []);
+    }
+
+    #[test]
+    fn what_is_watched_covers_folders_that_are_not_there_yet() {
+        let disk = Disk::with(&[("repo/.epitome/recipes/a/b.md", "x")]);
+        let plan = Catalog::watched(&disk.cwd(), &disk.paths(), &[]);
+        for folder in [".epitome/recipes", ".epitome/recipes/a", ".epitome", ""] {
+            let folder = disk.cwd().join(folder);
+            let wanted =
+                plan.directories.iter().any(|directory| directory.components().eq(folder.components()));
+            assert!(wanted, "{} is watched", folder.display());
+        }
+        assert!(plan.concerns(&disk.cwd().join(".claude")));
+        assert!(plan.concerns(&disk.cwd().join(".epitome/recipes/a/c.md")));
+        assert!(!plan.concerns(&disk.cwd().join("Cargo.toml")));
+    }
+}

@@ -1,1 +1,344 @@
-//! To be written.
+//! Slash commands: what a person typed, and how clients list what can be typed. Pure.
+//!
+//! Only declared keys are arguments. Everything else of the text stays, byte for byte: a person who
+//! pastes `a=b` or an apostrophe loses nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::parse::{Argument, Recipe};
+
+/// A slash command as clients list it; `name` has no slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandInfo {
+    pub name: String,
+    pub description: String,
+    pub hint: Option<String>,
+}
+
+/// Text that may be a command: whether `name` exists is for the caller to see. `/usr/bin is full` is
+/// one as well, of a name that no recipe has, and then plain text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Typed<'a> {
+    pub name: &'a str,
+    pub rest: &'a str,
+}
+
+/// Splits a command off a prompt's text. `None`: the text is no command.
+pub fn parse(text: &str) -> Option<Typed<'_>> {
+    let text = text.trim().strip_prefix('/')?;
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    (!name.is_empty()).then(|| Typed { name, rest: rest.trim() })
+}
+
+/// What a recipe is called with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arguments {
+    /// Declared arguments that have a value, given or by default.
+    pub named: BTreeMap<String, String>,
+    /// What is left of the text.
+    pub free: String,
+}
+
+/// A call that cannot be made. `message` says why, `usage` how it is done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}\nUsage: {usage}")]
+pub struct UsageError {
+    pub message: String,
+    pub usage: String,
+}
+
+/// Finds a recipe's arguments in what follows its name.
+pub fn bind(recipe: &Recipe, rest: &str) -> Result<Arguments, UsageError> {
+    let wrong = |message: String| UsageError { message, usage: usage(recipe) };
+    let mut arguments = Arguments::default();
+    let mut at = 0;
+    while at < rest.len() {
+        let piece = &rest[at..];
+        let space = piece.len() - piece.trim_start().len();
+        if space > 0 {
+            arguments.free.push_str(&piece[..space]);
+            at += space;
+            continue;
+        }
+        match declared_key(recipe, piece) {
+            Some(key) => {
+                let value_at = at + key.len() + 1;
+                let word = word(&rest[value_at..])
+                    .map_err(|quote| wrong(format!("the value of {key:?} has no closing {quote}")))?;
+                if arguments.named.insert(key.to_owned(), word.text).is_some() {
+                    return Err(wrong(format!("{key:?} is given twice")));
+                }
+                at = value_at + word.length;
+                // The gap that the argument leaves: one of the white spaces around it goes with it.
+                let follows = &rest[at..];
+                at += follows.chars().next().filter(|c| c.is_whitespace()).map_or(0, char::len_utf8);
+            }
+            None => {
+                let length = free_word(piece);
+                arguments.free.push_str(&piece[..length]);
+                at += length;
+            }
+        }
+    }
+    arguments.free = arguments.free.trim().to_owned();
+    complete(recipe, arguments).map_err(wrong)
+}
+
+/// Checks given values and fills in defaults. Used for callers that have a map instead of text, too.
+pub fn complete(recipe: &Recipe, mut arguments: Arguments) -> Result<Arguments, String> {
+    for (name, argument) in &recipe.arguments {
+        let given = arguments.named.get(name).cloned();
+        let Some(value) = given.or_else(|| argument.default.clone()) else {
+            if argument.required {
+                let what = if argument.description.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", argument.description)
+                };
+                return Err(format!("/{} needs {name}=…{what}", recipe.id));
+            }
+            continue;
+        };
+        if !argument.choices.is_empty() && !argument.choices.contains(&value) {
+            return Err(format!("{name} can be {}, not {value:?}", argument.choices.join(", ")));
+        }
+        arguments.named.insert(name.clone(), value);
+    }
+    Ok(arguments)
+}
+
+/// The declared key with which the text begins, if an equals sign follows it.
+fn declared_key<'a>(recipe: &'a Recipe, text: &str) -> Option<&'a str> {
+    recipe
+        .arguments
+        .keys()
+        .map(String::as_str)
+        .find(|key| !key.is_empty() && text.strip_prefix(key).is_some_and(|behind| behind.starts_with('=')))
+}
+
+/// The length of a word of free text; a quoted stretch is one word, so nothing inside is an argument.
+fn free_word(text: &str) -> usize {
+    let plain = text.find(char::is_whitespace).unwrap_or(text.len());
+    let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return plain };
+    match text[1..].find(quote) {
+        // An apostrophe that opens nothing ('tis) closes in the middle of some other word.
+        Some(length) if text[length + 2..].chars().next().is_none_or(char::is_whitespace) => length + 2,
+        _ => plain,
+    }
+}
+
+struct Word {
+    text: String,
+    length: usize,
+}
+
+/// Reads a word as a shell does: quotes group, a backslash takes the next character as it is (within
+/// double quotes only before `"`, `\`, `$` and a back quote). The error is the quote that is missing.
+fn word(text: &str) -> Result<Word, char> {
+    let mut word = Word { text: String::new(), length: text.len() };
+    let mut quote = None;
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, character)) = characters.next() {
+        match (quote, character) {
+            (None, c) if c.is_whitespace() => {
+                word.length = at;
+                return Ok(word);
+            }
+            (None, '"' | '\'') => quote = Some(character),
+            (Some(open), c) if c == open => quote = None,
+            (None, '\\') => word.text.extend(characters.next().map(|(_, c)| c).or(Some('\\'))),
+            (Some('"'), '\\') => {
+                let escaped = characters.next_if(|(_, c)| matches!(c, '"' | '\\' | '$' | '`'));
+                word.text.push(escaped.map_or('\\', |(_, c)| c));
+            }
+            (_, c) => word.text.push(c),
+        }
+    }
+    match quote {
+        Some(open) => Err(open),
+        None => Ok(word),
+    }
+}
+
+/// Splits text into words as a shell does. A quote that nothing closes is an ordinary character.
+pub fn split_words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let word = word(rest).unwrap_or_else(|_| {
+            let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            Word { text: rest[..length].to_owned(), length }
+        });
+        rest = rest[word.length..].trim_start();
+        words.push(word.text);
+    }
+    words
+}
+
+/// What a client shows behind a command's name: the arguments in sorted order, then the free text.
+pub fn hint(recipe: &Recipe) -> String {
+    if let Some(hint) = &recipe.argument_hint {
+        return hint.clone();
+    }
+    let mut hint = String::new();
+    for (name, argument) in &recipe.arguments {
+        let Argument { default, required, choices, .. } = argument;
+        let value = match default {
+            Some(default) if default.contains(char::is_whitespace) => format!("{default:?}"),
+            Some(default) => default.clone(),
+            None if choices.is_empty() => format!("<{name}>"),
+            None => choices.join("|"),
+        };
+        let optional = !required || default.is_some();
+        let (open, close) = if optional { ("[", "]") } else { ("", "") };
+        let _ = write!(hint, "{open}{name}={value}{close} ");
+    }
+    hint + "additional instructions"
+}
+
+fn usage(recipe: &Recipe) -> String {
+    format!("/{} {}", recipe.id, hint(recipe))
+}
+
+/// Characters of a description in a listing. Descriptions of skills are written for models and are long;
+/// menus show one line.
+const DESCRIPTION_CHARS_MAX: usize = 200;
+
+fn one_line(description: &str) -> String {
+    let line = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(DESCRIPTION_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line[..end].trim_end()),
+        None => line,
+    }
+}
+
+/// The listing of recipes that a person can call.
+pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<CommandInfo> {
+    recipes
+        .into_iter()
+        .filter(|recipe| recipe.callable_by.user && !recipe.hidden)
+        .map(|recipe| CommandInfo {
+            name: recipe.id.clone(),
+            description: one_line(&recipe.description),
+            hint: Some(hint(recipe)),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::{Source, parse as parse_file};
+    use super::*;
+
+    fn recipe(front: &str) -> Recipe {
+        let text = format!("---\n{front}\n---\nDo it.");
+        parse_file("pr", Source::BuiltIn, &text).expect("test recipes are sound").recipe
+    }
+
+    fn bound(recipe: &Recipe, rest: &str) -> (Vec<(String, String)>, String) {
+        let arguments = bind(recipe, rest).expect("it binds");
+        (arguments.named.into_iter().collect(), arguments.free)
+    }
+
+    #[test]
+    fn a_command_is_a_slash_and_a_name() {
+        let typed = |text| parse(text).map(|typed| (typed.name, typed.rest));
+        assert_eq!(typed("/init"), Some(("init", "")));
+        assert_eq!(typed("/github/pr target=main polish"), Some(("github/pr", "target=main polish")));
+        assert_eq!(typed("  /init  "), Some(("init", "")));
+        assert_eq!(typed("/compact\nfoo\n bar"), Some(("compact", "foo\n bar")));
+        assert_eq!(typed("/"), None);
+        assert_eq!(typed("/ init"), None);
+        assert_eq!(typed("init"), None);
+        assert_eq!(typed("see /init"), None);
+        // The caller finds no recipe of this name and takes it as text.
+        assert_eq!(typed("/usr/bin is full"), Some(("usr/bin", "is full")));
+    }
+
+    #[test]
+    fn declared_keys_are_arguments_and_the_rest_is_text() {
+        let recipe = recipe("arguments:\n  target: {}\n  title: {}");
+        let named = |target: &str| vec![("target".to_owned(), target.to_owned())];
+        for (rest, target, free) in [
+            ("target=main", "main", ""),
+            ("target=main polish it", "main", "polish it"),
+            ("polish target=main it", "main", "polish it"),
+            ("target=\"two words\" x", "two words", "x"),
+            ("target='a \"b\"'", "a \"b\"", ""),
+            (r#"target="a \"b\" \n""#, r#"a "b" \n"#, ""),
+            (r"target=two\ words", "two words", ""),
+            ("target=a\"b\"'c'", "abc", ""),
+            ("target=main\nline one\n\nline two", "main", "line one\n\nline two"),
+            ("target=", "", ""),
+        ] {
+            assert_eq!(bound(&recipe, rest), (named(target), free.to_owned()), "{rest}");
+        }
+    }
+
+    /// Another agent took every `a=b` for an argument, and it vanished from the prompt.
+    #[test]
+    fn what_is_not_declared_stays_byte_for_byte() {
+        let recipe = recipe("arguments:\n  target: {}");
+        for text in [
+            "set x=1 and y = 2",
+            "don't lose it's quotes",
+            "say \"target=main\" aloud",
+            "my-target=main",
+            "a  b\n\tc",
+            "'tis open",
+            "\"open",
+        ] {
+            assert_eq!(bound(&recipe, text), (Vec::new(), text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn defaults_fill_in_and_what_is_given_wins() {
+        let recipe = recipe("arguments:\n  a: {default: 1}\n  b: {}\ndefaults: {a: 0, c: z}");
+        let named = |a: &str| vec![("a".to_owned(), a.to_owned()), ("c".to_owned(), "z".to_owned())];
+        assert_eq!(bound(&recipe, ""), (named("1"), String::new()));
+        assert_eq!(bound(&recipe, "a=2"), (named("2"), String::new()));
+    }
+
+    #[test]
+    fn a_wrong_call_says_how_it_is_done() {
+        let recipe =
+            recipe("arguments:\n  target: {required: true, description: branch}\n  kind: {choices: [a, b]}");
+        let wrong = |rest| bind(&recipe, rest).expect_err("it is wrong").to_string();
+        let usage = "\nUsage: /pr [kind=a|b] target=<target> additional instructions";
+        assert_eq!(wrong("go"), format!("/pr needs target=… (branch){usage}"));
+        assert_eq!(wrong("target=x kind=c"), format!("kind can be a, b, not \"c\"{usage}"));
+        assert_eq!(wrong("target=\"x"), format!("the value of \"target\" has no closing \"{usage}"));
+        assert_eq!(wrong("target=x target=y"), format!("\"target\" is given twice{usage}"));
+    }
+
+    #[test]
+    fn the_hint_lists_arguments_in_sorted_order_with_their_defaults() {
+        let recipe = recipe("arguments:\n  target: {default: main}\n  draft: {default: a b}\n  issue: {}");
+        assert_eq!(hint(&recipe), "[draft=\"a b\"] [issue=<issue>] [target=main] additional instructions");
+    }
+
+    #[test]
+    fn hidden_recipes_and_those_of_hooks_are_not_listed() {
+        let all = [recipe("hidden: true"), recipe("callable_by: hook"), recipe("description: Shown")];
+        let listed: Vec<String> = commands(&all).into_iter().map(|command| command.description).collect();
+        assert_eq!(listed, ["Shown"]);
+    }
+
+    #[test]
+    fn descriptions_are_listed_as_one_line() {
+        let recipe = recipe(&format!("description: |\n  Reads\n  PDFs {}", "ä".repeat(300)));
+        let listed = commands([&recipe]).remove(0).description;
+        assert!(listed.starts_with("Reads PDFs ää") && listed.ends_with("ä…"), "{listed}");
+        assert_eq!(listed.chars().count(), DESCRIPTION_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn words_split_as_in_a_shell() {
+        assert_eq!(split_words(r#" a "b c" d\ e 'f"g' "#), ["a", "b c", "d e", "f\"g"]);
+        assert_eq!(split_words("don't stop"), ["don't", "stop"]);
+        assert_eq!(split_words(""), Vec::<String>::new());
+    }
+}

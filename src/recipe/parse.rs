@@ -1,1 +1,402 @@
-//! To be written.
+//! Reads one recipe file: Markdown with optional YAML front matter. Pure: it gets text, not a path to
+//! open.
+//!
+//! A file that cannot be understood whole is refused, never half-read: a recipe whose `allowed_tools`
+//! is mistyped must not run with all tools.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{front_matter, template};
+use crate::problem::Problem;
+
+/// A recipe, all defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    /// The slash command: the path below its folder, without `.md`.
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub source: Source,
+    pub syntax: Syntax,
+    /// What follows the front matter.
+    pub body: String,
+    /// The line of the file, from 1, on which the body begins.
+    pub body_line: u64,
+    pub aliases: Vec<String>,
+    /// Works when typed, is not listed.
+    pub hidden: bool,
+    /// `None` inherits the session's; an empty list is no tool at all.
+    pub allowed_tools: Option<Vec<String>>,
+    /// As `allowed_tools`, for command lines.
+    pub allowed_commands: Option<Vec<String>>,
+    /// Declared arguments; those of the older `defaults` map are among them.
+    pub arguments: BTreeMap<String, Argument>,
+    /// Shown instead of the hint that the arguments make (`argument-hint` of other formats).
+    pub argument_hint: Option<String>,
+    /// The `hooks` table as it stands in the file; `Null` where there is none.
+    pub hooks: Value,
+    pub output: Output,
+    /// `None`: in the session by hand, isolated as a callback.
+    pub context: Option<Context>,
+    pub history: History,
+    pub model: ModelChoice,
+    pub max_turns: Option<u32>,
+    pub callable_by: CallableBy,
+    pub run_hooks: bool,
+}
+
+/// Where a recipe comes from, and with it how far it is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    BuiltIn,
+    /// From a folder of the person's own.
+    Person(PathBuf),
+    /// Came with a repository: its shell calls run only when the person trusts it.
+    Repository(PathBuf),
+}
+
+impl Source {
+    /// The file; built-in recipes have a name that says so.
+    pub fn path(&self) -> &Path {
+        match self {
+            Source::BuiltIn => Path::new("(built in)"),
+            Source::Person(path) | Source::Repository(path) => path,
+        }
+    }
+}
+
+/// How the body becomes a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// Go's `text/template`.
+    Template,
+    /// `$ARGUMENTS`, `$1`, ``!`command` ``.
+    ClaudeCommand,
+    /// `{{args}}`, `!{command}`.
+    GeminiCommand,
+    /// Taken as it is (skills).
+    Plain,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Argument {
+    pub description: String,
+    pub default: Option<String>,
+    pub required: bool,
+    /// Empty allows anything.
+    pub choices: Vec<String>,
+}
+
+/// What a callback does with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    Message,
+    Mutate,
+    Append,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    Session,
+    Isolated,
+    None,
+}
+
+/// How the history is given to a side run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum History {
+    Native,
+    Flat,
+    Auto,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelChoice {
+    Main,
+    Small,
+    Named(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallableBy {
+    pub user: bool,
+    pub hook: bool,
+    pub agent: bool,
+}
+
+impl Default for CallableBy {
+    fn default() -> CallableBy {
+        CallableBy { user: true, hook: true, agent: false }
+    }
+}
+
+impl Recipe {
+    /// Whether the recipe's text becomes the conversation (`/compact` and its kin): it declares the
+    /// `swap_context` handler.
+    pub fn swaps_context(&self) -> bool {
+        super::front_matter::declares_swap(&self.hooks)
+    }
+
+    /// A recipe that is its body and nothing else.
+    pub fn plain(id: &str, source: Source, syntax: Syntax, body: &str, body_line: u64) -> Recipe {
+        Recipe {
+            id: id.to_owned(),
+            name: id.to_owned(),
+            description: format!("Run the {id} recipe"),
+            source,
+            syntax,
+            body: body.to_owned(),
+            body_line,
+            aliases: Vec::new(),
+            hidden: false,
+            allowed_tools: None,
+            allowed_commands: None,
+            arguments: BTreeMap::new(),
+            argument_hint: None,
+            hooks: Value::Null,
+            output: Output::Message,
+            context: None,
+            history: History::Auto,
+            model: ModelChoice::Main,
+            max_turns: None,
+            callable_by: CallableBy::default(),
+            run_hooks: true,
+        }
+    }
+}
+
+/// A recipe that can be used, and remarks on its file: unknown fields, fields without effect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    pub recipe: Recipe,
+    pub notes: Vec<Problem>,
+}
+
+/// Reads a recipe file. `id` is what its place says; the error's place is a line of the file.
+pub fn parse(id: &str, source: Source, text: &str) -> Result<Parsed, Problem> {
+    let path = source.path().to_path_buf();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let parsed = match split(text) {
+        None => Parsed { recipe: Recipe::plain(id, source, Syntax::Template, text, 1), notes: Vec::new() },
+        Some(Split { body: None, .. }) => {
+            return Err(Problem {
+                path,
+                place: Some((1, 1)),
+                message: "the front matter is not closed".to_owned(),
+                hint: Some("end it with a line `---`".to_owned()),
+            });
+        }
+        Some(Split { front, body: Some((body, body_line)) }) => {
+            let recipe = Recipe::plain(id, source, Syntax::Template, body, body_line);
+            front_matter::read(recipe, front, &path)?
+        }
+    };
+    check_template(&parsed.recipe)?;
+    Ok(parsed)
+}
+
+/// Whether a file begins with front matter.
+pub fn has_front_matter(text: &str) -> bool {
+    split(text.strip_prefix('\u{feff}').unwrap_or(text)).is_some()
+}
+
+/// A file with front matter; `body` is missing when nothing ends it.
+pub(super) struct Split<'a> {
+    pub front: &'a str,
+    pub body: Option<(&'a str, u64)>,
+}
+
+/// Splits at the lines `---`. `None`: the file has no front matter and is all body.
+pub(super) fn split(text: &str) -> Option<Split<'_>> {
+    let mut lines = text.split_inclusive('\n');
+    let first = lines.next()?;
+    if first.trim_end() != "---" {
+        return None;
+    }
+    let mut at = first.len();
+    for (index, line) in lines.enumerate() {
+        if line.trim_end() == "---" {
+            let front = &text[first.len()..at];
+            return Some(Split { front, body: Some((&text[at + line.len()..], index as u64 + 3)) });
+        }
+        at += line.len();
+    }
+    // A lone rule at the top of a Markdown file, or a front matter whose end was forgotten: it is the
+    // latter if its first line reads like a field.
+    let looks_like_fields = text[first.len()..].lines().next().is_some_and(|line| line.contains(": "));
+    looks_like_fields.then_some(Split { front: &text[first.len()..], body: None })
+}
+fn check_template(recipe: &Recipe) -> Result<(), Problem> {
+    match recipe.syntax {
+        Syntax::Template => template::compile(&recipe.body)
+            .map(|_| ())
+            .map_err(|error| template_problem(recipe, &error, "cannot parse the template")),
+        Syntax::ClaudeCommand | Syntax::GeminiCommand | Syntax::Plain => Ok(()),
+    }
+}
+
+/// A fault in a recipe's body, at its place in the file.
+pub(super) fn template_problem(recipe: &Recipe, error: &template::TemplateError, trying: &str) -> Problem {
+    let (line, column) = error.place(&recipe.body);
+    Problem {
+        path: recipe.source.path().to_path_buf(),
+        place: Some((line + recipe.body_line - 1, column)),
+        message: format!("{trying}: {}", error.message),
+        hint: error.hint.clone(),
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Parsed {
+        parse("x", Source::BuiltIn, text).unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    fn refused(text: &str) -> (Option<(u64, u64)>, String) {
+        let problem = parse("x", Source::BuiltIn, text).expect_err("it is refused");
+        (problem.place, problem.message)
+    }
+
+    #[test]
+    fn a_file_without_front_matter_is_all_body() {
+        let recipe = read("# Title\n\n---\n\nText").recipe;
+        assert_eq!(
+            recipe,
+            Recipe::plain("x", Source::BuiltIn, Syntax::Template, "# Title\n\n---\n\nText", 1)
+        );
+        assert_eq!(recipe.description, "Run the x recipe");
+        assert_eq!(read("---\n\nA rule opens this page.\n").recipe.body_line, 1);
+        assert_eq!(read("").recipe.body, "");
+    }
+
+    #[test]
+    fn every_field_is_read() {
+        let parsed = read(
+            "---\nname: PR\ndescription: Open it\naliases: [/p, q]\nhidden: true\nallowed_tools: [bash, grep]\n\
+             allowed_commands: git *, gh *\narguments:\n  target:\n    description: branch\n    default: main\n    \
+             required: true\n    choices: [main, dev]\n  note: free\ndefaults: {old: 1}\nhooks:\n  after_turn: {handler: log}\n\
+             output: append\ncontext: isolated\nhistory: flat\nmodel: small\nmax_turns: 3\n\
+             callable_by: [user, agent]\nrun_hooks: no\n---\nBody {{.target}}\n",
+        );
+        assert_eq!(parsed.notes, []);
+        let target = Argument {
+            description: "branch".to_owned(),
+            default: Some("main".to_owned()),
+            required: true,
+            choices: vec!["main".to_owned(), "dev".to_owned()],
+        };
+        let note = Argument { description: "free".to_owned(), ..Argument::default() };
+        let old = Argument { default: Some("1".to_owned()), ..Argument::default() };
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let wanted = Recipe {
+            name: "PR".to_owned(),
+            description: "Open it".to_owned(),
+            aliases: list(&["p", "q"]),
+            hidden: true,
+            allowed_tools: Some(list(&["bash", "grep"])),
+            allowed_commands: Some(list(&["git *", "gh *"])),
+            arguments: [("target", target), ("note", note), ("old", old)]
+                .map(|(name, argument)| (name.to_owned(), argument))
+                .into(),
+            hooks: serde_json::json!({"after_turn": {"handler": "log"}}),
+            output: Output::Append,
+            context: Some(Context::Isolated),
+            history: History::Flat,
+            model: ModelChoice::Small,
+            max_turns: Some(3),
+            callable_by: CallableBy { user: true, hook: false, agent: true },
+            run_hooks: false,
+            ..Recipe::plain(
+                "x",
+                Source::BuiltIn,
+                Syntax::Template,
+                "Body {{.target}}\n",
+                parsed.recipe.body_line,
+            )
+        };
+        assert_eq!(parsed.recipe, wanted);
+    }
+
+    #[test]
+    fn no_tools_is_not_the_same_as_no_word_on_tools() {
+        assert_eq!(read("---\nname: a\n---\n").recipe.allowed_tools, None);
+        for none in ["[]", "none", "\"\""] {
+            assert_eq!(
+                read(&format!("---\nallowed_tools: {none}\n---\n")).recipe.allowed_tools,
+                Some(Vec::new())
+            );
+        }
+    }
+
+    #[test]
+    fn a_swap_handler_makes_the_output_a_mutation() {
+        let output = |front: &str| read(&format!("---\n{front}\n---\n")).recipe.output;
+        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}"), Output::Mutate);
+        assert_eq!(output("hooks: {turn_end: [{handlers: [external, compact_context]}]}"), Output::Mutate);
+        assert_eq!(output("hooks: {turn_end: {handler: swap_context}}\noutput: none"), Output::None);
+        assert_eq!(output("hooks: {turn_end: {handler: log, params: {a: swap_context}}}"), Output::Message);
+    }
+
+    #[test]
+    fn unknown_fields_are_noted_with_their_place() {
+        let notes = read("---\nname: a\nalowed_tools: []\nworkflow: x\n---\n").notes;
+        let told: Vec<_> = notes.iter().map(|n| (n.place, n.message.as_str(), n.hint.as_deref())).collect();
+        assert_eq!(
+            told,
+            [
+                (
+                    Some((3, 15)),
+                    "unknown field \"alowed_tools\", ignored",
+                    Some("did you mean \"allowed_tools\"?")
+                ),
+                (Some((4, 11)), "\"workflow\" has no effect here", None),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_refuses_the_file_at_its_place() {
+        let wanted = "\"max_turns\" must be a whole number above 0".to_owned();
+        assert_eq!(refused("---\nname: a\nmax_turns: many\n---\n"), (Some((3, 12)), wanted));
+        let wanted = "\"output\" must be one of message, mutate, append, none".to_owned();
+        assert_eq!(refused("---\noutput: all\n---\n"), (Some((2, 9)), wanted));
+    }
+
+    #[test]
+    fn front_matter_that_is_no_yaml_is_told_in_lines_of_the_file() {
+        let (place, message) = refused("---\nname: a\ndescription: b: c\n---\nText");
+        assert_eq!(place.map(|(line, _)| line), Some(3), "{message}");
+        assert_eq!(refused("---\nname: a\nText").1, "the front matter is not closed");
+        assert!(refused("---\n- a\n---\n").1.contains("not valid YAML"));
+    }
+
+    #[test]
+    fn a_fault_of_the_template_is_told_in_lines_of_the_file() {
+        let (place, message) = refused("---\nname: a\n---\n\nHello {{name}}\n");
+        assert_eq!(place, Some((5, 9)));
+        assert!(message.starts_with("cannot parse the template: "), "{message}");
+    }
+
+    /// Nine levels of nine references to the level below are a billion nodes.
+    #[test]
+    fn front_matter_that_unfolds_without_end_is_refused() {
+        let mut front = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for (level, below) in ('b'..='i').zip('a'..) {
+            front += &format!("{level}: &{level} [{}]\n", vec![format!("*{below}"); 9].join(", "));
+        }
+        assert!(refused(&format!("---\n{front}---\n")).1.contains("not valid YAML"));
+        let deep = format!("---\na: {}{}\n---\n", "[".repeat(5000), "]".repeat(5000));
+        assert!(refused(&deep).1.contains("not valid YAML"));
+    }
+
+    #[test]
+    fn windows_line_ends_and_a_byte_order_mark_are_fine() {
+        let recipe = read("\u{feff}---\r\nname: a\r\n---\r\nBody\r\n").recipe;
+        assert_eq!((recipe.name.as_str(), recipe.body.as_str(), recipe.body_line), ("a", "Body\r\n", 4));
+    }
+}

@@ -1,1 +1,191 @@
-//! To be written.
+//! Makes the prompt of a recipe. Pure: commands that the body wants run are handed to the caller, who
+//! decides whether they may run and calls again with what they printed.
+//!
+//! The caller must not run the commands of a [`Source::Repository`](super::parse::Source) recipe unless
+//! the person trusts that repository; it answers them by [`refused`] instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::command::Arguments;
+use super::foreign;
+use super::parse::{Recipe, Syntax, template_problem};
+use super::template::{self, Evaluated, Scope, Value};
+use crate::problem::Problem;
+
+/// A command that a recipe wants run in the session's directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShellCall {
+    /// A program and its arguments; no shell reads them.
+    Words(Vec<String>),
+    /// A command line for the shell (Claude Code and Gemini commands).
+    Line(String),
+}
+
+/// What calls printed: stdout and stderr, or why they failed. Both go into the prompt.
+pub type ShellOutputs = BTreeMap<ShellCall, String>;
+
+/// The outputs of calls that were not allowed to run, so that the prompt says so in their place.
+pub fn refused(calls: Vec<ShellCall>) -> ShellOutputs {
+    const WHY: &str = "[not run: this recipe came with a repository that is not trusted]";
+    calls.into_iter().map(|call| (call, WHY.to_owned())).collect()
+}
+
+/// What a recipe sees beside its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    pub conversation_id: String,
+    pub cwd: String,
+    /// Today, as `2026-05-31`.
+    pub date: String,
+    /// `templates.go_compat`.
+    pub go_compat: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rendered {
+    Done(Prompt),
+    /// Run these and render again with all outputs so far. A recipe asks at most 64 calls in all.
+    Needs(Vec<ShellCall>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    pub text: String,
+    /// Sentences for the person: variables that do not exist.
+    pub warnings: Vec<String>,
+}
+
+/// Renders a recipe. An error names the place in the recipe's file.
+pub fn render(
+    recipe: &Recipe,
+    arguments: &Arguments,
+    surroundings: &Surroundings,
+    outputs: &ShellOutputs,
+) -> Result<Rendered, Problem> {
+    let (evaluated, takes_input) = match recipe.syntax {
+        Syntax::Template => render_template(recipe, arguments, surroundings, outputs)?,
+        Syntax::ClaudeCommand => foreign::render_claude(&recipe.body, &arguments.free, outputs),
+        Syntax::GeminiCommand => foreign::render_gemini(&recipe.body, &arguments.free, outputs),
+        Syntax::Plain => {
+            let prompt = Prompt { text: recipe.body.clone(), warnings: Vec::new() };
+            (Rendered::Done(prompt), false)
+        }
+    };
+    Ok(match evaluated {
+        Rendered::Done(mut prompt) => {
+            prompt.text.truncate(prompt.text.trim_end().len());
+            if !takes_input && !arguments.free.trim().is_empty() {
+                prompt.text.push_str("\n\n## Additional instructions\n\n");
+                prompt.text.push_str(&arguments.free);
+            }
+            Rendered::Done(prompt)
+        }
+        needs @ Rendered::Needs(_) => needs,
+    })
+}
+
+fn render_template(
+    recipe: &Recipe,
+    arguments: &Arguments,
+    surroundings: &Surroundings,
+    outputs: &ShellOutputs,
+) -> Result<(Rendered, bool), Problem> {
+    let template = template::compile(&recipe.body)
+        .map_err(|error| template_problem(recipe, &error, "cannot parse the template"))?;
+    let known = outputs
+        .iter()
+        .filter_map(|(call, output)| match call {
+            ShellCall::Words(words) => {
+                Some((words.clone(), output.trim_end_matches(['\n', '\r']).to_owned()))
+            }
+            ShellCall::Line(_) => None,
+        })
+        .collect();
+    let evaluated = template::evaluate(&template, &scope(recipe, arguments, surroundings), &known)
+        .map_err(|error| template_problem(recipe, &error, "cannot render the template"))?;
+    let takes_input = template.mentions("input") && !arguments.named.contains_key("input");
+    let rendered = match evaluated {
+        Evaluated::Done { text, warnings } => Rendered::Done(Prompt { text, warnings }),
+        Evaluated::Needs(calls) => Rendered::Needs(calls.into_iter().map(ShellCall::Words).collect()),
+    };
+    Ok((rendered, takes_input))
+}
+
+fn scope(recipe: &Recipe, arguments: &Arguments, surroundings: &Surroundings) -> Scope {
+    let built_in = [
+        ("conversation_id", &surroundings.conversation_id),
+        ("cwd", &surroundings.cwd),
+        ("date", &surroundings.date),
+        ("recipe", &recipe.id),
+        ("input", &arguments.free),
+    ];
+    let mut variables: BTreeMap<String, Value> =
+        built_in.into_iter().map(|(name, text)| (name.to_owned(), Value::Text(text.clone()))).collect();
+    variables.extend(arguments.named.iter().map(|(name, text)| (name.clone(), Value::Text(text.clone()))));
+    let optional: BTreeSet<String> = recipe.arguments.keys().cloned().collect();
+    Scope { variables, optional, go_compat: surroundings.go_compat }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command::bind;
+    use super::super::parse::{Source, parse};
+    use super::*;
+
+    fn rendered(text: &str, typed: &str, outputs: &ShellOutputs) -> Rendered {
+        let recipe = parse("r", Source::BuiltIn, text).expect("test recipes are sound").recipe;
+        let arguments = bind(&recipe, typed).expect("test calls are right");
+        let surroundings = Surroundings {
+            conversation_id: "s_1".to_owned(),
+            cwd: "/w".to_owned(),
+            date: "2026-05-31".to_owned(),
+            go_compat: false,
+        };
+        render(&recipe, &arguments, &surroundings, outputs).expect("test recipes render")
+    }
+
+    fn text(text: &str, typed: &str) -> String {
+        match rendered(text, typed, &ShellOutputs::new()) {
+            Rendered::Done(prompt) => prompt.text,
+            Rendered::Needs(calls) => panic!("{calls:?} are needed"),
+        }
+    }
+
+    #[test]
+    fn free_text_goes_where_the_body_wants_it() {
+        assert_eq!(text("Do {{.input}} now.\n", "this"), "Do this now.");
+        assert_eq!(text("Do.{{if .input}} Mind {{.input}}.{{end}}", ""), "Do.");
+    }
+
+    #[test]
+    fn free_text_goes_to_the_end_where_the_body_has_no_place() {
+        assert_eq!(text("Do it.\n", "and test"), "Do it.\n\n## Additional instructions\n\nand test");
+        assert_eq!(text("Do it.\n", " "), "Do it.");
+    }
+
+    #[test]
+    fn the_built_in_variables_are_there() {
+        assert_eq!(text("{{.conversation_id}} {{.cwd}} {{.recipe}} {{.date}}", ""), "s_1 /w r 2026-05-31");
+    }
+
+    #[test]
+    fn commands_are_asked_for_and_their_output_is_put_in_without_its_last_line_end() {
+        let body =
+            "---\narguments: {n: {default: 3}}\n---\nLog: {{bash \"git\" \"log\" (printf \"-%s\" .n)}}.";
+        let call = ShellCall::Words(["git", "log", "-3"].map(str::to_owned).to_vec());
+        assert_eq!(rendered(body, "", &ShellOutputs::new()), Rendered::Needs(vec![call.clone()]));
+        let prompt = Prompt { text: "Log: a\nb.".to_owned(), warnings: Vec::new() };
+        assert_eq!(
+            rendered(body, "", &ShellOutputs::from([(call, "a\nb\n".to_owned())])),
+            Rendered::Done(prompt)
+        );
+    }
+
+    #[test]
+    fn a_command_that_may_not_run_is_named_as_such_in_the_prompt() {
+        let body = "Log: {{bash \"git\" \"log\"}}";
+        let Rendered::Needs(calls) = rendered(body, "", &ShellOutputs::new()) else { panic!("it needs git") };
+        let Rendered::Done(prompt) = rendered(body, "", &refused(calls)) else { panic!("it needs no more") };
+        assert!(prompt.text.starts_with("Log: [not run: "), "{}", prompt.text);
+    }
+}

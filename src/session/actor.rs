@@ -1,1 +1,544 @@
-//! To be written.
+//! The one writer: a task that owns a thread and at most one turn.
+//!
+//! `Session::commit` is the only place that journals, applies and announces. Everything that takes
+//! time runs elsewhere and comes back as an `Event`; only the model's stream is polled here, so that
+//! nothing stands between a delta and the client.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::effects::{ModelCall, ModelStep, Summary};
+use super::recipes::Rendering;
+use super::registry::Services;
+use super::replies::cost_of;
+use super::{Answer, AskId, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
+use crate::config::Settings;
+use crate::problem::Problem;
+use crate::provider::endpoint::{Endpoint, LocalServer};
+use crate::provider::{ProviderError, models};
+use crate::recipe::catalog::Catalog;
+use crate::recipe::render::ShellOutputs;
+use crate::recipe::watch::Registration;
+use crate::store::{Journal, StoreError};
+use crate::thread::{
+    CallId, Change, Content, Cut, Entry, MessageId, ModelName, PlanStep, Rule, Seq, SessionId, Shown,
+    StopReason, Thread, ToolOutcome, Usage,
+};
+use crate::tools::{Access, Workspace};
+use crate::turn::{Answer as Told, Ask, Next, Turn, Why, interrupted};
+
+/// How many pieces of live output may wait for the session. A command that prints faster is slowed
+/// down by it, not remembered.
+const PROGRESS_MAX: usize = 64;
+
+/// Entries are on disk at the latest this long after they were appended.
+const SYNC_WITHIN: Duration = Duration::from_secs(1);
+
+/// A live session.
+pub struct Session {
+    pub(super) id: SessionId,
+    pub(super) services: Services,
+    pub(super) thread: Thread,
+    pub(super) workspace: Arc<Workspace>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) work: Option<Work>,
+    pub(super) waiting: VecDeque<Prompt>,
+    pub(super) endpoint: Option<Endpoint>,
+    pub(super) found: Vec<(ModelName, String)>,
+    pub(super) attachments: Vec<Attachment>,
+    /// Who sent the newest prompt: their own words are not shown to them again.
+    pub(super) speaker: Option<ClientId>,
+    pub(super) closers: Vec<Closer>,
+    pub(super) closing: bool,
+    pub(super) background: JoinSet<Background>,
+    /// A local server is being looked for, and one was looked for since the model was chosen.
+    pub(super) searching: bool,
+    pub(super) searched: bool,
+    pub(super) sync_due: bool,
+    /// Problems that nobody was there to see, and those that were told.
+    pub(super) untold_problems: Vec<Problem>,
+    pub(super) told_problems: HashSet<Problem>,
+    pub(super) journal: Journal,
+    pub(super) progress: (mpsc::Sender<(CallId, String)>, mpsc::Receiver<(CallId, String)>),
+    pub(super) next_ask: u64,
+    pub(super) cost: Option<f64>,
+    commands: mpsc::Receiver<SessionCommand>,
+    sender: mpsc::WeakSender<SessionCommand>,
+    next_message: u64,
+    pub(super) watch: Option<Arc<Registration>>,
+    pub(super) rendering: Option<Rendering>,
+}
+
+/// A client that leaves once the turn has ended.
+pub enum Closer {
+    /// It asked to, and is answered.
+    Client(ClientId, Responder),
+    /// Its connection is gone.
+    Gone(ClientId),
+}
+
+/// A prompt that has not begun.
+pub struct Prompt {
+    pub responder: Responder,
+    pub client: ClientId,
+    pub content: Vec<Content>,
+}
+
+/// A running turn and what belongs to it.
+pub struct Work {
+    pub turn: Turn,
+    /// Who is answered when it ends; a queued prompt with the entry that holds it.
+    pub responders: Vec<(Responder, Option<Seq>)>,
+    /// The tools that the recipe of this turn is limited to.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Goes into the answer's `_meta`.
+    pub meta: Option<serde_json::Value>,
+    /// What `/compact` tells the model to write.
+    pub summary_instruction: Option<String>,
+    pub model: Option<ModelCall>,
+    pub ask: Option<OpenAsk>,
+    pub jobs: JoinSet<Done>,
+}
+
+/// A permission card that waits for the person.
+pub struct OpenAsk {
+    pub ask: AskId,
+    pub call: CallId,
+    /// What the person is asked about; a link that is exchanged meanwhile would change it.
+    pub access: Access,
+    /// What "always" remembers, with its words.
+    pub always: Option<(Rule, String)>,
+}
+
+/// Owes one answer. Dropped without it (a panic of the session), it answers with an internal error.
+pub struct Responder {
+    pub(super) ticket: Ticket,
+    session: SessionId,
+    attachment: Attachment,
+    owes: bool,
+}
+
+impl Responder {
+    pub fn new(ticket: Ticket, session: SessionId, attachment: Attachment) -> Responder {
+        Responder { ticket, session, attachment, owes: true }
+    }
+
+    pub fn answer(mut self, answer: Result<Answer, SessionError>) {
+        self.owes = false;
+        self.attachment.outlet.put(&self.session, Out::Answer { ticket: self.ticket, answer });
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if self.owes {
+            let message = "the session ended before it could answer; load it again and repeat".to_owned();
+            let answer = Err(SessionError::Internal(message));
+            self.attachment.outlet.put(&self.session, Out::Answer { ticket: self.ticket, answer });
+        }
+    }
+}
+
+/// What a job of a turn came to.
+pub enum Done {
+    Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
+    Preview(CallId, Vec<Shown>),
+    Summary(Box<Result<Summary, ProviderError>>, Option<String>, Why),
+}
+
+/// What work outside of turns came to.
+pub enum Background {
+    Recipes(Catalog, Option<Arc<Registration>>),
+    Shell(ShellOutputs),
+    LocalServer(Option<LocalServer>),
+    Synced(Result<(), StoreError>),
+}
+
+enum Event {
+    Command(Option<SessionCommand>),
+    Model(ModelStep),
+    Job(Result<Done, tokio::task::JoinError>),
+    Progress(CallId, String),
+    Background(Result<Background, tokio::task::JoinError>),
+}
+
+impl Session {
+    pub(super) fn new(
+        services: Services,
+        thread: Thread,
+        journal: Journal,
+        (sender, commands): (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
+        opening: &Opening,
+    ) -> Session {
+        let (settings, problems) =
+            Settings::load(&services.paths, Some(thread.cwd()), |name| variable(&opening.environment, name));
+        let settings = services.overrides.over(settings);
+        let workspace = Workspace {
+            cwd: thread.cwd().to_path_buf(),
+            directories: opening.directories.clone(),
+            environment: opening.environment.clone(),
+        };
+        let mut session = Session {
+            id: thread.session().clone(),
+            next_message: thread.next_message().0,
+            cost: cost_of(&thread),
+            services,
+            thread,
+            workspace: Arc::new(workspace),
+            settings: Arc::new(settings),
+            catalog: Arc::new(Catalog::default()),
+            work: None,
+            waiting: VecDeque::new(),
+            endpoint: None,
+            found: Vec::new(),
+            attachments: Vec::new(),
+            speaker: None,
+            closers: Vec::new(),
+            closing: false,
+            background: JoinSet::new(),
+            searching: false,
+            searched: false,
+            sync_due: false,
+            untold_problems: Vec::new(),
+            told_problems: HashSet::new(),
+            journal,
+            progress: mpsc::channel(PROGRESS_MAX),
+            next_ask: 0,
+            commands,
+            watch: None,
+            rendering: None,
+            sender,
+        };
+        session.show_problems(&problems);
+        session
+    }
+
+    /// Lives until it is closed or its last client has gone.
+    pub(super) async fn run(mut self) {
+        self.finish_what_was_interrupted();
+        loop {
+            self.drive().await;
+            self.let_go();
+            if self.closing {
+                break;
+            }
+            let event = self.event().await;
+            self.handle(event);
+        }
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            self.refuse(command);
+        }
+        let syncer = self.journal.syncer();
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
+            tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
+        }
+    }
+
+    /// A crash may have left calls without an outcome and a turn without an end: both are written now,
+    /// so that every later view is valid (I1, I16).
+    fn finish_what_was_interrupted(&mut self) {
+        let mut changes: Vec<Change> = self.thread.open_calls().iter().cloned().map(interrupted).collect();
+        if self.thread.in_turn() {
+            changes.push(Change::TurnEnded { reason: StopReason::Interrupted, usage: Usage::default() });
+        }
+        for change in changes {
+            if let Err(error) = self.commit(change) {
+                tracing::error!(session = %self.id, %error, "an interrupted turn could not be ended");
+                return;
+            }
+        }
+    }
+
+    /// Lets clients go whose turn has ended.
+    fn let_go(&mut self) {
+        if self.work.is_some() {
+            return;
+        }
+        for closer in std::mem::take(&mut self.closers) {
+            match closer {
+                Closer::Client(client, responder) => {
+                    self.leave(client);
+                    responder.answer(Ok(Answer::Closed));
+                }
+                Closer::Gone(client) => self.leave(client),
+            }
+        }
+    }
+
+    async fn event(&mut self) -> Event {
+        let (model, jobs) = match &mut self.work {
+            Some(work) => (work.model.as_mut(), Some(&mut work.jobs)),
+            None => (None, None),
+        };
+        let http = &self.services.http;
+        tokio::select! {
+            command = self.commands.recv() => Event::Command(command),
+            step = async { model.expect("the branch is on only with a model call").step(http).await },
+                if model.is_some() => Event::Model(step),
+            Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
+                if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
+            Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
+            Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Command(Some(command)) => self.command(command),
+            // Every handle is gone: nobody can want anything any more.
+            Event::Command(None) => self.closing = true,
+            Event::Model(step) => self.model_step(step),
+            Event::Job(Ok(done)) => self.job_done(done),
+            Event::Job(Err(error)) if error.is_cancelled() => {}
+            Event::Job(Err(error)) => self.job_panicked(&error),
+            Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
+            Event::Background(Ok(done)) => self.background_done(done),
+            Event::Background(Err(error)) if error.is_cancelled() => {}
+            Event::Background(Err(error)) => {
+                tracing::error!(session = %self.id, %error, "background work panicked");
+                self.searching = false;
+            }
+        }
+    }
+
+    // ── The log ────────────────────────────────────────────────────────────────────────────────
+
+    /// Journals, applies, announces. Where the journal refuses, the thread is as it was.
+    pub(super) fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
+        let entry = self.journal.append(change).map_err(|error| {
+            tracing::error!(session = %self.id, %error, "an entry could not be written");
+            SessionError::Store(format!("the session's log can't be written: {error}"))
+        })?;
+        self.thread.apply(entry.clone());
+        if let Change::Replied { model, usage: Some(usage), .. } = &entry.change
+            && let Some(cost) = models::cost(model, usage)
+        {
+            *self.cost.get_or_insert(0.0) += cost;
+        }
+        for attachment in &self.attachments {
+            let own = self.speaker == Some(attachment.client);
+            attachment.outlet.put(&self.id, Out::Entry { entry: entry.clone(), replay: false, own });
+        }
+        match &entry.change {
+            Change::Replied { .. } | Change::Compacted { .. } | Change::Undone { .. } => {
+                self.announce_usage()
+            }
+            _ => {}
+        }
+        self.sync_soon();
+        Ok(entry)
+    }
+
+    pub(super) fn sync_soon(&mut self) {
+        if !self.sync_due {
+            self.sync_due = true;
+            let syncer = self.journal.syncer();
+            self.background.spawn(async move {
+                tokio::time::sleep(SYNC_WITHIN).await;
+                Background::Synced(tokio::task::spawn_blocking(move || syncer.sync()).await.unwrap_or(Ok(())))
+            });
+        }
+    }
+
+    /// Answers once what was committed is on disk.
+    pub(super) fn answer_when_synced(&mut self, responder: Responder, answer: Answer) {
+        let syncer = self.journal.syncer();
+        self.background.spawn_blocking(move || {
+            let synced = syncer.sync();
+            let failed = |error: &StoreError| {
+                SessionError::Store(format!("the session's log can't be written: {error}"))
+            };
+            responder.answer(synced.as_ref().map(|()| answer).map_err(failed));
+            Background::Synced(synced)
+        });
+    }
+
+    /// Starts bringing the log to the disk, beside whatever comes next.
+    pub(super) fn sync_beside(&mut self) {
+        let syncer = self.journal.syncer();
+        self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
+    }
+
+    pub(super) fn commands_sender(&self) -> mpsc::WeakSender<SessionCommand> {
+        self.sender.clone()
+    }
+
+    pub(super) fn announce(&self, out: &Out) {
+        for attachment in &self.attachments {
+            attachment.outlet.put(&self.id, out.clone());
+        }
+    }
+
+    /// A new message's id: unused by the log and by what is streaming.
+    pub(super) fn fresh_message(&mut self) -> MessageId {
+        self.next_message = self.next_message.max(self.thread.next_message().0);
+        self.next_message += 1;
+        MessageId(self.next_message - 1)
+    }
+
+    // ── The turn ───────────────────────────────────────────────────────────────────────────────
+
+    /// Lets the turn go on until it waits or ends, then begins what waits.
+    pub(super) async fn drive(&mut self) {
+        loop {
+            if self.rendering.is_some() {
+                return;
+            }
+            let Some(work) = &mut self.work else {
+                match self.waiting.pop_front() {
+                    Some(prompt) => {
+                        if !self.begin(prompt) {
+                            return;
+                        }
+                        continue;
+                    }
+                    None => return,
+                }
+            };
+            match work.turn.next(&self.thread) {
+                Next::Commit(change) => {
+                    if let Err(error) = self.commit(*change) {
+                        self.abandon(&error);
+                    }
+                }
+                Next::Ask(ask) => self.perform(ask),
+                Next::Wait => return,
+                Next::End(reason) => self.end(reason).await,
+            }
+        }
+    }
+
+    pub(super) fn perform(&mut self, ask: Ask) {
+        match ask {
+            Ask::CallModel => self.call_model(),
+            Ask::Compact { focus, why } => self.compact(focus, why),
+            Ask::Permission(call) => self.ask_permission(call),
+            Ask::RunTool(call) => self.run_tool(call),
+        }
+    }
+
+    pub(super) fn start_work(&mut self, work: Work) {
+        self.work = Some(work);
+        self.sync_beside();
+    }
+
+    /// A turn with the one who sent it and nothing else yet.
+    pub(super) fn new_work(turn: Turn, responder: Responder) -> Work {
+        Work {
+            turn,
+            responders: vec![(responder, None)],
+            allowed_tools: None,
+            meta: None,
+            summary_instruction: None,
+            model: None,
+            ask: None,
+            jobs: JoinSet::new(),
+        }
+    }
+
+    pub(super) fn tell(&mut self, answer: Told) {
+        if let Some(work) = &mut self.work {
+            work.turn.tell(answer, &self.thread);
+        }
+    }
+
+    /// The turn's last entry is committed: bring it to the disk, then answer.
+    pub(super) async fn end(&mut self, reason: StopReason) {
+        let Some(work) = self.work.take() else { return };
+        let syncer = self.journal.syncer();
+        let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
+        let answer = match synced {
+            Ok(Err(error)) => {
+                Err(SessionError::Store(format!("the turn could not be brought to the disk: {error}")))
+            }
+            Ok(Ok(())) | Err(_) => match reason {
+                StopReason::Failed => Err(SessionError::Provider {
+                    message: work.turn.failure().unwrap_or("the model call failed").to_owned(),
+                    hint: None,
+                }),
+                StopReason::EndTurn
+                | StopReason::MaxTokens
+                | StopReason::MaxRounds
+                | StopReason::Refusal
+                | StopReason::Cancelled
+                | StopReason::Interrupted => {
+                    Ok(Answer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta })
+                }
+            },
+        };
+        for (responder, _) in work.responders {
+            responder.answer(answer.clone());
+        }
+    }
+
+    /// The log can't be written: the turn ends with the error, the session stays loadable.
+    pub(super) fn abandon(&mut self, error: &SessionError) {
+        if let Some(work) = self.work.take() {
+            if let Some(open) = &work.ask {
+                self.announce(&Out::Withdrawn { ask: open.ask });
+            }
+            for (responder, _) in work.responders {
+                responder.answer(Err(error.clone()));
+            }
+        }
+    }
+
+    /// Ends the running turn, and everything that waits for one, as cancelled.
+    pub(super) fn cancel(&mut self) {
+        if let Some(rendering) = self.rendering.take() {
+            rendering.job.abort();
+            rendering.prompt.responder.answer(Ok(cancelled()));
+        }
+        for prompt in self.waiting.drain(..) {
+            prompt.responder.answer(Ok(cancelled()));
+        }
+        let Some(work) = &mut self.work else { return };
+        work.jobs.abort_all();
+        let ask = work.ask.take();
+        let call = work.model.take();
+        let partial = call.and_then(|call| self.partial(call, Cut::Cancelled));
+        if let Some(open) = ask {
+            self.announce(&Out::Withdrawn { ask: open.ask });
+        }
+        if let Some(work) = &mut self.work {
+            work.turn.cancel(partial);
+        }
+    }
+
+    pub(super) fn cancel_prompt(&mut self, ticket: Ticket) {
+        if let Some(at) = self.waiting.iter().position(|prompt| prompt.responder.ticket == ticket) {
+            if let Some(prompt) = self.waiting.remove(at) {
+                prompt.responder.answer(Ok(cancelled()));
+            }
+            return;
+        }
+        let Some(work) = &mut self.work else { return };
+        let Some(at) = work.responders.iter().position(|(responder, _)| responder.ticket == ticket) else {
+            return;
+        };
+        match work.responders[at].1 {
+            // A queued prompt that is not in the view yet is taken back alone.
+            Some(queued) if self.thread.queued().iter().any(|entry| entry.seq == queued) => {
+                work.turn.withdraw(queued);
+                work.responders.remove(at).0.answer(Ok(cancelled()));
+            }
+            Some(_) | None => self.cancel(),
+        }
+    }
+}
+
+/// The answer to a prompt that was cancelled before it began.
+pub(super) fn cancelled() -> Answer {
+    Answer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
+}
+
+fn variable(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {
+    environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+}

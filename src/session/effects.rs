@@ -1,1 +1,305 @@
-//! To be written.
+//! Performs what a turn asks for: model calls, tools, summaries. It decides nothing and commits
+//! nothing; what came of it goes back to the session.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Sleep;
+
+use crate::compaction;
+use crate::provider::collect::{Collector, Reply};
+use crate::provider::endpoint::Endpoint;
+use crate::provider::http::{Http, ReplyStream, Starting};
+use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request};
+use crate::store::Syncer;
+use crate::thread::{
+    CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
+    ToolCall, ToolOutcome, Usage, View, ViewItem,
+};
+use crate::tokens;
+use crate::tools::{Tool, ToolContext};
+
+/// Tokens that a summary may have.
+pub const SUMMARY_TOKENS_MAX: u32 = 4_096;
+
+/// How long writing one summary may take.
+const SUMMARY_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// How often a summary from flat text is tried, each time on half as much.
+const FLAT_ATTEMPTS_MAX: u32 = 4;
+
+/// What a request is made of, apart from the thread so that it can outlive a borrow of it.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub frame: Arc<Entry>,
+    pub view: View,
+    pub thought: ThoughtLevel,
+    pub max_output: u32,
+    pub cache_key: String,
+}
+
+impl Snapshot {
+    /// The request for the view as it stands, with one more user message where `more` is given.
+    pub fn request<'a>(&'a self, more: Option<&'a Message>) -> Request<'a> {
+        let Change::Framed { system, tools } = &self.frame.change else {
+            unreachable!("a snapshot holds a frame entry")
+        };
+        let mut items = self.view.items();
+        items.extend(more.map(ViewItem::User));
+        Request {
+            system,
+            tools,
+            items,
+            thought: self.thought,
+            max_output: self.max_output,
+            cache_key: &self.cache_key,
+        }
+    }
+}
+
+/// One model call: started, waiting for another try, or streaming.
+///
+/// The session polls it itself: no task and no channel stands between a delta and the client.
+pub struct ModelCall {
+    /// The id that the reply's message will have.
+    pub message: MessageId,
+    pub model: ModelName,
+    /// Tries that failed.
+    pub attempts: u32,
+    pub collector: Collector,
+    /// Whether anything of the reply was seen: then it can't be tried again.
+    pub seen: bool,
+    snapshot: Snapshot,
+    endpoint: Endpoint,
+    phase: Phase,
+}
+
+enum Phase {
+    Starting(Starting),
+    Streaming(Box<ReplyStream>),
+    Waiting(Pin<Box<Sleep>>),
+}
+
+/// What a model call has to say.
+pub enum ModelStep {
+    /// Everything that arrived.
+    Events(Vec<ProviderEvent>),
+    /// The reply is complete.
+    Finished,
+    Failed(ProviderError),
+}
+
+impl ModelCall {
+    pub fn start(
+        http: &Http,
+        endpoint: Endpoint,
+        snapshot: Snapshot,
+        message: MessageId,
+    ) -> Result<ModelCall, ProviderError> {
+        let starting = http.start(&endpoint, &snapshot.request(None))?;
+        Ok(ModelCall {
+            message,
+            model: endpoint.name.clone(),
+            attempts: 0,
+            collector: Collector::new(&endpoint),
+            seen: false,
+            snapshot,
+            endpoint,
+            phase: Phase::Starting(starting),
+        })
+    }
+
+    /// Tries again after a while.
+    pub fn retry_after(&mut self, delay: Duration) {
+        self.attempts += 1;
+        self.collector = Collector::new(&self.endpoint);
+        self.phase = Phase::Waiting(Box::pin(tokio::time::sleep(delay)));
+    }
+
+    /// Waits for the next news. Dropping the future loses nothing.
+    pub async fn step(&mut self, http: &Http) -> ModelStep {
+        loop {
+            match &mut self.phase {
+                Phase::Starting(starting) => match starting.await {
+                    Ok(stream) => self.phase = Phase::Streaming(Box::new(stream)),
+                    Err(error) => return ModelStep::Failed(error),
+                },
+                Phase::Streaming(stream) => {
+                    return match stream.next().await {
+                        Ok(Some(events)) => ModelStep::Events(events),
+                        Ok(None) => ModelStep::Finished,
+                        Err(error) => ModelStep::Failed(error),
+                    };
+                }
+                Phase::Waiting(sleep) => {
+                    sleep.await;
+                    match http.start(&self.endpoint, &self.snapshot.request(None)) {
+                        Ok(starting) => self.phase = Phase::Starting(starting),
+                        Err(error) => return ModelStep::Failed(error),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Runs one tool call. What writes or executes waits until the log that tells of it is on disk.
+pub async fn run_tool(
+    tool: Arc<dyn Tool>,
+    call: ToolCall,
+    context: ToolContext,
+    sync_first: Option<Syncer>,
+) -> (ToolOutcome, Option<Vec<PlanStep>>) {
+    if let Some(syncer) = sync_first {
+        let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
+        if let Ok(Err(error)) = synced {
+            let text = format!("Not run: the session's log can't be written ({error}).");
+            return (ToolOutcome::text(call.id, OutcomeStatus::Failed, text), None);
+        }
+    }
+    let result = tool.run(call.input, context).await;
+    let outcome = ToolOutcome {
+        call: call.id,
+        status: result.status,
+        content: result.content,
+        shown: result.shown,
+        locations: result.locations,
+        raw: result.raw,
+    };
+    (outcome, result.plan)
+}
+
+/// A written summary, and what it cost.
+#[derive(Debug)]
+pub struct Summary {
+    pub text: String,
+    pub usage: Usage,
+}
+
+/// Has the model write a summary of the view: by the same conversation with one instruction more,
+/// which reuses the provider's cached prefix; where that does not fit or is answered by a tool call,
+/// from flat text that is made smaller until it fits.
+pub async fn summarise(
+    http: Http,
+    endpoint: Endpoint,
+    snapshot: Snapshot,
+    flat: String,
+    instruction: String,
+) -> Result<Summary, ProviderError> {
+    let work = async {
+        let said = Message { id: MessageId(0), content: vec![Content::Text { text: instruction.clone() }] };
+        let taken =
+            tokens::of_view(&snapshot.view) + tokens::of_message(&said) + u64::from(SUMMARY_TOKENS_MAX);
+        let mut last_error = None;
+        if taken <= endpoint.window {
+            match ask(&http, &endpoint, &snapshot.request(Some(&said))).await {
+                Ok(summary) => return Ok(summary),
+                Err(error) if matches!(error.class, ErrorClass::Auth | ErrorClass::Retry { .. }) => {
+                    return Err(error);
+                }
+                Err(error) => last_error = Some(error),
+            }
+        }
+        // Three bytes a token, and half of the window for the text: the rest is the answer's.
+        let mut bytes = usize::try_from(endpoint.window).unwrap_or(usize::MAX / 4) * 3 / 2;
+        for _ in 0..FLAT_ATTEMPTS_MAX {
+            let text = format!(
+                "Below is a conversation between a person and a coding agent.\n\n<conversation>\n{}\n</conversation>\n\n{}",
+                tail(&flat, bytes),
+                instruction
+            );
+            let said = Message { id: MessageId(0), content: vec![Content::Text { text }] };
+            let request = Request {
+                system: "You write summaries of conversations between people and coding agents.",
+                tools: &[],
+                items: vec![ViewItem::User(&said)],
+                thought: ThoughtLevel::Off,
+                max_output: SUMMARY_TOKENS_MAX,
+                cache_key: &snapshot.cache_key,
+            };
+            match ask(&http, &endpoint, &request).await {
+                Ok(summary) => return Ok(summary),
+                Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
+                    bytes /= 2;
+                    last_error = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last_error.expect("every way that was tried left its error"))
+    };
+    tokio::time::timeout(SUMMARY_TIME_MAX, work).await.unwrap_or_else(|_| {
+        Err(ProviderError {
+            class: ErrorClass::Broken,
+            message: format!("the model wrote no summary within {} s", SUMMARY_TIME_MAX.as_secs()),
+            hint: Some("try /compact again, or another model".to_owned()),
+        })
+    })
+}
+
+async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<Summary, ProviderError> {
+    let mut attempts = 0;
+    loop {
+        let starting = http.start(endpoint, request)?;
+        match collect(endpoint, starting).await {
+            Ok(reply) => return summary_of(reply),
+            Err(error) => match crate::provider::retry::delay(&error.class, attempts, fastrand::f64()) {
+                Some(delay) => {
+                    attempts += 1;
+                    tokio::time::sleep(delay).await;
+                }
+                None => return Err(error),
+            },
+        }
+    }
+}
+
+async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, ProviderError> {
+    let mut stream = starting.await?;
+    let mut collector = Collector::new(endpoint);
+    while let Some(events) = stream.next().await? {
+        for event in events {
+            collector.feed(event);
+        }
+    }
+    Ok(collector.finish())
+}
+
+fn summary_of(reply: Reply) -> Result<Summary, ProviderError> {
+    let broken = |message: &str| ProviderError {
+        class: ErrorClass::Broken,
+        message: message.to_owned(),
+        hint: Some("try /compact again, or another model".to_owned()),
+    };
+    if let Some(ReplyStop::Refused { reason }) = &reply.stop {
+        return Err(broken(&format!("the model declined to summarise: {reason}")));
+    }
+    let message = Message { id: MessageId(0), content: reply.content };
+    if message.calls().next().is_some() {
+        return Err(broken("the model called a tool instead of writing a summary"));
+    }
+    let text =
+        compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
+    Ok(Summary { text, usage: reply.usage.unwrap_or_default() })
+}
+
+fn tail(text: &str, bytes_max: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
+}
+
+/// Makes ids of a reply's calls unique in their thread and well formed for every provider.
+pub fn name_calls(content: &mut [Content], is_known: impl Fn(&str) -> bool, message: MessageId) {
+    let mut given: Vec<CallId> = Vec::new();
+    for (index, content) in content.iter_mut().enumerate() {
+        let Content::Call(call) = content else { continue };
+        let id = &call.id.0;
+        let well_formed = !id.is_empty()
+            && id.len() <= 64
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
+        if !well_formed || is_known(id) || given.contains(&call.id) {
+            call.id = CallId(format!("call_{message}_{index}"));
+        }
+        given.push(call.id.clone());
+    }
+}

@@ -4,16 +4,22 @@
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
 
-pub mod actor;
-pub mod effects;
-pub mod prompt;
+mod actor;
+mod calls;
+mod clients;
+mod effects;
+pub mod port;
+mod prompt;
+mod recipes;
 pub mod registry;
+mod replies;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::problem::Problem;
+pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     Usage,
@@ -112,6 +118,10 @@ pub enum SessionCommand {
     Detach {
         client: ClientId,
     },
+    /// The session is deleted: it ends at once, whoever is attached.
+    End,
+    /// Recipe files of this session's places changed.
+    RecipesChanged,
 }
 
 /// What a person chose on a permission card.
@@ -207,14 +217,6 @@ pub struct UsageNow {
     pub cost: Option<f64>,
     /// The last model call.
     pub last: Usage,
-}
-
-/// A slash command as clients list it; `name` has no slash.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandInfo {
-    pub name: String,
-    pub description: String,
-    pub hint: Option<String>,
 }
 
 /// A permission card.

@@ -1,64 +1,261 @@
 //! All sessions of this process: creating, attaching, routing, listing, deleting.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use super::actor::{Responder, Session};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
-use crate::thread::SessionId;
+use crate::config::Settings;
+use crate::paths::Paths;
+use crate::provider::http::Http;
+use crate::recipe::watch::RecipeWatch;
+pub use crate::store::Header;
+use crate::store::{Store, StoreError};
+use crate::thread::{Change, FORMAT_VERSION, Mode, SessionId, Thread};
+use crate::tools::Toolbox;
+
+/// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
+/// means that it is stuck, and the sender is told so.
+const COMMANDS_MAX: usize = 256;
+
+/// What every session of a process shares.
+#[derive(Clone)]
+pub struct Services {
+    pub paths: Paths,
+    pub store: Store,
+    pub http: Http,
+    pub toolbox: Toolbox,
+    /// What the command line set above all configuration.
+    pub overrides: Overrides,
+    pub watch: RecipeWatch,
+}
+
+/// What the command line set: it holds above every file and variable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    pub model: Option<String>,
+    pub mode: Option<Mode>,
+}
+
+impl Overrides {
+    pub fn over(&self, mut settings: Settings) -> Settings {
+        settings.model = self.model.clone().or(settings.model);
+        settings.mode = self.mode.unwrap_or(settings.mode);
+        settings
+    }
+}
 
 /// A cheap handle on every session of the process.
 #[derive(Clone)]
-pub struct Sessions {}
+pub struct Sessions {
+    inner: Arc<Inner>,
+}
 
-/// What a listing shows of a session.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Header {
-    pub session: SessionId,
-    pub cwd: PathBuf,
-    pub title: Option<String>,
-    pub model: Option<String>,
-    /// Milliseconds since the epoch.
-    pub created_at: u64,
-    pub updated_at: u64,
-    pub entries: u64,
-    pub turns: u64,
-    /// Whether a person ever said something in it; others are not listed to clients.
-    pub has_prompt: bool,
+struct Inner {
+    services: Services,
+    runtime: Handle,
+    /// Who lives. Held for a look-up only; threads themselves are behind no lock.
+    live: Mutex<HashMap<SessionId, mpsc::Sender<SessionCommand>>>,
+    /// How many session tasks run.
+    count: watch::Sender<usize>,
 }
 
 impl Sessions {
+    pub fn new(services: Services, runtime: Handle) -> Sessions {
+        let inner =
+            Inner { services, runtime, live: Mutex::new(HashMap::new()), count: watch::Sender::new(0) };
+        Sessions { inner: Arc::new(inner) }
+    }
+
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
-    pub fn create(&self, _ticket: Ticket, _opening: Opening) -> SessionId {
-        unimplemented!()
+    pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
+        let id = new_id();
+        let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (sender.downgrade(), receiver);
+        self.live().insert(id.clone(), sender);
+        let services = self.inner.services.clone();
+        let session = id.clone();
+        self.run(id.clone(), async move {
+            let opened =
+                Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: opening.cwd.clone() };
+            let made = services.store.create(&session, opened).map_err(|error| store_error(&session, error));
+            let made = made.and_then(|(journal, entry)| {
+                let thread =
+                    Thread::replay([entry]).map_err(|error| SessionError::Internal(error.to_string()))?;
+                Ok((journal, thread))
+            });
+            match made {
+                Ok((journal, thread)) => {
+                    let mut live = Session::new(services, thread, journal, channel, &opening);
+                    live.adopt_settings();
+                    live.attach(ticket, opening, Replay::Nothing);
+                    live.run().await;
+                }
+                Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
+            }
+        });
+        id
     }
 
     /// Attaches a client to a session, live or from its log. Commands sent after this are in order
     /// behind it. The answer comes out of the opening's outlet.
-    pub fn attach(&self, _ticket: Ticket, _session: SessionId, _opening: Opening, _replay: Replay) {
-        unimplemented!()
+    pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
+        let attachment = opening.attachment.clone();
+        let mut live = self.live();
+        if let Some(sender) = live.get(&session) {
+            match sender.try_send(SessionCommand::Attach { ticket, opening, replay }) {
+                Ok(()) => return,
+                Err(mpsc::error::TrySendError::Full(_)) => {
+                    let busy = Err(SessionError::Busy(COMMANDS_MAX));
+                    return Responder::new(ticket, session, attachment).answer(busy);
+                }
+                // It is just ending: wait for nothing, open it again from its log.
+                Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { opening, .. })) => {
+                    return self.open(&mut live, ticket, session, opening, replay);
+                }
+                Err(mpsc::error::TrySendError::Closed(_)) => {
+                    unreachable!("the command that was sent comes back")
+                }
+            }
+        }
+        self.open(&mut live, ticket, session, opening, replay);
+    }
+
+    fn open(
+        &self,
+        live: &mut HashMap<SessionId, mpsc::Sender<SessionCommand>>,
+        ticket: Ticket,
+        id: SessionId,
+        opening: Opening,
+        replay: Replay,
+    ) {
+        let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (sender.downgrade(), receiver);
+        live.insert(id.clone(), sender);
+        let services = self.inner.services.clone();
+        let session = id.clone();
+        self.run(id, async move {
+            let store = services.store.clone();
+            let name = session.clone();
+            let loaded = tokio::task::spawn_blocking(move || {
+                let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
+                let thread = Thread::replay(entries).map_err(|error| {
+                    SessionError::Store(format!("the log of session {name} can't be folded: {error}"))
+                })?;
+                Ok((journal, thread))
+            });
+            let loaded = loaded.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())));
+            match loaded {
+                Ok((journal, thread)) => {
+                    let mut live = Session::new(services, thread, journal, channel, &opening);
+                    live.attach(ticket, opening, replay);
+                    live.run().await;
+                }
+                Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
+            }
+        });
     }
 
     /// Passes a command on. An error here means that the command's ticket gets no other answer.
-    pub fn send(&self, _session: &SessionId, _command: SessionCommand) -> Result<(), SessionError> {
-        unimplemented!()
+    pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
+        let live = self.live();
+        let sender = live.get(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
+        match sender.try_send(command) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(SessionError::NotFound(session.clone())),
+            // A cancel or a leaving must not get lost because of what stands before it.
+            Err(mpsc::error::TrySendError::Full(
+                command @ (SessionCommand::Cancel
+                | SessionCommand::CancelPrompt { .. }
+                | SessionCommand::Detach { .. }),
+            )) => {
+                let sender = sender.clone();
+                self.inner.runtime.spawn(async move { sender.send(command).await });
+                Ok(())
+            }
+            Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
+        }
     }
 
     /// Sessions that have a prompt, newest first. Reads the disk.
-    pub fn list(&self, _cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
-        unimplemented!()
+    pub fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
+        let listing =
+            self.inner.services.store.list().map_err(|error| SessionError::Store(error.to_string()))?;
+        for (session, problem) in &listing.problems {
+            tracing::warn!(%session, %problem, "a session is left out of the list");
+        }
+        let wanted = |header: &Header| header.has_prompt && cwd.is_none_or(|cwd| header.cwd == cwd);
+        Ok(listing.headers.into_iter().filter(wanted).collect())
     }
 
     /// Ends the session, if it lives, and removes it. Unknown ones are no error. Reads the disk.
-    pub fn delete(&self, _session: &SessionId) -> Result<(), SessionError> {
-        unimplemented!()
+    pub fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        // The sender's end tells the task to end; the journal's lock goes with it.
+        let sender = self.live().remove(session);
+        if let Some(sender) = sender {
+            drop(sender.try_send(SessionCommand::End));
+            let closed = self.inner.runtime.block_on(async {
+                tokio::time::timeout(std::time::Duration::from_secs(5), sender.closed()).await
+            });
+            if closed.is_err() {
+                tracing::warn!(%session, "a session that is deleted did not end in time");
+            }
+        }
+        self.inner.services.store.delete(session).map_err(|error| SessionError::Store(error.to_string()))
     }
 
     /// A client's connection is gone.
-    pub fn detach(&self, _client: ClientId) {
-        unimplemented!()
+    pub fn detach(&self, client: ClientId) {
+        let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
+        for session in sessions {
+            // A session that is gone already needs no leaving.
+            drop(self.send(&session, SessionCommand::Detach { client }));
+        }
     }
 
-    /// Waits until every turn that was running has ended and its entries are written. Used on exit.
+    /// Waits until every session task has ended and its entries are on disk.
     pub async fn settled(&self) {
-        unimplemented!()
+        let mut count = self.inner.count.subscribe();
+        // The sender lives in `self`, so waiting can't fail.
+        drop(count.wait_for(|count| *count == 0).await);
     }
+
+    fn run(&self, id: SessionId, task: impl Future<Output = ()> + Send + 'static) {
+        let inner = self.inner.clone();
+        self.inner.count.send_modify(|count| *count += 1);
+        self.inner.runtime.spawn(async move {
+            let ended = std::panic::AssertUnwindSafe(task).catch_unwind().await;
+            if ended.is_err() {
+                tracing::error!(session = %id, "a session panicked; its log is as it was");
+            }
+            let mut live = inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if live.get(&id).is_some_and(mpsc::Sender::is_closed) {
+                live.remove(&id);
+            }
+            drop(live);
+            inner.count.send_modify(|count| *count -= 1);
+        });
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, mpsc::Sender<SessionCommand>>> {
+        // Nothing that could panic runs under this lock.
+        self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn store_error(session: &SessionId, error: StoreError) -> SessionError {
+    match error {
+        StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
+        other => SessionError::Store(other.to_string()),
+    }
+}
+
+/// Eighty bits by chance: no two sessions share one, across processes and restarts too.
+fn new_id() -> SessionId {
+    SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
 }

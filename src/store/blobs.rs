@@ -1,1 +1,279 @@
-//! To be written.
+//! Big bodies beside the journal: files named by the SHA-256 of what is in them, one directory a
+//! session.
+//!
+//! Sessions share no blobs, so that deleting one can never take a body from another. A blob that is
+//! gone or changed costs that body alone: the entry then says so in its place.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::{open_private, private_directory};
+
+/// Bytes of text that a journal line holds in place. Longer ones would make every reader of the
+/// journal wade through them, and sled keeps large values in files that it never syncs.
+pub(super) const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of a blob that are read back. It is far above every cap on what becomes one (32 MB of tool
+/// output, in base64), and keeps a swapped file from filling the memory.
+const BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// The blobs of one session.
+#[derive(Clone, Debug)]
+pub(super) struct Blobs {
+    directory: PathBuf,
+}
+
+/// Which strings of an entry were moved out: JSON pointers, each with the hash of the string.
+pub(super) type Moved = Map<String, Value>;
+
+impl Blobs {
+    pub fn new(directory: PathBuf) -> Blobs {
+        Blobs { directory }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Takes the big strings and all image data out of an entry's JSON, each written and synced
+    /// before this returns. The strings' places stay, empty.
+    ///
+    /// What was moved is told apart from the entry, by place, so that no text of a person or a tool
+    /// can pass for a moved one.
+    pub fn move_out(&self, entry: &mut Value) -> io::Result<Moved> {
+        let mut moved = Moved::new();
+        self.walk(entry, &mut String::new(), &mut moved)?;
+        Ok(moved)
+    }
+
+    fn walk(&self, value: &mut Value, place: &mut String, moved: &mut Moved) -> io::Result<()> {
+        match value {
+            Value::String(text) => {
+                if text.len() > INLINE_BYTES_MAX {
+                    self.move_string(text, place, moved)?;
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.walk_child(item, &index.to_string(), place, moved)?;
+                }
+            }
+            Value::Object(fields) => {
+                let is_image = is_image(fields);
+                for (name, field) in fields.iter_mut() {
+                    match field {
+                        Value::String(data) if is_image && name == "data" => {
+                            let end = place.len();
+                            place.push_str("/data");
+                            self.move_string(data, place, moved)?;
+                            place.truncate(end);
+                        }
+                        field => {
+                            let escaped = name.replace('~', "~0").replace('/', "~1");
+                            self.walk_child(field, &escaped, place, moved)?;
+                        }
+                    }
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        Ok(())
+    }
+
+    fn walk_child(
+        &self,
+        child: &mut Value,
+        name: &str,
+        place: &mut String,
+        moved: &mut Moved,
+    ) -> io::Result<()> {
+        let end = place.len();
+        place.push('/');
+        place.push_str(name);
+        self.walk(child, place, moved)?;
+        place.truncate(end);
+        Ok(())
+    }
+
+    fn move_string(&self, text: &mut String, place: &str, moved: &mut Moved) -> io::Result<()> {
+        let hash = self.write(text.as_bytes())?;
+        text.clear();
+        moved.insert(place.to_owned(), Value::String(hash));
+        Ok(())
+    }
+
+    /// Puts the moved strings back. One that cannot be had is replaced by a text that names it; an
+    /// image becomes a text part, because a broken image would be refused by every provider.
+    pub fn move_in(&self, entry: &mut Value, moved: &Moved) {
+        for (place, hash) in moved {
+            let Value::String(hash) = hash else { continue };
+            let parent = place.strip_suffix("/data");
+            match self.read(hash) {
+                Ok(text) => {
+                    if let Some(value) = entry.pointer_mut(place) {
+                        *value = Value::String(text);
+                    }
+                }
+                Err(reason) => {
+                    tracing::warn!(directory = %self.directory.display(), hash, %reason, "blob cannot be read");
+                    let placeholder = format!("[A body of this entry is lost: blob {hash} {reason}.]");
+                    match parent.and_then(|parent| entry.pointer_mut(parent)) {
+                        Some(Value::Object(part)) if is_image(part) => {
+                            part.clear();
+                            part.insert("type".to_owned(), Value::String("text".to_owned()));
+                            part.insert("text".to_owned(), Value::String(placeholder));
+                        }
+                        _ => {
+                            if let Some(value) = entry.pointer_mut(place) {
+                                *value = Value::String(placeholder);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes a body and returns its name. A file that is there already is trusted only as far as
+    /// its length; reading checks the hash.
+    fn write(&self, body: &[u8]) -> io::Result<String> {
+        let hash = hex(&Sha256::digest(body));
+        let path = self.directory.join(&hash);
+        if std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == body.len() as u64) {
+            return Ok(hash);
+        }
+        private_directory(&self.directory)?;
+        let unfinished = self.directory.join(format!("{hash}.new"));
+        let mut file = open_private().write(true).create(true).truncate(true).open(&unfinished)?;
+        let written = file
+            .write_all(body)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&unfinished, &path));
+        if let Err(error) = written {
+            // A leftover is overwritten by the next try and removed with the session.
+            let _ = std::fs::remove_file(&unfinished);
+            return Err(error);
+        }
+        Ok(hash)
+    }
+
+    fn read(&self, hash: &str) -> Result<String, String> {
+        let well_formed = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !well_formed {
+            return Err("has no valid name".to_owned());
+        }
+        let mut body = Vec::new();
+        File::open(self.directory.join(hash))
+            .and_then(|file| file.take(BLOB_BYTES_MAX).read_to_end(&mut body))
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => "is missing".to_owned(),
+                _ => format!("cannot be read: {error}"),
+            })?;
+        if hex(&Sha256::digest(&body)) != hash {
+            return Err("was changed".to_owned());
+        }
+        String::from_utf8(body).map_err(|_| "is not text".to_owned())
+    }
+
+    /// Makes the names of all blobs written so far durable; their contents are already.
+    pub fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()?;
+        match self.directory.parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes all of them.
+    pub fn remove(&self) -> io::Result<()> {
+        match std::fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Whether the object is an image part of a message or an outcome.
+fn is_image(fields: &Map<String, Value>) -> bool {
+    fields.get("type").and_then(Value::as_str) == Some("image")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing into a string cannot fail");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn blobs() -> (tempfile::TempDir, Blobs) {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = Blobs::new(directory.path().join("blobs/s_1"));
+        (directory, blobs)
+    }
+
+    #[test]
+    fn small_text_stays_and_makes_no_file() {
+        let (_directory, blobs) = blobs();
+        let mut entry = json!({"text": "a".repeat(INLINE_BYTES_MAX)});
+        assert!(blobs.move_out(&mut entry).unwrap().is_empty());
+        assert!(!blobs.directory().exists());
+    }
+
+    #[test]
+    fn big_text_and_every_image_go_out_and_come_back() {
+        let (_directory, blobs) = blobs();
+        let entry = json!({
+            "a/b~c": ["", "b".repeat(INLINE_BYTES_MAX + 1)],
+            "content": [{"type": "image", "mime_type": "image/png", "data": "aGk="}],
+        });
+        let mut stored = entry.clone();
+        let moved = blobs.move_out(&mut stored).unwrap();
+        assert_eq!(moved.keys().collect::<Vec<_>>(), ["/a~1b~0c/1", "/content/0/data"]);
+        assert_eq!(stored["a/b~c"][1], "");
+        assert_eq!(stored["content"][0]["data"], "");
+        blobs.move_in(&mut stored, &moved);
+        assert_eq!(stored, entry);
+    }
+
+    #[test]
+    fn the_same_body_is_one_file() {
+        let (_directory, blobs) = blobs();
+        let big = "x".repeat(INLINE_BYTES_MAX + 1);
+        blobs.move_out(&mut json!([big.clone(), big])).unwrap();
+        assert_eq!(std::fs::read_dir(blobs.directory()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_changed_blob_becomes_a_text_that_names_it() {
+        let (_directory, blobs) = blobs();
+        let mut entry = json!({"text": "x".repeat(INLINE_BYTES_MAX + 1)});
+        let moved = blobs.move_out(&mut entry).unwrap();
+        let hash = moved["/text"].as_str().unwrap();
+        std::fs::write(blobs.directory().join(hash), "y").unwrap();
+        blobs.move_in(&mut entry, &moved);
+        let text = entry["text"].as_str().unwrap();
+        assert!(text.contains(hash) && text.contains("was changed"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_image_becomes_a_text_part() {
+        let (_directory, blobs) = blobs();
+        let mut entry = json!([{"type": "image", "mime_type": "image/png", "data": "aGk="}]);
+        let moved = blobs.move_out(&mut entry).unwrap();
+        blobs.remove().unwrap();
+        blobs.move_in(&mut entry, &moved);
+        assert_eq!(entry[0]["type"], "text");
+        assert!(entry[0]["text"].as_str().unwrap().contains("is missing"));
+        assert!(entry[0].get("data").is_none());
+    }
+}

@@ -1,1 +1,350 @@
-//! To be written.
+//! The journal: one append-only file a session, which is the truth about its thread.
+//!
+//! It never changes what it wrote. It takes back only a write that failed, and cuts off only a last
+//! line that is broken, which it keeps. It holds a lock, so that no two processes write one session.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::blobs::Blobs;
+use super::header::{Header, Mark, MarkedHeader};
+use super::index::Index;
+use super::line::{self, Bodies, EncodeError};
+use super::scan::Scan;
+use super::{Places, StoreError, io_error, open_private, private_directory, sync_directory};
+use crate::thread::{Change, Entry, Seq, SessionId};
+
+/// A session's log, open for appending. Dropping it lets another process open the session.
+pub struct Journal {
+    session: SessionId,
+    log: Arc<Log>,
+    index: Index,
+    header: Header,
+    mark: Mark,
+    /// Whether bytes of a failed write may stand behind the mark.
+    unclean: bool,
+}
+
+/// What a journal and its syncers share.
+struct Log {
+    session: SessionId,
+    path: PathBuf,
+    places: Places,
+    blobs: Blobs,
+    file: File,
+    /// Lines with blobs so far. Stored before `bytes`, read after it.
+    lines_with_blobs: AtomicU64,
+    /// Length of the whole lines.
+    bytes: AtomicU64,
+    synced: Mutex<Synced>,
+}
+
+/// How much of a log is known to be on the disk.
+#[derive(Default)]
+struct Synced {
+    bytes: u64,
+    lines_with_blobs: u64,
+    /// Whether the file's name is durable.
+    name: bool,
+    /// After a failed sync the kernel may count lost pages as clean: no later sync can be trusted.
+    failed: bool,
+}
+
+impl Journal {
+    pub(super) fn create(
+        places: &Places,
+        index: &Index,
+        session: &SessionId,
+        opened: Change,
+    ) -> Result<(Journal, Arc<Entry>), StoreError> {
+        let names_itself = matches!(&opened, Change::Opened { session: named, .. } if named == session);
+        assert!(names_itself, "a log begins with the opening entry of its session");
+        if SessionId::parse(&session.0).is_none() {
+            return Err(not_an_id(session));
+        }
+        let path = places.journal(session);
+        let options = || {
+            let mut options = open_private();
+            options.read(true).append(true).create_new(true);
+            options
+        };
+        let file = match options().open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                private_directory(&places.journals())
+                    .map_err(|source| io_error("make the directory", &places.journals(), source))?;
+                options().open(&path)
+            }
+            opened => opened,
+        };
+        let file = match file {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(StoreError::Exists(session.clone()));
+            }
+            file => file.map_err(|source| io_error("create", &path, source))?,
+        };
+        lock(&file, session, &path)?;
+
+        let entry = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
+        let mut journal = Journal {
+            session: session.clone(),
+            header: Header::opened(&entry).expect("the change was asserted to be an opening"),
+            log: Arc::new(Log::new(places, session, file)),
+            index: index.clone(),
+            mark: Mark { entries: 0, bytes: 0, crc: 0 },
+            unclean: false,
+        };
+        if let Err(error) = journal.write(&entry) {
+            // Nobody was told of the session, so an empty file of it must not stay.
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok((journal, entry))
+    }
+
+    pub(super) fn load(
+        places: &Places,
+        index: &Index,
+        session: &SessionId,
+    ) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
+        if SessionId::parse(&session.0).is_none() {
+            return Err(StoreError::NotFound(session.clone()));
+        }
+        let path = places.journal(session);
+        let mut file = match open_private().read(true).append(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::NotFound(session.clone()));
+            }
+            file => file.map_err(|source| io_error("open", &path, source))?,
+        };
+        lock(&file, session, &path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|source| io_error("read", &path, source))?;
+        let log = Log::new(places, session, file);
+        let scan = Scan::of(session, &bytes, Bodies::Whole(&log.blobs))?;
+        if let Some(damage) = scan.damage {
+            return Err(damage);
+        }
+        let whole = scan.mark.bytes as usize;
+        if whole < bytes.len() {
+            log.cut(scan.mark.bytes, &bytes[whole..])?;
+        }
+        // How much of it an earlier process synced is unknown, so the first sync syncs all.
+        log.bytes.store(scan.mark.bytes, Ordering::Release);
+        let journal = Journal {
+            session: session.clone(),
+            log: Arc::new(log),
+            index: index.clone(),
+            header: scan.header,
+            mark: scan.mark,
+            unclean: false,
+        };
+        Ok((journal, scan.entries))
+    }
+
+    /// Appends a change as the next entry, with one write, and hands its row to the index.
+    ///
+    /// After an error nothing of the change is in the log, and the next append is the retry: it must
+    /// first succeed in taking back what a failed write left. The entry is on the disk only after a
+    /// sync that began later.
+    pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
+        assert!(!matches!(change, Change::Opened { .. }), "an opening entry is only ever the first");
+        // A clock that was set back must not make a session look older than its own entries.
+        let at = now().max(self.header.updated_at);
+        let entry = Arc::new(Entry { seq: Seq(self.mark.entries), at, change });
+        self.write(&entry)?;
+        Ok(entry)
+    }
+
+    /// What a listing shows of the session now.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// A handle that makes durable what was appended, from any thread.
+    pub fn syncer(&self) -> Syncer {
+        Syncer { log: self.log.clone() }
+    }
+
+    fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        let log = &*self.log;
+        let line = line::encode(entry, &log.blobs).map_err(|error| match error {
+            EncodeError::Json(error) => {
+                StoreError::Unstorable { session: self.session.clone(), reason: error.to_string() }
+            }
+            EncodeError::Blob(source) => io_error("write a blob in", log.blobs.directory(), source),
+        })?;
+        if self.unclean {
+            log.file
+                .set_len(self.mark.bytes)
+                .map_err(|source| io_error("take back a failed write in", &log.path, source))?;
+            self.unclean = false;
+        }
+        // One write(2): a second one follows only if the disk took a part, to learn why.
+        if let Err(source) = (&log.file).write_all(&line.bytes) {
+            self.unclean = log.file.set_len(self.mark.bytes).is_err();
+            return Err(io_error("append to", &log.path, source));
+        }
+        let before = self.mark;
+        self.mark = Mark {
+            entries: before.entries + 1,
+            bytes: before.bytes + line.bytes.len() as u64,
+            crc: line.crc,
+        };
+        if line.has_blobs {
+            log.lines_with_blobs.fetch_add(1, Ordering::Release);
+        }
+        log.bytes.store(self.mark.bytes, Ordering::Release);
+        if before.entries > 0 {
+            self.header.apply(entry);
+        }
+        let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
+        self.index.row(before, after, line.bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // A syncer may keep the file open for a while; the lock must not outlive the session.
+        let _ = flock(&self.log.file, FlockOperation::Unlock);
+    }
+}
+
+/// Makes a session's appended entries durable. Cheap to clone; `sync` blocks on the disk, so it
+/// belongs on a blocking thread.
+#[derive(Clone)]
+pub struct Syncer {
+    log: Arc<Log>,
+}
+
+impl Syncer {
+    /// Returns when everything that was appended before the call is on the disk. It does nothing
+    /// when it is already.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        let log = &*self.log;
+        let mut synced = log.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        if synced.failed {
+            return Err(StoreError::SyncFailed(log.session.clone()));
+        }
+        // Read before the disk is asked: what is appended meanwhile stays unsynced.
+        let bytes = log.bytes.load(Ordering::Acquire);
+        let lines_with_blobs = log.lines_with_blobs.load(Ordering::Acquire);
+        if synced.bytes >= bytes {
+            return Ok(());
+        }
+        log.sync(&mut synced, lines_with_blobs)?;
+        synced.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Log {
+    fn new(places: &Places, session: &SessionId, file: File) -> Log {
+        Log {
+            session: session.clone(),
+            path: places.journal(session),
+            places: places.clone(),
+            blobs: places.blobs(session),
+            file,
+            lines_with_blobs: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            synced: Mutex::new(Synced::default()),
+        }
+    }
+
+    fn sync(&self, synced: &mut Synced, lines_with_blobs: u64) -> Result<(), StoreError> {
+        if synced.lines_with_blobs < lines_with_blobs {
+            self.blobs
+                .sync_names()
+                .map_err(|source| io_error("sync the directory", self.blobs.directory(), source))?;
+            synced.lines_with_blobs = lines_with_blobs;
+        }
+        self.file.sync_data().map_err(|source| {
+            synced.failed = true;
+            io_error("sync", &self.path, source)
+        })?;
+        if !synced.name {
+            let journals = self.places.journals();
+            // The directories themselves may be as new as the file.
+            for directory in [Some(&*journals), Some(&*self.places.data), self.places.data.parent()] {
+                let Some(directory) = directory else { continue };
+                sync_directory(directory)
+                    .map_err(|source| io_error("sync the directory", directory, source))?;
+            }
+            synced.name = true;
+        }
+        Ok(())
+    }
+
+    /// Cuts off a broken last line, after it is safe in the `.torn` file.
+    fn cut(&self, whole: u64, torn: &[u8]) -> Result<(), StoreError> {
+        let beside = self.places.torn(&self.session);
+        let mut kept = torn.to_vec();
+        kept.push(b'\n');
+        open_private()
+            .append(true)
+            .create(true)
+            .open(&beside)
+            .and_then(|mut file| file.write_all(&kept).and_then(|()| file.sync_data()))
+            .map_err(|source| io_error("keep a broken line in", &beside, source))?;
+        self.file.set_len(whole).map_err(|source| io_error("cut a broken line off", &self.path, source))?;
+        tracing::warn!(session = %self.session, bytes = torn.len(), "a broken last line was cut off");
+        Ok(())
+    }
+}
+
+/// Removes a session's files. The journal goes first: once it is gone, so is the session, and what a
+/// crash leaves of the rest is removed by the next try.
+pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreError> {
+    let path = places.journal(session);
+    match open_private().read(true).append(true).open(&path) {
+        Ok(file) => match lock(&file, session, &path) {
+            Ok(()) => remove_file(&path)?,
+            Err(StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(io_error("open", &path, source)),
+    }
+    remove_file(&places.torn(session))?;
+    let blobs = places.blobs(session);
+    blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
+    match sync_directory(&places.journals()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        synced => synced.map_err(|source| io_error("sync the directory", &places.journals(), source)),
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), StoreError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|source| io_error("remove", path, source)),
+    }
+}
+
+/// Takes the lock of a journal, which is held as long as the file is open. A file that was deleted
+/// between opening and locking is as good as none.
+fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), StoreError> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(session.clone())),
+        Err(error) => return Err(io_error("lock", path, error.into())),
+    }
+    let links = rustix::fs::fstat(file).map_err(|error| io_error("look at", path, error.into()))?.st_nlink;
+    if links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(()) }
+}
+
+/// The one place where an entry's time comes from: milliseconds since the Unix epoch.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+fn not_an_id(session: &SessionId) -> StoreError {
+    StoreError::Unstorable { session: session.clone(), reason: "this cannot name a session".to_owned() }
+}

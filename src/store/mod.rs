@@ -1,5 +1,254 @@
 //! Durable threads: journals are the truth, sled holds rows and headers that can be rebuilt from them.
+//!
+//! A `Store` is a handle on one data directory:
+//!
+//! ```text
+//! <data>/journals/<session>.jsonl   the log, one line an entry        (journal, scan, line)
+//! <data>/journals/<session>.torn    last lines that a crash broke off
+//! <data>/blobs/<session>/<sha256>   bodies too big for a line         (blobs)
+//! <data>/db/                        sled: rows and headers            (rows, index)
+//! ```
+//!
+//! It refuses to rewrite an entry, to guess at a line whose checksum is wrong, and to let anything
+//! wait for sled but a listing, and that for a bounded time. All calls block on the disk; `create`
+//! and `append` are short enough for a session's task, the others belong on a blocking thread.
 
-pub mod blobs;
-pub mod journal;
-pub mod rows;
+mod blobs;
+mod header;
+mod index;
+mod journal;
+mod line;
+mod rows;
+mod scan;
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::paths::Paths;
+use crate::thread::{Change, Entry, FORMAT_VERSION, SessionId};
+use blobs::Blobs;
+use index::Index;
+use line::Bodies;
+use scan::Scan;
+
+pub use header::Header;
+pub use journal::{Journal, Syncer};
+
+/// A handle on the durable threads of one data directory. Clones share one index thread.
+#[derive(Clone)]
+pub struct Store {
+    places: Places,
+    index: Index,
+}
+
+/// Why the store did not do what it was asked. Each names the session or file, and no content.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("there is no session {0}")]
+    NotFound(SessionId),
+    #[error("session {0} exists already")]
+    Exists(SessionId),
+    /// Two writers of one log would destroy it.
+    #[error("session {0} is open in another process")]
+    InUse(SessionId),
+    #[error(
+        "session {session} was written by a newer Epitome (format {found}, this one reads up to {}); \
+         its file was left as it is",
+        FORMAT_VERSION
+    )]
+    FutureFormat { session: SessionId, found: u32 },
+    /// A line other than the last is not what was written. `read_whole_part` has what stands before.
+    #[error(
+        "the journal of session {session} is damaged at line {line}: {reason}; \
+         it was left as it is (`epitome doctor --repair` is to come)"
+    )]
+    Damaged {
+        session: SessionId,
+        /// From 1.
+        line: u64,
+        reason: String,
+    },
+    /// The entry cannot be written as JSON, as with a path that is not UTF-8. Nothing was written,
+    /// and the journal goes on.
+    #[error("an entry of session {session} cannot be stored: {reason}")]
+    Unstorable { session: SessionId, reason: String },
+    /// The disk refused an earlier sync, so that nobody knows what is on it. Sticks to the journal
+    /// until it is loaded again.
+    #[error("an earlier write of session {0} did not reach the disk; load the session again")]
+    SyncFailed(SessionId),
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// What `Store::list` found.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Newest first.
+    pub headers: Vec<Header>,
+    /// Sessions that have a file that cannot be read.
+    pub problems: Vec<(SessionId, StoreError)>,
+}
+
+impl Store {
+    /// Makes a handle. It touches no disk and starts no thread.
+    pub fn new(paths: &Paths) -> Store {
+        let places = Places { data: Arc::from(paths.data.as_path()) };
+        Store { index: Index::new(places.clone()), places }
+    }
+
+    /// Begins a session's log with its opening entry, which must name the session. It never syncs.
+    pub fn create(&self, session: &SessionId, opened: Change) -> Result<(Journal, Arc<Entry>), StoreError> {
+        Journal::create(&self.places, &self.index, session, opened)
+    }
+
+    /// Opens a session's log for writing and reads all of it. A broken last line is moved to the
+    /// `.torn` file beside it.
+    pub fn load(&self, session: &SessionId) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
+        Journal::load(&self.places, &self.index, session)
+    }
+
+    /// Reads a session's log, also one that another process is writing. It changes nothing; a last
+    /// line that is broken, or not yet whole, is left out.
+    pub fn read(&self, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
+        let (entries, damage) = self.read_whole_part(session)?;
+        match damage {
+            None => Ok(entries),
+            Some(damage) => Err(damage),
+        }
+    }
+
+    /// Reads a log as `read` does, up to the first damaged line, which comes as the second part.
+    pub fn read_whole_part(
+        &self,
+        session: &SessionId,
+    ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
+        let bytes = scan::read_file(&self.places, session)?;
+        let blobs = self.places.blobs(session);
+        let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
+        Ok((scan.entries, scan.damage))
+    }
+
+    /// All sessions, also those without a prompt. What sled knows is taken where it is up to date;
+    /// all else is read from the journals, so that the listing is the same without sled. Damage that
+    /// leaves a journal's length as it was shows only when it is read.
+    pub fn list(&self) -> Result<Listing, StoreError> {
+        let mut found: BTreeMap<SessionId, u64> = BTreeMap::new();
+        for session in self.places.sessions()? {
+            if let Ok(metadata) = std::fs::metadata(self.places.journal(&session)) {
+                found.insert(session, metadata.len());
+            }
+        }
+        let mut listing = Listing::default();
+        let mut known = if found.is_empty() { BTreeMap::new() } else { self.index.headers() };
+        for (session, bytes) in found {
+            match known.remove(&session) {
+                Some(marked) if marked.mark.bytes == bytes => listing.headers.push(marked.header),
+                Some(_) | None => match scan::read_header(&self.places, &session) {
+                    Ok(header) => {
+                        listing.headers.push(header);
+                        self.index.catch_up(&session);
+                    }
+                    Err(StoreError::NotFound(_)) => {}
+                    Err(problem) => listing.problems.push((session, problem)),
+                },
+            }
+        }
+        for deleted in known.keys() {
+            self.index.catch_up(deleted);
+        }
+        listing.headers.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
+        Ok(listing)
+    }
+
+    /// Removes a session: its journal, its blobs, its rows. One that is unknown, or was removed in
+    /// part, is no error; one that is open is.
+    pub fn delete(&self, session: &SessionId) -> Result<(), StoreError> {
+        if SessionId::parse(&session.0).is_none() {
+            return Ok(());
+        }
+        journal::remove(&self.places, session)?;
+        self.index.catch_up(session);
+        Ok(())
+    }
+
+    /// Waits until the index has taken in everything and let go of sled. For an orderly exit and
+    /// for tests; nothing is lost without it.
+    pub fn settle(&self) {
+        self.index.settle();
+    }
+}
+
+/// Where things are below the data directory.
+#[derive(Clone, Debug)]
+struct Places {
+    data: Arc<Path>,
+}
+
+impl Places {
+    fn journals(&self) -> PathBuf {
+        self.data.join("journals")
+    }
+
+    fn journal(&self, session: &SessionId) -> PathBuf {
+        self.journals().join(format!("{session}.jsonl"))
+    }
+
+    fn torn(&self, session: &SessionId) -> PathBuf {
+        self.journals().join(format!("{session}.torn"))
+    }
+
+    fn blobs(&self, session: &SessionId) -> Blobs {
+        Blobs::new(self.data.join("blobs").join(&session.0))
+    }
+
+    fn db(&self) -> PathBuf {
+        self.data.join("db")
+    }
+
+    /// The sessions that have a journal.
+    fn sessions(&self) -> Result<Vec<SessionId>, StoreError> {
+        let directory = self.journals();
+        let io = |source| StoreError::Io { doing: "list", path: directory.clone(), source };
+        let listing = match std::fs::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            listing => listing.map_err(io)?,
+        };
+        let mut sessions = Vec::new();
+        for file in listing {
+            let name = file.map_err(io)?.file_name();
+            let session =
+                name.to_str().and_then(|name| name.strip_suffix(".jsonl")).and_then(SessionId::parse);
+            sessions.extend(session);
+        }
+        Ok(sessions)
+    }
+}
+
+fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { doing, path: path.to_path_buf(), source }
+}
+
+/// Options for a file that only its owner reads.
+fn open_private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// Makes a directory that only its owner enters, and those above it.
+fn private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Makes the names in a directory durable. Some network file systems know no such sync; there it is
+/// as good as it gets.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    match File::open(path)?.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}

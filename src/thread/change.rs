@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{CallId, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
+use super::message::{Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a
 /// higher one is refused and left untouched.
@@ -81,6 +81,12 @@ pub enum Change {
         message: Message,
         #[serde(default)]
         origin: Origin,
+    },
+    /// The person gave a command that Epitome carries out itself (`/compact`, `/undo`): shown to
+    /// people, not to the model.
+    Commanded {
+        message: MessageId,
+        typed: String,
     },
     /// The model's reply. `cut` tells why it is shorter than the model meant it to be.
     Replied {
@@ -303,9 +309,4 @@ pub enum Rule {
     ReadsBelow { path: PathBuf },
     /// Any use of the tool, for tools that know no finer measure.
     Tool { name: String },
-}
-
-/// The call ids of a message, for messages that have none this is empty.
-pub fn call_ids(message: &Message) -> Vec<CallId> {
-    message.calls().map(|call| call.id.clone()).collect()
 }

@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod message;
+pub mod text;
 pub mod view;
 
 use std::collections::HashSet;
@@ -142,6 +143,10 @@ impl Thread {
                 self.view.set_revision(entry.seq);
             }
             Change::Noted { message, .. } => self.saw_message(*message),
+            Change::Commanded { message, .. } => {
+                self.saw_message(*message);
+                self.in_turn = true;
+            }
             Change::ModelChosen { model } => self.model = Some(model.clone()),
             Change::ModeChosen { mode } => self.mode = *mode,
             Change::ThoughtChosen { level } => self.thought = *level,
@@ -187,6 +192,19 @@ impl Thread {
             Change::Framed { system, tools } => Some((system, tools)),
             _ => None,
         }
+    }
+
+    /// The entry that holds the frame, for a request that outlives a borrow of the thread.
+    pub fn frame_entry(&self) -> Option<&Arc<Entry>> {
+        self.framed.as_ref()
+    }
+
+    /// A call of the newest reply that made one of this id.
+    pub fn call(&self, id: &CallId) -> Option<&ToolCall> {
+        self.entries.iter().rev().find_map(|entry| match &entry.change {
+            Change::Replied { message, .. } => message.calls().find(|call| call.id == *id),
+            _ => None,
+        })
     }
 
     pub fn model(&self) -> Option<&ModelName> {
@@ -240,7 +258,9 @@ impl Thread {
 
     /// Whether a person ever said something here; what has no prompt is not listed.
     pub fn has_prompt(&self) -> bool {
-        self.entries.iter().any(|entry| matches!(entry.change, Change::Said { .. } | Change::Queued { .. }))
+        self.entries.iter().any(|entry| {
+            matches!(entry.change, Change::Said { .. } | Change::Queued { .. } | Change::Commanded { .. })
+        })
     }
 
     /// The newest compaction that `/undo` can take back: the newest one that is not undone.

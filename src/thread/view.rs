@@ -41,6 +41,7 @@ impl View {
                 | Change::Opened { .. }
                 | Change::Framed { .. }
                 | Change::Queued { .. }
+                | Change::Commanded { .. }
                 | Change::Noted { .. }
                 | Change::ModelChosen { .. }
                 | Change::ModeChosen { .. }

@@ -1,1 +1,124 @@
-//! Counting tokens.
+//! Counting tokens. For now by an estimate from the classes of characters, corrected by what the
+//! provider last reported; never below zero cost for anything that is sent.
+
+use crate::thread::{Change, Content, Entry, Message, OutcomeContent, Thread, ToolOutcome, ToolSpec, View};
+
+/// Tokens that an image takes with any provider, roughly: they charge by area and cap it near this.
+const IMAGE_TOKENS: u64 = 1_500;
+
+/// Tokens that the frame of a message takes beside its text.
+const MESSAGE_TOKENS: u64 = 4;
+
+/// Estimates the tokens of a text.
+///
+/// Letters run about four to a token, digits and punctuation about two, other scripts about one and
+/// a half characters. Measured against real vocabularies in `CRATES.md` section 3, plain bytes/4 is
+/// 44 % too low on tool output, which is what agents are full of.
+pub fn estimate(text: &str) -> u64 {
+    // Counted in twelfths of a token, so that the sum stays in integers.
+    let mut twelfths = 0u64;
+    for byte in text.bytes() {
+        twelfths += match byte {
+            b'a'..=b'z' => 3,
+            b'A'..=b'Z' => 4,
+            b' ' | b'\t' => 1,
+            b'0'..=b'9' => 6,
+            0..=0x7f => 5,
+            // Three bytes for most other scripts: about 0.7 tokens a character.
+            0x80.. => 3,
+        };
+    }
+    twelfths.div_ceil(12)
+}
+
+/// Estimates what a message takes in a request.
+pub fn of_message(message: &Message) -> u64 {
+    let parts = message.content.iter().map(|content| match content {
+        Content::Text { text } => estimate(text),
+        Content::Thinking { text, native } => match native {
+            Some(_) => estimate(text),
+            None => 0,
+        },
+        Content::Image { .. } => IMAGE_TOKENS,
+        Content::Resource { uri, text } => estimate(uri) + estimate(text),
+        Content::ResourceLink { uri, name } => estimate(uri) + estimate(name),
+        Content::Call(call) => estimate(&call.name) + estimate(&call.input.to_string()) + MESSAGE_TOKENS,
+    });
+    MESSAGE_TOKENS + parts.sum::<u64>()
+}
+
+/// Estimates what an outcome takes in a request.
+pub fn of_outcome(outcome: &ToolOutcome) -> u64 {
+    let parts = outcome.content.iter().map(|content| match content {
+        OutcomeContent::Text { text } => estimate(text),
+        OutcomeContent::Image { .. } => IMAGE_TOKENS,
+    });
+    MESSAGE_TOKENS + parts.sum::<u64>()
+}
+
+/// Estimates a whole view, without the frame.
+pub fn of_view(view: &View) -> u64 {
+    view.entries().iter().map(|entry| of_entry(entry)).sum()
+}
+
+/// Estimates the system text and the tools.
+pub fn of_frame(system: &str, tools: &[ToolSpec]) -> u64 {
+    let tools = tools.iter().map(|tool| {
+        estimate(&tool.name)
+            + estimate(&tool.description)
+            + estimate(&tool.schema.to_string())
+            + MESSAGE_TOKENS
+    });
+    estimate(system) + tools.sum::<u64>()
+}
+
+/// The tokens that the next request takes: what the provider reported for the newest reply that is
+/// still in the view as it was, and an estimate of what came behind it.
+pub fn in_context(thread: &Thread) -> u64 {
+    let mut tail = 0;
+    for entry in thread.view().entries().iter().rev() {
+        if let Change::Replied { usage: Some(usage), .. } = &entry.change
+            && entry.seq > thread.view().revision()
+        {
+            return usage.input + usage.output + tail;
+        }
+        tail += of_entry(entry);
+    }
+    tail + thread.frame().map_or(0, |(system, tools)| of_frame(system, tools))
+}
+
+fn of_entry(entry: &Entry) -> u64 {
+    match &entry.change {
+        Change::Said { message, .. } | Change::Replied { message, .. } => of_message(message),
+        Change::Compacted { summary, .. } => of_message(summary),
+        Change::ToolFinished { outcome } => of_outcome(outcome),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_is_near_known_counts() {
+        // Counts of the o200k vocabulary for the same kinds of text.
+        let cases = [
+            ("The quick brown fox jumps over the lazy dog.", 10, 0.35),
+            ("fn main() { println!(\"{}\", 1 + 2); }", 14, 0.5),
+            ("总结这段对话，然后继续。", 9, 0.6),
+        ];
+        for (text, count, tolerance) in cases {
+            let estimated = estimate(text) as f64;
+            let error = (estimated - f64::from(count)).abs() / f64::from(count);
+            assert!(error <= tolerance, "{text}: {estimated} for {count}");
+        }
+    }
+
+    #[test]
+    fn nothing_takes_nothing_and_more_takes_more() {
+        assert_eq!(estimate(""), 0);
+        assert!(estimate("ab") >= 1);
+        assert!(estimate("hello hello") > estimate("hello"));
+    }
+}

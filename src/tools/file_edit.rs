@@ -1,1 +1,335 @@
-//! To be written.
+//! `file_edit`: replaces an exact text in a file. It never guesses which place was meant: where the
+//! text is not there as given, it says what is there instead and changes nothing.
+
+use serde_json::{Value, json};
+
+use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+
+use super::disk::Stop;
+use super::file_write::shown_diff;
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+
+/// Line numbers that are listed when a text is there more than once.
+const PLACES_LISTED_MAX: usize = 10;
+
+/// Lines that are compared to find the nearest one: a second's work at most.
+const LINES_COMPARED_MAX: usize = 20_000;
+
+/// How alike a line must be to be called the nearest, from 0 to 1.
+const NEARNESS: f32 = 0.6;
+
+/// Bytes of a line that is quoted in a hint.
+const QUOTE_BYTES_MAX: usize = 200;
+
+pub struct FileEdit;
+
+impl Tool for FileEdit {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "file_edit".to_string(),
+            description: "Replaces old_text by new_text in a file. old_text must be in the file exactly as given, \
+                          white space included and without file_read's line numbers, and only once unless \
+                          replace_all is true: take enough lines around the place to make it the only one. An \
+                          empty new_text deletes. To make a new file use file_write."
+                .to_string(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "file_path": {
+                        "type": "string",
+                        "description": "The file: absolute, or relative to the workspace's directory."
+                    },
+                    "old_text": {"type": "string", "description": "The text to replace, exactly as in the file."},
+                    "new_text": {"type": "string", "description": "The text to put there."},
+                    "replace_all": {
+                        "type": "boolean",
+                        "description": "Replace every occurrence; false if left out."
+                    }
+                },
+                "required": ["file_path", "old_text", "new_text"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let kind = ToolKind::Edit;
+        let Ok(path) = input::named(input, "file_path") else {
+            return Card { title: "Edit a file".to_string(), kind, locations: Vec::new() };
+        };
+        let path = workspace.resolve(&path);
+        let title = format!("Edit {}", workspace.display(&path));
+        Card { title, kind, locations: vec![Location { path, line: None }] }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        let call = Call::read(input)?;
+        Ok(Access::Write(vec![workspace.real(&call.path)]))
+    }
+
+    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
+        let (call, workspace) = (Call::read(input), workspace.clone());
+        Box::pin(async move {
+            let Ok(call) = call else { return Vec::new() };
+            disk::blocking(move |_| match prepare(&call, &workspace) {
+                Ok((old, edit)) => vec![shown_diff(workspace.resolve(&call.path), Some(old), edit.text)],
+                Err(sentence) => vec![Shown::Text { text: sentence }],
+            })
+            .await
+        })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        Box::pin(async move {
+            let call = match Call::read(&input) {
+                Ok(call) => call,
+                Err(sentence) => return ToolResult::failed(sentence),
+            };
+            disk::blocking(move |stop| {
+                run(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
+            })
+            .await
+        })
+    }
+}
+
+struct Call {
+    path: String,
+    old: String,
+    new: String,
+    all: bool,
+}
+
+impl Call {
+    fn read(input: &Value) -> Result<Call, String> {
+        let call = Call {
+            path: input::named(input, "file_path")?,
+            old: input::text(input, "old_text")?,
+            new: input::text(input, "new_text")?,
+            all: input::flag(input, "replace_all")?,
+        };
+        if call.old.is_empty() {
+            return Err("`old_text` is empty. Give the text to replace, or use file_write to write a whole \
+                        file."
+                .to_string());
+        }
+        if call.old == call.new {
+            return Err("`old_text` and `new_text` are the same; there is nothing to change.".to_string());
+        }
+        Ok(call)
+    }
+}
+
+fn run(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+    let real = workspace.real(&call.path);
+    let (old, edit) = prepare(call, workspace)?;
+    disk::replace(&real, edit.text.as_bytes(), stop)
+        .map_err(|error| disk::trouble("write", &real, workspace, &error))?;
+    let name = workspace.display(&real);
+    let text = match edit.lines.as_slice() {
+        [line] => format!("Edited {name} at line {line}."),
+        lines => format!("Edited {name} at {} places, lines {}.", lines.len(), listed(lines)),
+    };
+    let path = workspace.resolve(&call.path);
+    let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
+    Ok(ToolResult {
+        shown: vec![shown_diff(path.clone(), Some(old), edit.text)],
+        locations: vec![Location { path, line }],
+        ..ToolResult::completed(text)
+    })
+}
+
+/// The file's text, and what it becomes. The error is a sentence for the model.
+fn prepare(call: &Call, workspace: &Workspace) -> Result<(String, Edit), String> {
+    let real = workspace.real(&call.path);
+    let bytes = disk::read_whole(&real, workspace)?;
+    let name = workspace.display(&real);
+    let text = String::from_utf8(bytes)
+        .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
+    let edit = edit(&text, &call.old, &call.new, call.all).map_err(|why| format!("{name}: {why}"))?;
+    Ok((text, edit))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Edit {
+    text: String,
+    /// The line of each change, from 1, as in the old text.
+    lines: Vec<usize>,
+}
+
+/// Replaces one text or all. A file with CRLF line ends may be edited with LF in both texts; what is
+/// put in gets the file's line ends.
+fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edit, String> {
+    let (old, new) = match crlf(text, old) {
+        Some(old) => (old, new.replace("\r\n", "\n").replace('\n', "\r\n")),
+        None => (old.to_string(), new.to_string()),
+    };
+    let lines = places(text, &old);
+    match lines.len() {
+        0 => return Err(explain_missing(text, &old)),
+        1 => {}
+        count if !all => {
+            return Err(format!(
+                "`old_text` is there {count} times, at lines {}. Take more lines around the one that you mean, or \
+                 set replace_all to true.",
+                listed(&lines)
+            ));
+        }
+        _ => {}
+    }
+    let text = text.replace(&old, &new);
+    Ok(Edit { text, lines })
+}
+
+/// The text to look for with the file's CRLF, if it is only there in that form.
+fn crlf(text: &str, old: &str) -> Option<String> {
+    if text.contains(old) || !text.contains("\r\n") {
+        return None;
+    }
+    let converted = old.replace("\r\n", "\n").replace('\n', "\r\n");
+    text.contains(&converted).then_some(converted)
+}
+
+/// The lines at which a text begins.
+fn places(text: &str, part: &str) -> Vec<usize> {
+    let (mut line, mut from) = (1, 0);
+    text.match_indices(part)
+        .map(|(at, _)| {
+            line += text[from..at].matches('\n').count();
+            from = at;
+            line
+        })
+        .collect()
+}
+
+fn listed(lines: &[usize]) -> String {
+    let shown: Vec<String> = lines.iter().take(PLACES_LISTED_MAX).map(usize::to_string).collect();
+    let more = if lines.len() > PLACES_LISTED_MAX { ", …" } else { "" };
+    shown.join(", ") + more
+}
+
+/// Why a text was not found, as far as it can be told.
+fn explain_missing(text: &str, old: &str) -> String {
+    let wanted: Vec<&str> = old.lines().collect();
+    if !wanted.is_empty() && wanted.iter().all(|line| is_numbered(line)) {
+        return "`old_text` is not there: it begins with line numbers as file_read shows them. Leave the \
+                numbers and the tab behind them out."
+            .to_string();
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let blank = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let wanted_blank: Vec<String> = wanted.iter().map(|line| blank(line)).collect();
+    let compared = &lines[..lines.len().min(LINES_COMPARED_MAX)];
+    let compared_blank: Vec<String> = compared.iter().map(|line| blank(line)).collect();
+    if !old.trim().is_empty()
+        && let Some(at) = compared_blank.windows(wanted_blank.len()).position(|part| part == wanted_blank)
+    {
+        let last = at + wanted.len();
+        return format!(
+            "`old_text` is not there as given, but lines {}-{last} differ from it in white space only (tabs, \
+             indentation, blanks at the ends). Read them with offset={} and copy them exactly.",
+            at + 1,
+            at + 1
+        );
+    }
+    let first = wanted.iter().find(|line| !line.trim().is_empty()).map_or("", |line| line.trim());
+    let candidates: Vec<&str> = compared.iter().map(|line| line.trim()).collect();
+    let near = nearest(first, &candidates);
+    match near {
+        Some(at) => format!(
+            "`old_text` is not there. The line nearest to its first line is line {}:\n{}\nRead the file around \
+             it with file_read and copy the text exactly.",
+            at + 1,
+            truncate::line(lines[at], QUOTE_BYTES_MAX)
+        ),
+        None => {
+            "`old_text` is not there, and nothing like its first line. Read the file again with file_read; \
+                 it may have changed, or be another file."
+                .to_string()
+        }
+    }
+}
+
+/// The index of the line that is most like `wanted`.
+fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
+    if wanted.is_empty() || wanted.len() > truncate::LINE_BYTES_MAX {
+        return None;
+    }
+    if let Some(same) = lines.iter().position(|line| *line == wanted) {
+        return Some(same);
+    }
+    // Lines of quite another length cannot be alike, and comparing them takes longest.
+    let candidates: Vec<&str> = lines
+        .iter()
+        .copied()
+        .filter(|line| line.len() >= wanted.len() / 3 && line.len() <= wanted.len() * 3)
+        .collect();
+    let near = similar::get_close_matches(wanted, &candidates, 1, NEARNESS);
+    let near = near.first()?;
+    lines.iter().position(|line| line == near)
+}
+
+/// Whether a line looks like `     7<tab>text`.
+fn is_numbered(line: &str) -> bool {
+    let Some((number, _)) = line.split_once('\t') else { return false };
+    let number = number.trim_start();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_there_once_is_replaced() {
+        let edited = edit("one\ntwo\nthree\n", "two", "2", false);
+        assert_eq!(edited, Ok(Edit { text: "one\n2\nthree\n".into(), lines: vec![2] }));
+    }
+
+    #[test]
+    fn a_text_that_is_there_twice_needs_replace_all() {
+        let why = edit("x\ny\nx\n", "x", "z", false).unwrap_err();
+        assert!(why.contains("2 times") && why.contains("lines 1, 3"), "{why}");
+        let edited = edit("x\ny\nx\n", "x", "z", true);
+        assert_eq!(edited, Ok(Edit { text: "z\ny\nz\n".into(), lines: vec![1, 3] }));
+    }
+
+    #[test]
+    fn a_crlf_file_is_edited_with_lf_and_keeps_its_line_ends() {
+        let edited = edit("a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", false).expect("found");
+        assert_eq!(edited.text, "a\r\nx\r\nb\r\nc\r\n");
+    }
+
+    #[test]
+    fn a_text_that_differs_in_white_space_is_pointed_at() {
+        let why = edit("fn a() {\n\tb();\n}\n", "fn a() {\n    b();\n}", "", false).unwrap_err();
+        assert!(why.contains("lines 1-3") && why.contains("white space"), "{why}");
+    }
+
+    #[test]
+    fn a_text_that_is_almost_there_names_the_nearest_line() {
+        let why = edit("let total = 1;\nlet count = 2;\n", "let counts = 2;", "", false).unwrap_err();
+        assert!(why.contains("line 2") && why.contains("let count = 2;"), "{why}");
+    }
+
+    #[test]
+    fn line_numbers_in_the_text_are_recognised() {
+        let why = edit("one\n", "     1\tone", "", false).unwrap_err();
+        assert!(why.contains("line numbers"), "{why}");
+    }
+
+    #[test]
+    fn nothing_like_it_is_said_too() {
+        let why = edit("one\n", "something else altogether", "", false).unwrap_err();
+        assert!(why.contains("nothing like"), "{why}");
+    }
+
+    #[test]
+    fn empty_and_equal_texts_are_refused() {
+        let call = |old: &str, new: &str| {
+            Call::read(&json!({"file_path": "a", "old_text": old, "new_text": new})).err()
+        };
+        assert!(call("", "x").is_some_and(|why| why.contains("file_write")));
+        assert!(call("x", "x").is_some_and(|why| why.contains("the same")));
+        assert_eq!(call("x", ""), None);
+    }
+}

@@ -1,1 +1,304 @@
-//! To be written.
+//! `file_read`: a file's text with line numbers, or an image. Reads regular files only, and of a large
+//! one no more than is asked for.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::thread::{Card, Location, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
+
+use super::disk::Stop;
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+
+/// Lines that are read if the model does not say.
+pub const LINES: u64 = 2_000;
+
+/// Bytes of text that one call gives: about 16,000 tokens, so that one large file cannot fill a window.
+pub const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of an image: providers take at most 5 MB in base64.
+pub const IMAGE_BYTES_MAX: u64 = 3_750_000;
+
+/// Bytes behind the last line shown that are read to count the lines that remain: a tenth of a second.
+const COUNTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Bytes that are looked at to tell text from other things.
+const SNIFF_BYTES: usize = 8 * 1024;
+
+pub struct FileRead;
+
+impl Tool for FileRead {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "file_read".to_string(),
+            description: format!(
+                "Reads a file. Each line comes with its number and a tab before it; they are not part of the \
+                 file, so leave them out of file_edit's old_text. Reads {LINES} lines from the beginning unless \
+                 offset and line_limit say otherwise, and says how to go on when there is more. Also shows \
+                 images (png, jpeg, gif, webp). Use glob_tool to list directories."
+            ),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "file_path": {
+                        "type": "string",
+                        "description": "The file: absolute, or relative to the workspace's directory."
+                    },
+                    "offset": {"type": "integer", "description": "The first line to read, from 1."},
+                    "line_limit": {"type": "integer", "description": "How many lines to read."}
+                },
+                "required": ["file_path"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let kind = ToolKind::Read;
+        let Ok(path) = input::named(input, "file_path") else {
+            return Card { title: "Read a file".to_string(), kind, locations: Vec::new() };
+        };
+        let path = workspace.resolve(&path);
+        let offset = input::whole(input, "offset").ok().flatten().filter(|offset| *offset > 1);
+        let mut title = format!("Read {}", workspace.display(&path));
+        if let Some(offset) = offset {
+            title.push_str(&format!(" from line {offset}"));
+        }
+        let line = u32::try_from(offset.unwrap_or(1)).ok();
+        Card { title, kind, locations: vec![Location { path, line }] }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        let call = Call::read(input)?;
+        Ok(Access::Read(vec![workspace.real(&call.path)]))
+    }
+
+    fn preview(&self, _: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        Box::pin(async move {
+            let call = match Call::read(&input) {
+                Ok(call) => call,
+                Err(sentence) => return ToolResult::failed(sentence),
+            };
+            disk::blocking(move |stop| {
+                read(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
+            })
+            .await
+        })
+    }
+}
+
+struct Call {
+    path: String,
+    /// From 1.
+    offset: u64,
+    limit: u64,
+}
+
+impl Call {
+    fn read(input: &Value) -> Result<Call, String> {
+        Ok(Call {
+            path: input::named(input, "file_path")?,
+            offset: input::whole(input, "offset")?.unwrap_or(1).max(1),
+            limit: input::whole(input, "line_limit")?.filter(|limit| *limit > 0).unwrap_or(LINES),
+        })
+    }
+}
+
+fn read(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+    let real = workspace.real(&call.path);
+    let (mut file, metadata) = disk::open(&real, workspace)?;
+    let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, &error);
+    let mut start = Vec::with_capacity(SNIFF_BYTES);
+    (&mut file).take(SNIFF_BYTES as u64).read_to_end(&mut start).map_err(unreadable)?;
+    if let Some(mime_type) = image_type(&start) {
+        return image(mime_type, start, file, &real, workspace);
+    }
+    if start.contains(&0) {
+        return Err(format!(
+            "{} is a binary file of {} bytes, not text. Look into it with a command if you must, for example \
+             `file` or `xxd`.",
+            workspace.display(&real),
+            metadata.len()
+        ));
+    }
+    let mut lines = Lines { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
+    let page = page(&mut lines, call).map_err(unreadable)?;
+    let location = Location {
+        path: workspace.resolve(&call.path),
+        line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
+    };
+    let text = page.text(call, &workspace.display(&real))?;
+    // Fenced, because a person's editor would render a file's text as Markdown.
+    let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
+    Ok(ToolResult { shown, locations: vec![location], ..ToolResult::completed(text) })
+}
+
+/// What one call shows of a file.
+#[derive(Default)]
+struct Page {
+    numbered: String,
+    shown: u64,
+    /// Lines that were read, mostly those of the whole file.
+    total: u64,
+    /// The rest was too long to be counted.
+    uncounted: bool,
+    /// A byte that is no UTF-8 was replaced.
+    replaced: bool,
+}
+
+impl Page {
+    fn text(self, call: &Call, name: &str) -> Result<String, String> {
+        if self.total == 0 {
+            return Ok(format!("({name} is empty)"));
+        }
+        if self.shown == 0 {
+            return Err(format!(
+                "{name} has only {} lines; there is none from line {} on.",
+                self.total, call.offset
+            ));
+        }
+        let mut text = self.numbered;
+        if self.replaced {
+            text.push_str("\n[some bytes are not UTF-8 and are shown as \u{fffd}]");
+        }
+        let next = call.offset + self.shown;
+        if self.uncounted {
+            text.push_str(&format!("\n[lines {next}-… remain: offset={next}]"));
+        } else if next <= self.total {
+            text.push_str(&format!("\n[lines {next}-{} remain: offset={next}]", self.total));
+        }
+        Ok(text)
+    }
+}
+
+fn page(lines: &mut Lines<impl BufRead>, call: &Call) -> io::Result<Page> {
+    let mut page = Page::default();
+    let mut full = false;
+    let mut counted = 0;
+    while let Some(line) = lines.next()? {
+        page.total += 1;
+        if full {
+            counted += (line.start.len() + line.left_out) as u64;
+            page.uncounted = counted > COUNTED_BYTES_MAX;
+            if page.uncounted {
+                break;
+            }
+        }
+        if page.total < call.offset || full {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&line.start);
+        // A line that was cut may end in half a character; that is not the file's fault.
+        let text = if line.left_out > 0 { text.trim_end_matches('\u{fffd}') } else { &text };
+        let mut shown = format!("{:>6}\t{text}", page.total);
+        if line.left_out > 0 {
+            shown.push_str(&format!("… [{} bytes of this line left out]", line.left_out));
+        }
+        // One line is always shown, so that every page goes on.
+        if page.shown > 0 && page.numbered.len() + shown.len() > TEXT_BYTES_MAX {
+            full = true;
+            continue;
+        }
+        page.replaced |= std::str::from_utf8(&line.start).is_err() && text.contains('\u{fffd}');
+        if page.shown > 0 {
+            page.numbered.push('\n');
+        }
+        page.numbered.push_str(&shown);
+        page.shown += 1;
+        full = page.shown == call.limit;
+    }
+    Ok(page)
+}
+
+/// Reads lines without ever holding more of one than is shown.
+struct Lines<'a, R> {
+    source: R,
+    stop: &'a Stop,
+}
+
+struct Line {
+    start: Vec<u8>,
+    left_out: usize,
+}
+
+impl<R: BufRead> Lines<'_, R> {
+    fn next(&mut self) -> io::Result<Option<Line>> {
+        let mut line = Line { start: Vec::new(), left_out: 0 };
+        let mut any = false;
+        loop {
+            if self.stop.requested() {
+                return Err(io::Error::other("cancelled"));
+            }
+            let available = match self.source.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if available.is_empty() {
+                return Ok(any.then_some(line));
+            }
+            any = true;
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let piece = &available[..end.unwrap_or(available.len())];
+            let space = truncate::LINE_BYTES_MAX - line.start.len();
+            line.start.extend_from_slice(&piece[..piece.len().min(space)]);
+            line.left_out += piece.len().saturating_sub(space);
+            let taken = piece.len() + usize::from(end.is_some());
+            self.source.consume(taken);
+            if end.is_some() {
+                if line.left_out == 0 && line.start.last() == Some(&b'\r') {
+                    line.start.pop();
+                }
+                return Ok(Some(line));
+            }
+        }
+    }
+}
+
+fn image_type(start: &[u8]) -> Option<&'static str> {
+    match start {
+        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+fn image(
+    mime_type: &str,
+    mut bytes: Vec<u8>,
+    rest: File,
+    path: &Path,
+    workspace: &Workspace,
+) -> Result<ToolResult, String> {
+    let name = workspace.display(path);
+    rest.take(IMAGE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| disk::trouble("read", path, workspace, &error))?;
+    if bytes.len() as u64 > IMAGE_BYTES_MAX {
+        return Err(format!(
+            "{name} is an image of more than {IMAGE_BYTES_MAX} bytes, too large to be shown. Make a smaller copy \
+             with a command first."
+        ));
+    }
+    let text = format!("{name} ({mime_type}, {} bytes)", bytes.len());
+    Ok(ToolResult {
+        status: OutcomeStatus::Completed,
+        content: vec![
+            OutcomeContent::Text { text: text.clone() },
+            OutcomeContent::Image { mime_type: mime_type.to_string(), data: STANDARD.encode(&bytes) },
+        ],
+        shown: vec![Shown::Text { text }],
+        locations: vec![Location { path: path.to_path_buf(), line: None }],
+        raw: None,
+        plan: None,
+    })
+}

@@ -1,1 +1,162 @@
-//! To be written.
+//! `file_write`: makes a file, or replaces the whole of one. Never appends, never deletes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+
+use super::disk::Stop;
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
+
+pub struct FileWrite;
+
+impl Tool for FileWrite {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "file_write".to_string(),
+            description:
+                "Writes a file: makes it with its directories, or replaces all of its text. Read a file \
+                          before you replace it. To change a part of a file use file_edit."
+                    .to_string(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "file_path": {
+                        "type": "string",
+                        "description": "The file: absolute, or relative to the workspace's directory."
+                    },
+                    "text": {"type": "string", "description": "The whole new text of the file."}
+                },
+                "required": ["file_path", "text"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let kind = ToolKind::Edit;
+        let Ok(path) = input::named(input, "file_path") else {
+            return Card { title: "Write a file".to_string(), kind, locations: Vec::new() };
+        };
+        let path = workspace.resolve(&path);
+        let title = format!("Write {}", workspace.display(&path));
+        Card { title, kind, locations: vec![Location { path, line: None }] }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        let call = Call::read(input)?;
+        Ok(Access::Write(vec![workspace.real(&call.path)]))
+    }
+
+    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
+        let (call, workspace) = (Call::read(input), workspace.clone());
+        Box::pin(async move {
+            let Ok(call) = call else { return Vec::new() };
+            disk::blocking(move |_| match old_text(&workspace.real(&call.path), &workspace) {
+                Ok(old) => vec![diff(workspace.resolve(&call.path), old, call.text)],
+                Err(sentence) => vec![Shown::Text { text: sentence }],
+            })
+            .await
+        })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        Box::pin(async move {
+            let call = match Call::read(&input) {
+                Ok(call) => call,
+                Err(sentence) => return ToolResult::failed(sentence),
+            };
+            disk::blocking(move |stop| {
+                write(call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
+            })
+            .await
+        })
+    }
+}
+
+struct Call {
+    path: String,
+    text: String,
+}
+
+impl Call {
+    fn read(input: &Value) -> Result<Call, String> {
+        let call = Call { path: input::named(input, "file_path")?, text: input::text(input, "text")? };
+        if call.text.len() as u64 > disk::FILE_BYTES_MAX {
+            return Err(format!(
+                "`text` has more than {} bytes. Write the file with a command.",
+                disk::FILE_BYTES_MAX
+            ));
+        }
+        Ok(call)
+    }
+}
+
+fn write(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+    let real = workspace.real(&call.path);
+    let name = workspace.display(&real);
+    let old = old_text(&real, workspace)?;
+    disk::replace(&real, call.text.as_bytes(), stop)
+        .map_err(|error| disk::trouble("write", &real, workspace, &error))?;
+    let done = match &old {
+        Old::Missing => "Created",
+        Old::Text(old) if *old == call.text => "Wrote the same text to",
+        Old::Text(_) | Old::Other => "Overwrote",
+    };
+    let text = format!("{done} {name} ({} bytes).", call.text.len());
+    let path = workspace.resolve(&call.path);
+    Ok(ToolResult {
+        shown: vec![diff(path.clone(), old, call.text)],
+        locations: vec![Location { path, line: Some(1) }],
+        ..ToolResult::completed(text)
+    })
+}
+
+/// What a file holds before it is written.
+enum Old {
+    Missing,
+    Text(String),
+    /// A file that is not text, or too large for a diff.
+    Other,
+}
+
+fn old_text(path: &Path, workspace: &Workspace) -> Result<Old, String> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Old::Missing),
+        Err(error) => Err(disk::trouble("write", path, workspace, &error)),
+        Ok(metadata) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => Ok(Old::Other),
+        Ok(_) => {
+            let bytes = disk::read_whole(path, workspace)?;
+            Ok(String::from_utf8(bytes).map_or(Old::Other, Old::Text))
+        }
+    }
+}
+
+fn diff(path: PathBuf, old: Old, new: String) -> Shown {
+    let old = match old {
+        Old::Missing => None,
+        Old::Text(old) => Some(old),
+        Old::Other => {
+            return Shown::Text {
+                text: format!("Replaces {}, which is not text or very large.", path.display()),
+            };
+        }
+    };
+    shown_diff(path, old, new)
+}
+
+/// A diff, or a sentence where it would be too large to store and send.
+pub(super) fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> Shown {
+    let old_length = old.as_ref().map_or(0, String::len);
+    if old_length.max(new.len()) <= disk::DIFF_BYTES_MAX {
+        return Shown::Diff { path, old, new };
+    }
+    Shown::Text {
+        text: format!(
+            "{}: {old_length} bytes become {} bytes, too large for a diff.",
+            path.display(),
+            new.len()
+        ),
+    }
+}

@@ -1,1 +1,166 @@
-//! To be written.
+//! `glob_tool`: finds files by their paths, newest first, because what changed last is what the work
+//! is about. It reads no file.
+
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+
+use super::disk::Stop;
+use super::walk::{self, Ignored, Pattern};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
+
+/// Files that one call lists: about 4,000 tokens of paths.
+pub const RESULTS_MAX: usize = 200;
+
+/// Files that are held at once, before all but the newest are dropped.
+const HELD_MAX: usize = 100 * RESULTS_MAX;
+
+pub struct GlobTool;
+
+impl Tool for GlobTool {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "glob_tool".to_string(),
+            description: format!(
+                "Finds files by a glob pattern, such as `**/*.rs` or `src/**/*.{{ts,tsx}}`; a pattern without a \
+                 slash is about names at any depth. Lists the newest first, at most {RESULTS_MAX}. Leaves out what \
+                 .gitignore names unless ignore_gitignore is true."
+            ),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "pattern": {"type": "string", "description": "The glob pattern."},
+                    "path": {
+                        "type": "string",
+                        "description": "The directory to search; the workspace's directory if left out."
+                    },
+                    "ignore_gitignore": {
+                        "type": "boolean",
+                        "description": "Also list files that .gitignore names; false if left out."
+                    }
+                },
+                "required": ["pattern"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let kind = ToolKind::Search;
+        let Ok(call) = Call::read(input, workspace) else {
+            return Card { title: "Find files".to_string(), kind, locations: Vec::new() };
+        };
+        let mut title = format!("Find {}", call.given);
+        if call.root != workspace.cwd {
+            title.push_str(&format!(" in {}", workspace.display(&call.root)));
+        }
+        Card { title, kind, locations: vec![Location { path: call.root, line: None }] }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        let call = Call::read(input, workspace)?;
+        Pattern::new(&[&call.pattern])?;
+        Ok(Access::Read(vec![super::real_path(&call.root)]))
+    }
+
+    fn preview(&self, _: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        Box::pin(async move {
+            let call = match Call::read(&input, &context.workspace) {
+                Ok(call) => call,
+                Err(sentence) => return ToolResult::failed(sentence),
+            };
+            disk::blocking(move |stop| {
+                find(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
+            })
+            .await
+        })
+    }
+}
+
+struct Call {
+    /// As the model wrote it.
+    given: String,
+    /// Relative to `root`.
+    pattern: String,
+    root: PathBuf,
+    ignored: Ignored,
+}
+
+impl Call {
+    fn read(input: &Value, workspace: &Workspace) -> Result<Call, String> {
+        let given = input::named(input, "pattern")?;
+        let path = input::optional_named(input, "path")?;
+        let all = input::flag(input, "ignore_gitignore")?;
+        if Path::new(&given).components().any(|part| part == std::path::Component::ParentDir) {
+            return Err("`pattern` must not hold `..`; give the directory in `path`.".to_string());
+        }
+        let (root, pattern) = if given.starts_with('/') {
+            walk::split_absolute(&given)
+        } else {
+            (workspace.resolve(path.as_deref().unwrap_or(".")), given.clone())
+        };
+        let ignored = if all { Ignored::Included } else { Ignored::LeftOut };
+        Ok(Call { given, pattern, root, ignored })
+    }
+}
+
+fn find(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+    let pattern = Pattern::new(&[&call.pattern])?;
+    let root = directory(&call.root, workspace)?;
+    let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();
+    let mut count: u64 = 0;
+    let end = walk::files(&root, call.ignored, stop, |path| {
+        if let Ok(relative) = path.strip_prefix(&root)
+            && pattern.matches(relative)
+        {
+            let changed = path.symlink_metadata().and_then(|file| file.modified());
+            found.push((Reverse(changed.unwrap_or(SystemTime::UNIX_EPOCH)), relative.to_path_buf()));
+            count += 1;
+            if found.len() >= HELD_MAX {
+                found.sort();
+                found.truncate(RESULTS_MAX);
+            }
+        }
+        true
+    });
+    found.sort();
+    found.truncate(RESULTS_MAX);
+    let lines: Vec<String> =
+        found.iter().map(|(_, relative)| workspace.display(&call.root.join(relative))).collect();
+    let mut text = lines.join("\n");
+    if found.is_empty() {
+        text = format!("No file in {} matches `{}`.", workspace.display(&call.root), call.given);
+        if call.ignored == Ignored::LeftOut {
+            text.push_str(
+                " Files that .gitignore names were left out; ignore_gitignore=true lists them too.",
+            );
+        }
+    }
+    if count > found.len() as u64 {
+        text.push_str(&format!(
+            "\n[the {RESULTS_MAX} newest of {count} files; narrow the pattern to see others]"
+        ));
+    }
+    if let Some(note) = end.note() {
+        text.push_str(&format!("\n{note}"));
+    }
+    let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
+    Ok(ToolResult { shown, ..ToolResult::completed(text) })
+}
+
+/// The directory itself, links followed; the error is a sentence for the model.
+fn directory(path: &Path, workspace: &Workspace) -> Result<PathBuf, String> {
+    let real = super::real_path(path);
+    match real.metadata() {
+        Ok(metadata) if metadata.is_dir() => Ok(real),
+        Ok(_) => Err(format!("{} is a file, not a directory to search.", workspace.display(path))),
+        Err(error) => Err(disk::trouble("search", path, workspace, &error)),
+    }
+}

@@ -1,1 +1,350 @@
-//! To be written.
+//! `grep_tool`: finds lines by a regular expression, with ripgrep's libraries. Binary files, files that
+//! `.gitignore` names and files that are likely to hold secrets are passed over.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
+use serde_json::{Value, json};
+
+use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+
+use super::disk::Stop;
+use super::walk::{self, Ignored, Pattern};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, permission, truncate};
+
+/// Matching lines that are given if the model does not say.
+pub const RESULTS: u64 = 100;
+
+/// Matching lines that the model may ask for.
+pub const RESULTS_MAX: u64 = 1_000;
+
+/// Lines around a match that the model may ask for.
+pub const SURROUND_MAX: u64 = 20;
+
+/// Bytes of a line that are shown: the match is mostly in there, and minified files stay small.
+const LINE_BYTES_MAX: usize = 400;
+
+/// Bytes that one search holds of one line.
+const HEAP_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+pub struct GrepTool;
+
+impl Tool for GrepTool {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "grep_tool".to_string(),
+            description: format!(
+                "Searches the lines of files for a regular expression (Rust syntax, no look-around) and lists them \
+                 by file with their numbers. At most {RESULTS} matching lines unless max_results says otherwise \
+                 (up to {RESULTS_MAX}). Leaves out binary files, what .gitignore names and files with secrets."
+            ),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "pattern": {"type": "string", "description": "The regular expression, for one line."},
+                    "path": {
+                        "type": "string",
+                        "description": "The directory or file to search; the workspace's directory if left out."
+                    },
+                    "include": {
+                        "type": "string",
+                        "description": "A glob that files must match, such as `*.rs` or `src/**/*.{ts,tsx}`."
+                    },
+                    "ignore_case": {"type": "boolean", "description": "Take upper and lower case as the same."},
+                    "fixed_strings": {
+                        "type": "boolean",
+                        "description": "Take the pattern literally, not as a regular expression."
+                    },
+                    "surround_lines": {
+                        "type": "integer",
+                        "description": format!("Lines to show before and after each match, up to {SURROUND_MAX}.")
+                    },
+                    "max_results": {"type": "integer", "description": "The most matching lines to list."}
+                },
+                "required": ["pattern"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let kind = ToolKind::Search;
+        let Ok(call) = Call::read(input, workspace) else {
+            return Card { title: "Search in files".to_string(), kind, locations: Vec::new() };
+        };
+        let mut title = format!("Search for {}", truncate::line(&call.pattern, LINE_BYTES_MAX));
+        if call.root != workspace.cwd {
+            title.push_str(&format!(" in {}", workspace.display(&call.root)));
+        }
+        if let Some(include) = &call.include {
+            title.push_str(&format!(" ({include})"));
+        }
+        Card { title, kind, locations: vec![Location { path: call.root, line: None }] }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        let call = Call::read(input, workspace)?;
+        call.matcher()?;
+        call.files()?;
+        Ok(Access::Read(vec![super::real_path(&call.root)]))
+    }
+
+    fn preview(&self, _: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        Box::pin(async move {
+            let call = match Call::read(&input, &context.workspace) {
+                Ok(call) => call,
+                Err(sentence) => return ToolResult::failed(sentence),
+            };
+            disk::blocking(move |stop| {
+                search(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
+            })
+            .await
+        })
+    }
+}
+
+struct Call {
+    pattern: String,
+    root: PathBuf,
+    include: Option<String>,
+    ignore_case: bool,
+    fixed: bool,
+    surround: usize,
+    results: u64,
+}
+
+impl Call {
+    fn read(input: &Value, workspace: &Workspace) -> Result<Call, String> {
+        let pattern = input::text(input, "pattern")?;
+        if pattern.is_empty() {
+            return Err("`pattern` is empty. Give the text or regular expression to look for.".to_string());
+        }
+        let path = input::optional_named(input, "path")?;
+        let results = input::whole(input, "max_results")?.filter(|results| *results > 0);
+        Ok(Call {
+            pattern,
+            root: workspace.resolve(path.as_deref().unwrap_or(".")),
+            include: input::optional_named(input, "include")?,
+            ignore_case: input::flag(input, "ignore_case")?,
+            fixed: input::flag(input, "fixed_strings")?,
+            surround: input::whole(input, "surround_lines")?.unwrap_or(0).min(SURROUND_MAX) as usize,
+            results: results.unwrap_or(RESULTS).min(RESULTS_MAX),
+        })
+    }
+
+    fn matcher(&self) -> Result<RegexMatcher, String> {
+        RegexMatcherBuilder::new()
+            .case_insensitive(self.ignore_case)
+            .fixed_strings(self.fixed)
+            .line_terminator(Some(b'\n'))
+            .build(&self.pattern)
+            .map_err(|error| {
+                let advice = if self.pattern.contains('\n') || self.pattern.contains("\\n") {
+                    "Matches lie within one line; look for a part that does."
+                } else {
+                    "Put a backslash before characters that are meant literally ( ( ) [ ] { } . * + ? | ), or set \
+                     fixed_strings to true. Look-around and back-references do not exist here."
+                };
+                format!("`pattern` is not a regular expression that can be searched for: {error}\n{advice}")
+            })
+    }
+
+    fn files(&self) -> Result<Option<Pattern>, String> {
+        let Some(include) = &self.include else { return Ok(None) };
+        // Models write lists with commas, which only mean something else within braces.
+        let patterns: Vec<&str> = match include.contains('{') {
+            true => vec![include.trim()],
+            false => include.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()).collect(),
+        };
+        Pattern::new(&patterns).map(Some)
+    }
+}
+
+fn search(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+    let matcher = call.matcher()?;
+    let include = call.files()?;
+    let root = super::real_path(&call.root);
+    let metadata = root.metadata().map_err(|error| disk::trouble("search", &call.root, workspace, &error))?;
+    let mut searcher = SearcherBuilder::new()
+        .line_number(true)
+        .before_context(call.surround)
+        .after_context(call.surround)
+        .binary_detection(BinaryDetection::quit(0))
+        .heap_limit(Some(HEAP_BYTES_MAX))
+        .build();
+    let mut found = Found { results: call.results, ..Found::default() };
+    let mut end = walk::WalkEnd::Complete;
+    if metadata.is_dir() {
+        end = walk::files(&root, Ignored::LeftOut, stop, |path| {
+            let relative = path.strip_prefix(&root).unwrap_or(path);
+            if include.as_ref().is_some_and(|include| !include.matches(relative)) {
+                return true;
+            }
+            if permission::is_secret(path) {
+                found.secrets += 1;
+                return true;
+            }
+            let name = workspace.display(&call.root.join(relative));
+            found.search(&mut searcher, &matcher, path, name, workspace, stop);
+            found.full.is_none()
+        });
+    } else {
+        // Asked for by its name: then a file that is ignored or secret is meant.
+        found.search(&mut searcher, &matcher, &root, workspace.display(&call.root), workspace, stop);
+        if let Some(sentence) = found.trouble.as_ref().filter(|_| found.matches == 0) {
+            return Err(sentence.clone());
+        }
+    }
+    let text = found.text(call, workspace, end.note());
+    let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
+    Ok(ToolResult { shown, ..ToolResult::completed(text) })
+}
+
+/// Why no more matches are taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Full {
+    Results,
+    Bytes,
+}
+
+/// What a search has found so far.
+#[derive(Default)]
+struct Found {
+    text: String,
+    matches: u64,
+    /// The most matches to take.
+    results: u64,
+    full: Option<Full>,
+    secrets: u64,
+    unreadable: u64,
+    /// A sentence on the first of these.
+    trouble: Option<String>,
+}
+
+impl Found {
+    fn search(
+        &mut self,
+        searcher: &mut Searcher,
+        matcher: &RegexMatcher,
+        path: &Path,
+        name: String,
+        workspace: &Workspace,
+        stop: &Stop,
+    ) {
+        let file = match disk::open(path, workspace) {
+            Ok((file, _)) => Stoppable { file, stop },
+            Err(sentence) => return self.unreadable(sentence),
+        };
+        let mut sink = FileSink { found: self, name, headed: false };
+        let searched = searcher.search_reader(matcher, file, &mut sink);
+        if let Err(error) = searched {
+            self.unreadable(disk::trouble("search", path, workspace, &error));
+        }
+    }
+
+    fn unreadable(&mut self, sentence: String) {
+        self.unreadable += 1;
+        self.trouble.get_or_insert(sentence);
+    }
+
+    fn text(mut self, call: &Call, workspace: &Workspace, walk_note: Option<String>) -> String {
+        if self.matches == 0 {
+            let place = workspace.display(&call.root);
+            let include = call.include.as_ref().map(|include| format!(" ({include})")).unwrap_or_default();
+            self.text = format!("No line in {place}{include} matches `{}`.\n", call.pattern);
+        }
+        let mut notes: Vec<String> = Vec::new();
+        match self.full {
+            Some(Full::Results) => notes.push(format!(
+                "[the first {} matching lines; there are more: narrow pattern, path or include, or raise max_results]",
+                self.matches
+            )),
+            Some(Full::Bytes) => notes.push(format!(
+                "[cut at {} bytes after {} matching lines; there may be more: narrow pattern, path or include]",
+                truncate::OUTPUT_BYTES_MAX,
+                self.matches
+            )),
+            None => {}
+        }
+        if self.secrets > 0 {
+            notes.push(format!("[{} files that are likely to hold secrets were not searched]", self.secrets));
+        }
+        if let Some(first) = &self.trouble {
+            notes.push(format!("[{} files could not be searched; the first: {first}]", self.unreadable));
+        }
+        notes.extend(walk_note);
+        self.text.push_str(&notes.join("\n"));
+        self.text.trim_end().to_string()
+    }
+}
+
+/// Takes the matches of one file.
+struct FileSink<'a> {
+    found: &'a mut Found,
+    name: String,
+    headed: bool,
+}
+
+impl FileSink<'_> {
+    fn line(&mut self, number: Option<u64>, mark: char, bytes: &[u8]) -> bool {
+        if self.found.text.len() >= truncate::OUTPUT_BYTES_MAX {
+            self.found.full = Some(Full::Bytes);
+            return false;
+        }
+        if !self.headed {
+            self.headed = true;
+            let gap = if self.found.text.is_empty() { "" } else { "\n" };
+            self.found.text.push_str(&format!("{gap}{}\n", self.name));
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let text = truncate::line(text.trim_end_matches(['\n', '\r']), LINE_BYTES_MAX);
+        self.found.text.push_str(&format!("{}{mark} {text}\n", number.unwrap_or_default()));
+        true
+    }
+}
+
+impl Sink for FileSink<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        if self.found.matches >= self.found.results {
+            self.found.full = Some(Full::Results);
+            return Ok(false);
+        }
+        if !self.line(found.line_number(), ':', found.bytes()) {
+            return Ok(false);
+        }
+        self.found.matches += 1;
+        Ok(true)
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
+        Ok(self.line(context.line_number(), '-', context.bytes()))
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        self.found.text.push_str("--\n");
+        Ok(true)
+    }
+}
+
+/// A file whose reading ends when nobody waits for it, also in the middle of a large one.
+struct Stoppable<'a> {
+    file: File,
+    stop: &'a Stop,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.requested() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.file.read(buffer)
+    }
+}

@@ -1,19 +1,25 @@
-//! Tools: what one is, what it is told and what it gives back. Types only; one file a tool.
+//! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
+//! in `permission`, asked for by the session, and never by a tool itself.
 
 pub mod bash;
+mod disk;
 pub mod file_edit;
 pub mod file_read;
 pub mod file_write;
 pub mod glob_tool;
 pub mod grep_tool;
+pub mod group;
+mod input;
+mod output;
 pub mod permission;
 pub mod reaper;
 pub mod todo_write;
 pub mod truncate;
+mod walk;
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -67,19 +73,20 @@ pub struct Workspace {
 impl Workspace {
     /// The absolute, lexically normalised form of a path from a tool's input.
     pub fn resolve(&self, path: &str) -> PathBuf {
-        let path = Path::new(path);
-        let joined = if path.is_absolute() { path.to_path_buf() } else { self.cwd.join(path) };
-        let mut normal = PathBuf::new();
-        for component in joined.components() {
-            match component {
-                std::path::Component::ParentDir => {
-                    normal.pop();
-                }
-                std::path::Component::CurDir => {}
-                other => normal.push(other),
-            }
+        match path.strip_prefix("~/").zip(self.home()) {
+            Some((below, home)) => normal(&home.join(below)),
+            None => normal(&self.cwd.join(path)),
         }
-        normal
+    }
+
+    /// The same path with every symbolic link followed, also the links whose target is missing.
+    ///
+    /// This is what the tools name in `Access` and what they open, so that a permission is given for
+    /// the file that is touched and not for a link to it. A session that waited for a person between
+    /// the two compares a fresh `access` with the one that was allowed; a link that was exchanged
+    /// meanwhile shows as a difference.
+    pub fn real(&self, path: &str) -> PathBuf {
+        real_path(&self.resolve(path))
     }
 
     /// Whether the path, with every symbolic link on its way followed, lies in the workspace.
@@ -90,24 +97,64 @@ impl Workspace {
 
     /// The path as a person would write it here: relative to `cwd` where it lies below it.
     pub fn display(&self, path: &Path) -> String {
-        path.strip_prefix(&self.cwd).unwrap_or(path).display().to_string()
+        match path.strip_prefix(&self.cwd) {
+            Ok(below) if below.as_os_str().is_empty() => ".".to_string(),
+            Ok(below) => below.display().to_string(),
+            Err(_) => path.display().to_string(),
+        }
+    }
+
+    /// The home directory of the person whose editor this is.
+    fn home(&self) -> Option<PathBuf> {
+        let named = self.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
+        named.filter(|home: &PathBuf| home.is_absolute()).or_else(|| etcetera::home_dir().ok())
     }
 }
 
+/// Takes `.` and `..` out of a path without looking at the disk.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                normal.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => normal.push(component),
+        }
+    }
+    normal
+}
+
+/// Links without a target that are followed in a row, as many as Linux follows.
+const LINKS_MAX: u32 = 40;
+
 /// Follows the links of the longest existing part of a path and appends the rest.
+///
+/// A link whose target is missing is followed too: writing through it would create that target.
 fn real_path(path: &Path) -> PathBuf {
-    let mut rest: Vec<&std::ffi::OsStr> = Vec::new();
-    let mut existing = path;
+    let mut existing = path.to_path_buf();
+    let mut rest: Vec<OsString> = Vec::new();
+    let mut links = 0;
     loop {
         if let Ok(real) = existing.canonicalize() {
             return rest.iter().rev().fold(real, |path, part| path.join(part));
         }
-        match (existing.parent(), existing.file_name()) {
-            (Some(parent), Some(name)) => {
-                rest.push(name);
-                existing = parent;
+        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
+            return path.to_path_buf();
+        };
+        match existing.read_link() {
+            Ok(target) if links < LINKS_MAX => {
+                links += 1;
+                // The link's own directory first, or a `..` in the target would be taken from the
+                // wrong place.
+                let directory = parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf());
+                existing = normal(&directory.join(target));
             }
-            _ => return path.to_path_buf(),
+            Ok(_) | Err(_) => {
+                rest.push(name.to_os_string());
+                existing = parent.to_path_buf();
+            }
         }
     }
 }
@@ -165,6 +212,19 @@ pub struct Toolbox {
 impl Toolbox {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Toolbox {
         Toolbox { tools: tools.into() }
+    }
+
+    /// The tools that come with Epitome.
+    pub fn built_in(reaper: Arc<reaper::Reaper>) -> Toolbox {
+        Toolbox::new(vec![
+            Arc::new(file_read::FileRead),
+            Arc::new(file_write::FileWrite),
+            Arc::new(file_edit::FileEdit),
+            Arc::new(glob_tool::GlobTool),
+            Arc::new(grep_tool::GrepTool),
+            Arc::new(bash::Bash::new(reaper)),
+            Arc::new(todo_write::TodoWrite),
+        ])
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {

@@ -1,1 +1,343 @@
-//! To be written.
+//! Decides whether a call may run, must be asked for, or is refused. Pure but for one look at whether
+//! a path is a directory; it asks nobody and remembers nothing.
+//!
+//! "Always" is never wider than what the card showed: this very command line, all edits in this
+//! workspace, reads below the directory of the file that was shown.
+
+use std::path::{Path, PathBuf};
+
+use crate::thread::{Mode, Rule};
+
+use super::Access;
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Allow {
+        by: AllowedBy,
+    },
+    /// A person decides. `always` is what "always" would remember, and how the card words it.
+    Ask {
+        always: Option<(Rule, String)>,
+    },
+    /// Nobody is asked; `why` is for the model.
+    Deny {
+        why: String,
+    },
+}
+
+/// Why nobody was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllowedBy {
+    /// It touches nothing, or reads what every mode may read.
+    Harmless,
+    Mode(Mode),
+    /// The person said "always" before.
+    Rule(Rule),
+}
+
+/// The card's words for `Rule::EditsInWorkspace`.
+const EDITS_IN_WORDS: &str = "all edits in this workspace for this session";
+
+/// Judges one access. `inside` tells whether a path lies in the workspace, links followed
+/// (`Workspace::contains`); the paths of `access` are real ones.
+pub fn decide(access: &Access, mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -> bool) -> Verdict {
+    match access {
+        Access::Nothing => Verdict::Allow { by: AllowedBy::Harmless },
+        Access::Read(paths) => read(paths, mode, rules, inside),
+        Access::Write(paths) => write(paths, mode, rules, inside),
+        Access::Command(line) => command(line, mode, rules),
+    }
+}
+
+fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -> bool) -> Verdict {
+    if mode == Mode::Full {
+        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+    }
+    if paths.iter().any(|path| is_secret(path)) {
+        return Verdict::Ask { always: None };
+    }
+    let outside: Vec<&PathBuf> = paths.iter().filter(|path| !inside(path)).collect();
+    let Some(first) = outside.first() else {
+        return Verdict::Allow { by: AllowedBy::Harmless };
+    };
+    let covering = |path: &Path| {
+        rules.iter().find(|rule| matches!(rule, Rule::ReadsBelow { path: below } if path.starts_with(below)))
+    };
+    if let Some(rule) = covering(first)
+        && outside.iter().all(|path| covering(path).is_some())
+    {
+        return Verdict::Allow { by: AllowedBy::Rule(rule.clone()) };
+    }
+    // One rule must cover all that was shown and nothing above it.
+    let directory = if first.is_dir() { Some(first.as_path()) } else { first.parent() };
+    let directory = directory.filter(|directory| {
+        directory.parent().is_some() && outside.iter().all(|path| path.starts_with(directory))
+    });
+    let always = directory.map(|directory| {
+        let words = format!("reading below {} for this session", directory.display());
+        (Rule::ReadsBelow { path: directory.to_path_buf() }, words)
+    });
+    Verdict::Ask { always }
+}
+
+fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -> bool) -> Verdict {
+    if mode == Mode::ReadOnly {
+        return denied("Files cannot be changed");
+    }
+    if !paths.iter().all(|path| inside(path)) {
+        return Verdict::Ask { always: None };
+    }
+    if mode == Mode::Full {
+        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+    }
+    // An edit that does not fit quotes the file to the model, so it is a read too.
+    if paths.iter().any(|path| may_run_later(path, &inside) || is_secret(path)) {
+        return Verdict::Ask { always: None };
+    }
+    if mode == Mode::AcceptEdits {
+        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+    }
+    if rules.contains(&Rule::EditsInWorkspace) {
+        return Verdict::Allow { by: AllowedBy::Rule(Rule::EditsInWorkspace) };
+    }
+    Verdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
+}
+
+fn command(line: &str, mode: Mode, rules: &[Rule]) -> Verdict {
+    let rule = Rule::Command { line: line.to_string() };
+    match mode {
+        Mode::ReadOnly => denied("Commands cannot be run"),
+        Mode::Full => Verdict::Allow { by: AllowedBy::Mode(mode) },
+        Mode::Ask | Mode::AcceptEdits if rules.contains(&rule) => {
+            Verdict::Allow { by: AllowedBy::Rule(rule) }
+        }
+        Mode::Ask | Mode::AcceptEdits => {
+            Verdict::Ask { always: Some((rule, "exactly this command for this session".to_string())) }
+        }
+    }
+}
+
+fn denied(what: &str) -> Verdict {
+    Verdict::Deny {
+        why: format!(
+            "{what}: the session is in read-only mode. Do not try again and do not look for another way; go on \
+             with reading and searching, or describe to the user what you would do. Only the user can change \
+             the mode."
+        ),
+    }
+}
+
+/// Directories whose files other programs run or obey: hooks, tasks, settings with commands in them.
+const DIRECTORIES_THAT_RUN: [&str; 12] = [
+    ".git", ".hg", ".epitome", ".claude", ".kodelet", ".vscode", ".idea", ".zed", ".husky", ".cargo", ".ssh",
+    ".direnv",
+];
+
+/// Files that shells, editors and tools run when they start.
+const FILES_THAT_RUN: [&str; 22] = [
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".kshrc",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".xprofile",
+    ".envrc",
+    ".gitconfig",
+    ".exrc",
+    ".nvim.lua",
+    ".mcp.json",
+    "config.fish",
+];
+
+/// Whether writing this file can make something run later, without anybody being asked then.
+///
+/// Only directories in the workspace count: one that lies below a `.claude` of its own is an ordinary
+/// workspace.
+fn may_run_later(path: &Path, inside: impl Fn(&Path) -> bool) -> bool {
+    let is = |name: &str, listed: &[&str]| listed.iter().any(|listed| name.eq_ignore_ascii_case(listed));
+    let named = |path: &Path, listed: &[&str]| {
+        path.file_name().is_some_and(|name| is(&name.to_string_lossy(), listed))
+    };
+    let below = path.ancestors().any(|part| named(part, &DIRECTORIES_THAT_RUN) && inside(part));
+    below || named(path, &FILES_THAT_RUN)
+}
+
+/// Whether a file is likely to hold keys or passwords, by its name. Templates of such files are not.
+pub fn is_secret(path: &Path) -> bool {
+    let Some(name) = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()) else {
+        return false;
+    };
+    let template =
+        [".example", ".sample", ".template", ".dist", ".pub"].iter().any(|end| name.ends_with(end));
+    let exact = [
+        ".netrc",
+        "_netrc",
+        ".pgpass",
+        ".npmrc",
+        ".pypirc",
+        ".git-credentials",
+        ".htpasswd",
+        ".dockercfg",
+        "credentials",
+        "credentials.json",
+        "credentials.toml",
+        "secrets.json",
+        "secrets.yaml",
+        "secrets.yml",
+        "secrets.toml",
+    ];
+    let environment = name == ".env" || name.starts_with(".env.");
+    let key = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    // SSH's own names; `id_map.rs` and the like are sources.
+    let ssh = name.starts_with("id_") && !name.contains('.');
+    !template && (exact.contains(&name.as_str()) || environment || key || ssh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASK_ONCE: Verdict = Verdict::Ask { always: None };
+
+    fn judge(access: &Access, mode: Mode, rules: &[Rule]) -> Verdict {
+        decide(access, mode, rules, |path| path.starts_with("/work"))
+    }
+
+    fn reading(path: &str) -> Access {
+        Access::Read(vec![path.into()])
+    }
+
+    fn writing(path: &str) -> Access {
+        Access::Write(vec![path.into()])
+    }
+
+    fn by_mode(mode: Mode) -> Verdict {
+        Verdict::Allow { by: AllowedBy::Mode(mode) }
+    }
+
+    /// `a` allowed, `o` asked with once only, `A` asked with always, `d` denied.
+    fn letter(verdict: Verdict) -> char {
+        match verdict {
+            Verdict::Allow { .. } => 'a',
+            Verdict::Ask { always: None } => 'o',
+            Verdict::Ask { always: Some(_) } => 'A',
+            Verdict::Deny { .. } => 'd',
+        }
+    }
+
+    #[test]
+    fn each_mode_decides_as_it_says() {
+        // The columns: ask, accept_edits, read_only, full.
+        let table = [
+            (Access::Nothing, "aaaa"),
+            (reading("/work/src/main.rs"), "aaaa"),
+            (reading("/etc/ssl/openssl.cnf"), "AAAa"),
+            (reading("/work/.env"), "oooa"),
+            (reading("/home/me/.ssh/id_ed25519"), "oooa"),
+            (writing("/work/src/main.rs"), "Aada"),
+            (writing("/work/.git/hooks/pre-commit"), "ooda"),
+            (writing("/work/.epitome/config.toml"), "ooda"),
+            (writing("/work/sub/.envrc"), "ooda"),
+            (writing("/work/.env"), "ooda"),
+            (writing("/etc/hosts"), "oodo"),
+            (Access::Command("cargo test".into()), "AAda"),
+        ];
+        for (access, expected) in table {
+            let letters: String = Mode::ALL.iter().map(|mode| letter(judge(&access, *mode, &[]))).collect();
+            assert_eq!(letters, expected, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn always_for_a_command_means_this_very_line() {
+        let asked = judge(&Access::Command("ls".into()), Mode::Ask, &[]);
+        let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
+        assert_eq!(rule, Rule::Command { line: "ls".into() });
+        let rules = [rule.clone()];
+        let allowed = Verdict::Allow { by: AllowedBy::Rule(rule) };
+        assert_eq!(judge(&Access::Command("ls".into()), Mode::Ask, &rules), allowed);
+        for other in ["ls ", "ls -l", "rm x # ls", "ls; rm x", "LS"] {
+            assert_eq!(letter(judge(&Access::Command(other.into()), Mode::Ask, &rules)), 'A', "{other}");
+        }
+    }
+
+    #[test]
+    fn always_for_an_edit_means_the_workspace_but_not_what_may_run_later() {
+        let rules = [Rule::EditsInWorkspace];
+        assert_eq!(letter(judge(&writing("/work/a"), Mode::Ask, &rules)), 'a');
+        assert_eq!(judge(&writing("/work/.claude/settings.json"), Mode::Ask, &rules), ASK_ONCE);
+        assert_eq!(judge(&writing("/elsewhere/a"), Mode::Ask, &rules), ASK_ONCE);
+        assert_eq!(letter(judge(&writing("/work/a"), Mode::ReadOnly, &rules)), 'd');
+        let mixed = Access::Write(vec!["/work/a".into(), "/elsewhere/a".into()]);
+        assert_eq!(judge(&mixed, Mode::AcceptEdits, &rules), ASK_ONCE);
+    }
+
+    #[test]
+    fn a_workspace_below_a_directory_that_runs_things_is_an_ordinary_one() {
+        let inside = |path: &Path| path.starts_with("/me/.claude/worktrees/one");
+        let decide = |path: &str| letter(decide(&writing(path), Mode::AcceptEdits, &[], inside));
+        assert_eq!(decide("/me/.claude/worktrees/one/src/main.rs"), 'a');
+        assert_eq!(decide("/me/.claude/worktrees/one/.claude/settings.json"), 'o');
+        assert_eq!(decide("/me/.claude/worktrees/one/.git"), 'o');
+    }
+
+    #[test]
+    fn always_for_a_read_means_the_directory_of_the_file() {
+        let asked = judge(&reading("/elsewhere/docs/a.md"), Mode::Ask, &[]);
+        let rule = Rule::ReadsBelow { path: "/elsewhere/docs".into() };
+        let words = "reading below /elsewhere/docs for this session".to_string();
+        assert_eq!(asked, Verdict::Ask { always: Some((rule.clone(), words)) });
+        let rules = [rule];
+        assert_eq!(letter(judge(&reading("/elsewhere/docs/deep/b.md"), Mode::ReadOnly, &rules)), 'a');
+        assert_eq!(letter(judge(&reading("/elsewhere/docs2/b.md"), Mode::Ask, &rules)), 'A');
+        assert_eq!(judge(&reading("/elsewhere/docs/.env"), Mode::Ask, &rules), ASK_ONCE);
+    }
+
+    #[test]
+    fn always_for_a_search_means_the_directory_that_is_searched() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let asked = judge(&Access::Read(vec![directory.path().to_path_buf()]), Mode::Ask, &[]);
+        let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
+        assert_eq!(rule, Rule::ReadsBelow { path: directory.path().to_path_buf() });
+    }
+
+    #[test]
+    fn always_is_not_offered_for_everything_that_there_is() {
+        assert_eq!(judge(&reading("/"), Mode::Ask, &[]), ASK_ONCE);
+        assert_eq!(judge(&reading("/vmlinuz"), Mode::Ask, &[]), ASK_ONCE);
+    }
+
+    #[test]
+    fn a_denial_tells_the_model_not_to_try_again() {
+        let Verdict::Deny { why } = judge(&writing("/work/a"), Mode::ReadOnly, &[]) else { panic!("denied") };
+        assert!(why.contains("read-only mode") && why.contains("Do not try again"), "{why}");
+    }
+
+    #[test]
+    fn full_mode_says_that_the_mode_allowed_it() {
+        assert_eq!(judge(&Access::Command("ls".into()), Mode::Full, &[]), by_mode(Mode::Full));
+    }
+
+    #[test]
+    fn secrets_are_told_by_name() {
+        for secret in [".env", ".env.local", "server.pem", "id_rsa", ".netrc", "credentials", "TLS.KEY"] {
+            assert!(is_secret(Path::new(secret)), "{secret}");
+        }
+        for ordinary in [".env.example", "id_rsa.pub", "id_map.rs", "environment.rs", "keys.rs", "pem.rs"] {
+            assert!(!is_secret(Path::new(ordinary)), "{ordinary}");
+        }
+    }
+}

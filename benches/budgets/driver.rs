@@ -1,0 +1,394 @@
+//! Drives one agent process as an editor does: a pipe each way, one JSON-RPC message a line. It knows what
+//! the measures need of ACP and reads every clock on the thread that waits, with no channel in between.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::processes;
+
+/// An agent that says nothing for so long while something is expected is killed, and the measure fails.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// What to start, and what to call it in the table.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub name: String,
+    pub command: Vec<OsString>,
+    /// Whether an answer waits for the disk: the floor's does not, so nothing is taken off for it.
+    pub durable: bool,
+}
+
+/// Where an agent runs: its home, its workspace and its model.
+pub struct Place {
+    pub home: PathBuf,
+    pub workspace: PathBuf,
+    pub model_url: String,
+}
+
+/// A running agent. Dropping it kills the process.
+pub struct Agent {
+    child: Child,
+    /// When the process was asked for.
+    pub started: Instant,
+    input: Option<ChildStdin>,
+    output: Lines,
+    place: Place,
+    next_id: u64,
+    watch: Watch,
+}
+
+/// What the agent said that a measure may care about.
+#[derive(Debug)]
+pub enum Heard {
+    Answer {
+        id: u64,
+        result: Value,
+    },
+    /// Text of an `agent_message_chunk`.
+    Chunk(String),
+    /// Any other notification.
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(default)]
+    id: Option<Value>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a serde_json::value::RawValue>,
+    #[serde(default)]
+    result: Option<Value>,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Notification<'a> {
+    #[serde(borrow)]
+    update: Update<'a>,
+}
+
+#[derive(Deserialize)]
+struct Update<'a> {
+    #[serde(borrow, rename = "sessionUpdate")]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    content: Option<Value>,
+}
+
+impl Agent {
+    /// Starts the process and sends nothing yet. It gets a fresh environment: neither the person's keys
+    /// nor their proxy may come into a measure.
+    pub fn start(subject: &Subject, place: Place) -> Result<Agent> {
+        let (program, arguments) = subject.command.split_first().context("no command to measure")?;
+        let complaints = File::create(complaints(&place.home))?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .current_dir(&place.workspace)
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .env("HOME", &place.home)
+            .env("EPITOME_HOME", &place.home)
+            .env("ANTHROPIC_BASE_URL", &place.model_url)
+            .env("ANTHROPIC_API_KEY", "test")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(complaints);
+        let started = Instant::now();
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().context("stdout was piped")?);
+        let watch = Watch::over(&child)?;
+        let output = Lines { output, bytes: Vec::new(), start: 0, scanned: 0, at: started };
+        Ok(Agent { child, started, input, output, place, next_id: 0, watch })
+    }
+
+    /// Sends `initialize` and returns the moment of its answer.
+    pub fn initialize(&mut self) -> Result<Instant> {
+        let params =
+            r#"{"protocolVersion":1,"clientInfo":{"name":"budgets","version":"1"},"clientCapabilities":{}}"#;
+        let (id, _) = self.request("initialize", params)?;
+        let (at, result) = self.answer(id)?;
+        ensure!(result["protocolVersion"] == 1, "initialize was answered {result}");
+        Ok(at)
+    }
+
+    /// Opens a session; its id and how long that took.
+    pub fn new_session(&mut self) -> Result<(String, Duration)> {
+        let params = format!(r#"{{"cwd":{},"mcpServers":[]}}"#, text(&self.place.workspace)?);
+        let (id, sent) = self.request("session/new", &params)?;
+        let (at, result) = self.answer(id)?;
+        let session = result["sessionId"].as_str().context("session/new gave no sessionId")?;
+        Ok((session.to_owned(), at - sent))
+    }
+
+    /// Loads a session with all of its replay; how long that took and how many chunks of the agent's own
+    /// text came.
+    pub fn load_session(&mut self, session: &str) -> Result<(Duration, usize)> {
+        let params =
+            format!(r#"{{"sessionId":"{session}","cwd":{},"mcpServers":[]}}"#, text(&self.place.workspace)?);
+        let (id, sent) = self.request("session/load", &params)?;
+        let mut chunks = 0;
+        loop {
+            match self.hear()? {
+                (at, Heard::Answer { id: answered, .. }) if answered == id => return Ok((at - sent, chunks)),
+                (_, Heard::Chunk(_)) => chunks += 1,
+                (_, Heard::Answer { .. } | Heard::Other) => {}
+            }
+        }
+    }
+
+    /// Sends a prompt; its id and the moment just before it was written.
+    pub fn prompt(&mut self, session: &str, text: &str) -> Result<(u64, Instant)> {
+        let text = Value::from(text);
+        self.request(
+            "session/prompt",
+            &format!(r#"{{"sessionId":"{session}","prompt":[{{"type":"text","text":{text}}}]}}"#),
+        )
+    }
+
+    /// Cancels the session's turn; the moment just before that was written.
+    pub fn cancel(&mut self, session: &str) -> Result<Instant> {
+        self.send(&format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{{\"sessionId\":\"{session}\"}}}}\n"
+        ))
+    }
+
+    /// The moment of the next chunk of the agent's text. It is an error if the turn ends before.
+    pub fn chunk(&mut self) -> Result<Instant> {
+        loop {
+            match self.hear()? {
+                (at, Heard::Chunk(_)) => return Ok(at),
+                (_, Heard::Answer { result, .. }) => bail!("answered {result} instead of sending a chunk"),
+                (_, Heard::Other) => {}
+            }
+        }
+    }
+
+    /// Waits for a prompt's answer, which must have this stop reason; its moment and all the text that
+    /// came before it.
+    pub fn stop(&mut self, id: u64, reason: &str) -> Result<(Instant, String)> {
+        let mut whole = String::new();
+        loop {
+            match self.hear()? {
+                (at, Heard::Answer { id: answered, result }) if answered == id => {
+                    ensure!(result["stopReason"] == reason, "the prompt was answered {result}");
+                    return Ok((at, whole));
+                }
+                (_, Heard::Chunk(text)) => whole += &text,
+                (_, Heard::Answer { .. } | Heard::Other) => {}
+            }
+        }
+    }
+
+    /// Closes stdin and waits for the process; how long that took. The status must be 0.
+    pub fn exit(mut self) -> Result<Duration> {
+        let closed = Instant::now();
+        drop(self.input.take());
+        self.watch.expect();
+        let status = self.child.wait()?;
+        let took = closed.elapsed();
+        self.watch.rest();
+        ensure!(status.success(), "the agent ended with {status}{}", self.complaint());
+        Ok(took)
+    }
+
+    fn answer(&mut self, id: u64) -> Result<(Instant, Value)> {
+        loop {
+            if let (at, Heard::Answer { id: answered, result }) = self.hear()?
+                && answered == id
+            {
+                return Ok((at, result));
+            }
+        }
+    }
+
+    fn request(&mut self, method: &str, params: &str) -> Result<(u64, Instant)> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let line =
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}\n");
+        Ok((id, self.send(&line)?))
+    }
+
+    fn send(&mut self, line: &str) -> Result<Instant> {
+        let input = self.input.as_mut().expect("stdin is open until the agent is told to exit");
+        self.watch.expect();
+        let at = Instant::now();
+        let written = input.write_all(line.as_bytes());
+        self.watch.rest();
+        if let Err(error) = written {
+            bail!("the agent took no more input: {error}{}", self.complaint());
+        }
+        Ok(at)
+    }
+
+    /// The next thing that the agent says. What it asks of us is answered on the way: a permission is
+    /// given once, anything else is a method that we don't have.
+    fn hear(&mut self) -> Result<(Instant, Heard)> {
+        loop {
+            self.watch.expect();
+            let line = self.output.next();
+            let late = self.watch.rest();
+            let Some((at, line)) = line? else {
+                ensure!(!late, "the agent said nothing for {SILENCE_MAX:?}{}", self.complaint());
+                bail!("the agent closed its output{}", self.complaint());
+            };
+            let wrong = || format!("not a message: {}", String::from_utf8_lossy(&line));
+            let envelope: Envelope<'_> = serde_json::from_slice(&line).with_context(wrong)?;
+            let Some(method) = envelope.method else {
+                if let Some(error) = envelope.error {
+                    bail!("the agent answered with an error: {error}");
+                }
+                let id = envelope.id.as_ref().and_then(Value::as_u64).with_context(wrong)?;
+                return Ok((at, Heard::Answer { id, result: envelope.result.unwrap_or_default() }));
+            };
+            if let Some(id) = envelope.id {
+                let outcome = outcome_of(&method, envelope.params.map_or("null", |params| params.get()))?;
+                self.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{outcome}}}\n"))?;
+                continue;
+            }
+            if method != "session/update" {
+                return Ok((at, Heard::Other));
+            }
+            let params = envelope.params.with_context(wrong)?;
+            let notification: Notification<'_> = serde_json::from_str(params.get()).with_context(wrong)?;
+            let text = notification.update.content.as_ref().and_then(|content| content["text"].as_str());
+            return Ok(match text {
+                Some(text) if notification.update.kind == "agent_message_chunk" => {
+                    (at, Heard::Chunk(text.to_owned()))
+                }
+                Some(_) | None => (at, Heard::Other),
+            });
+        }
+    }
+
+    /// The last line that the agent wrote to stderr, to be appended to an error.
+    fn complaint(&self) -> String {
+        let all = std::fs::read_to_string(complaints(&self.place.home)).unwrap_or_default();
+        all.lines().last().map(|line| format!("; it said: {line}")).unwrap_or_default()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Ends a measured agent and whatever it left running.
+pub fn end(agent: Agent) -> Result<()> {
+    agent.exit()?;
+    processes::end_leftovers()
+}
+
+fn outcome_of(method: &str, params: &str) -> Result<String> {
+    if method != "session/request_permission" {
+        return Ok(r#""error":{"code":-32601,"message":"method not found"}"#.to_owned());
+    }
+    let params: Value = serde_json::from_str(params)?;
+    let options = params["options"].as_array().ok_or_else(|| anyhow!("a permission without options"))?;
+    let once = options.iter().find(|option| option["kind"] == "allow_once");
+    let chosen = &once.context("a permission that cannot be given once")?["optionId"];
+    Ok(format!(r#""result":{{"outcome":{{"outcome":"selected","optionId":{chosen}}}}}"#))
+}
+
+fn complaints(home: &Path) -> PathBuf {
+    home.join("agent-stderr.txt")
+}
+
+/// A path as a JSON string.
+fn text(path: &Path) -> Result<Value> {
+    Ok(Value::from(path.to_str().context("the temporary directory's name is not UTF-8")?))
+}
+
+/// The agent's output, cut into lines, each with the moment of the read that completed it.
+struct Lines {
+    output: ChildStdout,
+    bytes: Vec<u8>,
+    /// Where the next line begins, and up to where there is no line end.
+    start: usize,
+    scanned: usize,
+    at: Instant,
+}
+
+impl Lines {
+    fn next(&mut self) -> std::io::Result<Option<(Instant, Vec<u8>)>> {
+        loop {
+            if let Some(length) = self.bytes[self.scanned..].iter().position(|byte| *byte == b'\n') {
+                let end = self.scanned + length;
+                let line = self.bytes[self.start..end].to_vec();
+                (self.start, self.scanned) = (end + 1, end + 1);
+                return Ok(Some((self.at, line)));
+            }
+            self.bytes.drain(..self.start);
+            (self.start, self.scanned) = (0, self.bytes.len());
+            let mut piece = [0; 64 << 10];
+            let count = self.output.read(&mut piece)?;
+            self.at = Instant::now();
+            if count == 0 {
+                return Ok(None);
+            }
+            self.bytes.extend_from_slice(&piece[..count]);
+        }
+    }
+}
+
+/// Kills an agent that leaves us waiting: the blocked read then ends, and with it the measure. The
+/// deadline is a number that is looked at once a second, not a message, because a message would wake a
+/// thread in the middle of what is measured.
+struct Watch {
+    /// Seconds since `begun` at which the agent is killed; [`Watch::IDLE`] when nothing is expected.
+    deadline: Arc<AtomicU64>,
+    begun: Instant,
+}
+
+impl Watch {
+    const IDLE: u64 = u64::MAX;
+
+    fn over(child: &Child) -> Result<Watch> {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process has an id")?;
+        let watch = Watch { deadline: Arc::new(AtomicU64::new(Watch::IDLE)), begun: Instant::now() };
+        let (deadline, begun) = (Arc::downgrade(&watch.deadline), watch.begun);
+        std::thread::spawn(move || {
+            while let Some(deadline) = deadline.upgrade() {
+                if begun.elapsed().as_secs() >= deadline.load(Ordering::Relaxed) {
+                    // Fails only when it ended by itself in between.
+                    let _ = kill_process(pid, Signal::KILL);
+                    return;
+                }
+                drop(deadline);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        Ok(watch)
+    }
+
+    fn expect(&self) {
+        let deadline = (self.begun.elapsed() + SILENCE_MAX).as_secs();
+        self.deadline.store(deadline, Ordering::Relaxed);
+    }
+
+    /// Nothing is expected any more. Whether the agent was out of time by then.
+    fn rest(&self) -> bool {
+        let deadline = self.deadline.swap(Watch::IDLE, Ordering::Relaxed);
+        self.begun.elapsed().as_secs() >= deadline
+    }
+}

@@ -1,0 +1,150 @@
+//! What the measured processes cost: CPU time, memory, and who they are. Linux only (`/proc`).
+//!
+//! An agent may leave its work to a detached daemon, so a measure counts every process below the bench,
+//! whoever their parent was: the bench adopts orphans ([`adopt_orphans`]). One agent is measured at a time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+
+/// How long processes may take to end after SIGTERM before they are killed.
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+/// How often to look whether processes have ended or come to rest: there is nothing to wait on in a
+/// process that is not our child.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A process that is still busy after this is measured as it is.
+const AT_REST_WITHIN: Duration = Duration::from_secs(3);
+/// Looks in a row without any CPU time spent that count as rest.
+const RESTFUL_LOOKS: u32 = 5;
+
+/// Makes detached descendants our children when their parents end. Call once, before the first spawn.
+pub fn adopt_orphans() -> Result<()> {
+    set_child_subreaper(Some(getpid())).context("cannot adopt detached processes")
+}
+
+/// The CPU time that all living processes below the bench have spent, threads that ended included.
+pub fn cpu_time() -> Result<Duration> {
+    descendants()?.into_iter().map(cpu_time_of).sum()
+}
+
+/// What was spent since an earlier [`cpu_time`].
+pub fn cpu_time_since(before: Duration) -> Result<Duration> {
+    cpu_time()?.checked_sub(before).context("a process ended while its CPU time was measured")
+}
+
+/// The resident memory of all processes below the bench, in bytes. Shared pages count once a process.
+pub fn resident_bytes() -> Result<u64> {
+    let mut sum = 0;
+    for pid in descendants()? {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = kilobytes.and_then(|text| text.trim().strip_suffix("kB"));
+        // A process that ended in between has no such line, and no memory.
+        sum += number.map_or(Ok(0), |text| text.trim().parse::<u64>())? * 1024;
+    }
+    Ok(sum)
+}
+
+/// Waits until no process below the bench spends CPU time any more, so that memory can be read idle.
+pub fn come_to_rest() -> Result<()> {
+    let begun = Instant::now();
+    let (mut before, mut restful) = (cpu_time()?, 0);
+    while restful < RESTFUL_LOOKS && begun.elapsed() < AT_REST_WITHIN {
+        std::thread::sleep(LOOK_EVERY);
+        let now = cpu_time()?;
+        restful = if now == before { restful + 1 } else { 0 };
+        before = now;
+    }
+    Ok(())
+}
+
+/// Ends what an agent left running, such as its daemon, so that the next one starts cold.
+pub fn end_leftovers() -> Result<()> {
+    let begun = Instant::now();
+    let mut signal = Signal::TERM;
+    let mut told: Vec<i32> = Vec::new();
+    loop {
+        while waitpid(None, WaitOptions::NOHANG).ok().flatten().is_some() {}
+        let left = descendants()?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() > 2 * ENDED_WITHIN {
+            bail!("processes {left:?} do not end");
+        }
+        if begun.elapsed() > ENDED_WITHIN && signal == Signal::TERM {
+            signal = Signal::KILL;
+            told.clear();
+        }
+        for pid in left {
+            if !told.contains(&pid) {
+                told.push(pid);
+                if let Some(pid) = Pid::from_raw(pid) {
+                    // Fails only when it ended by itself in between.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Every living process whose chain of parents leads to the bench.
+fn descendants() -> Result<Vec<i32>> {
+    let mut parents = BTreeMap::new();
+    for entry in fs::read_dir("/proc").context("cannot list processes: is /proc mounted?")? {
+        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name in parentheses may hold anything; behind it come the state and the parent.
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let (Some(state), Some(Ok(parent))) = (fields.next(), fields.next().map(str::parse::<i32>)) else {
+            continue;
+        };
+        if state != "Z" {
+            parents.insert(pid, parent);
+        }
+    }
+    let bench = getpid().as_raw_nonzero().get();
+    let below = |pid: &i32| {
+        let mut at = *pid;
+        // A chain longer than the number of processes could only be a loop of reused ids.
+        for _ in 0..parents.len() {
+            match parents.get(&at) {
+                Some(parent) if *parent == bench => return true,
+                Some(parent) => at = *parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    Ok(parents.keys().copied().filter(below).collect())
+}
+
+/// `struct timespec` of 64-bit Linux.
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+unsafe extern "C" {
+    fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
+}
+
+/// A process's CPU clock. `/proc/PID/stat` would do, but it counts in hundredths of a second, which is
+/// more than fifty short prompts may cost.
+fn cpu_time_of(pid: i32) -> Result<Duration> {
+    const CPUCLOCK_SCHED: i32 = 2;
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    // SAFETY: `time` is a valid timespec for the length of the call; any clock id is allowed.
+    let status = unsafe { clock_gettime((!pid << 3) | CPUCLOCK_SCHED, &raw mut time) };
+    if status != 0 {
+        // The process ended in between: what it spent is lost, as it would be with any other way.
+        return Ok(Duration::ZERO);
+    }
+    let nanoseconds = u32::try_from(time.nanoseconds).context("the kernel's clock is broken")?;
+    Ok(Duration::new(u64::try_from(time.seconds)?, nanoseconds))
+}

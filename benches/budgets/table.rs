@@ -1,0 +1,232 @@
+//! What is counted and how it is printed. It judges nothing: a budget stands beside a number for a person
+//! to read, and no exit code depends on time.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+/// One line of the table. The order is that of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Row {
+    Start,
+    StartSecond,
+    NewFirst,
+    New,
+    NewAfterTurn,
+    AskFirst,
+    Ask,
+    DeltaFirst,
+    DeltaLater,
+    Answer,
+    Sync,
+    AnswerBesideSync,
+    PromptCpu,
+    FloodWall,
+    FloodCpu,
+    MemoryStarted,
+    MemorySession,
+    MemoryTurn,
+    MemoryEachSession,
+    Load,
+    Tool,
+    Cancel,
+    Exit,
+    Binary,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Milliseconds,
+    Megabytes,
+}
+
+use Unit::{Megabytes, Milliseconds};
+
+impl Row {
+    pub const ALL: [Row; 24] = [
+        Row::Start,
+        Row::StartSecond,
+        Row::NewFirst,
+        Row::New,
+        Row::NewAfterTurn,
+        Row::AskFirst,
+        Row::Ask,
+        Row::DeltaFirst,
+        Row::DeltaLater,
+        Row::Answer,
+        Row::Sync,
+        Row::AnswerBesideSync,
+        Row::PromptCpu,
+        Row::FloodWall,
+        Row::FloodCpu,
+        Row::MemoryStarted,
+        Row::MemorySession,
+        Row::MemoryTurn,
+        Row::MemoryEachSession,
+        Row::Load,
+        Row::Tool,
+        Row::Cancel,
+        Row::Exit,
+        Row::Binary,
+    ];
+
+    /// What the row is called, its unit and what we allow ourselves. `README.md` explains each.
+    fn describe(self) -> (&'static str, Unit, Option<f64>) {
+        match self {
+            Row::Start => ("start → initialize answered", Milliseconds, Some(4.0)),
+            Row::StartSecond => ("  start beside a running one", Milliseconds, Some(4.0)),
+            Row::NewFirst => ("session/new, first of a process", Milliseconds, Some(0.5)),
+            Row::New => ("session/new", Milliseconds, Some(0.5)),
+            Row::NewAfterTurn => ("  session/new after a first turn", Milliseconds, Some(0.5)),
+            Row::AskFirst => ("prompt → model asked, first of a process", Milliseconds, Some(1.2)),
+            Row::Ask => ("prompt → model asked", Milliseconds, Some(1.2)),
+            Row::DeltaFirst => ("first delta → first chunk", Milliseconds, Some(0.2)),
+            Row::DeltaLater => ("  later delta → its chunk", Milliseconds, Some(0.2)),
+            Row::Answer => ("last delta → answer", Milliseconds, None),
+            Row::Sync => ("  one fdatasync in the same directory", Milliseconds, None),
+            Row::AnswerBesideSync => ("last delta → answer, beside the sync", Milliseconds, Some(1.0)),
+            Row::PromptCpu => ("CPU of a short prompt", Milliseconds, Some(2.0)),
+            Row::FloodWall => ("20,000 deltas, wall", Milliseconds, Some(80.0)),
+            Row::FloodCpu => ("20,000 deltas, CPU", Milliseconds, Some(100.0)),
+            Row::MemoryStarted => ("RSS idle after initialize", Megabytes, Some(10.0)),
+            Row::MemorySession => ("RSS idle after a first session", Megabytes, Some(10.0)),
+            Row::MemoryTurn => ("RSS idle after a first turn", Megabytes, Some(10.0)),
+            Row::MemoryEachSession => ("RSS of each further idle session", Megabytes, Some(0.1)),
+            Row::Load => ("load of a thread of 1,000 messages", Milliseconds, Some(20.0)),
+            Row::Tool => ("tool call complete → model asked again", Milliseconds, Some(2.0)),
+            Row::Cancel => ("cancel → answer", Milliseconds, Some(1.0)),
+            Row::Exit => ("stdin closed → process gone", Milliseconds, Some(10.0)),
+            Row::Binary => ("size of the stripped binary", Megabytes, Some(20.0)),
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        self.describe().0.trim_start()
+    }
+}
+
+/// What one subject showed.
+#[derive(Debug, Default)]
+pub struct Samples {
+    values: BTreeMap<Row, Vec<f64>>,
+    /// Groups of measures that could not be finished, and why.
+    pub failures: Vec<String>,
+}
+
+impl Samples {
+    pub fn time(&mut self, row: Row, took: std::time::Duration) {
+        self.push(row, took.as_secs_f64() * 1e3);
+    }
+
+    pub fn bytes(&mut self, row: Row, bytes: f64) {
+        self.push(row, bytes / 1e6);
+    }
+
+    fn push(&mut self, row: Row, value: f64) {
+        self.values.entry(row).or_default().push(value);
+    }
+
+    fn summary(&self, row: Row) -> Option<Summary> {
+        Summary::of(self.values.get(&row)?)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Summary {
+    median: f64,
+    min: f64,
+    p90: f64,
+    count: usize,
+}
+
+impl Summary {
+    /// `None` for no values. With few values the p90 is the largest.
+    fn of(values: &[f64]) -> Option<Summary> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let min = *sorted.first()?;
+        let at_most = |hundredths: usize| sorted[(sorted.len() * hundredths).div_ceil(100).max(1) - 1];
+        Some(Summary { median: at_most(50), min, p90: at_most(90), count: sorted.len() })
+    }
+}
+
+/// Both subjects of one pass over the measures.
+pub struct Pass<'a> {
+    /// `empty store`, or how full.
+    pub store: &'a str,
+    pub floor: &'a Samples,
+    pub ours: &'a Samples,
+    pub name: &'a str,
+}
+
+/// The table for people. Rows without a sample on either side are left out.
+pub fn print(pass: &Pass<'_>) {
+    println!("\n{} beside the floor, {}\n", pass.name, pass.store);
+    println!(
+        "{:<42} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>7} {:>4}",
+        "", "budget", "floor", "median", "min", "p90", "× floor", "n"
+    );
+    for row in Row::ALL {
+        let (floor, ours) = (pass.floor.summary(row), pass.ours.summary(row));
+        if floor.is_none() && ours.is_none() {
+            continue;
+        }
+        let (title, unit, budget) = row.describe();
+        let show = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| shown(value, unit));
+        println!(
+            "{title:<42} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>7} {:>4}",
+            show(budget),
+            show(floor.map(|summary| summary.median)),
+            show(ours.map(|summary| summary.median)),
+            show(ours.map(|summary| summary.min)),
+            show(ours.map(|summary| summary.p90)),
+            ratio(floor, ours).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.1}")),
+            ours.or(floor).map_or(0, |summary| summary.count),
+        );
+    }
+    for (name, samples) in [("floor", pass.floor), (pass.name, pass.ours)] {
+        for failure in &samples.failures {
+            println!("not measured ({name}): {failure}");
+        }
+    }
+}
+
+/// The same for a program: one object.
+pub fn json(pass: &Pass<'_>) -> Value {
+    let summary = |summary: Option<Summary>| {
+        summary.map(|Summary { median, min, p90, count }| {
+            json!({ "median": median, "min": min, "p90": p90, "count": count })
+        })
+    };
+    let rows = Row::ALL.into_iter().filter_map(|row| {
+        let (floor, ours) = (pass.floor.summary(row), pass.ours.summary(row));
+        let (_, unit, budget) = row.describe();
+        (floor.is_some() || ours.is_some()).then(|| {
+            json!({
+                "row": row.title(),
+                "unit": match unit { Milliseconds => "ms", Megabytes => "MB" },
+                "budget": budget,
+                "floor": summary(floor),
+                "ours": summary(ours),
+                "ratio": ratio(floor, ours),
+            })
+        })
+    });
+    json!({
+        "subject": pass.name, "store": pass.store, "rows": rows.collect::<Vec<_>>(),
+        "failures": { "floor": pass.floor.failures, "ours": pass.ours.failures },
+    })
+}
+
+fn ratio(floor: Option<Summary>, ours: Option<Summary>) -> Option<f64> {
+    let (floor, ours) = (floor?.median, ours?.median);
+    (floor > 0.0).then_some(ours / floor)
+}
+
+fn shown(value: f64, unit: Unit) -> String {
+    let digits = if value < 0.995 { 3 } else { 1 };
+    match unit {
+        Milliseconds => format!("{value:.digits$} ms"),
+        Megabytes => format!("{value:.digits$} MB"),
+    }
+}

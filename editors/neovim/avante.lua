@@ -1,0 +1,15 @@
+require("avante").setup({
+  provider = "epitome",
+  acp_providers = {
+    epitome = {
+      command = "/absolute/path/to/epitome",
+      args = { "acp" },
+      -- avante passes PATH alone: name here whatever else is needed.
+      env = {
+        HOME = os.getenv("HOME"),
+        ANTHROPIC_API_KEY = os.getenv("ANTHROPIC_API_KEY"),
+        OPENAI_API_KEY = os.getenv("OPENAI_API_KEY"),
+      },
+    },
+  },
+})

@@ -1,0 +1,236 @@
+//! Answers, errors and choices in the words of the wire. Pure; the one place that knows error codes.
+
+use agent_client_protocol::v1::schema as wire;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+
+use super::envelope::INVALID_REQUEST;
+use super::from_wire::BadParams;
+use super::requests::RequestKind;
+use super::updates::{tokens, wire_path};
+use crate::session::registry::Header;
+use crate::session::{Answer, SessionError, SessionOptions};
+use crate::thread::{Mode, StopReason, ThoughtLevel, Usage};
+
+const METHOD_NOT_FOUND: i32 = -32601;
+const INVALID_PARAMS: i32 = -32602;
+const INTERNAL: i32 = -32603;
+const AUTH_REQUIRED: i32 = -32000;
+const NOT_FOUND: i32 = -32002;
+/// Our own: too much at once, try again. Outside the ranges that JSON-RPC and ACP keep.
+const BUSY: i32 = -31001;
+
+/// The ids of the choices that a session offers.
+pub const MODEL: &str = "model";
+pub const MODE: &str = "mode";
+pub const THOUGHT: &str = "thought_level";
+
+/// The id of the one way to authenticate: nothing to do here but to set a key and come back.
+pub const AUTH_METHOD: &str = "environment";
+
+/// The result of a request that the session has answered.
+pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::Error> {
+    match (kind, answer) {
+        (RequestKind::New, Answer::Attached { session, options }) => {
+            raw(&wire::NewSessionResponse::new(session.0)
+                .modes(modes(&options))
+                .config_options(config_options(&options)))
+        }
+        (RequestKind::Load, Answer::Attached { options, .. }) => raw(&wire::LoadSessionResponse::new()
+            .modes(modes(&options))
+            .config_options(config_options(&options))),
+        (RequestKind::Resume, Answer::Attached { options, .. }) => raw(&wire::ResumeSessionResponse::new()
+            .modes(modes(&options))
+            .config_options(config_options(&options))),
+        (RequestKind::Prompt, Answer::TurnEnded { reason, usage, meta }) => turn_ended(reason, &usage, meta),
+        (RequestKind::SetMode, Answer::Options(_)) => raw(&wire::SetSessionModeResponse::new()),
+        (RequestKind::SetOption, Answer::Options(options)) => {
+            raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options)))
+        }
+        (RequestKind::Close, Answer::Closed) => raw(&wire::CloseSessionResponse::new()),
+        // A session that closes under a prompt or a choice still owes each its one answer.
+        (RequestKind::Prompt, Answer::Closed) => turn_ended(StopReason::Cancelled, &Usage::default(), None),
+        (kind, answer) => {
+            tracing::error!(?kind, ?answer, "a session gave an answer to another question");
+            Err(wire::Error::new(INTERNAL, "The session ended before it could answer"))
+        }
+    }
+}
+
+/// An error of the session as the client gets it: a sentence, and what to do beside it.
+pub fn session_error(error: &SessionError) -> wire::Error {
+    let sentence = error.to_string();
+    match error {
+        SessionError::NotFound(session) => not_found(&session.0),
+        SessionError::AuthRequired(_) => wire::Error::new(AUTH_REQUIRED, sentence),
+        SessionError::Invalid(_) => wire::Error::new(INVALID_PARAMS, sentence),
+        SessionError::Provider { hint: Some(hint), .. } => {
+            wire::Error::new(INTERNAL, sentence).data(json!({ "details": hint }))
+        }
+        SessionError::Provider { hint: None, .. } | SessionError::Store(_) | SessionError::Internal(_) => {
+            wire::Error::new(INTERNAL, sentence)
+        }
+        SessionError::Busy(_) => wire::Error::new(BUSY, sentence),
+    }
+}
+
+/// Some clients know a stale session by the first two words, not by the code.
+pub fn not_found(session: &str) -> wire::Error {
+    wire::Error::new(NOT_FOUND, "Resource not found: there is no such session")
+        .data(json!({ "sessionId": session }))
+}
+
+pub fn bad_params(bad: &BadParams) -> wire::Error {
+    wire::Error::new(INVALID_PARAMS, format!("Invalid params: {}", bad.0))
+}
+
+pub fn method_not_found(method: &str) -> wire::Error {
+    // A method's name is short, or it is not one.
+    let name: String = method.chars().take(80).collect();
+    wire::Error::new(METHOD_NOT_FOUND, format!("Method not found: {name}"))
+}
+
+pub fn not_initialized() -> wire::Error {
+    wire::Error::new(INVALID_REQUEST, "Send `initialize` first")
+}
+
+pub fn too_many_requests() -> wire::Error {
+    wire::Error::new(BUSY, "Too many requests are open; wait for answers first")
+}
+
+pub fn internal(sentence: impl Into<String>) -> wire::Error {
+    wire::Error::new(INTERNAL, sentence)
+}
+
+/// What this agent is and can do. `configured` tells whether a model can be reached as things stand:
+/// several clients authenticate whenever a method is offered, so none is offered without need.
+pub fn initialized(configured: bool) -> wire::InitializeResponse {
+    let sessions = wire::SessionCapabilities::new()
+        .list(wire::SessionListCapabilities::new())
+        .resume(wire::SessionResumeCapabilities::new())
+        .close(wire::SessionCloseCapabilities::new())
+        .delete(wire::SessionDeleteCapabilities::new())
+        .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new());
+    let capabilities = wire::AgentCapabilities::new()
+        .load_session(true)
+        .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
+        .session_capabilities(sessions);
+    let method = wire::AuthMethodAgent::new(AUTH_METHOD, "API key").description(
+        "Set an API key in the environment of the editor (for example ANTHROPIC_API_KEY or OPENAI_API_KEY), \
+         or name a local model in the configuration"
+            .to_owned(),
+    );
+    let methods = if configured { Vec::new() } else { vec![wire::AuthMethod::Agent(method)] };
+    wire::InitializeResponse::new(agent_client_protocol::schema::ProtocolVersion::V1)
+        .agent_capabilities(capabilities)
+        .auth_methods(methods)
+        .agent_info(
+            wire::Implementation::new("epitome", env!("CARGO_PKG_VERSION")).title("Epitome".to_owned()),
+        )
+}
+
+/// Everything that the client can choose, the most important first.
+pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption> {
+    let mut offered = Vec::with_capacity(3);
+    if let Some(model) = &options.model {
+        let mut models: Vec<wire::SessionConfigSelectOption> = options
+            .models
+            .iter()
+            .map(|(name, shown)| wire::SessionConfigSelectOption::new(name.0.clone(), shown.clone()))
+            .collect();
+        if !options.models.iter().any(|(name, _)| name == model) {
+            models.insert(0, wire::SessionConfigSelectOption::new(model.0.clone(), model.0.clone()));
+        }
+        offered.push(
+            wire::SessionConfigOption::select(MODEL, "Model", model.0.clone(), models)
+                .category(wire::SessionConfigOptionCategory::Model),
+        );
+    }
+    let modes: Vec<wire::SessionConfigSelectOption> = Mode::ALL
+        .iter()
+        .map(|mode| {
+            wire::SessionConfigSelectOption::new(mode.id(), mode.name())
+                .description(mode.description().to_owned())
+        })
+        .collect();
+    offered.push(
+        wire::SessionConfigOption::select(MODE, "Mode", options.mode.id(), modes)
+            .category(wire::SessionConfigOptionCategory::Mode),
+    );
+    let levels: Vec<wire::SessionConfigSelectOption> = ThoughtLevel::ALL
+        .iter()
+        .map(|level| wire::SessionConfigSelectOption::new(level.id(), level_name(*level)))
+        .collect();
+    offered.push(
+        wire::SessionConfigOption::select(THOUGHT, "Thinking", options.thought.id(), levels)
+            .category(wire::SessionConfigOptionCategory::ThoughtLevel),
+    );
+    offered
+}
+
+/// One line of a listing. Title and time are always there: some editors fail without.
+pub fn session_info(header: &Header) -> wire::SessionInfo {
+    let directory = header.cwd.file_name().map(|name| name.to_string_lossy().into_owned());
+    let title = header
+        .title
+        .clone()
+        .filter(|title| !title.trim().is_empty())
+        .unwrap_or_else(|| format!("Session in {}", directory.as_deref().unwrap_or("/")));
+    wire::SessionInfo::new(header.session.0.clone(), wire_path(&header.cwd))
+        .title(title)
+        .updated_at(timestamp(header.updated_at))
+}
+
+/// Milliseconds since the epoch as RFC 3339, in UTC.
+pub fn timestamp(millis: u64) -> String {
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX).to_string()
+}
+
+/// Any result as text.
+pub fn raw(result: &impl Serialize) -> Result<Box<RawValue>, wire::Error> {
+    to_raw_value(result).map_err(|error| {
+        tracing::error!(%error, "an answer could not be written as JSON");
+        internal("The answer could not be written as JSON")
+    })
+}
+
+fn turn_ended(reason: StopReason, usage: &Usage, meta: Option<Value>) -> Result<Box<RawValue>, wire::Error> {
+    let reason = match reason {
+        StopReason::EndTurn => wire::StopReason::EndTurn,
+        StopReason::MaxTokens => wire::StopReason::MaxTokens,
+        StopReason::MaxRounds => wire::StopReason::MaxTurnRequests,
+        StopReason::Refusal => wire::StopReason::Refusal,
+        StopReason::Cancelled | StopReason::Interrupted => wire::StopReason::Cancelled,
+        StopReason::Failed => return Err(internal("The turn failed")),
+    };
+    let mut meta = match meta {
+        Some(Value::Object(meta)) => meta,
+        Some(_) | None => Map::new(),
+    };
+    if *usage != Usage::default() {
+        meta.entry("usage").or_insert_with(|| tokens(usage));
+    }
+    let meta = if meta.is_empty() { None } else { Some(meta) };
+    raw(&wire::PromptResponse::new(reason).meta(meta))
+}
+
+/// The older form of the `mode` choice, for clients that know only that.
+fn modes(options: &SessionOptions) -> wire::SessionModeState {
+    let mode = |mode: &Mode| {
+        wire::SessionMode::new(mode.id(), mode.name()).description(mode.description().to_owned())
+    };
+    wire::SessionModeState::new(options.mode.id(), Mode::ALL.iter().map(mode).collect())
+}
+
+fn level_name(level: ThoughtLevel) -> &'static str {
+    match level {
+        ThoughtLevel::Off => "Off",
+        ThoughtLevel::Low => "Low",
+        ThoughtLevel::Medium => "Medium",
+        ThoughtLevel::High => "High",
+        ThoughtLevel::Max => "Maximum",
+    }
+}

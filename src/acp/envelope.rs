@@ -1,0 +1,188 @@
+//! One line of JSON-RPC, sorted into request, notification, response or nonsense. Looks at the
+//! envelope alone and leaves parameters and results as text.
+
+use serde::Deserialize;
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+pub const PARSE_ERROR: i32 = -32700;
+pub const INVALID_REQUEST: i32 = -32600;
+
+/// A request's id is kept while the request is open; nobody needs longer ones.
+const ID_BYTES_MAX: usize = 1024;
+
+/// What a line is. Ids are the very bytes that came, to be sent back.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    Request {
+        id: &'a str,
+        method: String,
+        params: Option<&'a RawValue>,
+    },
+    Notification {
+        method: String,
+        params: Option<&'a RawValue>,
+    },
+    /// The answer to a request of ours; `result` is `None` where it is an error.
+    Response {
+        id: &'a str,
+        result: Option<&'a RawValue>,
+    },
+    /// Not JSON-RPC. To be answered with this code, to the id where there is one.
+    Invalid {
+        id: &'a str,
+        code: i32,
+        message: &'static str,
+    },
+    Blank,
+}
+
+/// The envelope's fields, each present or not; a present `null` is not an absent field.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+/// Reads a line, with or without its line end. Never fails: what cannot be read is `Invalid`.
+pub fn read(line: &[u8]) -> Incoming<'_> {
+    let invalid = |id, code, message| Incoming::Invalid { id, code, message };
+    let Ok(text) = std::str::from_utf8(line) else {
+        return invalid("null", PARSE_ERROR, "The line is not UTF-8");
+    };
+    let text = text.trim_matches([' ', '\t', '\r', '\n']);
+    // Structs read from JSON arrays too, so the first byte decides what may become an envelope.
+    match text.as_bytes().first() {
+        None => return Incoming::Blank,
+        Some(b'{') => {}
+        Some(_) => {
+            return match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+                Ok(_) => {
+                    invalid("null", INVALID_REQUEST, "A message is one JSON object; there are no batches")
+                }
+                Err(_) => invalid("null", PARSE_ERROR, "The line is not JSON"),
+            };
+        }
+    }
+    let envelope: Envelope<'_> = match serde_json::from_str(text) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            return match error.classify() {
+                Category::Data => invalid("null", INVALID_REQUEST, "The message is not a JSON-RPC object"),
+                Category::Syntax | Category::Eof | Category::Io => {
+                    invalid("null", PARSE_ERROR, "The line is not JSON")
+                }
+            };
+        }
+    };
+    let id = match envelope.id.map(RawValue::get) {
+        None => None,
+        Some(id) if id.len() <= ID_BYTES_MAX && is_id(id) => Some(id),
+        Some(_) => return invalid("null", INVALID_REQUEST, "The id is not a string, a number or null"),
+    };
+    let params = envelope.params.filter(|params| params.get() != "null");
+    match (envelope.method, id) {
+        (Some(method), id) => match (serde_json::from_str::<String>(method.get()), id) {
+            (Ok(method), Some(id)) => Incoming::Request { id, method, params },
+            (Ok(method), None) => Incoming::Notification { method, params },
+            (Err(_), id) => invalid(id.unwrap_or("null"), INVALID_REQUEST, "The method is not a string"),
+        },
+        (None, Some(id)) if envelope.error.is_some() => Incoming::Response { id, result: None },
+        (None, Some(id)) if envelope.result.is_some() => Incoming::Response { id, result: envelope.result },
+        (None, id) => invalid(id.unwrap_or("null"), INVALID_REQUEST, "The message has no method"),
+    }
+}
+
+fn is_id(raw: &str) -> bool {
+    raw == "null" || matches!(raw.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn describe(line: &[u8]) -> String {
+        match read(line) {
+            Incoming::Request { id, method, params } => {
+                format!("request {id} {method} {}", params.map_or("-", RawValue::get))
+            }
+            Incoming::Notification { method, params } => {
+                format!("notification {method} {}", params.map_or("-", RawValue::get))
+            }
+            Incoming::Response { id, result } => {
+                format!("response {id} {}", result.map_or("error", RawValue::get))
+            }
+            Incoming::Invalid { id, code, .. } => format!("invalid {id} {code}"),
+            Incoming::Blank => "blank".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_line_is_sorted_by_its_envelope() {
+        for (line, expected) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}"#, r#"request 1 a {"x":1}"#),
+            (r#"{"jsonrpc":"2.0","method":"a"}"#, "notification a -"),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "response 7 {}"),
+            (r#"{"jsonrpc":"2.0","id":7,"result":null}"#, "response 7 null"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"}}"#, "response 7 error"),
+            (r#"{"id":1,"method":"a","params":null,"extra":[1,{"deep":2}]}"#, "request 1 a -"),
+            (" {\"id\":1,\"method\":\"a\"}\r\n", "request 1 a -"),
+            ("", "blank"),
+            (" \t\r\n", "blank"),
+        ] {
+            assert_eq!(describe(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn ids_are_kept_to_the_byte() {
+        for id in [
+            "0",
+            "-1",
+            "\"abc\"",
+            "\"0\"",
+            "9007199254740991",
+            "18446744073709551616",
+            "null",
+            "1.50",
+            r#""\u0041""#,
+        ] {
+            let line = format!(r#"{{"id":{id},"method":"a"}}"#);
+            assert_eq!(describe(line.as_bytes()), format!("request {id} a -"));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_told_apart() {
+        let long = format!(r#"{{"id":"{}","method":"a"}}"#, "x".repeat(2000));
+        let cases: [(&[u8], &str); 12] = [
+            (b"not json", "invalid null -32700"),
+            (b"{\"id\":1", "invalid null -32700"),
+            (b"{\"id\":1,}", "invalid null -32700"),
+            (b"\xff\xfe", "invalid null -32700"),
+            (b"[{\"id\":1,\"method\":\"a\"}]", "invalid null -32600"),
+            (b"17", "invalid null -32600"),
+            (b"\"text\"", "invalid null -32600"),
+            (b"{}", "invalid null -32600"),
+            (b"{\"id\":3}", "invalid 3 -32600"),
+            (b"{\"id\":3,\"method\":5}", "invalid 3 -32600"),
+            (b"{\"id\":{},\"method\":\"a\"}", "invalid null -32600"),
+            (long.as_bytes(), "invalid null -32600"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(describe(line), expected, "{}", String::from_utf8_lossy(line));
+        }
+    }
+}

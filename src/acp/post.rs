@@ -1,0 +1,169 @@
+//! The writer's half: items of the outbox become lines, in their order. Owns a cursor for each session.
+
+use std::collections::HashMap;
+
+use agent_client_protocol::v1::schema as wire;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::answers;
+use super::from_wire::ClientTraits;
+use super::outlet::{Item, Outbox};
+use super::requests::{Asked, RequestKind};
+use super::to_wire::Cursor;
+use super::tool_wire::{self, Detail};
+use crate::session::{Answer, AskId, Out, PermissionAsk, SessionError, Ticket};
+use crate::thread::{SessionId, ToolCall};
+
+/// Turns items into lines.
+#[derive(Default)]
+pub struct Post {
+    cursors: HashMap<SessionId, Cursor>,
+    updates: Vec<wire::SessionUpdate>,
+}
+
+impl Post {
+    /// Appends the lines that an item comes to.
+    pub fn write(&mut self, item: Item, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
+        match item {
+            Item::Line(line) => buffer.extend_from_slice(&line),
+            Item::News { session, out } => match out {
+                Out::Ask { ask, permission } => self.ask(session, ask, &permission, traits, outbox, buffer),
+                Out::Withdrawn { ask } => {
+                    let asked = outbox.requests().withdraw(&session, ask);
+                    if let Some(id) = asked {
+                        let params = wire::CancelRequestNotification::new(wire::RequestId::Number(id as i64));
+                        notification(buffer, "$/cancel_request", &params);
+                    }
+                }
+                Out::Answer { ticket, answer } => self.answer(&session, ticket, answer, outbox, buffer),
+                out @ (Out::Entry { .. }
+                | Out::Text { .. }
+                | Out::CallStarted { .. }
+                | Out::CallProgress { .. }
+                | Out::Usage(_)
+                | Out::Commands(_)
+                | Out::Options(_)
+                | Out::Info { .. }
+                | Out::Notice { .. }) => {
+                    let mut updates = std::mem::take(&mut self.updates);
+                    self.cursor(&session).translate(out, traits, &mut updates);
+                    for update in updates.drain(..) {
+                        session_update(buffer, &session, &update);
+                    }
+                    self.updates = updates;
+                }
+            },
+        }
+    }
+
+    fn ask(
+        &mut self,
+        session: SessionId,
+        ask: AskId,
+        permission: &PermissionAsk,
+        traits: &ClientTraits,
+        outbox: &Outbox,
+        buffer: &mut Vec<u8>,
+    ) {
+        let call = ToolCall {
+            id: permission.call.clone(),
+            name: permission.tool.clone(),
+            input: permission.input.clone(),
+            card: permission.card.clone(),
+        };
+        if let Some(update) = self.cursor(&session).announce(&call, traits, Detail::Live) {
+            session_update(buffer, &session, &update);
+        }
+        let params = tool_wire::permission(&session, permission);
+        let id = outbox.requests().ask(Asked { session, ask, always: permission.always.is_some() });
+        request(buffer, id, "session/request_permission", &params);
+    }
+
+    fn answer(
+        &mut self,
+        session: &SessionId,
+        ticket: Ticket,
+        answer: Result<Answer, SessionError>,
+        outbox: &Outbox,
+        buffer: &mut Vec<u8>,
+    ) {
+        let Some(open) = outbox.requests().answer(ticket) else {
+            tracing::warn!(%session, ?ticket, "a second answer to a request is dropped");
+            return;
+        };
+        let gone = match (&answer, open.kind) {
+            (Ok(Answer::Closed), _) => true,
+            (Err(_), RequestKind::New | RequestKind::Load | RequestKind::Resume) => true,
+            (Ok(_) | Err(_), _) => false,
+        };
+        if gone {
+            self.cursors.remove(session);
+        }
+        let result = match answer {
+            Ok(answer) => answers::result(open.kind, answer),
+            Err(error) => Err(answers::session_error(&error)),
+        };
+        response(buffer, &open.id, result);
+    }
+
+    fn cursor(&mut self, session: &SessionId) -> &mut Cursor {
+        if !self.cursors.contains_key(session) {
+            self.cursors.insert(session.clone(), Cursor::default());
+        }
+        self.cursors.get_mut(session).expect("it was put in if it was missing")
+    }
+}
+
+/// Appends the one answer to a request. `id` is JSON as it came.
+pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wire::Error>) {
+    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    buffer.extend_from_slice(id.as_bytes());
+    match result {
+        Ok(result) => {
+            buffer.extend_from_slice(br#","result":"#);
+            buffer.extend_from_slice(result.get().as_bytes());
+        }
+        Err(error) => {
+            buffer.extend_from_slice(br#","error":"#);
+            serde_json::to_writer(&mut *buffer, &error).expect("an error is made of strings and numbers");
+        }
+    }
+    buffer.extend_from_slice(b"}\n");
+}
+
+fn session_update(buffer: &mut Vec<u8>, session: &SessionId, update: &wire::SessionUpdate) {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params<'a> {
+        session_id: &'a str,
+        update: &'a wire::SessionUpdate,
+    }
+    notification(buffer, "session/update", &Params { session_id: &session.0, update });
+}
+
+fn notification(buffer: &mut Vec<u8>, method: &'static str, params: &impl Serialize) {
+    let start = buffer.len();
+    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
+    finish(buffer, start, method, params);
+}
+
+fn request(buffer: &mut Vec<u8>, id: u64, method: &'static str, params: &impl Serialize) {
+    let start = buffer.len();
+    buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    buffer.extend_from_slice(id.to_string().as_bytes());
+    buffer.extend_from_slice(br#","method":""#);
+    finish(buffer, start, method, params);
+}
+
+fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &impl Serialize) {
+    buffer.extend_from_slice(method.as_bytes());
+    buffer.extend_from_slice(br#"","params":"#);
+    if let Err(error) = serde_json::to_writer(&mut *buffer, params) {
+        // Half a line would break the stream for good; one update less does not.
+        tracing::error!(%error, method, "a message could not be written as JSON");
+        buffer.truncate(start);
+        return;
+    }
+    buffer.extend_from_slice(b"}\n");
+}

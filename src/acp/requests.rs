@@ -1,0 +1,160 @@
+//! Who waits for an answer: requests of the client that we owe one, and questions of ours that the
+//! client owes us one. Each entry is taken out exactly once, so nothing is answered twice.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::session::{AskId, Ticket};
+use crate::thread::SessionId;
+
+/// Requests of one client that may be open at a time; a runaway client gets errors beyond.
+pub const REQUESTS_OPEN_MAX: usize = 4096;
+
+/// What a request was, as far as its answer depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    New,
+    Load,
+    Resume,
+    Prompt,
+    SetMode,
+    SetOption,
+    Close,
+    List,
+    Delete,
+}
+
+/// A request of the client that has no answer yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// The id as it came, to the byte.
+    pub id: Box<str>,
+    pub kind: RequestKind,
+    /// The session that it names, for those that name one.
+    pub session: Option<SessionId>,
+}
+
+/// A permission request of ours that has no answer yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub session: SessionId,
+    pub ask: AskId,
+    /// Whether "always" was among the offers.
+    pub always: bool,
+}
+
+/// Tickets are told apart in the whole process, because a session that two clients share gets them
+/// from both.
+static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
+
+/// Both tables.
+#[derive(Debug)]
+pub struct Requests {
+    open: HashMap<Ticket, OpenRequest>,
+    next_own: u64,
+    asked: HashMap<u64, Asked>,
+}
+
+impl Requests {
+    /// Ids of our own requests begin at a number made of the time, and so never repeat between one
+    /// life of the process and the next: a late "allow" cannot meet another question.
+    pub fn new(unix_seconds: u64) -> Requests {
+        // 32 bits of time and 20 bits of count stay below 2^53, the largest integer of JavaScript.
+        let next_own = (unix_seconds & 0xffff_ffff) << 20;
+        Requests { open: HashMap::new(), next_own, asked: HashMap::new() }
+    }
+
+    /// Notes a request; `None` if too many are open.
+    pub fn open(&mut self, request: OpenRequest) -> Option<Ticket> {
+        if self.open.len() >= REQUESTS_OPEN_MAX {
+            return None;
+        }
+        let ticket = Ticket(NEXT_TICKET.fetch_add(1, Ordering::Relaxed));
+        self.open.insert(ticket, request);
+        Some(ticket)
+    }
+
+    /// Takes a request out, to answer it.
+    pub fn answer(&mut self, ticket: Ticket) -> Option<OpenRequest> {
+        self.open.remove(&ticket)
+    }
+
+    /// The open prompt with this id.
+    pub fn prompt_with_id(&self, id: &str) -> Option<(Ticket, SessionId)> {
+        self.open.iter().find_map(|(ticket, request)| {
+            (request.kind == RequestKind::Prompt && *request.id == *id)
+                .then(|| request.session.clone().map(|session| (*ticket, session)))?
+        })
+    }
+
+    /// Notes a question and gives the id of its request.
+    pub fn ask(&mut self, asked: Asked) -> u64 {
+        let id = self.next_own;
+        self.next_own += 1;
+        self.asked.insert(id, asked);
+        id
+    }
+
+    /// Takes a question out by the id of its request, to pass its answer on.
+    pub fn decided(&mut self, id: u64) -> Option<Asked> {
+        self.asked.remove(&id)
+    }
+
+    /// Takes a question out that is void; gives the id of its request if it is still unanswered.
+    pub fn withdraw(&mut self, session: &SessionId, ask: AskId) -> Option<u64> {
+        let id = *self.asked.iter().find(|(_, asked)| asked.session == *session && asked.ask == ask)?.0;
+        self.asked.remove(&id);
+        Some(id)
+    }
+
+    /// Requests of the client that have no answer yet.
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(id: &str) -> OpenRequest {
+        let session = Some(SessionId("s_0".to_owned()));
+        OpenRequest { id: id.into(), kind: RequestKind::Prompt, session }
+    }
+
+    #[test]
+    fn a_request_is_answered_once() {
+        let mut requests = Requests::new(0);
+        let ticket = requests.open(request("1")).expect("one request is not too many");
+        assert_eq!(requests.answer(ticket), Some(request("1")));
+        assert_eq!(requests.answer(ticket), None);
+    }
+
+    #[test]
+    fn a_runaway_client_is_stopped_until_it_got_answers() {
+        let mut requests = Requests::new(0);
+        let tickets: Vec<Ticket> =
+            (0..REQUESTS_OPEN_MAX).filter_map(|_| requests.open(request("1"))).collect();
+        assert_eq!(requests.open(request("1")), None);
+        requests.answer(tickets[0]);
+        assert!(requests.open(request("1")).is_some());
+    }
+
+    #[test]
+    fn ids_of_questions_do_not_repeat_in_the_next_life() {
+        let asked = || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false };
+        let now = 1_795_300_000;
+        let (first, next) = (Requests::new(now).ask(asked()), Requests::new(now + 1).ask(asked()));
+        assert!(first < next && next < 1 << 53);
+    }
+
+    #[test]
+    fn a_withdrawn_question_cannot_be_decided() {
+        let mut requests = Requests::new(0);
+        let session = SessionId("s_0".to_owned());
+        let id = requests.ask(Asked { session: session.clone(), ask: AskId(1), always: true });
+        assert_eq!(requests.withdraw(&session, AskId(1)), Some(id));
+        assert_eq!(requests.decided(id), None);
+        assert_eq!(requests.withdraw(&session, AskId(1)), None);
+    }
+}

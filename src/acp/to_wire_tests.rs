@@ -1,0 +1,606 @@
+//! What a client is shown of each thing that can happen, now and in a replay. Every update is read
+//! back by the schema's own types.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::session::{CommandInfo, SessionOptions, UsageNow};
+use crate::thread::{
+    Card, Cut, Location, Mode, ModelName, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Rule, Seq,
+    SessionId, Shown, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Trigger, Usage,
+};
+
+const PLAIN: ClientTraits = ClientTraits {
+    compaction: false,
+    notices: false,
+    terminal_output: false,
+    read_text_file: false,
+    write_text_file: false,
+    boolean_options: false,
+    elicitation_form: false,
+    elicitation_url: false,
+    auth_terminal: false,
+};
+
+/// A client of one session, and all that it was told.
+struct Client {
+    cursor: Cursor,
+    traits: ClientTraits,
+    told: Vec<Value>,
+    seq: u64,
+}
+
+impl Client {
+    fn new(traits: ClientTraits) -> Client {
+        Client { cursor: Cursor::default(), traits, told: Vec::new(), seq: 0 }
+    }
+
+    fn put(&mut self, out: Out) -> &mut Client {
+        let mut updates = Vec::new();
+        self.cursor.translate(out, &self.traits, &mut updates);
+        for update in updates {
+            let json = serde_json::to_value(&update).expect("an update is JSON");
+            let read: SessionUpdate = serde_json::from_value(json.clone()).expect("the schema reads it");
+            assert_eq!(read, update);
+            assert!(!has_null(&json), "optional fields are left out, never null: {json}");
+            self.told.push(json);
+        }
+        self
+    }
+
+    fn entry(&mut self, change: Change) -> &mut Client {
+        self.any_entry(change, false, true)
+    }
+
+    fn replayed(&mut self, change: Change) -> &mut Client {
+        self.any_entry(change, true, true)
+    }
+
+    fn any_entry(&mut self, change: Change, replay: bool, own: bool) -> &mut Client {
+        self.seq += 1;
+        let entry = Arc::new(Entry { seq: Seq(self.seq), at: 1_700_000_000_000, change });
+        self.put(Out::Entry { entry, replay, own })
+    }
+
+    fn text(&mut self, part: u32, kind: TextKind, text: &str) -> &mut Client {
+        self.put(Out::Text { message: MessageId(7), part, kind, text: text.to_owned() })
+    }
+
+    /// All text that came under each message id, in the order of first sight.
+    fn texts(&self) -> Vec<(String, String)> {
+        let mut texts: Vec<(String, String)> = Vec::new();
+        for update in &self.told {
+            let (Some(id), Some(text)) = (update["messageId"].as_str(), update["content"]["text"].as_str())
+            else {
+                continue;
+            };
+            match texts.iter_mut().find(|(known, _)| known == id) {
+                Some((_, whole)) => whole.push_str(text),
+                None => texts.push((id.to_owned(), text.to_owned())),
+            }
+        }
+        texts
+    }
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().any(has_null),
+        Value::Object(fields) => fields.values().any(has_null),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+fn text(text: &str) -> Content {
+    Content::Text { text: text.to_owned() }
+}
+
+fn thinking(text: &str) -> Content {
+    Content::Thinking { text: text.to_owned(), native: None }
+}
+
+fn call(id: &str, kind: ToolKind) -> Content {
+    Content::Call(ToolCall {
+        id: CallId(id.to_owned()),
+        name: "bash".to_owned(),
+        input: json!({ "command": "ls" }),
+        card: Card {
+            title: "ls".to_owned(),
+            kind,
+            locations: vec![Location { path: PathBuf::from("/w/a.rs"), line: Some(3) }],
+        },
+    })
+}
+
+fn said(content: Vec<Content>, origin: Origin) -> Change {
+    Change::Said { message: Message { id: MessageId(3), content }, origin }
+}
+
+fn replied(content: Vec<Content>, cut: Option<Cut>) -> Change {
+    let model = ModelName("anthropic/x".to_owned());
+    Change::Replied { message: Message { id: MessageId(7), content }, model, usage: None, cut }
+}
+
+fn finished(id: &str, status: OutcomeStatus, output: &str) -> Change {
+    Change::ToolFinished { outcome: ToolOutcome::text(CallId(id.to_owned()), status, output) }
+}
+
+fn compacted() -> Change {
+    Change::Compacted {
+        through: Seq(4),
+        summary: Message { id: MessageId(9), content: vec![text("We wrote a parser.")] },
+        trigger: Trigger::Manual,
+        focus: None,
+        tokens_before: 88_000,
+        tokens_after: 6_200,
+        usage: None,
+    }
+}
+
+fn ended(reason: StopReason) -> Change {
+    Change::TurnEnded { reason, usage: Usage::default() }
+}
+
+fn chunk(kind: &str, id: &str, text: &str) -> Value {
+    json!({ "sessionUpdate": kind, "content": { "type": "text", "text": text }, "messageId": id })
+}
+
+#[test]
+fn a_turn_is_shown_alike_when_it_happens_and_when_it_is_replayed() {
+    let changes = || {
+        [
+            said(vec![text("hello")], Origin::Person),
+            replied(vec![thinking("hm"), text("I look."), call("c1", ToolKind::Read), text("Then.")], None),
+            finished("c1", OutcomeStatus::Completed, "a.rs"),
+            ended(StopReason::EndTurn),
+        ]
+    };
+    let (mut live, mut loaded) = (Client::new(PLAIN), Client::new(PLAIN));
+    for change in changes() {
+        if matches!(change, Change::Replied { .. }) {
+            live.text(0, TextKind::Thinking, "h").text(0, TextKind::Thinking, "m");
+            live.text(1, TextKind::Reply, "I lo").text(1, TextKind::Reply, "ok.");
+            live.text(3, TextKind::Reply, "Then.");
+        }
+        live.any_entry(change, false, false);
+    }
+    for change in changes() {
+        loaded.replayed(change);
+    }
+    assert_eq!(live.texts(), loaded.texts());
+    assert_eq!(
+        loaded.told,
+        [
+            chunk("user_message_chunk", "m3", "hello"),
+            chunk("agent_thought_chunk", "m7.0", "hm"),
+            chunk("agent_message_chunk", "m7.1", "I look."),
+            chunk("agent_message_chunk", "m7.3", "Then."),
+            json!({ "sessionUpdate": "tool_call", "toolCallId": "c1", "title": "ls", "name": "bash",
+                "kind": "read", "locations": [{ "path": "/w/a.rs", "line": 3 }],
+                "rawInput": { "command": "ls" } }),
+            json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed",
+                "content": [{ "type": "content", "content": { "type": "text", "text": "```\na.rs\n```" } }] }),
+        ]
+    );
+}
+
+#[test]
+fn the_person_does_not_see_their_own_prompt_twice() {
+    let change = || said(vec![text("hello")], Origin::Person);
+    assert_eq!(Client::new(PLAIN).entry(change()).told, [Value::Null; 0]);
+    let shown = [chunk("user_message_chunk", "m3", "hello")];
+    assert_eq!(Client::new(PLAIN).any_entry(change(), false, false).told, shown);
+    assert_eq!(Client::new(PLAIN).replayed(change()).told, shown);
+}
+
+#[test]
+fn a_recipe_shows_what_was_typed() {
+    let origin = Origin::Recipe { recipe: "review".to_owned(), typed: "/review src".to_owned() };
+    let link = Content::ResourceLink { uri: "file:///a".to_owned(), name: "a".to_owned() };
+    let mut client = Client::new(PLAIN);
+    client.replayed(said(vec![text("You are a reviewer of src."), link], origin));
+    assert_eq!(client.told[0], chunk("user_message_chunk", "m3", "/review src"));
+    assert_eq!(
+        client.told[1]["content"],
+        json!({ "type": "resource_link", "uri": "file:///a", "name": "a" })
+    );
+}
+
+#[test]
+fn what_a_person_attached_is_replayed_as_it_came() {
+    let mut client = Client::new(PLAIN);
+    client.replayed(said(
+        vec![
+            Content::Image { mime_type: "image/png".to_owned(), data: "iVBO".to_owned(), uri: None },
+            Content::Resource { uri: "file:///b.rs".to_owned(), text: "fn b() {}".to_owned() },
+        ],
+        Origin::Person,
+    ));
+    let content: Vec<&Value> = client.told.iter().map(|update| &update["content"]).collect();
+    assert_eq!(content[0], &json!({ "type": "image", "data": "iVBO", "mimeType": "image/png" }));
+    assert_eq!(
+        content[1],
+        &json!({ "type": "resource", "resource": { "uri": "file:///b.rs", "text": "fn b() {}" } })
+    );
+}
+
+#[test]
+fn a_text_longer_than_clients_read_comes_in_several_chunks() {
+    let long = "é✓".repeat(500_000);
+    let mut client = Client::new(PLAIN);
+    client.replayed(said(vec![text(&long)], Origin::Person)).replayed(replied(vec![text(&long)], None));
+    assert_eq!(client.told.len(), 6);
+    assert!(client.texts() == [("m3".to_owned(), long.clone()), ("m7.0".to_owned(), long)]);
+}
+
+#[test]
+fn a_prompt_that_was_queued_and_never_taken_is_not_lost_in_a_replay() {
+    let queued = |id, words: &str| Change::Queued {
+        message: Message { id: MessageId(id), content: vec![text(words)] },
+    };
+    let mut client = Client::new(PLAIN);
+    client.replayed(queued(4, "taken")).replayed(queued(5, "cancelled"));
+    client.replayed(said(vec![text("taken")], Origin::Queue { entry: Seq(1) }));
+    client.replayed(ended(StopReason::Cancelled));
+    assert_eq!(client.texts(), [("m3".into(), "taken".into()), ("m5".into(), "cancelled".into())]);
+}
+
+#[test]
+fn entries_that_are_one_update_or_none() {
+    let step = |content: &str, status| PlanStep {
+        content: content.to_owned(),
+        status,
+        priority: PlanPriority::High,
+    };
+    let cases: Vec<(Change, Vec<Value>)> = vec![
+        (Change::Framed { system: String::new(), tools: Vec::new() }, vec![]),
+        (Change::ModelChosen { model: ModelName("a/b".into()) }, vec![]),
+        (Change::ThoughtChosen { level: ThoughtLevel::High }, vec![]),
+        (Change::Allowed { rule: Rule::EditsInWorkspace }, vec![]),
+        (
+            Change::ModeChosen { mode: Mode::AcceptEdits },
+            vec![json!({ "sessionUpdate": "current_mode_update", "currentModeId": "accept_edits" })],
+        ),
+        (
+            Change::Titled { title: "Fix it".into() },
+            vec![json!({ "sessionUpdate": "session_info_update", "title": "Fix it",
+                "updatedAt": "2023-11-14T22:13:20Z" })],
+        ),
+        (
+            Change::Planned {
+                steps: vec![step("a", PlanStatus::Completed), step("b", PlanStatus::InProgress)],
+            },
+            vec![json!({ "sessionUpdate": "plan", "entries": [
+                { "content": "a", "priority": "high", "status": "completed" },
+                { "content": "b", "priority": "high", "status": "in_progress" }] })],
+        ),
+        (
+            Change::Noted { message: MessageId(8), text: "Noted.".into() },
+            vec![chunk("agent_message_chunk", "m8", "Noted.")],
+        ),
+        (
+            Change::Undone { entry: Seq(12) },
+            vec![chunk(
+                "agent_message_chunk",
+                "e1",
+                "Undone: compaction e12 is taken back; all that it replaced is in view again.",
+            )],
+        ),
+        (compacted(), vec![chunk("agent_message_chunk", "m9", "Compacted: 88k → 6k tokens")]),
+        (ended(StopReason::EndTurn), vec![]),
+        (
+            ended(StopReason::Interrupted),
+            vec![chunk(
+                "agent_message_chunk",
+                "e1",
+                "Interrupted: the agent's process ended before this turn was done.",
+            )],
+        ),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(Client::new(PLAIN).entry(change.clone()).told, expected, "{change:?}");
+        let in_replay = if matches!(change, Change::ModeChosen { .. }) { vec![] } else { expected };
+        assert_eq!(Client::new(PLAIN).replayed(change.clone()).told, in_replay, "replayed {change:?}");
+    }
+}
+
+#[test]
+fn a_client_that_shows_compactions_gets_one() {
+    let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
+    assert_eq!(
+        client.entry(compacted()).told,
+        [json!({ "sessionUpdate": "compaction_update", "compactionId": "e1", "status": "completed",
+            "summary": [{ "type": "text", "text": "We wrote a parser." }] })]
+    );
+}
+
+#[test]
+fn a_reply_that_was_cut_says_why_unless_the_person_did_it() {
+    for (cut, expected) in [
+        (Cut::MaxTokens, Some("Cut short: the model reached its output limit.")),
+        (Cut::Refused { reason: String::new() }, Some("Cut short: the model declined.")),
+        (Cut::Refused { reason: "policy".into() }, Some("Cut short: the model declined: policy")),
+        (
+            Cut::Broken { reason: "the connection was lost".into() },
+            Some("Cut short: the connection was lost"),
+        ),
+        (Cut::Cancelled, None),
+    ] {
+        let mut client = Client::new(PLAIN);
+        client.entry(replied(vec![text("Half")], Some(cut)));
+        let mut texts = vec![("m7.0".to_owned(), "Half".to_owned())];
+        texts.extend(expected.map(|line| ("m7.cut".to_owned(), line.to_owned())));
+        assert_eq!(client.texts(), texts);
+    }
+}
+
+#[test]
+fn a_cancelled_reply_without_its_thinking_still_completes_the_right_text() {
+    // The thinking was streamed as part 0 and, unsigned, is not in the entry: the text moved up.
+    let mut client = Client::new(PLAIN);
+    client.text(0, TextKind::Thinking, "a long thought").text(1, TextKind::Reply, "Hel");
+    client.entry(replied(vec![text("Hello")], Some(Cut::Cancelled)));
+    assert_eq!(
+        client.texts(),
+        [("m7.0".into(), "a long thought".into()), ("m7.1".to_owned(), "Hello".to_owned())]
+    );
+}
+
+#[test]
+fn a_call_goes_from_pending_through_running_to_its_outcome() {
+    let mut client = Client::new(PLAIN);
+    let id = CallId("c1".to_owned());
+    client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+    client.put(Out::CallStarted { call: id.clone() });
+    client.put(Out::CallProgress { call: id.clone(), output: "one\n".to_owned() });
+    client.put(Out::CallProgress { call: id.clone(), output: "two\n".to_owned() });
+    client.entry(finished("c1", OutcomeStatus::Interrupted, "The command was stopped."));
+    let steps: Vec<(&Value, &Value)> = client
+        .told
+        .iter()
+        .map(|update| (&update["status"], &update["content"][0]["content"]["text"]))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            (&Value::Null, &Value::Null),
+            (&json!("in_progress"), &Value::Null),
+            (&json!("in_progress"), &json!("```\none\n```")),
+            (&json!("in_progress"), &json!("```\none\ntwo\n```")),
+            (&json!("failed"), &json!("The command was stopped.")),
+        ]
+    );
+    // It is over: nothing more is said of it.
+    let count = client.told.len();
+    client.put(Out::CallStarted { call: id.clone() }).put(Out::CallProgress { call: id, output: "x".into() });
+    client.entry(finished("c1", OutcomeStatus::Completed, "again"));
+    assert_eq!(client.told.len(), count);
+}
+
+#[test]
+fn the_diff_comes_first_in_an_outcome() {
+    let outcome = ToolOutcome {
+        shown: vec![
+            Shown::Text { text: "**done**".into() },
+            Shown::Diff { path: "/w/a.rs".into(), old: None, new: "fn a() {}\n".into() },
+        ],
+        raw: Some(json!({ "exitCode": 0 })),
+        locations: vec![Location { path: "/w/a.rs".into(), line: None }],
+        ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, "ok")
+    };
+    let mut client = Client::new(PLAIN);
+    client.entry(replied(vec![call("c1", ToolKind::Edit)], None));
+    client.entry(Change::ToolFinished { outcome });
+    assert_eq!(
+        client.told[1],
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed",
+            "content": [
+                { "type": "diff", "path": "/w/a.rs", "newText": "fn a() {}\n" },
+                { "type": "content", "content": { "type": "text", "text": "**done**" } }],
+            "locations": [{ "path": "/w/a.rs" }], "rawOutput": { "exitCode": 0 } })
+    );
+}
+
+#[test]
+fn output_with_fences_of_its_own_gets_a_longer_one() {
+    let mut client = Client::new(PLAIN);
+    client.entry(replied(vec![call("c1", ToolKind::Read)], None));
+    client.entry(finished("c1", OutcomeStatus::Completed, "````\ncode\n````\n"));
+    assert_eq!(client.told[1]["content"][0]["content"]["text"], "`````\n````\ncode\n````\n`````");
+}
+
+#[test]
+fn a_terminal_gets_what_is_new_and_then_its_end() {
+    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Execute)], None));
+    assert_eq!(client.told[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
+    assert_eq!(client.told[0]["_meta"], json!({ "terminal_info": { "terminal_id": "c1" } }));
+    client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
+    client.entry(finished("c1", OutcomeStatus::Completed, "one\n"));
+    client.entry(finished("c2", OutcomeStatus::Completed, "two\n"));
+    let meta: Vec<&Value> = client.told[2..].iter().map(|update| &update["_meta"]).collect();
+    assert_eq!(
+        meta,
+        [
+            &json!({ "terminal_output": { "terminal_id": "c1", "data": "one\n" } }),
+            &json!({ "terminal_exit": { "terminal_id": "c1" } }),
+            &json!({ "terminal_output": { "terminal_id": "c2", "data": "two\n" } }),
+            &json!({ "terminal_exit": { "terminal_id": "c2" } }),
+        ]
+    );
+}
+
+#[test]
+fn a_terminal_that_missed_output_is_shown_beside_the_text() {
+    for (output, expected) in [("one\n", 1), ("one\ntwo\n", 2)] {
+        let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+        client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+        client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
+        let outcome = ToolOutcome {
+            raw: Some(json!({ "stdout": output, "exitCode": 3 })),
+            ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, output)
+        };
+        client.entry(Change::ToolFinished { outcome });
+        let last = client.told.last().unwrap();
+        assert_eq!(last["content"].as_array().unwrap().len(), expected);
+        assert_eq!(last["content"][0], json!({ "type": "terminal", "terminalId": "c1" }));
+        assert_eq!(last["_meta"], json!({ "terminal_exit": { "terminal_id": "c1", "exit_code": 3 } }));
+    }
+}
+
+#[test]
+fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
+    let output = "x".repeat(100_000);
+    let mut loaded = Client::new(PLAIN);
+    loaded.replayed(replied(vec![call("c1", ToolKind::Read)], None));
+    loaded.replayed(finished("c1", OutcomeStatus::Completed, &output));
+    let shown = loaded.told[1]["content"][0]["content"]["text"].as_str().unwrap();
+    assert!(shown.len() < 9_000 && shown.contains("bytes are not shown"));
+
+    let mut live = Client::new(PLAIN);
+    live.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+    for _ in 0..10_000 {
+        live.put(Out::CallProgress { call: CallId("c1".into()), output: "é".repeat(1000) });
+    }
+    let sent: usize = live.told.iter().map(|update| update.to_string().len()).sum();
+    assert!(sent < 2 * PROGRESS_SENT_BYTES_MAX, "{sent} bytes");
+}
+
+#[test]
+fn session_wide_news() {
+    let mut client = Client::new(ClientTraits { notices: true, ..PLAIN });
+    let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7 };
+    client.put(Out::Usage(UsageNow { used: 120, size: 200_000, cost: Some(0.5), last }));
+    client.put(Out::Usage(UsageNow { used: 1, size: 2, cost: Some(f64::NAN), last: Usage::default() }));
+    let hint = Some("what to keep".to_owned());
+    let command = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint };
+    client.put(Out::Commands(Arc::new([command])));
+    client.put(Out::Info { title: "T".into(), updated_at: 0 });
+    client.put(Out::Notice { severity: Severity::Warning, text: "Retrying\nin 2 s".into() });
+    client.put(Out::Notice { severity: Severity::Error, text: " \n".into() });
+    assert_eq!(
+        client.told,
+        [
+            json!({ "sessionUpdate": "usage_update", "used": 120, "size": 200_000,
+                "cost": { "amount": 0.5, "currency": "USD" },
+                "_meta": { "usage": { "inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 60,
+                    "cachedWriteTokens": 5, "thoughtTokens": 7, "totalTokens": 120 } } }),
+            json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2,
+                "_meta": { "usage": { "inputTokens": 0, "outputTokens": 0, "cachedReadTokens": 0,
+                    "cachedWriteTokens": 0, "thoughtTokens": 0, "totalTokens": 0 } } }),
+            json!({ "sessionUpdate": "available_commands_update", "availableCommands": [
+                { "name": "compact", "description": "Compacts", "input": { "hint": "what to keep" } }] }),
+            json!({ "sessionUpdate": "session_info_update", "title": "T", "updatedAt": "1970-01-01T00:00:00Z" }),
+            json!({ "sessionUpdate": "notice", "severity": "warning", "title": "Retrying",
+                "description": "in 2 s" }),
+        ]
+    );
+}
+
+#[test]
+fn options_are_complete_and_in_order() {
+    let options = SessionOptions {
+        mode: Mode::Ask,
+        model: Some(ModelName("a/b".into())),
+        models: vec![(ModelName("a/c".into()), "C".into())],
+        thought: ThoughtLevel::Low,
+    };
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Options(Arc::new(options)));
+    let offered = client.told[0]["configOptions"].as_array().unwrap();
+    let summary: Vec<(&str, &str, &str, usize)> = offered
+        .iter()
+        .map(|option| {
+            let text = |name: &str| option[name].as_str().unwrap();
+            (text("id"), text("category"), text("currentValue"), option["options"].as_array().unwrap().len())
+        })
+        .collect();
+    assert_eq!(
+        summary,
+        [
+            ("model", "model", "a/b", 2),
+            ("mode", "mode", "ask", 4),
+            ("thought_level", "thought_level", "low", 5)
+        ]
+    );
+}
+
+#[test]
+fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Notice { severity: Severity::Info, text: "no MCP".into() });
+    assert!(client.told.is_empty(), "a chunk outside of a turn is an error to some editors");
+    client.entry(said(vec![text("hi")], Origin::Person));
+    client.put(Out::Notice { severity: Severity::Info, text: "retrying".into() });
+    assert_eq!(client.texts(), [("n1".into(), "no MCP".into()), ("n2".to_owned(), "retrying".to_owned())]);
+    client.entry(ended(StopReason::EndTurn));
+    client.put(Out::Notice { severity: Severity::Info, text: "later".into() });
+    assert_eq!(client.told.len(), 2);
+}
+
+#[test]
+fn a_second_replay_begins_anew() {
+    let opened = || Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
+    let mut client = Client::new(PLAIN);
+    for _ in 0..2 {
+        client.replayed(opened()).replayed(replied(vec![call("c1", ToolKind::Read)], None));
+    }
+    assert_eq!(client.told.len(), 2, "the call is announced in each replay");
+}
+
+#[test]
+fn a_permission_card_has_one_option_of_each_kind() {
+    let ask = |always: Option<&str>| crate::session::PermissionAsk {
+        call: CallId("c1".into()),
+        tool: "file_edit".into(),
+        input: json!({ "path": "a.rs" }),
+        card: Card { title: String::new(), kind: ToolKind::Edit, locations: vec![] },
+        preview: vec![
+            Shown::Text { text: "why".into() },
+            Shown::Diff { path: "/w/a.rs".into(), old: Some("a".into()), new: "b".into() },
+        ],
+        always: always.map(str::to_owned),
+    };
+    let session = SessionId("s_0".into());
+    let card = serde_json::to_value(tool_wire::permission(&session, &ask(Some("edits")))).unwrap();
+    assert!(!has_null(&card));
+    assert_eq!(card["toolCall"]["title"], "file_edit");
+    assert_eq!(card["toolCall"]["content"][0]["type"], "diff");
+    assert_eq!(
+        card["options"],
+        json!([{ "optionId": "allow_once", "name": "Allow", "kind": "allow_once" },
+            { "optionId": "allow_always", "name": "Always allow: edits", "kind": "allow_always" },
+            { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" }])
+    );
+    let card = serde_json::to_value(tool_wire::permission(&session, &ask(None))).unwrap();
+    assert_eq!(card["options"].as_array().unwrap().len(), 2);
+}
+
+proptest! {
+    /// Whatever part of a reply was streamed, in whatever pieces: the chunks come to its text.
+    #[test]
+    fn chunks_come_to_the_text(parts in prop::collection::vec(("[a-zé✓]{1,12}", any::<bool>(), 0usize..16), 1..5)) {
+        let mut client = Client::new(PLAIN);
+        let mut whole = true;
+        for (index, (words, is_reply, streamed)) in parts.iter().enumerate() {
+            let kind = if *is_reply { TextKind::Reply } else { TextKind::Thinking };
+            for piece in words.chars().take(*streamed).filter(|_| whole) {
+                client.text(index as u32, kind, &piece.to_string());
+            }
+            // Once a piece was forgotten, none follows.
+            whole &= *streamed >= words.chars().count();
+        }
+        let content = parts.iter().map(|(words, is_reply, _)| if *is_reply { text(words) } else { thinking(words) });
+        client.entry(replied(content.collect(), None));
+        let mut expected: Vec<(String, String)> =
+            parts.iter().enumerate().map(|(at, (words, ..))| (format!("m7.{at}"), words.clone())).collect();
+        let mut texts = client.texts();
+        texts.sort();
+        expected.sort();
+        prop_assert_eq!(texts, expected);
+    }
+}

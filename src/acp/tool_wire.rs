@@ -1,0 +1,262 @@
+//! Tool calls, their outcomes and permission cards in the words of the wire. Pure.
+//!
+//! Texts are capped here: clients read lines of at most 10 MiB, and long loads are mostly old output.
+
+use agent_client_protocol::v1::schema as wire;
+use serde_json::{Map, Value, json};
+
+use super::updates::wire_path;
+use crate::session::PermissionAsk;
+use crate::thread::{
+    CallId, Card, Location, OutcomeContent, OutcomeStatus, SessionId, Shown, ToolCall, ToolKind, ToolOutcome,
+};
+
+/// How much of a call is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// As it happens: everything within reason.
+    Live,
+    /// Of the past: what tells what was done.
+    Replay,
+}
+
+impl Detail {
+    /// The longest text of an outcome, and the longest string inside raw input and output, in bytes.
+    fn text_bytes_max(self) -> usize {
+        match self {
+            Detail::Live => 256 * 1024,
+            Detail::Replay => 8 * 1024,
+        }
+    }
+
+    /// The longest diff, old and new text together, in bytes. Whole or not at all: a cut one is wrong.
+    fn diff_bytes_max(self) -> usize {
+        match self {
+            Detail::Live => 2 * 1024 * 1024,
+            Detail::Replay => 256 * 1024,
+        }
+    }
+}
+
+/// Images of an outcome, in bytes of base64, beyond which they are only named.
+const IMAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
+
+/// The ids of a permission card's options.
+pub const ALLOW_ONCE: &str = "allow_once";
+pub const ALLOW_ALWAYS: &str = "allow_always";
+pub const REJECT_ONCE: &str = "reject_once";
+
+/// Whether the client may show the call as a terminal.
+pub fn has_terminal(call: &ToolCall) -> bool {
+    call.card.kind == ToolKind::Execute
+}
+
+/// A call before it runs.
+pub fn announcement(call: &ToolCall, terminal: bool, detail: Detail) -> wire::ToolCall {
+    let announced = wire::ToolCall::new(call.id.0.clone(), title(&call.card, &call.name))
+        .name(call.name.clone())
+        .kind(kind(call.card.kind))
+        .locations(locations(&call.card.locations))
+        .raw_input(capped(&call.input, detail.text_bytes_max()));
+    if !terminal {
+        return announced;
+    }
+    let shown = wire::ToolCallContent::Terminal(wire::Terminal::new(call.id.0.clone()));
+    announced.content(vec![shown]).meta(object("terminal_info", json!({ "terminal_id": call.id.0 })))
+}
+
+/// The newest output of a running call.
+pub fn progress(call: &CallId, tail: &str) -> wire::ToolCallUpdate {
+    let fields = wire::ToolCallUpdateFields::new()
+        .status(wire::ToolCallStatus::InProgress)
+        .content(vec![wire::ToolCallContent::from(fenced(tail))]);
+    wire::ToolCallUpdate::new(call.0.clone(), fields)
+}
+
+/// The same for a client that shows a terminal: what is new, and not the whole.
+pub fn terminal_output(call: &CallId, output: &str) -> wire::ToolCallUpdate {
+    let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
+    let meta = object("terminal_output", json!({ "terminal_id": call.0, "data": output }));
+    wire::ToolCallUpdate::new(call.0.clone(), fields).meta(meta)
+}
+
+/// What came of a call. The status is always there, the diffs come first: editors count on both.
+pub fn outcome(outcome: &ToolOutcome, detail: Detail) -> wire::ToolCallUpdate {
+    finished(outcome, shown_content(outcome, detail), detail)
+}
+
+/// The same for a call that the client shows as a terminal, which has `streamed` bytes of its output.
+/// A terminal that has nothing is filled first; one that lacks something is shown beside the text.
+pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Detail) -> Vec<wire::ToolCallUpdate> {
+    let mut updates = Vec::with_capacity(2);
+    if streamed == 0 {
+        let text = cut(&outcome.model_text(), detail.text_bytes_max());
+        updates.push(terminal_output(&outcome.call, &text));
+    }
+    let mut content = vec![wire::ToolCallContent::Terminal(wire::Terminal::new(outcome.call.0.clone()))];
+    let output = outcome.raw.as_ref().and_then(|raw| raw.get("stdout")).and_then(Value::as_str);
+    if streamed > 0 && output.is_some_and(|output| output.len() > streamed) {
+        content.extend(shown_content(outcome, detail));
+    }
+    let code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
+    let mut exit = json!({ "terminal_id": outcome.call.0 });
+    if let Some(code) = code {
+        exit["exit_code"] = code.into();
+    }
+    updates.push(finished(outcome, content, detail).meta(object("terminal_exit", exit)));
+    updates
+}
+
+fn finished(
+    outcome: &ToolOutcome,
+    content: Vec<wire::ToolCallContent>,
+    detail: Detail,
+) -> wire::ToolCallUpdate {
+    let status = match outcome.status {
+        OutcomeStatus::Completed => wire::ToolCallStatus::Completed,
+        OutcomeStatus::Failed | OutcomeStatus::Denied | OutcomeStatus::Interrupted => {
+            wire::ToolCallStatus::Failed
+        }
+    };
+    let mut fields = wire::ToolCallUpdateFields::new().status(status).content(content);
+    if !outcome.locations.is_empty() {
+        fields = fields.locations(locations(&outcome.locations));
+    }
+    if let Some(raw) = &outcome.raw {
+        fields = fields.raw_output(capped(raw, detail.text_bytes_max()));
+    }
+    wire::ToolCallUpdate::new(outcome.call.0.clone(), fields)
+}
+
+/// A permission card: one option of each kind, because editors bind keys to kinds.
+pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPermissionRequest {
+    let mut fields = wire::ToolCallUpdateFields::new()
+        .title(title(&ask.card, &ask.tool))
+        .name(ask.tool.clone())
+        .kind(kind(ask.card.kind))
+        .status(wire::ToolCallStatus::Pending)
+        .raw_input(capped(&ask.input, Detail::Live.text_bytes_max()));
+    // A list replaces what the call shows already; an empty one would take its terminal away.
+    if !ask.preview.is_empty() {
+        fields = fields.content(diffs_first(&ask.preview, Detail::Live));
+    }
+    if !ask.card.locations.is_empty() {
+        fields = fields.locations(locations(&ask.card.locations));
+    }
+    let option = |id: &'static str, name: String, kind| wire::PermissionOption::new(id, name, kind);
+    let mut options = vec![option(ALLOW_ONCE, "Allow".to_owned(), wire::PermissionOptionKind::AllowOnce)];
+    if let Some(always) = &ask.always {
+        let name = format!("Always allow: {always}");
+        options.push(option(ALLOW_ALWAYS, name, wire::PermissionOptionKind::AllowAlways));
+    }
+    options.push(option(REJECT_ONCE, "Reject".to_owned(), wire::PermissionOptionKind::RejectOnce));
+    let call = wire::ToolCallUpdate::new(ask.call.0.clone(), fields);
+    wire::RequestPermissionRequest::new(session.0.clone(), call, options)
+}
+
+fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallContent> {
+    if !outcome.shown.is_empty() {
+        return diffs_first(&outcome.shown, detail);
+    }
+    let show = |content: &OutcomeContent| match content {
+        OutcomeContent::Text { text } if text.is_empty() => None,
+        OutcomeContent::Text { text } => {
+            let text = cut(text, detail.text_bytes_max());
+            Some(wire::ToolCallContent::from(match outcome.status {
+                // Our own sentence about a call that did not run; it is not output.
+                OutcomeStatus::Denied | OutcomeStatus::Interrupted => text,
+                OutcomeStatus::Completed | OutcomeStatus::Failed => fenced(&text),
+            }))
+        }
+        OutcomeContent::Image { mime_type, data } if data.len() <= IMAGE_BYTES_MAX => {
+            let image = wire::ImageContent::new(data.clone(), mime_type.clone());
+            Some(wire::ToolCallContent::Content(wire::Content::new(wire::ContentBlock::Image(image))))
+        }
+        OutcomeContent::Image { mime_type, data } => Some(wire::ToolCallContent::from(format!(
+            "({mime_type}, {} bytes: too large to show)",
+            data.len() / 4 * 3
+        ))),
+    };
+    outcome.content.iter().filter_map(show).collect()
+}
+
+fn diffs_first(shown: &[Shown], detail: Detail) -> Vec<wire::ToolCallContent> {
+    let is_diff = |shown: &&Shown| matches!(shown, Shown::Diff { .. });
+    let diffs = shown.iter().filter(is_diff);
+    let texts = shown.iter().filter(|shown| !is_diff(shown));
+    diffs.chain(texts).map(|shown| show(shown, detail)).collect()
+}
+
+fn show(shown: &Shown, detail: Detail) -> wire::ToolCallContent {
+    match shown {
+        Shown::Text { text } => wire::ToolCallContent::from(cut(text, detail.text_bytes_max())),
+        Shown::Diff { path, old, new } => {
+            let bytes = new.len() + old.as_ref().map_or(0, String::len);
+            if bytes > detail.diff_bytes_max() {
+                let line = format!("{}: the change is too large to show ({bytes} bytes)", path.display());
+                return wire::ToolCallContent::from(line);
+            }
+            wire::ToolCallContent::Diff(wire::Diff::new(wire_path(path), new.clone()).old_text(old.clone()))
+        }
+    }
+}
+
+/// An empty title shows as nothing in some editors.
+fn title(card: &Card, tool: &str) -> String {
+    if card.title.is_empty() { tool.to_owned() } else { card.title.clone() }
+}
+
+fn kind(kind: ToolKind) -> wire::ToolKind {
+    match kind {
+        ToolKind::Read => wire::ToolKind::Read,
+        ToolKind::Edit => wire::ToolKind::Edit,
+        ToolKind::Delete => wire::ToolKind::Delete,
+        ToolKind::Move => wire::ToolKind::Move,
+        ToolKind::Search => wire::ToolKind::Search,
+        ToolKind::Execute => wire::ToolKind::Execute,
+        ToolKind::Think => wire::ToolKind::Think,
+        ToolKind::Fetch => wire::ToolKind::Fetch,
+        ToolKind::Other => wire::ToolKind::Other,
+    }
+}
+
+fn locations(locations: &[Location]) -> Vec<wire::ToolCallLocation> {
+    let location =
+        |location: &Location| wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line);
+    locations.iter().map(location).collect()
+}
+
+/// Output as a block that Markdown leaves alone, whatever fences it contains itself.
+fn fenced(text: &str) -> String {
+    let longest_run = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest_run.max(2) + 1);
+    let line_end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}\n{text}{line_end}{fence}")
+}
+
+/// The beginning and the end of a long text.
+fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let head = &text[..text.floor_char_boundary(bytes_max / 2)];
+    let tail = &text[text.ceil_char_boundary(text.len() - bytes_max / 2)..];
+    let left_out = text.len() - head.len() - tail.len();
+    format!("{head}\n… {left_out} bytes are not shown …\n{tail}")
+}
+
+/// A JSON value with its long strings cut.
+fn capped(value: &Value, bytes_max: usize) -> Value {
+    match value {
+        Value::String(text) => Value::String(cut(text, bytes_max)),
+        Value::Array(values) => Value::Array(values.iter().map(|value| capped(value, bytes_max)).collect()),
+        Value::Object(fields) => Value::Object(
+            fields.iter().map(|(name, value)| (name.clone(), capped(value, bytes_max))).collect(),
+        ),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn object(name: &str, value: Value) -> Map<String, Value> {
+    Map::from_iter([(name.to_owned(), value)])
+}

@@ -1,0 +1,190 @@
+//! The single updates of a session in the words of the wire, each made of one thing of ours. Pure,
+//! and without memory: what a client was already shown is `to_wire`'s business.
+
+use std::path::PathBuf;
+
+use agent_client_protocol::v1::schema as wire;
+use serde_json::{Value, json};
+use wire::SessionUpdate;
+
+use super::answers;
+use crate::session::{CommandInfo, Severity, TextKind, UsageNow};
+use crate::thread::{
+    Content, Cut, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
+};
+
+/// The longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
+const CHUNK_TEXT_BYTES_MAX: usize = 1024 * 1024;
+
+/// The id of one part of an agent's message. Each part is a message to the client: text before and
+/// after a call, or thinking and reply, would run together otherwise.
+pub(super) fn part_id(message: MessageId, part: u32) -> wire::MessageId {
+    wire::MessageId::new(format!("{message}.{part}"))
+}
+
+/// Text of an agent's message, in as many chunks as clients can read.
+pub(super) fn chunks(kind: TextKind, id: &wire::MessageId, text: String, updates: &mut Vec<SessionUpdate>) {
+    let mut send = |text: String| {
+        let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text)).message_id(id.clone());
+        updates.push(match kind {
+            TextKind::Reply => SessionUpdate::AgentMessageChunk(chunk),
+            TextKind::Thinking => SessionUpdate::AgentThoughtChunk(chunk),
+        });
+    };
+    if text.len() > CHUNK_TEXT_BYTES_MAX {
+        pieces(&text).for_each(|piece| send(piece.to_owned()));
+    } else if !text.is_empty() {
+        send(text);
+    }
+}
+
+/// A text in parts of at most `CHUNK_TEXT_BYTES_MAX`.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(CHUNK_TEXT_BYTES_MAX));
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// A sentence of ours in the conversation, as a message of its own.
+pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<SessionUpdate>) {
+    chunks(TextKind::Reply, &wire::MessageId::new(id), text, updates);
+}
+
+/// What the person said, as they said it: of a recipe's text what they typed.
+pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<SessionUpdate>) {
+    let id = wire::MessageId::new(message.id.to_string());
+    let mut send = |block: wire::ContentBlock| {
+        let chunk = wire::ContentChunk::new(block).message_id(id.clone());
+        updates.push(SessionUpdate::UserMessageChunk(chunk));
+    };
+    let typed = match origin {
+        Origin::Recipe { typed, .. } => Some(typed),
+        Origin::Person | Origin::Queue { .. } => None,
+    };
+    if let Some(typed) = typed {
+        send(wire::ContentBlock::from(typed.clone()));
+    }
+    for content in &message.content {
+        match content {
+            Content::Text { .. } if typed.is_some() => {}
+            Content::Text { text } => pieces(text).for_each(|piece| send(wire::ContentBlock::from(piece))),
+            Content::Image { mime_type, data, uri } => send(wire::ContentBlock::Image(
+                wire::ImageContent::new(data.clone(), mime_type.clone()).uri(uri.clone()),
+            )),
+            Content::Resource { uri, text } => send(wire::ContentBlock::Resource(
+                wire::EmbeddedResource::new(wire::EmbeddedResourceResource::TextResourceContents(
+                    wire::TextResourceContents::new(text.clone(), uri.clone()),
+                )),
+            )),
+            Content::ResourceLink { uri, name } => {
+                send(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(name.clone(), uri.clone())));
+            }
+            Content::Thinking { .. } | Content::Call(_) => {}
+        }
+    }
+}
+
+/// Why a reply is shorter than it should be; `None` where the person themself stopped it.
+pub(super) fn cut_line(cut: &Cut) -> Option<String> {
+    match cut {
+        Cut::MaxTokens => Some("Cut short: the model reached its output limit.".to_owned()),
+        Cut::Refused { reason } if reason.is_empty() => Some("Cut short: the model declined.".to_owned()),
+        Cut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
+        Cut::Broken { reason } => Some(format!("Cut short: {reason}")),
+        Cut::Cancelled => None,
+    }
+}
+
+/// What is said of a turn's end beyond its answer. A failed turn's error was the answer, so only
+/// those who read the past are told of it here.
+pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static str> {
+    match reason {
+        StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
+        StopReason::Failed if replay => Some("This turn ended with an error."),
+        StopReason::Failed
+        | StopReason::EndTurn
+        | StopReason::MaxTokens
+        | StopReason::MaxRounds
+        | StopReason::Refusal
+        | StopReason::Cancelled => None,
+    }
+}
+
+/// The whole plan.
+pub(super) fn plan(steps: &[PlanStep]) -> wire::Plan {
+    let entry = |step: &PlanStep| {
+        let priority = match step.priority {
+            PlanPriority::High => wire::PlanEntryPriority::High,
+            PlanPriority::Medium => wire::PlanEntryPriority::Medium,
+            PlanPriority::Low => wire::PlanEntryPriority::Low,
+        };
+        let status = match step.status {
+            PlanStatus::Pending => wire::PlanEntryStatus::Pending,
+            PlanStatus::InProgress => wire::PlanEntryStatus::InProgress,
+            PlanStatus::Completed => wire::PlanEntryStatus::Completed,
+        };
+        wire::PlanEntry::new(step.content.clone(), priority, status)
+    };
+    wire::Plan::new(steps.iter().map(entry).collect())
+}
+
+/// A slash command.
+pub(super) fn command(command: &CommandInfo) -> wire::AvailableCommand {
+    let input = command.hint.as_ref().map(|hint| {
+        wire::AvailableCommandInput::Unstructured(wire::UnstructuredCommandInput::new(hint.clone()))
+    });
+    wire::AvailableCommand::new(command.name.clone(), command.description.clone()).input(input)
+}
+
+/// The title.
+pub(super) fn info_update(title: String, at: u64) -> SessionUpdate {
+    SessionUpdate::SessionInfoUpdate(
+        wire::SessionInfoUpdate::new().title(title).updated_at(answers::timestamp(at)),
+    )
+}
+
+/// How full the window is; `_meta.usage` has the last model call.
+pub(super) fn usage_update(usage: &UsageNow) -> wire::UsageUpdate {
+    let cost = usage.cost.filter(|cost| cost.is_finite()).map(|amount| wire::Cost::new(amount, "USD"));
+    let meta = json!({ "usage": tokens(&usage.last) });
+    let Value::Object(meta) = meta else { unreachable!("the literal above is an object") };
+    wire::UsageUpdate::new(usage.used, usage.size).cost(cost).meta(meta)
+}
+
+/// Tokens of model calls in the words that clients read below `_meta`.
+pub(super) fn tokens(usage: &Usage) -> Value {
+    json!({
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "cachedReadTokens": usage.cache_read,
+        "cachedWriteTokens": usage.cache_write,
+        "thoughtTokens": usage.thinking,
+        "totalTokens": usage.input + usage.output,
+    })
+}
+
+/// The first line is the title, the rest its description.
+pub(super) fn notice(severity: Severity, text: &str) -> wire::Notice {
+    let severity = match severity {
+        Severity::Info => wire::NoticeSeverity::Info,
+        Severity::Warning => wire::NoticeSeverity::Warning,
+        Severity::Error => wire::NoticeSeverity::Error,
+    };
+    let text = text.trim();
+    let (title, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let description = Some(rest.trim()).filter(|rest| !rest.is_empty()).map(str::to_owned);
+    wire::Notice::new(severity, title.trim_end()).description(description)
+}
+
+/// Tokens as people say them: 950, 6k, 88k.
+pub(super) fn short(tokens: u64) -> String {
+    if tokens < 1000 { tokens.to_string() } else { format!("{}k", (tokens + 500) / 1000) }
+}
+
+/// A path that serialises whatever its bytes are.
+pub(super) fn wire_path(path: &std::path::Path) -> PathBuf {
+    PathBuf::from(path.to_string_lossy().into_owned())
+}

@@ -1,0 +1,157 @@
+//! A session's stream as JSON lines for programs. The shape is told by `epitome run --help`; fields
+//! are only ever added.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::printer::Streamed;
+use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
+use crate::thread::{Change, MessageId, SessionId, ToolOutcome, Usage, text};
+
+/// Writes one object a line.
+pub struct JsonLines<'a> {
+    out: Box<dyn Write + 'a>,
+    streamed: Streamed,
+}
+
+impl<'a> JsonLines<'a> {
+    pub fn new(out: impl Write + 'a) -> JsonLines<'a> {
+        JsonLines { out: Box::new(out), streamed: Streamed::default() }
+    }
+
+    pub fn show(&mut self, out: &Out) -> io::Result<()> {
+        match out {
+            Out::Text { message, part, kind, text } => {
+                self.streamed.saw(*message, *part, *kind, text.len());
+                self.write(&said(*message, *kind, text))
+            }
+            Out::Entry { replay: true, .. } => Ok(()),
+            Out::Entry { entry, .. } => self.entry(&entry.change),
+            Out::Usage(UsageNow { used, size, cost, last: _ }) => {
+                let mut line = json!({ "type": "usage", "used": used, "size": size });
+                if let Some(cost) = cost {
+                    line["cost"] = json!(cost);
+                }
+                self.write(&line)
+            }
+            Out::Notice { severity, text } => {
+                let severity = match severity {
+                    Severity::Info => "info",
+                    Severity::Warning => "warning",
+                    Severity::Error => "error",
+                };
+                self.notice(severity, text)
+            }
+            Out::CallStarted { .. }
+            | Out::CallProgress { .. }
+            | Out::Commands(_)
+            | Out::Options(_)
+            | Out::Info { .. }
+            | Out::Ask { .. }
+            | Out::Withdrawn { .. }
+            | Out::Answer { .. } => Ok(()),
+        }
+    }
+
+    pub fn decided(&mut self, ask: &PermissionAsk, decision: &Decision) -> io::Result<()> {
+        let (decision, by) = match decision {
+            Decision::AllowOnce => ("allow_once", "person"),
+            Decision::AllowAlways => ("allow_always", "person"),
+            Decision::Reject => ("reject", "person"),
+            Decision::Dismissed => ("reject", "nobody"),
+        };
+        let title = text::title(&ask.tool, &ask.card);
+        self.write(&json!({
+            "type": "permission", "id": ask.call.0, "name": ask.tool, "title": title,
+            "decision": decision, "by": by,
+        }))
+    }
+
+    /// The last line. `ended` is the stop reason, or the error with what to do about it.
+    pub fn done(
+        &mut self,
+        session: &SessionId,
+        ended: Result<&str, (&str, Option<&str>)>,
+        usage: &Usage,
+    ) -> io::Result<()> {
+        let mut line = json!({ "type": "done", "session": session.0 });
+        match ended {
+            Ok(reason) => {
+                line["reason"] = json!(reason);
+                line["usage"] = json!({ "input": usage.input, "output": usage.output });
+            }
+            Err((error, hint)) => {
+                line["reason"] = json!("failed");
+                line["error"] = json!(error);
+                if let Some(hint) = hint {
+                    line["hint"] = json!(hint);
+                }
+            }
+        }
+        self.write(&line)
+    }
+
+    fn entry(&mut self, change: &Change) -> io::Result<()> {
+        match change {
+            Change::Replied { message, cut, .. } => {
+                for (kind, missing) in self.streamed.missing(message) {
+                    self.write(&said(message.id, kind, missing))?;
+                }
+                for call in message.calls() {
+                    self.write(&json!({
+                        "type": "tool_call", "id": call.id.0, "name": call.name,
+                        "title": text::call_title(call), "input": call.input,
+                    }))?;
+                }
+                match cut {
+                    Some(cut) => self.notice("warning", &text::cut_words(cut)),
+                    None => Ok(()),
+                }
+            }
+            Change::ToolFinished { outcome } => self.outcome(outcome),
+            Change::Compacted { .. }
+            | Change::Undone { .. }
+            | Change::Noted { .. }
+            | Change::Planned { .. } => match text::one_line(change) {
+                Some(line) => self.notice("info", &line),
+                None => Ok(()),
+            },
+            Change::Opened { .. }
+            | Change::Framed { .. }
+            | Change::Queued { .. }
+            | Change::Said { .. }
+            | Change::Commanded { .. }
+            | Change::ModelChosen { .. }
+            | Change::ModeChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Titled { .. }
+            | Change::Allowed { .. }
+            | Change::TurnEnded { .. } => Ok(()),
+        }
+    }
+
+    fn outcome(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
+        self.write(&json!({
+            "type": "tool_result", "id": outcome.call.0, "status": text::status(outcome.status),
+            "text": outcome.model_text(),
+        }))
+    }
+
+    fn notice(&mut self, severity: &str, text: &str) -> io::Result<()> {
+        self.write(&json!({ "type": "notice", "severity": severity, "text": text }))
+    }
+
+    fn write(&mut self, line: &Value) -> io::Result<()> {
+        writeln!(self.out, "{line}")?;
+        self.out.flush()
+    }
+}
+
+fn said(message: MessageId, kind: TextKind, text: &str) -> Value {
+    let kind = match kind {
+        TextKind::Reply => "text",
+        TextKind::Thinking => "thinking",
+    };
+    json!({ "type": kind, "message": message.to_string(), "text": text })
+}

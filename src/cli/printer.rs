@@ -1,0 +1,408 @@
+//! A session's stream as a person reads it: streamed text, one line a tool call, short diffs.
+//!
+//! Everything that belongs to the conversation goes to stdout; questions, remarks and the progress
+//! line go to stderr. It decides nothing and sends nothing.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use super::terminal::{Dress, Ink, harmless};
+use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
+use crate::thread::text::{self, DiffLine};
+use crate::thread::{CallId, Change, Content, Message, MessageId, OutcomeStatus, Shown, ToolOutcome};
+
+/// Lines of a diff that are shown with an outcome.
+const DIFF_LINES_MAX: usize = 16;
+
+/// Lines of a diff or command that are shown with a question: people judge by it, so it is long.
+const QUESTION_LINES_MAX: usize = 200;
+
+/// Lines of a failed call's text.
+const FAILURE_LINES_MAX: usize = 4;
+
+/// Characters of one line of those.
+const LINE_CHARS_MAX: usize = 160;
+
+/// How long nothing must have been printed before the progress line appears.
+const QUIET: Duration = Duration::from_millis(900);
+
+/// What was streamed of the message that is not yet an entry.
+///
+/// The queue may forget text, and a cancelled reply may lack a part that was streamed, so parts are
+/// matched by being the first, second, … of their kind.
+#[derive(Debug, Default)]
+pub struct Streamed {
+    message: Option<MessageId>,
+    /// Part, kind, bytes.
+    parts: Vec<(u32, TextKind, usize)>,
+}
+
+impl Streamed {
+    pub fn saw(&mut self, message: MessageId, part: u32, kind: TextKind, bytes: usize) {
+        if self.message != Some(message) {
+            *self = Streamed { message: Some(message), parts: Vec::new() };
+        }
+        match self.parts.iter_mut().find(|(known, ..)| *known == part) {
+            Some((.., sent)) => *sent += bytes,
+            None => self.parts.push((part, kind, bytes)),
+        }
+    }
+
+    /// The parts of the whole message of which something was not streamed, with what is missing.
+    pub fn missing<'a>(&mut self, message: &'a Message) -> Vec<(TextKind, &'a str)> {
+        let streamed = std::mem::take(self);
+        let parts = if streamed.message == Some(message.id) { streamed.parts } else { Vec::new() };
+        let of = |wanted: TextKind| {
+            let sizes = parts.iter().filter(move |(_, kind, _)| *kind == wanted);
+            sizes.map(|(.., bytes)| *bytes).collect::<Vec<usize>>().into_iter()
+        };
+        let (mut thinking, mut reply) = (of(TextKind::Thinking), of(TextKind::Reply));
+        let missing = message.content.iter().filter_map(|content| {
+            let (kind, text, sent) = match content {
+                Content::Text { text } => (TextKind::Reply, text, reply.next()),
+                Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
+                Content::Image { .. }
+                | Content::Resource { .. }
+                | Content::ResourceLink { .. }
+                | Content::Call(_) => return None,
+            };
+            let rest = text.get(sent.unwrap_or(0)..)?;
+            (!rest.is_empty()).then_some((kind, rest))
+        });
+        missing.collect()
+    }
+}
+
+/// Prints for people.
+pub struct Printer<'a> {
+    out: Box<dyn Write + 'a>,
+    err: Box<dyn Write + 'a>,
+    dress: Dress,
+    /// How stderr may be dressed; the progress line needs both to be the same terminal.
+    err_dress: Dress,
+    began: Instant,
+    last_print: Instant,
+    /// Where the cursor of stdout stands.
+    line: Line,
+    /// What was printed last, so that different things are set apart by an empty line.
+    last: Option<Kind>,
+    streamed: Streamed,
+    titles: HashMap<CallId, String>,
+    running: Vec<CallId>,
+    usage: Option<UsageNow>,
+    progress_shown: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Start,
+    Middle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Reply,
+    Thinking,
+    Call,
+    Remark,
+}
+
+impl<'a> Printer<'a> {
+    pub fn new(out: impl Write + 'a, dress: Dress, err: impl Write + 'a, err_dress: Dress) -> Printer<'a> {
+        let now = Instant::now();
+        Printer {
+            out: Box::new(out),
+            err: Box::new(err),
+            dress,
+            err_dress,
+            began: now,
+            last_print: now,
+            line: Line::Start,
+            last: None,
+            streamed: Streamed::default(),
+            titles: HashMap::new(),
+            running: Vec::new(),
+            usage: None,
+            progress_shown: false,
+        }
+    }
+
+    /// Shows one item of the stream. Questions and answers are the caller's.
+    pub fn show(&mut self, out: &Out) -> io::Result<()> {
+        match out {
+            Out::Text { message, part, kind, text } => {
+                self.streamed.saw(*message, *part, *kind, text.len());
+                self.text(*kind, text)
+            }
+            Out::Entry { replay: true, .. } => Ok(()),
+            Out::Entry { entry, .. } => self.entry(&entry.change),
+            Out::CallStarted { call } => {
+                self.running.push(call.clone());
+                Ok(())
+            }
+            Out::Usage(usage) => {
+                self.usage = Some(*usage);
+                Ok(())
+            }
+            Out::Notice { severity, text } => {
+                let ink = match severity {
+                    Severity::Info => Ink::Dim,
+                    Severity::Warning => Ink::Yellow,
+                    Severity::Error => Ink::Red,
+                };
+                self.remark(ink, text)
+            }
+            Out::CallProgress { .. }
+            | Out::Commands(_)
+            | Out::Options(_)
+            | Out::Info { .. }
+            | Out::Ask { .. }
+            | Out::Withdrawn { .. }
+            | Out::Answer { .. } => Ok(()),
+        }
+    }
+
+    /// Keeps the progress line up to date. To be called about once a second while nothing comes.
+    pub fn tick(&mut self) -> io::Result<()> {
+        let together = self.dress.is_terminal() && self.err_dress.is_terminal();
+        if !together || self.line == Line::Middle || self.last_print.elapsed() < QUIET {
+            return Ok(());
+        }
+        let mut parts = vec![format!("{} s", self.began.elapsed().as_secs())];
+        if let Some(usage) = &self.usage {
+            parts.push(format!("{} of {} tokens", text::tokens(usage.used), text::tokens(usage.size)));
+        }
+        if let Some(title) = self.running.last().and_then(|call| self.titles.get(call)) {
+            parts.push(clipped(title, 60));
+        }
+        let line = self.err_dress.paint(Ink::Dim, &format!("  {}", parts.join(" · ")));
+        write!(self.err, "\r\x1b[2K{line}")?;
+        self.progress_shown = true;
+        self.err.flush()
+    }
+
+    /// Says something beside the conversation.
+    pub fn remark(&mut self, ink: Ink, text: &str) -> io::Result<()> {
+        self.begin(Kind::Remark)?;
+        let text = self.err_dress.paint(ink, &harmless(text));
+        writeln!(self.err, "{text}")?;
+        self.err.flush()
+    }
+
+    /// Puts a question. What is typed behind it ends its line.
+    pub fn question(&mut self, ask: &PermissionAsk) -> io::Result<()> {
+        self.begin(Kind::Call)?;
+        self.out.flush()?;
+        let title = text::title(&ask.tool, &ask.card);
+        let heading = self.err_dress.paint(Ink::Bold, &format!("? {}", harmless(&title)));
+        writeln!(self.err, "{heading}")?;
+        let lines = shown_lines(&ask.preview, self.err_dress, QUESTION_LINES_MAX);
+        for line in lines {
+            writeln!(self.err, "    {line}")?;
+        }
+        let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", harmless(what)));
+        write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
+        self.err.flush()
+    }
+
+    /// A question was answered without anybody being asked, or by somebody.
+    pub fn decided(&mut self, ask: &PermissionAsk, decision: &Decision) -> io::Result<()> {
+        match decision {
+            Decision::Dismissed => {
+                let title = text::title(&ask.tool, &ask.card);
+                let line = format!(
+                    "Not allowed, because nobody is there to be asked: {title}. \
+                     To allow such calls: --mode accept_edits (edits) or --mode full (commands as well)."
+                );
+                self.remark(Ink::Yellow, &line)
+            }
+            Decision::AllowOnce | Decision::AllowAlways | Decision::Reject => Ok(()),
+        }
+    }
+
+    /// Leaves the terminal in order.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.clear_progress()?;
+        self.end_line()?;
+        self.out.flush()
+    }
+
+    fn entry(&mut self, change: &Change) -> io::Result<()> {
+        match change {
+            Change::Replied { message, cut, .. } => {
+                for (kind, missing) in self.streamed.missing(message) {
+                    self.text(kind, missing)?;
+                }
+                for call in message.calls() {
+                    self.titles.insert(call.id.clone(), text::call_title(call));
+                }
+                match cut {
+                    Some(cut) => self.remark(Ink::Yellow, &text::cut_words(cut)),
+                    None => Ok(()),
+                }
+            }
+            Change::ToolFinished { outcome } => self.outcome(outcome),
+            Change::Compacted { .. }
+            | Change::Undone { .. }
+            | Change::Noted { .. }
+            | Change::Planned { .. } => match text::one_line(change) {
+                Some(line) => self.line(Kind::Call, Ink::Cyan, &line),
+                None => Ok(()),
+            },
+            Change::Opened { .. }
+            | Change::Framed { .. }
+            | Change::Queued { .. }
+            | Change::Said { .. }
+            | Change::Commanded { .. }
+            | Change::ModelChosen { .. }
+            | Change::ModeChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Titled { .. }
+            | Change::Allowed { .. }
+            | Change::TurnEnded { .. } => Ok(()),
+        }
+    }
+
+    fn text(&mut self, kind: TextKind, text: &str) -> io::Result<()> {
+        let text = harmless(text);
+        match kind {
+            TextKind::Reply => {
+                self.begin(Kind::Reply)?;
+                self.out.write_all(text.as_bytes())?;
+            }
+            // Thinking is for people who watch; a file gets what was said.
+            TextKind::Thinking if !self.dress.is_terminal() => return Ok(()),
+            TextKind::Thinking => {
+                self.begin(Kind::Thinking)?;
+                let text = self.dress.paint(Ink::Dim, &text);
+                self.out.write_all(text.as_bytes())?;
+            }
+        }
+        self.line = if text.ends_with('\n') { Line::Start } else { Line::Middle };
+        self.out.flush()
+    }
+
+    fn outcome(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
+        self.running.retain(|call| *call != outcome.call);
+        let title = self.titles.remove(&outcome.call).unwrap_or_else(|| outcome.call.to_string());
+        let ink = match outcome.status {
+            OutcomeStatus::Completed => Ink::Green,
+            OutcomeStatus::Failed => Ink::Red,
+            OutcomeStatus::Denied | OutcomeStatus::Interrupted => Ink::Yellow,
+        };
+        self.begin(Kind::Call)?;
+        let dot = self.dress.paint(ink, "●");
+        writeln!(self.out, "{dot} {} → {}", harmless(&title), text::status(outcome.status))?;
+        let mut lines = shown_lines(&outcome.shown, self.dress, DIFF_LINES_MAX);
+        match outcome.status {
+            OutcomeStatus::Completed | OutcomeStatus::Interrupted => {
+                lines.truncate(if has_diff(&outcome.shown) { DIFF_LINES_MAX + 1 } else { 0 });
+            }
+            OutcomeStatus::Failed | OutcomeStatus::Denied => {
+                lines = clipped_lines(&outcome.model_text(), FAILURE_LINES_MAX);
+            }
+        }
+        for line in lines {
+            writeln!(self.out, "    {line}")?;
+        }
+        self.out.flush()
+    }
+
+    fn line(&mut self, kind: Kind, ink: Ink, text: &str) -> io::Result<()> {
+        self.begin(kind)?;
+        let text = self.dress.paint(ink, &harmless(text));
+        writeln!(self.out, "{text}")?;
+        self.out.flush()
+    }
+
+    /// Makes room for a thing of this kind: ends the running line where it is another one, and sets
+    /// text apart from what is no text.
+    fn begin(&mut self, kind: Kind) -> io::Result<()> {
+        self.clear_progress()?;
+        self.last_print = Instant::now();
+        if self.last != Some(kind) {
+            self.end_line()?;
+            let apart = matches!(self.last, Some(Kind::Reply | Kind::Thinking))
+                || (self.last.is_some() && kind == Kind::Reply && self.last != Some(Kind::Remark));
+            if apart && kind != Kind::Remark {
+                writeln!(self.out)?;
+            }
+            self.out.flush()?;
+            self.last = Some(kind);
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
+        if self.line == Line::Middle {
+            writeln!(self.out)?;
+            self.line = Line::Start;
+        }
+        Ok(())
+    }
+
+    fn clear_progress(&mut self) -> io::Result<()> {
+        if self.progress_shown {
+            self.progress_shown = false;
+            write!(self.err, "\r\x1b[2K")?;
+            self.err.flush()?;
+        }
+        Ok(())
+    }
+}
+
+fn has_diff(shown: &[Shown]) -> bool {
+    shown.iter().any(|shown| matches!(shown, Shown::Diff { .. }))
+}
+
+/// What a tool shows, as lines: diffs with their signs and colours, texts as they are.
+pub fn shown_lines(shown: &[Shown], dress: Dress, lines_max: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for part in shown {
+        match part {
+            Shown::Text { text } => lines.extend(harmless(text).lines().map(str::to_owned)),
+            Shown::Diff { old, new, .. } => {
+                lines.extend(text::diff(old.as_deref(), new).iter().map(|line| diff_line(line, dress)));
+            }
+        }
+    }
+    limited(lines, lines_max)
+}
+
+/// One line of a diff, coloured.
+pub fn diff_line(line: &DiffLine, dress: Dress) -> String {
+    let signed = line.signed();
+    let signed = harmless(&signed);
+    match line {
+        DiffLine::Added(_) => dress.paint(Ink::Green, &signed),
+        DiffLine::Removed(_) => dress.paint(Ink::Red, &signed),
+        DiffLine::Same(_) | DiffLine::Gap | DiffLine::TooLong { .. } => dress.paint(Ink::Dim, &signed),
+    }
+}
+
+fn clipped_lines(text: &str, lines_max: usize) -> Vec<String> {
+    let text = harmless(text);
+    limited(text.lines().map(|line| clipped(line, LINE_CHARS_MAX)).collect(), lines_max)
+}
+
+fn limited(mut lines: Vec<String>, lines_max: usize) -> Vec<String> {
+    if lines.len() > lines_max {
+        let more = lines.len() - lines_max;
+        lines.truncate(lines_max);
+        lines.push(format!("… {more} more lines"));
+    }
+    lines
+}
+
+fn clipped(line: &str, chars_max: usize) -> String {
+    if line.chars().count() <= chars_max {
+        return line.to_owned();
+    }
+    let head: String = line.chars().take(chars_max - 1).collect();
+    format!("{head}…")
+}
+
+#[cfg(test)]
+#[path = "printer_tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+//! What a person reads of a session's stream.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::thread::{Card, Entry, ModelName, Origin, Seq, ToolCall, ToolKind, Trigger};
+
+#[derive(Clone, Default)]
+struct Paper(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Paper {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.borrow().clone()).expect("only text is printed")
+    }
+}
+
+/// What comes out on stdout and on stderr.
+fn printed(dress: Dress, stream: &[Out]) -> (String, String) {
+    let (out, err) = (Paper::default(), Paper::default());
+    let mut printer = Printer::new(out.clone(), dress, err.clone(), dress);
+    for item in stream {
+        printer.show(item).expect("paper takes everything");
+    }
+    printer.end().expect("paper takes everything");
+    (out.text(), err.text())
+}
+
+fn streamed(part: u32, kind: TextKind, text: &str) -> Out {
+    Out::Text { message: MessageId(1), part, kind, text: text.to_owned() }
+}
+
+fn entry(change: Change) -> Out {
+    Out::Entry { entry: Arc::new(Entry { seq: Seq(9), at: 0, change }), replay: false, own: true }
+}
+
+fn replied(content: Vec<Content>) -> Out {
+    let message = Message { id: MessageId(1), content };
+    entry(Change::Replied { message, model: ModelName("local/small".to_owned()), usage: None, cut: None })
+}
+
+fn text(text: &str) -> Content {
+    Content::Text { text: text.to_owned() }
+}
+
+fn edit() -> Content {
+    Content::Call(ToolCall {
+        id: CallId("c1".to_owned()),
+        name: "file_edit".to_owned(),
+        input: json!({}),
+        card: Card { title: "Edit a.txt".to_owned(), kind: ToolKind::Edit, locations: Vec::new() },
+    })
+}
+
+fn edited(status: OutcomeStatus) -> Out {
+    let mut outcome = ToolOutcome::text(CallId("c1".to_owned()), status, "the text for the model");
+    if status == OutcomeStatus::Completed {
+        let (old, new) = (Some("one\ntwo\n".to_owned()), "one\n2\n".to_owned());
+        outcome.shown = vec![Shown::Diff { path: "/w/a.txt".into(), old, new }];
+    }
+    entry(Change::ToolFinished { outcome })
+}
+
+#[test]
+fn a_turn_reads_as_text_calls_and_diffs() {
+    let (out, err) = printed(
+        Dress::Plain,
+        &[
+            streamed(0, TextKind::Reply, "I change "),
+            streamed(0, TextKind::Reply, "it."),
+            replied(vec![text("I change it."), edit()]),
+            edited(OutcomeStatus::Completed),
+            Out::Text { message: MessageId(2), part: 0, kind: TextKind::Reply, text: "Done.\n".to_owned() },
+        ],
+    );
+    let expected = "\
+I change it.
+
+● Edit a.txt → completed
+      one
+    - two
+    + 2
+
+Done.
+";
+    assert_eq!(out, expected);
+    assert_eq!(err, "");
+}
+
+#[test]
+fn text_that_was_not_streamed_comes_with_its_entry() {
+    let (out, _) = printed(
+        Dress::Plain,
+        &[streamed(0, TextKind::Reply, "The first "), replied(vec![text("The first half and the other.")])],
+    );
+    assert_eq!(out, "The first half and the other.\n");
+}
+
+#[test]
+fn thinking_is_shown_to_those_who_watch_and_is_not_in_files() {
+    let stream = [
+        streamed(0, TextKind::Thinking, "Hm."),
+        streamed(1, TextKind::Reply, "Yes."),
+        replied(vec![Content::Thinking { text: "Hm.".to_owned(), native: None }, text("Yes.")]),
+    ];
+    assert_eq!(printed(Dress::Plain, &stream).0, "Yes.\n");
+    assert_eq!(printed(Dress::Terminal, &stream).0, "Hm.\n\nYes.\n");
+    assert_eq!(printed(Dress::Colours, &stream).0, "\x1b[2mHm.\x1b[0m\n\nYes.\n");
+}
+
+#[test]
+fn a_denied_call_says_why() {
+    let (out, _) = printed(Dress::Plain, &[replied(vec![edit()]), edited(OutcomeStatus::Denied)]);
+    assert_eq!(out, "● Edit a.txt → denied\n    the text for the model\n");
+}
+
+#[test]
+fn remarks_go_to_stderr_and_the_past_is_not_repeated() {
+    let said = Change::Said {
+        message: Message { id: MessageId(0), content: vec![text("hello")] },
+        origin: Origin::Person,
+    };
+    let past =
+        Out::Entry { entry: Arc::new(Entry { seq: Seq(1), at: 0, change: said }), replay: true, own: false };
+    let notice = Out::Notice { severity: Severity::Warning, text: "Trying again in 1.0 s.".to_owned() };
+    let (out, err) = printed(Dress::Plain, &[past, notice]);
+    assert_eq!((out.as_str(), err.as_str()), ("", "Trying again in 1.0 s.\n"));
+}
+
+#[test]
+fn a_compaction_is_one_line() {
+    let change = Change::Compacted {
+        through: Seq(4),
+        summary: Message { id: MessageId(3), content: vec![text("all that was")] },
+        trigger: Trigger::Manual,
+        focus: None,
+        tokens_before: 42_000,
+        tokens_after: 1_500,
+        usage: None,
+    };
+    let (out, _) = printed(Dress::Plain, &[entry(change)]);
+    assert_eq!(out, "Compacted: 42.0k → 1.5k tokens. What was replaced is kept; /undo brings it back.\n");
+}
+
+#[test]
+fn a_model_cannot_write_escapes_to_the_terminal() {
+    let (out, _) = printed(Dress::Colours, &[streamed(0, TextKind::Reply, "\x1b[2Jgone")]);
+    assert_eq!(out, "\u{fffd}[2Jgone\n");
+}

@@ -1,0 +1,176 @@
+//! What the other end of stdout, stderr and stdin is, and what may be sent there.
+//!
+//! Escapes are written by this file alone, and never for a text that came from a model, a tool or a
+//! file: what they contain is made harmless first, so that no output can move the cursor over a
+//! permission question.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+
+use super::CliError;
+
+/// Bytes that an answer to a question may have. It is one letter; this bounds a pasted file.
+const ANSWER_BYTES_MAX: u64 = 4 * 1024;
+
+/// How an output may be dressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dress {
+    /// A file, a pipe, or a terminal that knows no escapes (`TERM=dumb`): text alone.
+    Plain,
+    /// A terminal whose person wants no colours (`NO_COLOR`).
+    Terminal,
+    Colours,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+    Cyan,
+}
+
+impl Dress {
+    pub fn of_stdout() -> Dress {
+        Dress::of(io::stdout().is_terminal(), |name| std::env::var_os(name))
+    }
+
+    pub fn of_stderr() -> Dress {
+        Dress::of(io::stderr().is_terminal(), |name| std::env::var_os(name))
+    }
+
+    fn of(terminal: bool, get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Dress {
+        // https://no-color.org: present and not empty, whatever its value.
+        let no_colour = get("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = get("TERM").is_some_and(|value| value == "dumb");
+        match (terminal && !dumb, no_colour) {
+            (false, _) => Dress::Plain,
+            (true, true) => Dress::Terminal,
+            (true, false) => Dress::Colours,
+        }
+    }
+
+    /// Whether a person looks at it while it is written.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Dress::Plain => false,
+            Dress::Terminal | Dress::Colours => true,
+        }
+    }
+
+    /// The text in a colour, where there are colours.
+    pub fn paint(self, ink: Ink, text: &str) -> String {
+        let code = match ink {
+            Ink::Bold => "1",
+            Ink::Dim => "2",
+            Ink::Red => "31",
+            Ink::Green => "32",
+            Ink::Yellow => "33",
+            Ink::Cyan => "36",
+        };
+        match self {
+            Dress::Colours => format!("\x1b[{code}m{text}\x1b[0m"),
+            Dress::Plain | Dress::Terminal => text.to_owned(),
+        }
+    }
+}
+
+/// A text without anything that a terminal would obey: control characters but line end and tab show
+/// as `�`, so do those that reorder what stands beside them.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    // A carriage return before a line end is only the other way to end a line.
+    let unix = text.replace("\r\n", "\n");
+    Cow::Owned(unix.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect())
+}
+
+fn is_harmful(c: char) -> bool {
+    let control = c.is_control() && !matches!(c, '\n' | '\t');
+    let reorders = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    control || reorders
+}
+
+/// Somebody who can be asked: their keyboard. `None` where nobody would see the question.
+pub fn keyboard() -> Option<Box<dyn BufRead + Send>> {
+    if !io::stderr().is_terminal() {
+        return None;
+    }
+    if io::stdin().is_terminal() {
+        return Some(Box::new(BufReader::new(io::stdin())));
+    }
+    // Text was piped in, and a person sits before the screen all the same.
+    let tty = File::open("/dev/tty").ok()?;
+    Some(Box::new(BufReader::new(tty)))
+}
+
+/// Reads one answer; `None` at the end of input or where reading fails.
+pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
+    let mut line = String::new();
+    let count = keyboard.take(ANSWER_BYTES_MAX).read_line(&mut line).ok()?;
+    (count > 0).then(|| line.trim().to_owned())
+}
+
+/// Asks a question that is answered by yes or no; anything but a yes is a no.
+pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
+    eprint!("{question} [y]es, [n]o: ");
+    // An unwritable stderr is found out by the person who sees nothing; the answer decides.
+    drop(io::stderr().flush());
+    matches!(answer(keyboard).as_deref(), Some("y" | "Y" | "yes" | "Yes"))
+}
+
+/// Writes a whole text to stdout. A reader that has seen enough (`| head`) is no error.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| cannot_write(&error)),
+    }
+}
+
+pub fn cannot_write(error: &io::Error) -> CliError {
+    CliError::failed(format!("the output can't be written: {error}"), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_of_people_who_want_them() {
+        let cases: [(bool, &[(&str, &str)], Dress); 5] = [
+            (false, &[], Dress::Plain),
+            (true, &[("TERM", "xterm")], Dress::Colours),
+            (true, &[("NO_COLOR", "1")], Dress::Terminal),
+            (true, &[("NO_COLOR", "")], Dress::Colours),
+            (true, &[("TERM", "dumb")], Dress::Plain),
+        ];
+        for (terminal, environment, expected) in cases {
+            let get = |name: &str| {
+                environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+            };
+            assert_eq!(Dress::of(terminal, get), expected, "{environment:?}");
+        }
+    }
+
+    #[test]
+    fn no_text_reaches_the_terminal_as_a_command() {
+        assert_eq!(harmless("a\tb\nc"), "a\tb\nc");
+        assert_eq!(harmless("a\r\nb"), "a\nb");
+        assert_eq!(harmless("rm -rf /\r echo hello"), "rm -rf /\u{fffd} echo hello");
+        assert_eq!(harmless("\x1b[2Kok"), "\u{fffd}[2Kok");
+        assert_eq!(harmless("\u{202e}txt.exe"), "\u{fffd}txt.exe");
+    }
+
+    #[test]
+    fn only_a_yes_confirms() {
+        for (typed, expected) in [("y\n", true), ("yes\n", true), ("n\n", false), ("\n", false), ("", false)]
+        {
+            assert_eq!(confirm(&mut typed.as_bytes(), "Really?"), expected, "{typed:?}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Anthropic's stream, event by event. Pure; it keeps only the running block.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::stream::{DecodeError, append};
+use super::{ProviderEvent, ReplyStop};
+use crate::thread::Usage;
+
+/// Decodes one reply.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    prefix: String,
+    block: Block,
+    stop: Option<ReplyStop>,
+    whole: bool,
+}
+
+#[derive(Debug)]
+enum Block {
+    /// Between blocks, and in one that needs nothing kept.
+    Plain,
+    Thinking {
+        text: String,
+        signature: String,
+    },
+    /// Hidden thinking, complete from its start.
+    Redacted(Value),
+    /// `whole` is what the start already had as input; pieces that follow replace it.
+    Call {
+        index: u32,
+        whole: Option<String>,
+    },
+}
+
+impl Decoder {
+    /// `prefix` is the digest that the request's encoder gave.
+    pub(super) fn new(prefix: String) -> Decoder {
+        Decoder { prefix, block: Block::Plain, stop: None, whole: false }
+    }
+
+    /// Whether the final event was seen.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Reads the data of one event. Kinds that are not known are passed over.
+    pub(super) fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        if data.trim().is_empty() || self.whole {
+            return Ok(());
+        }
+        let event: Event<'_> = serde_json::from_str(data).map_err(|error| DecodeError::unreadable(&error))?;
+        match event.kind.as_ref() {
+            "content_block_delta" => self.delta(event.delta.unwrap_or_default(), out),
+            "content_block_start" => {
+                self.block_stopped(out);
+                let block = event.content_block.unwrap_or(Value::Null);
+                self.block_started(event.index.unwrap_or(0), block, out);
+            }
+            "content_block_stop" => self.block_stopped(out),
+            "message_start" => {
+                if let Some(usage) = event.message.and_then(|message| message.usage) {
+                    out.push(ProviderEvent::Usage(usage.read()));
+                }
+            }
+            "message_delta" => {
+                if let Some(usage) = event.usage {
+                    out.push(ProviderEvent::Usage(usage.read()));
+                }
+                if let Some(delta) = event.delta
+                    && let Some(reason) = delta.stop_reason
+                {
+                    self.stop = Some(stop(&reason, delta.stop_details));
+                }
+            }
+            "message_stop" => {
+                self.block_stopped(out);
+                out.push(ProviderEvent::Stopped(self.stop.take().unwrap_or(ReplyStop::Finished)));
+                self.whole = true;
+            }
+            "error" => return Err(DecodeError::Provider(data.to_owned())),
+            // Compatible servers send their own shape of error, without a type.
+            _ if event.error.is_some() => return Err(DecodeError::Provider(data.to_owned())),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn block_started(&mut self, index: u32, block: Value, out: &mut Vec<ProviderEvent>) {
+        let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
+        match block["type"].as_str() {
+            Some("text") => append(out, ProviderEvent::Text(text("text"))),
+            Some("thinking") => {
+                let thought = text("thinking");
+                append(out, ProviderEvent::Thinking(thought.clone()));
+                self.block = Block::Thinking { text: thought, signature: text("signature") };
+            }
+            Some("redacted_thinking") => self.block = Block::Redacted(block),
+            Some("tool_use") => {
+                out.push(ProviderEvent::CallStarted { index, id: text("id"), name: text("name") });
+                let whole = block["input"].as_object().filter(|input| !input.is_empty());
+                let whole = whole.map(|_| block["input"].to_string());
+                self.block = Block::Call { index, whole };
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn delta(&mut self, delta: Delta<'_>, out: &mut Vec<ProviderEvent>) {
+        if let Some(text) = delta.text {
+            append(out, ProviderEvent::Text(text));
+        }
+        if let Some(json) = delta.partial_json
+            && let Block::Call { index, whole } = &mut self.block
+            && !json.is_empty()
+        {
+            *whole = None;
+            append(out, ProviderEvent::CallArguments { index: *index, json });
+        }
+        if let Block::Thinking { text, signature } = &mut self.block {
+            if let Some(more) = delta.thinking {
+                text.push_str(&more);
+                append(out, ProviderEvent::Thinking(more));
+            }
+            if let Some(more) = delta.signature {
+                signature.push_str(&more);
+            }
+        }
+    }
+
+    fn block_stopped(&mut self, out: &mut Vec<ProviderEvent>) {
+        let block = match std::mem::replace(&mut self.block, Block::Plain) {
+            Block::Plain => return,
+            Block::Call { whole: None, .. } => return,
+            Block::Call { index, whole: Some(json) } => {
+                append(out, ProviderEvent::CallArguments { index, json });
+                return;
+            }
+            // Compatible servers do not sign; such thinking is for people only.
+            Block::Thinking { signature, .. } if signature.is_empty() => return,
+            Block::Thinking { text, signature } => {
+                json!({ "type": "thinking", "thinking": text, "signature": signature })
+            }
+            Block::Redacted(block) => block,
+        };
+        out.push(ProviderEvent::ThinkingSealed { data: json!({ "block": block, "prefix": self.prefix }) });
+    }
+}
+
+fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
+    match reason {
+        "max_tokens" => ReplyStop::MaxTokens,
+        "model_context_window_exceeded" => ReplyStop::WindowExceeded,
+        "pause_turn" => ReplyStop::Paused,
+        "refusal" => {
+            let details = details.unwrap_or(Value::Null);
+            let said = |name: &str| details[name].as_str().map(str::to_owned);
+            let reason = said("explanation").or_else(|| said("category"));
+            ReplyStop::Refused { reason: reason.unwrap_or_else(|| "the model declined".into()) }
+        }
+        // `end_turn`, `tool_use`, `stop_sequence`, and whatever comes to be.
+        _ => ReplyStop::Finished,
+    }
+}
+
+/// All kinds of event in one: an enum chosen by `type` would be buffered before it could be read.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type", borrow, default)]
+    kind: Cow<'a, str>,
+    index: Option<u32>,
+    #[serde(borrow)]
+    delta: Option<Delta<'a>>,
+    content_block: Option<Value>,
+    message: Option<Started>,
+    usage: Option<UsageSaid>,
+    error: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+struct Delta<'a> {
+    text: Option<String>,
+    partial_json: Option<String>,
+    thinking: Option<String>,
+    signature: Option<String>,
+    #[serde(borrow)]
+    stop_reason: Option<Cow<'a, str>>,
+    stop_details: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Started {
+    usage: Option<UsageSaid>,
+}
+
+#[derive(Deserialize)]
+struct UsageSaid {
+    input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Deserialize)]
+struct OutputDetails {
+    thinking_tokens: Option<u64>,
+}
+
+impl UsageSaid {
+    /// `input_tokens` is only what no cache had; the context is the sum.
+    fn read(self) -> Usage {
+        let cache_read = self.cache_read_input_tokens.unwrap_or(0);
+        let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
+        Usage {
+            // A report without the fresh part would be a context of the cached part alone.
+            input: self
+                .input_tokens
+                .map_or(0, |fresh| fresh.saturating_add(cache_read).saturating_add(cache_write)),
+            output: self.output_tokens.unwrap_or(0),
+            cache_read,
+            cache_write,
+            thinking: self.output_tokens_details.and_then(|details| details.thinking_tokens).unwrap_or(0),
+        }
+    }
+}

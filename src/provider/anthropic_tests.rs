@@ -1,0 +1,258 @@
+//! What Anthropic is sent, and that it would take it.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::provider::endpoint::test_endpoint;
+use crate::provider::test_views::{OwnedView, call, image, outcome, text, thinking as thought, views};
+
+const SONNET: &str = "anthropic/claude-sonnet-5-5";
+
+fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
+    serde_json::from_slice(&encode(endpoint, request).body).expect("a body is JSON")
+}
+
+#[test]
+fn an_ordinary_conversation() {
+    let view = OwnedView::default()
+        .with_tools()
+        .user(vec![text("what is here?")])
+        .agent(vec![text("I look."), call("c1", json!({"command": "ls"}))])
+        .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "a b")]);
+    assert_eq!(
+        body(&test_endpoint(SONNET), &view.request()),
+        json!({
+            "model": "claude-sonnet-5-5",
+            "max_tokens": 32_000,
+            "stream": true,
+            "cache_control": {"type": "ephemeral"},
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "output_config": {"effort": "medium"},
+            "system": [{"type": "text", "text": "You are an agent.", "cache_control": {"type": "ephemeral"}}],
+            "tools": [{
+                "name": "bash",
+                "description": "Runs a command.",
+                "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}},
+            }],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "what is here?"}]},
+                {"role": "assistant", "content": [
+                    {"type": "text", "text": "I look."},
+                    {"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "ls"}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "a b"}]},
+                ]},
+            ],
+        })
+    );
+}
+
+#[test]
+fn results_come_first_and_neighbouring_messages_become_one() {
+    let view = OwnedView::default()
+        .user(vec![text("one"), text(" \n")])
+        .user(vec![text("two")])
+        .agent(vec![call("c1", json!({})), call("c2", json!({}))])
+        .outcomes(vec![
+            outcome("c1", OutcomeStatus::Failed, "no"),
+            outcome("c2", OutcomeStatus::Completed, " "),
+        ])
+        .user(vec![text("stop that")]);
+    assert_eq!(
+        body(&test_endpoint(SONNET), &view.request())["messages"],
+        json!([
+            {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "c1", "name": "bash", "input": {}},
+                {"type": "tool_use", "id": "c2", "name": "bash", "input": {}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "is_error": true, "content": [{"type": "text", "text": "no"}]},
+                {"type": "tool_result", "tool_use_id": "c2", "content": [{"type": "text", "text": "(no output)"}]},
+                {"type": "text", "text": "stop that"},
+            ]},
+        ])
+    );
+}
+
+#[test]
+fn files_links_and_images_of_the_person() {
+    let view = OwnedView::default().user(vec![
+        Content::Resource { uri: "file:///a.rs".into(), text: "fn a() {}".into() },
+        Content::ResourceLink { uri: "file:///b.rs".into(), name: "b.rs".into() },
+        image("image/png"),
+        image("image/tiff"),
+    ]);
+    assert_eq!(
+        body(&test_endpoint(SONNET), &view.request())["messages"][0]["content"],
+        json!([
+            {"type": "text", "text": "<resource uri=\"file:///a.rs\">\nfn a() {}\n</resource>"},
+            {"type": "text", "text": "[b.rs](file:///b.rs)"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
+            {"type": "text", "text": "(An image of type image/tiff was left out: the provider does not take it.)"},
+        ])
+    );
+}
+
+#[test]
+fn thinking_is_asked_for_as_the_model_takes_it() {
+    let view = OwnedView::default().user(vec![text("hi")]);
+    let adaptive = json!({"type": "adaptive", "display": "summarized"});
+    let budget = |tokens: u32| json!({"type": "enabled", "budget_tokens": tokens});
+    for (model, level, max_output, expected, effort) in [
+        ("claude-sonnet-5-5", ThoughtLevel::Max, 32_000, adaptive.clone(), json!("max")),
+        ("claude-opus-4-8", ThoughtLevel::Low, 32_000, adaptive.clone(), json!("low")),
+        ("claude-next", ThoughtLevel::High, 32_000, adaptive, json!("high")),
+        ("claude-sonnet-4-6", ThoughtLevel::Medium, 32_000, budget(8_192), Value::Null),
+        ("claude-opus-4-20250514", ThoughtLevel::Max, 32_000, budget(16_000), Value::Null),
+        ("claude-haiku-4-5-20251001", ThoughtLevel::Low, 2_000, Value::Null, Value::Null),
+        ("claude-3-5-haiku-20241022", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
+        ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, Value::Null, Value::Null),
+        ("qwen3", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
+    ] {
+        let mut endpoint = test_endpoint(SONNET);
+        endpoint.model = model.into();
+        let request = Request { thought: level, max_output, ..view.request() };
+        let body = body(&endpoint, &request);
+        assert_eq!(body["thinking"], expected, "{model} {level:?}");
+        assert_eq!(body["output_config"]["effort"], effort, "{model} {level:?}");
+    }
+}
+
+#[test]
+fn budgeted_thinking_does_not_begin_in_the_middle_of_a_round() {
+    let view = OwnedView::default()
+        .user(vec![text("go")])
+        .agent(vec![call("c1", json!({}))])
+        .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "done")]);
+    let endpoint = test_endpoint("anthropic/claude-sonnet-4-6");
+    assert_eq!(body(&endpoint, &view.request())["thinking"], Value::Null);
+    let next = view.agent(vec![text("Done.")]).user(vec![text("again")]);
+    assert_eq!(body(&endpoint, &next.request())["thinking"]["type"], "enabled");
+}
+
+#[test]
+fn cache_marks_are_as_the_server_takes_them() {
+    let view = OwnedView::default().user(vec![text("one"), text("two")]);
+    let mark = json!({"type": "ephemeral"});
+    let mut endpoint = test_endpoint(SONNET);
+    endpoint.own_api = false;
+    let gateway = body(&endpoint, &view.request());
+    assert_eq!(gateway.get("cache_control"), None);
+    assert_eq!(gateway["system"][0]["cache_control"], mark);
+    assert_eq!(gateway["messages"][0]["content"][0].get("cache_control"), None);
+    assert_eq!(gateway["messages"][0]["content"][1]["cache_control"], mark);
+    endpoint.model = "qwen3".into();
+    let other = encode(&endpoint, &view.request()).body;
+    assert!(!String::from_utf8_lossy(&other).contains("cache_control"));
+}
+
+/// Newer models refuse thinking behind another prefix than its own, with an error that ends the
+/// conversation; so it is sent where it belongs, and nowhere else.
+#[test]
+fn thinking_goes_back_only_behind_its_own_prefix_to_its_own_model() {
+    let endpoint = test_endpoint(SONNET);
+    let before = OwnedView::default().with_tools().user(vec![text("think")]);
+    let prefix = encode(&endpoint, &before.request()).prefix;
+    let block = json!({"type": "thinking", "thinking": "hm", "signature": "sig"});
+    let data = json!({"block": block, "prefix": prefix});
+    let reply = vec![thought("anthropic", "claude-sonnet-5-5", data), text("Hm.")];
+    let rest = |view: OwnedView| view.agent(reply.clone()).user(vec![text("and?")]);
+    let sent = |endpoint: &Endpoint, view: OwnedView| {
+        body(endpoint, &view.request())["messages"][1]["content"].clone()
+    };
+
+    assert_eq!(sent(&endpoint, rest(before.clone()))[0], block);
+    let without = json!([{"type": "text", "text": "Hm."}]);
+    let compacted = OwnedView::default().with_tools().user(vec![text("a summary")]);
+    assert_eq!(sent(&endpoint, rest(compacted)), without);
+    let other_tools = OwnedView::default().user(vec![text("think")]);
+    assert_eq!(sent(&endpoint, rest(other_tools)), without);
+    assert_eq!(sent(&test_endpoint("anthropic/claude-opus-5-5"), rest(before)), without);
+}
+
+/// The rules of the service, checked on what is sent.
+fn check(body: &Value, ends_with_person: bool) -> Result<(), TestCaseError> {
+    let messages = body["messages"].as_array().expect("messages are a list");
+    prop_assert_eq!(&messages[0]["role"], "user");
+    let mut merged: Vec<(&str, Vec<&Value>)> = Vec::new();
+    for message in messages {
+        let role = message["role"].as_str().unwrap_or_default();
+        let blocks = message["content"].as_array().expect("content is a list");
+        prop_assert!(!blocks.is_empty());
+        match merged.last_mut() {
+            Some((last, all)) if *last == role => all.extend(blocks),
+            _ => merged.push((role, blocks.iter().collect())),
+        }
+    }
+    if ends_with_person {
+        prop_assert_eq!(merged.last().map(|(role, _)| *role), Some("user"));
+    }
+    let mut ids = HashSet::new();
+    let mut open: Vec<&str> = Vec::new();
+    for (role, blocks) in &merged {
+        let kinds: Vec<&str> =
+            blocks.iter().map(|block| block["type"].as_str().unwrap_or_default()).collect();
+        let allowed: &[&str] = match *role {
+            "user" => &["text", "image", "tool_result"],
+            _ => &["text", "tool_use", "thinking"],
+        };
+        prop_assert!(kinds.iter().all(|kind| allowed.contains(kind)), "{} {:?}", role, kinds);
+        for block in blocks.iter().filter(|block| block["type"] == "text") {
+            prop_assert!(!block["text"].as_str().unwrap_or_default().trim().is_empty());
+        }
+        if *role == "user" {
+            let results: Vec<&str> = blocks.iter().map_while(|block| block["tool_use_id"].as_str()).collect();
+            prop_assert_eq!(&results, &open, "each call is answered once, first, in order");
+            prop_assert_eq!(kinds.iter().filter(|kind| **kind == "tool_result").count(), results.len());
+            open.clear();
+        } else {
+            prop_assert!(open.is_empty());
+            prop_assert_ne!(kinds.last(), Some(&"thinking"));
+            for block in blocks.iter().filter(|block| block["type"] == "tool_use") {
+                let id = block["id"].as_str().unwrap_or_default();
+                prop_assert!(ids.insert(id), "call ids are unique");
+                prop_assert!(block["input"].is_object());
+                open.push(id);
+            }
+        }
+    }
+    prop_assert!(open.is_empty());
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_view_is_sent_as_the_service_wants_it(view in views(false), model in 0..3usize) {
+        let model = [SONNET, "anthropic/claude-sonnet-4-6", "anthropic/claude-haiku-4-5"][model];
+        check(&body(&test_endpoint(model), &view.request()), false)?;
+    }
+
+    /// A log with a fault must not end its conversation.
+    #[test]
+    fn a_view_with_lost_or_orphaned_outcomes_is_sent_too(view in views(true)) {
+        check(&body(&test_endpoint(SONNET), &view.request()), false)?;
+    }
+
+    #[test]
+    fn a_view_that_ends_with_the_person_is_sent_so(view in views(false)) {
+        let view = view.user(vec![text("go on")]);
+        check(&body(&test_endpoint(SONNET), &view.request()), true)?;
+    }
+
+    /// What was sent once stays as it was: the provider's cache holds it, and thinking is bound to it.
+    #[test]
+    fn appending_changes_nothing_before(view in views(false)) {
+        let endpoint = test_endpoint(SONNET);
+        let before = body(&endpoint, &view.request());
+        let after = body(&endpoint, &view.agent(vec![text("Yes.")]).user(vec![text("more")]).request());
+        let (Some(before), Some(after)) = (before["messages"].as_array(), after["messages"].as_array()) else {
+            return Err(TestCaseError::fail("messages are a list"));
+        };
+        prop_assert_eq!(before.as_slice(), &after[..before.len()]);
+    }
+}

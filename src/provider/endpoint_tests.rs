@@ -1,0 +1,227 @@
+//! Choosing and resolving, as tables.
+
+use super::*;
+use crate::config::ProviderSettings;
+
+fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+fn settings(model: Option<&str>) -> Settings {
+    Settings { model: model.map(str::to_owned), ..Settings::default() }
+}
+
+fn named(name: &str) -> Choice {
+    Choice::Named(ModelName(name.into()))
+}
+
+fn header<'a>(endpoint: &'a Endpoint, name: &str) -> Option<&'a str> {
+    endpoint.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.expose())
+}
+
+fn with_provider(name: &str, wire: WireFormat, base_url: &str, key: Option<&str>) -> Settings {
+    let provider = ProviderSettings {
+        wire,
+        base_url: base_url.into(),
+        key_variable: key.map(str::to_owned),
+        headers: BTreeMap::from([("X-Team".into(), "blue".into())]),
+    };
+    Settings { providers: BTreeMap::from([(name.into(), provider)]), ..Settings::default() }
+}
+
+#[test]
+fn the_first_thing_that_is_set_chooses_the_model() {
+    let anthropic = ("ANTHROPIC_API_KEY", "a");
+    let openai = ("OPENAI_API_KEY", "o");
+    for (configured, variables, expected) in [
+        (None, vec![anthropic, openai], named("anthropic/claude-sonnet-5-5")),
+        (None, vec![("ANTHROPIC_AUTH_TOKEN", "t")], named("anthropic/claude-sonnet-5-5")),
+        (None, vec![openai], named("openai/gpt-6-sol")),
+        (None, vec![("OPENAI_BASE_URL", "http://box:8000/v1")], named("openai/gpt-6-sol")),
+        (Some("local/qwen3:8b"), vec![anthropic], named("local/qwen3:8b")),
+        (Some("local/qwen3:8b"), vec![("EPITOME_MODEL", "openai/gpt-5.4")], named("openai/gpt-5.4")),
+        (None, vec![("EPITOME_MODEL", "claude-opus-5-5")], named("anthropic/claude-opus-5-5")),
+        (None, vec![("EPITOME_MODEL", " "), openai], named("openai/gpt-6-sol")),
+        (None, vec![], Choice::SearchLocal(LOCAL_BASES.map(str::to_owned).to_vec())),
+        (
+            None,
+            vec![("EPITOME_LOCAL_URL", "http://box:1234/")],
+            Choice::SearchLocal(vec!["http://box:1234/v1".into()]),
+        ),
+    ] {
+        assert_eq!(choose(&settings(configured), &env(&variables)), expected, "{configured:?} {variables:?}");
+    }
+}
+
+#[test]
+fn anthropic_s_own_service_gets_its_current_version_and_the_key() {
+    let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+    assert_eq!(endpoint.url(), "https://api.anthropic.com/v1/messages");
+    assert_eq!(endpoint.model, "claude-sonnet-5-5");
+    assert!(endpoint.own_api);
+    assert_eq!(header(&endpoint, "x-api-key"), Some("sk-test-key"));
+    assert_eq!(header(&endpoint, "anthropic-version"), Some("2026-10-21"));
+    assert_eq!((endpoint.window, endpoint.max_output), (1_000_000, 128_000));
+}
+
+#[test]
+fn a_gateway_to_anthropic_gets_the_version_that_all_of_them_know() {
+    let env = env(&[
+        ("ANTHROPIC_BASE_URL", "https://gateway.example/anthropic/v1/"),
+        ("ANTHROPIC_AUTH_TOKEN", "tok"),
+        ("ANTHROPIC_CUSTOM_HEADERS", "X-Tenant: seven\nX-Trace:on"),
+    ]);
+    let model = ModelName("anthropic/claude-sonnet-5-5".into());
+    let endpoint = resolve(&model, &Settings::default(), &env).expect("a token is there");
+    assert_eq!(endpoint.url(), "https://gateway.example/anthropic/v1/messages");
+    assert!(!endpoint.own_api);
+    assert_eq!(header(&endpoint, "anthropic-version"), Some("2023-06-01"));
+    assert_eq!(header(&endpoint, "authorization"), Some("Bearer tok"));
+    assert_eq!(header(&endpoint, "x-api-key"), None);
+    assert_eq!(header(&endpoint, "x-tenant"), Some("seven"));
+    assert_eq!(header(&endpoint, "x-trace"), Some("on"));
+}
+
+#[test]
+fn openai_and_its_likes_get_their_headers() {
+    let own = env(&[("OPENAI_API_KEY", "k"), ("OPENAI_ORG_ID", "org"), ("OPENAI_PROJECT_ID", "proj")]);
+    let model = ModelName("openai/gpt-6-sol".into());
+    let endpoint = resolve(&model, &Settings::default(), &own).expect("a key is there");
+    assert_eq!(endpoint.url(), "https://api.openai.com/v1/chat/completions");
+    assert!(endpoint.own_api);
+    assert_eq!(header(&endpoint, "authorization"), Some("Bearer k"));
+    assert_eq!(header(&endpoint, "openai-organization"), Some("org"));
+    assert_eq!(header(&endpoint, "openai-project"), Some("proj"));
+
+    let compatible = env(&[("OPENAI_BASE_URL", "http://box:8000")]);
+    let endpoint = resolve(&model, &Settings::default(), &compatible).expect("no key is needed");
+    assert_eq!(endpoint.url(), "http://box:8000/v1/chat/completions");
+    assert!(!endpoint.own_api && endpoint.headers.is_empty());
+}
+
+#[test]
+fn a_configured_provider_is_used_by_its_name() {
+    let settings =
+        with_provider("router", WireFormat::OpenAiChat, "https://router.example/api/v1", Some("R_KEY"));
+    let model = ModelName("router/some/model".into());
+    let endpoint = resolve(&model, &settings, &env(&[("R_KEY", "k")])).expect("its key is there");
+    assert_eq!(endpoint.url(), "https://router.example/api/v1/chat/completions");
+    assert_eq!((endpoint.provider(), endpoint.model.as_str()), ("router", "some/model"));
+    assert_eq!(header(&endpoint, "authorization"), Some("Bearer k"));
+    assert_eq!(header(&endpoint, "x-team"), Some("blue"));
+    let error = resolve(&model, &settings, &env(&[])).expect_err("its key is missing");
+    assert_eq!(error.class, ErrorClass::Auth);
+    assert!(error.hint.is_some_and(|hint| hint.contains("R_KEY")));
+}
+
+#[test]
+fn a_configured_provider_goes_before_a_built_in_one_of_its_name() {
+    let settings = with_provider("anthropic", WireFormat::AnthropicMessages, "http://127.0.0.1:9", None);
+    let model = ModelName("anthropic/any".into());
+    let endpoint = resolve(&model, &settings, &env(&[])).expect("it wants no key");
+    assert_eq!(endpoint.url(), "http://127.0.0.1:9/v1/messages");
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    for (model, class, words) in [
+        ("anthropic/claude-sonnet-5-5", ErrorClass::Auth, "ANTHROPIC_API_KEY"),
+        ("openai/gpt-6-sol", ErrorClass::Auth, "OPENAI_API_KEY"),
+        ("nobody/x", ErrorClass::Refused, "anthropic, openai, local"),
+        ("bare", ErrorClass::Refused, "provider/name"),
+    ] {
+        let error = resolve(&ModelName(model.into()), &Settings::default(), &[]).expect_err("nothing is set");
+        assert_eq!(error.class, class, "{model}");
+        assert!(error.hint.clone().unwrap_or_default().contains(words), "{error:?}");
+    }
+    let hint = nothing_configured().hint.unwrap_or_default();
+    for way in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "EPITOME_LOCAL_URL"] {
+        assert!(hint.contains(way));
+    }
+}
+
+#[test]
+fn an_unknown_model_gets_careful_limits_and_configuration_changes_them() {
+    let mut settings = settings(None);
+    let env = env(&[("EPITOME_LOCAL_URL", "http://box:1234/v1")]);
+    let model = ModelName("local/qwen".into());
+    let limits = |settings: &Settings| {
+        let endpoint = resolve(&model, settings, &env).expect("the address is given");
+        (endpoint.window, endpoint.max_output)
+    };
+    assert_eq!(limits(&settings), (128_000, 16_384));
+    let window = |window| ModelSettings { context_window: Some(window), max_output: None };
+    settings.models.insert("local/qwen".into(), window(8_192));
+    assert_eq!(limits(&settings), (8_192, 2_048));
+    let exact = ModelSettings { context_window: Some(8_192), max_output: Some(4_000) };
+    settings.models.insert("local/qwen".into(), exact);
+    assert_eq!(limits(&settings), (8_192, 4_000));
+}
+
+#[test]
+fn a_local_server_s_own_window_counts() {
+    let model = ModelName("local/qwen".into());
+    let server = LocalServer {
+        base_url: "http://127.0.0.1:8080/v1".into(),
+        models: vec![(model.clone(), Some(32_768))],
+    };
+    let endpoint = resolve_local(&model, &server, &Settings::default());
+    assert_eq!((endpoint.window, endpoint.max_output), (32_768, 8_192));
+    assert_eq!(endpoint.url(), "http://127.0.0.1:8080/v1/chat/completions");
+}
+
+#[test]
+fn the_picker_offers_what_can_be_called() {
+    let mut settings = settings(Some("local/qwen"));
+    settings.models.insert("router/mix".into(), ModelSettings::default());
+    let names = |env: &Environment| -> Vec<String> {
+        offered(&settings, env).into_iter().map(|(name, _)| name.0).collect()
+    };
+    assert_eq!(names(&[]), ["local/qwen", "router/mix"]);
+    let with_key = names(&env(&[("OPENAI_API_KEY", "k")]));
+    assert!(with_key.contains(&"openai/gpt-6-sol".to_owned()), "{with_key:?}");
+    assert!(!with_key.contains(&"openai/gpt-6-astra".to_owned()), "it takes no tools here");
+    assert!(with_key.iter().all(|name| !name.starts_with("anthropic/")));
+}
+
+#[test]
+fn configured_means_that_a_prompt_could_be_answered() {
+    let key = env(&[("ANTHROPIC_API_KEY", "k")]);
+    assert!(is_configured(&settings(None), &key));
+    assert!(is_configured(&settings(Some("anthropic/claude-haiku-5-5")), &key));
+    assert!(!is_configured(&settings(Some("openai/gpt-5.4")), &key));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let port = listener.local_addr().expect("it is bound").port();
+    let local = env(&[("EPITOME_LOCAL_URL", &format!("http://localhost:{port}"))]);
+    assert!(is_configured(&settings(None), &local));
+    drop(listener);
+    assert!(!is_configured(&settings(None), &local));
+}
+
+#[test]
+fn a_secret_is_never_shown() {
+    let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+    assert!(!format!("{endpoint:?}").contains("sk-test-key"));
+    assert_eq!(Secret::new("x").to_string(), "[secret]");
+}
+
+#[test]
+fn a_place_is_shown_without_its_password() {
+    let settings = with_provider("box", WireFormat::OpenAiChat, "https://me:pw@box:8000/v1?key=k", None);
+    let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
+    assert_eq!(endpoint.place(), "https://box:8000/v1");
+}
+
+#[test]
+fn hosts_and_ports_are_found_in_any_url() {
+    for (url, host, port) in [
+        ("https://api.anthropic.com", "api.anthropic.com", 443),
+        ("http://user:pw@box:8000/v1", "box", 8000),
+        ("http://[::1]:11434/v1", "[::1]", 11434),
+        ("http://localhost/v1", "localhost", 80),
+        ("box:1234", "box", 1234),
+        ("", "", 80),
+    ] {
+        assert_eq!((host_of(url), port_of(url)), (host, port), "{url}");
+    }
+}

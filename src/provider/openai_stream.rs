@@ -1,0 +1,257 @@
+//! The stream of Chat Completions, chunk by chunk, with what compatible servers do differently: calls
+//! without an index, ids that come again, whole arguments at once, `null` where text could be,
+//! thinking under two names, an end without `[DONE]`. Pure.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::stream::{DecodeError, Unfinished, append};
+use super::{ProviderEvent, ReplyStop};
+use crate::thread::Usage;
+
+/// Decodes one reply.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    calls: Vec<Call>,
+    /// A refusal in the model's own words.
+    refusal: String,
+    stop: Option<ReplyStop>,
+    /// Something of a reply was seen.
+    begun: bool,
+    whole: bool,
+}
+
+/// A call of this reply; its place in the list is its index in our events.
+#[derive(Debug)]
+struct Call {
+    /// The server's own index, where it gives one.
+    index: Option<u32>,
+    id: String,
+    /// Arguments that came before the name; `None` once the call is announced.
+    held: Option<String>,
+}
+
+impl Decoder {
+    /// Whether `[DONE]` was seen.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Reads the data of one event.
+    pub(super) fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        let data = data.trim();
+        if data.is_empty() || self.whole {
+            return Ok(());
+        }
+        if data == "[DONE]" {
+            // Without a finish reason and without a word, this is the empty reply of a server whose
+            // window is too small; `end` says so.
+            if self.begun || self.stop.is_some() {
+                self.stop.get_or_insert(ReplyStop::Finished);
+                self.finish(out);
+            }
+            return Ok(());
+        }
+        let chunk: Chunk = serde_json::from_str(data).map_err(|error| DecodeError::unreadable(&error))?;
+        if !matches!(chunk.error, None | Some(Value::Null)) {
+            return Err(DecodeError::Provider(data.to_owned()));
+        }
+        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index.unwrap_or(0) == 0) {
+            if let Some(delta) = choice.delta {
+                self.delta(delta, out);
+            }
+            if let Some(reason) = choice.finish_reason {
+                self.stop = Some(stop(&reason));
+            }
+        }
+        if let Some(usage) = chunk.usage {
+            out.push(ProviderEvent::Usage(usage.read()));
+        }
+        Ok(())
+    }
+
+    /// The stream ended; a finish reason makes up for a missing `[DONE]`.
+    pub(super) fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
+        match (&self.stop, self.begun) {
+            (Some(_), _) => {
+                self.finish(out);
+                Ok(())
+            }
+            (None, true) => Err(Unfinished::Cut),
+            (None, false) => Err(Unfinished::Empty),
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<ProviderEvent>) {
+        for at in 0..self.calls.len() {
+            self.announce(at, String::new(), out);
+        }
+        let stop = match self.stop.take().unwrap_or(ReplyStop::Finished) {
+            _ if !self.refusal.is_empty() => ReplyStop::Refused { reason: std::mem::take(&mut self.refusal) },
+            stop => stop,
+        };
+        out.push(ProviderEvent::Stopped(stop));
+        self.whole = true;
+    }
+
+    fn delta(&mut self, delta: Delta, out: &mut Vec<ProviderEvent>) {
+        if let Some(text) = delta.reasoning_content.or(delta.reasoning).filter(|text| !text.is_empty()) {
+            self.begun = true;
+            append(out, ProviderEvent::Thinking(text));
+        }
+        if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
+            self.begun = true;
+            append(out, ProviderEvent::Text(text));
+        }
+        if let Some(text) = delta.refusal.filter(|text| !text.is_empty()) {
+            self.begun = true;
+            self.refusal.push_str(&text);
+            append(out, ProviderEvent::Text(text));
+        }
+        for call in delta.tool_calls.into_iter().flatten() {
+            self.begun = true;
+            self.call(call, out);
+        }
+    }
+
+    fn call(&mut self, delta: CallDelta, out: &mut Vec<ProviderEvent>) {
+        let function = delta.function.unwrap_or_default();
+        let id = delta.id.unwrap_or_default();
+        let name = function.name.unwrap_or_default();
+        let arguments = match function.arguments {
+            Some(Value::String(text)) => text,
+            None | Some(Value::Null) => String::new(),
+            // Whole arguments that were not made into text.
+            Some(whole) => whole.to_string(),
+        };
+        let at = match self.find(delta.index, &id, &name) {
+            Some(at) => at,
+            None => {
+                self.calls.push(Call { index: delta.index, id: id.clone(), held: Some(String::new()) });
+                self.calls.len() - 1
+            }
+        };
+        if self.calls[at].id.is_empty() {
+            self.calls[at].id = id;
+        }
+        if !name.is_empty() {
+            self.announce(at, name, out);
+        }
+        match &mut self.calls[at].held {
+            Some(held) => held.push_str(&arguments),
+            None if arguments.is_empty() => {}
+            None => append(out, ProviderEvent::CallArguments { index: own_index(at), json: arguments }),
+        }
+    }
+
+    /// The call that a piece belongs to; `None` for a new one.
+    fn find(&self, index: Option<u32>, id: &str, name: &str) -> Option<usize> {
+        let found = match index {
+            Some(_) => self.calls.iter().rposition(|call| call.index == index)?,
+            None if !id.is_empty() => return self.calls.iter().rposition(|call| call.id == id),
+            None if !name.is_empty() => return None,
+            None => return self.calls.len().checked_sub(1),
+        };
+        // Some servers give every parallel call the index 0; another id with a name tells them apart.
+        let known = &self.calls[found];
+        let is_another = !id.is_empty() && !known.id.is_empty() && known.id != id && !name.is_empty();
+        (!is_another).then_some(found)
+    }
+
+    fn announce(&mut self, at: usize, name: String, out: &mut Vec<ProviderEvent>) {
+        let call = &mut self.calls[at];
+        let Some(held) = call.held.take() else { return };
+        out.push(ProviderEvent::CallStarted { index: own_index(at), id: call.id.clone(), name });
+        if !held.is_empty() {
+            out.push(ProviderEvent::CallArguments { index: own_index(at), json: held });
+        }
+    }
+}
+
+fn own_index(at: usize) -> u32 {
+    u32::try_from(at).expect("a reply's bytes are bounded, so its calls are few")
+}
+
+fn stop(reason: &str) -> ReplyStop {
+    match reason {
+        "length" => ReplyStop::MaxTokens,
+        "content_filter" => ReplyStop::Refused { reason: "the provider's content filter".into() },
+        // `stop`, `tool_calls`, `function_call`, and whatever a server invents.
+        _ => ReplyStop::Finished,
+    }
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    choices: Option<Vec<Choice>>,
+    usage: Option<UsageSaid>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    index: Option<u32>,
+    delta: Option<Delta>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Delta {
+    content: Option<String>,
+    refusal: Option<String>,
+    /// llama.cpp, vLLM, DeepSeek.
+    reasoning_content: Option<String>,
+    /// Ollama, OpenRouter.
+    reasoning: Option<String>,
+    tool_calls: Option<Vec<CallDelta>>,
+}
+
+#[derive(Deserialize)]
+struct CallDelta {
+    index: Option<u32>,
+    id: Option<String>,
+    function: Option<FunctionDelta>,
+}
+
+#[derive(Default, Deserialize)]
+struct FunctionDelta {
+    name: Option<String>,
+    arguments: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct UsageSaid {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptDetails {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    reasoning_tokens: Option<u64>,
+}
+
+impl UsageSaid {
+    fn read(self) -> Usage {
+        let (cached, written) = self
+            .prompt_tokens_details
+            .map_or((None, None), |details| (details.cached_tokens, details.cache_write_tokens));
+        Usage {
+            input: self.prompt_tokens.unwrap_or(0),
+            output: self.completion_tokens.unwrap_or(0),
+            cache_read: cached.unwrap_or(0),
+            cache_write: written.unwrap_or(0),
+            thinking: self
+                .completion_tokens_details
+                .and_then(|details| details.reasoning_tokens)
+                .unwrap_or(0),
+        }
+    }
+}

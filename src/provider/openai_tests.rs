@@ -1,0 +1,160 @@
+//! What Chat Completions servers are sent, and that they would take it.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::provider::endpoint::test_endpoint;
+use crate::provider::test_views::{OwnedView, call, image, outcome, text, thinking, views};
+use crate::thread::OutcomeStatus;
+
+fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
+    serde_json::from_slice(&encode(endpoint, request)).expect("a body is JSON")
+}
+
+fn compatible() -> Endpoint {
+    let mut endpoint = test_endpoint("openai/qwen3");
+    endpoint.own_api = false;
+    endpoint
+}
+
+#[test]
+fn an_ordinary_conversation() {
+    let view = OwnedView::default()
+        .with_tools()
+        .user(vec![text("what is here?")])
+        .agent(vec![
+            thinking("openai", "qwen3", json!({})),
+            text("I look."),
+            call("c1", json!({"command": "ls"})),
+        ])
+        .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "a b")])
+        .user(vec![text("and?"), text("quick")]);
+    assert_eq!(
+        body(&compatible(), &view.request()),
+        json!({
+            "model": "qwen3",
+            "max_tokens": 16_384,
+            "stream": true,
+            "stream_options": {"include_usage": true},
+            "tools": [{"type": "function", "function": {
+                "name": "bash",
+                "description": "Runs a command.",
+                "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+            }}],
+            "messages": [
+                {"role": "system", "content": "You are an agent."},
+                {"role": "user", "content": "what is here?"},
+                {"role": "assistant", "content": "I look.", "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{\"command\":\"ls\"}"}},
+                ]},
+                {"role": "tool", "tool_call_id": "c1", "content": "a b"},
+                {"role": "user", "content": "and?\n\nquick"},
+            ],
+        })
+    );
+}
+
+#[test]
+fn a_reply_of_calls_alone_has_null_for_content() {
+    let view = OwnedView::default()
+        .user(vec![text("go")])
+        .agent(vec![call("c1", json!({}))])
+        .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "")]);
+    let messages = &body(&compatible(), &view.request())["messages"];
+    assert_eq!(messages[2]["content"], Value::Null);
+    assert_eq!(messages[3]["content"], "(no output)");
+}
+
+#[test]
+fn images_of_outcomes_follow_all_outcomes() {
+    let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
+    seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
+    let view = OwnedView::default()
+        .user(vec![text("look"), image("image/png")])
+        .agent(vec![call("c1", json!({})), call("c2", json!({}))])
+        .outcomes(vec![seen, outcome("c2", OutcomeStatus::Denied, "no")]);
+    let url = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}});
+    assert_eq!(
+        body(&compatible(), &view.request())["messages"].as_array().map(|all| all[1..].to_vec()),
+        json!([
+            {"role": "user", "content": [{"type": "text", "text": "look"}, url]},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}},
+                {"id": "c2", "type": "function", "function": {"name": "bash", "arguments": "{}"}},
+            ]},
+            {"role": "tool", "tool_call_id": "c1", "content": "a picture"},
+            {"role": "tool", "tool_call_id": "c2", "content": "no"},
+            {"role": "user", "content": [{"type": "text", "text": "Image of call c1:"}, url]},
+        ])
+        .as_array()
+        .cloned()
+    );
+}
+
+#[test]
+fn openai_alone_gets_its_own_fields() {
+    let tools = OwnedView::default().with_tools().user(vec![text("hi")]);
+    let plain = OwnedView::default().user(vec![text("hi")]);
+    for (model, with_tools, without) in [
+        ("gpt-6-sol", json!("none"), json!("medium")),
+        ("gpt-5.4", json!("none"), json!("medium")),
+        ("gpt-6-astra", Value::Null, json!("medium")),
+        ("gpt-5", json!("medium"), json!("medium")),
+        ("o3", json!("medium"), json!("medium")),
+        ("gpt-4.1", Value::Null, Value::Null),
+    ] {
+        let endpoint = test_endpoint(&format!("openai/{model}"));
+        let sent = body(&endpoint, &tools.request());
+        assert_eq!(sent["reasoning_effort"], with_tools, "{model}");
+        assert_eq!(body(&endpoint, &plain.request())["reasoning_effort"], without, "{model}");
+        assert_eq!(sent["prompt_cache_key"], "s_1");
+        assert!(sent["max_completion_tokens"].is_u64() && sent.get("max_tokens").is_none());
+    }
+}
+
+/// The rules of the service, checked on what is sent.
+fn check(body: &Value) -> Result<(), TestCaseError> {
+    let messages = body["messages"].as_array().expect("messages are a list");
+    prop_assert_eq!(&messages[0]["role"], "system");
+    prop_assert_eq!(&messages[1]["role"], "user");
+    let mut open: Vec<&str> = Vec::new();
+    let mut last = "";
+    for message in messages {
+        let role = message["role"].as_str().unwrap_or_default();
+        if role == "tool" {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            prop_assert!(open.contains(&id), "{} answers an open call", id);
+            open.retain(|open| *open != id);
+            prop_assert!(!message["content"].as_str().unwrap_or_default().trim().is_empty());
+        } else {
+            prop_assert!(open.is_empty(), "every call is answered before anything else");
+            prop_assert_ne!(role, last, "the sides alternate");
+        }
+        if role == "assistant" {
+            let calls = message["tool_calls"].as_array();
+            prop_assert!(calls.is_none_or(|calls| !calls.is_empty()));
+            prop_assert!(calls.is_some() || message["content"].is_string());
+            open = calls.into_iter().flatten().filter_map(|call| call["id"].as_str()).collect();
+        }
+        last = role;
+        if role == "tool" {
+            last = "";
+        }
+    }
+    prop_assert!(open.is_empty());
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_view_is_sent_as_the_service_wants_it(view in views(false)) {
+        check(&body(&compatible(), &view.request()))?;
+    }
+
+    /// A log with a fault must not end its conversation.
+    #[test]
+    fn a_view_with_lost_or_orphaned_outcomes_is_sent_too(view in views(true)) {
+        check(&body(&compatible(), &view.request()))?;
+    }
+}

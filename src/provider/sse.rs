@@ -1,0 +1,181 @@
+//! Takes the data of server-sent events out of bytes that come in any split. It knows no provider, and
+//! reads nothing but `data` fields: every format that we speak names its events inside the data too.
+//!
+//! It is our own because a stream comes from outside and must be bounded: the crates at hand hold an
+//! event of any size, and hand each one out as a fresh string. This one lends the data of each event to
+//! the caller from a buffer that is used again.
+
+/// The most that one event may hold, in bytes: a whole tool call sent at once stays far below it, and
+/// a server that never ends an event costs no more than this.
+pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A push parser. Feed it pieces as they come; an event that the stream leaves unfinished is never
+/// delivered.
+#[derive(Debug, Default)]
+pub struct Events {
+    /// The line that has not ended yet.
+    line: Vec<u8>,
+    /// The data of the event that has not ended yet, its lines joined.
+    data: Vec<u8>,
+    has_data: bool,
+    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    after_return: bool,
+    /// Something was read, so that a byte order mark can no longer come.
+    begun: bool,
+}
+
+/// An event grew past `EVENT_BYTES_MAX`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EventTooLong;
+
+impl Events {
+    /// Reads a piece and calls `on_event` with the data of each event that ends in it, in order.
+    /// Bytes that are not UTF-8 become U+FFFD. Stops at the first error.
+    pub fn push<E: From<EventTooLong>>(
+        &mut self,
+        mut piece: &[u8],
+        mut on_event: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.after_return && !piece.is_empty() {
+            self.after_return = false;
+            piece = piece.strip_prefix(b"\n").unwrap_or(piece);
+        }
+        while let Some(end) = piece.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let (head, rest) = piece.split_at(end);
+            if self.line.is_empty() {
+                self.end_line(head, &mut on_event)?;
+            } else {
+                self.keep(head)?;
+                let line = std::mem::take(&mut self.line);
+                self.end_line(&line, &mut on_event)?;
+                self.line = line;
+                self.line.clear();
+            }
+            piece = match rest {
+                [b'\r'] => {
+                    self.after_return = true;
+                    &[]
+                }
+                [b'\r', b'\n', rest @ ..] => rest,
+                [_, rest @ ..] => rest,
+                [] => unreachable!("a line ends at a byte of the piece"),
+            };
+        }
+        self.keep(piece)?;
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), EventTooLong> {
+        if self.line.len() + self.data.len() + bytes.len() > EVENT_BYTES_MAX {
+            return Err(EventTooLong);
+        }
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn end_line<E: From<EventTooLong>>(
+        &mut self,
+        line: &[u8],
+        on_event: &mut impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let line = match self.begun {
+            true => line,
+            false => line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line),
+        };
+        self.begun = true;
+        if line.is_empty() {
+            if std::mem::take(&mut self.has_data) {
+                let result = on_event(&String::from_utf8_lossy(&self.data));
+                self.data.clear();
+                result?;
+            }
+            return Ok(());
+        }
+        let value = match line.strip_prefix(b"data") {
+            Some(b"") => b"",
+            Some([b':', value @ ..]) => value.strip_prefix(b" ").unwrap_or(value),
+            // Comments, other fields, and fields whose name only begins alike.
+            Some(_) | None => return Ok(()),
+        };
+        if self.data.len() + value.len() > EVENT_BYTES_MAX {
+            return Err(EventTooLong.into());
+        }
+        if self.has_data {
+            self.data.push(b'\n');
+        }
+        self.data.extend_from_slice(value);
+        self.has_data = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pieces: &[&[u8]]) -> Vec<String> {
+        let mut events = Events::default();
+        let mut seen = Vec::new();
+        for piece in pieces {
+            let result: Result<(), EventTooLong> = events.push(piece, |data| {
+                seen.push(data.to_owned());
+                Ok(())
+            });
+            result.expect("the events are short");
+        }
+        seen
+    }
+
+    #[test]
+    fn data_of_each_event_comes_in_order() {
+        assert_eq!(read(&[b"event: a\ndata: one\n\ndata: two\n\n"]), ["one", "two"]);
+    }
+
+    #[test]
+    fn lines_of_one_event_are_joined() {
+        assert_eq!(read(&[b"data: one\ndata:two\n\n"]), ["one\ntwo"]);
+    }
+
+    #[test]
+    fn comments_other_fields_and_empty_events_are_passed_over() {
+        assert_eq!(read(&[b": ping\n\nid: 7\n\nretry: 3\ndatabase: x\ndata: kept\n\n"]), ["kept"]);
+    }
+
+    #[test]
+    fn an_event_without_its_empty_line_is_not_delivered() {
+        assert_eq!(read(&[b"data: whole\n\ndata: half\n"]), ["whole"]);
+    }
+
+    #[test]
+    fn any_split_and_any_line_end_reads_the_same() {
+        for stream in
+            ["data: größe\n\ndata: b\n\n", "data: größe\r\n\r\ndata: b\r\n\r\n", "data: größe\r\rdata: b\r\r"]
+        {
+            let marked = [b"\xEF\xBB\xBF", stream.as_bytes()].concat();
+            for bytes in [stream.as_bytes(), &marked] {
+                let single: Vec<&[u8]> = bytes.chunks(1).collect();
+                assert_eq!(read(&single), ["größe", "b"], "{stream:?} byte by byte");
+                for at in 0..=bytes.len() {
+                    let (head, tail) = bytes.split_at(at);
+                    assert_eq!(read(&[head, tail]), ["größe", "b"], "{stream:?} cut at {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_that_never_ends_is_given_up() {
+        let mut events = Events::default();
+        let piece = vec![b'x'; 1024 * 1024];
+        let mut pushed = 0;
+        let error = loop {
+            let result: Result<(), EventTooLong> = events.push(&piece, |_| Ok(()));
+            if let Err(error) = result {
+                break error;
+            }
+            pushed += piece.len();
+            assert!(pushed <= EVENT_BYTES_MAX, "the bound does not hold");
+        };
+        assert_eq!(error, EventTooLong);
+    }
+}

@@ -1,0 +1,181 @@
+//! The bytes of one reply's stream to its events, for every wire format. Pure: whoever has the bytes
+//! pushes them in.
+
+use super::endpoint::Endpoint;
+use super::failure::{self, Failure};
+use super::sse::{EVENT_BYTES_MAX, EventTooLong, Events};
+use super::{ErrorClass, ProviderError, ProviderEvent, anthropic_stream, openai_stream};
+use crate::config::WireFormat;
+
+/// The most that one reply's stream may hold, in bytes. The longest replies (128,000 tokens, one event
+/// each of some 300 bytes) stay below it; a stream without end does not.
+pub const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
+
+/// Decodes one reply.
+#[derive(Debug)]
+pub struct Decoding {
+    endpoint: Endpoint,
+    request_id: Option<String>,
+    events: Events,
+    decoder: Decoder,
+    received: usize,
+    /// Text, thinking or a call was given out.
+    begun: bool,
+}
+
+#[derive(Debug)]
+enum Decoder {
+    Anthropic(anthropic_stream::Decoder),
+    Chat(openai_stream::Decoder),
+}
+
+/// Why an event could not be decoded.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DecodeError {
+    /// The provider sent this error inside its stream.
+    Provider(String),
+    /// It sent something that is not its format.
+    Unreadable(String),
+}
+
+impl DecodeError {
+    pub(super) fn unreadable(error: &serde_json::Error) -> DecodeError {
+        DecodeError::Unreadable(format!("an event is not what its format says ({error})"))
+    }
+}
+
+impl From<EventTooLong> for DecodeError {
+    fn from(EventTooLong: EventTooLong) -> DecodeError {
+        DecodeError::Unreadable(format!("an event is longer than {} MB", EVENT_BYTES_MAX / 1024 / 1024))
+    }
+}
+
+impl Decoding {
+    /// Begins a reply. `prefix` is what the request's encoder gave; `request_id` names the call in
+    /// error messages.
+    pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
+        let decoder = match endpoint.wire {
+            WireFormat::AnthropicMessages => Decoder::Anthropic(anthropic_stream::Decoder::new(prefix)),
+            WireFormat::OpenAiChat => Decoder::Chat(openai_stream::Decoder::default()),
+        };
+        Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0, begun: false }
+    }
+
+    /// Reads a piece of the stream, of any size, and appends its events. What came before an error in
+    /// the same piece is appended too.
+    pub fn push(&mut self, piece: &[u8], out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
+        self.received = self.received.saturating_add(piece.len());
+        if self.received > REPLY_BYTES_MAX {
+            return Err(
+                self.broken(&format!("the reply is longer than {} MB", REPLY_BYTES_MAX / 1024 / 1024))
+            );
+        }
+        let Decoding { events, decoder, .. } = self;
+        let result = events.push(piece, |data| match decoder {
+            Decoder::Anthropic(decoder) => decoder.event(data, out),
+            Decoder::Chat(decoder) => decoder.event(data, out),
+        });
+        self.begun |= out.iter().any(|event| !matches!(event, ProviderEvent::Usage(_)));
+        result.map_err(|error| self.fault(error))
+    }
+
+    /// Whether the final event was seen; nothing after it counts.
+    pub fn is_whole(&self) -> bool {
+        match &self.decoder {
+            Decoder::Anthropic(decoder) => decoder.is_whole(),
+            Decoder::Chat(decoder) => decoder.is_whole(),
+        }
+    }
+
+    /// The stream ended. An error says that it was cut, or that there was nothing in it at all; of class
+    /// `Broken` where something of it was given out before.
+    pub fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
+        if self.is_whole() {
+            return Ok(());
+        }
+        let ended = match &mut self.decoder {
+            Decoder::Anthropic(_) => Err(Unfinished::Cut),
+            Decoder::Chat(decoder) => decoder.end(out),
+        };
+        ended.map_err(|unfinished| match unfinished {
+            Unfinished::Empty if !self.endpoint.own_api => ProviderError {
+                class: ErrorClass::TooLong { used: None, limit: None },
+                message: format!(
+                    "{} answered with nothing at all; the conversation may be too long for the model (model {}).",
+                    failure::subject(&self.endpoint),
+                    self.endpoint.name
+                ),
+                hint: Some(
+                    "Run /compact, or start the server with a larger context and set context_window for the \
+                     model in config.toml."
+                        .into(),
+                ),
+            },
+            Unfinished::Empty | Unfinished::Cut => self.lost("the stream was cut before its end"),
+        })
+    }
+
+    /// The error for a stream that was cut: worth another try as long as nothing of it was given out.
+    pub fn lost(&self, why: &str) -> ProviderError {
+        match self.begun {
+            true => self.broken(why),
+            false => {
+                ProviderError { class: ErrorClass::Retry { after: None }, hint: None, ..self.broken(why) }
+            }
+        }
+    }
+
+    /// An error that says why the reply can't be used.
+    pub fn broken(&self, why: &str) -> ProviderError {
+        let id = self.request_id.as_ref().map(|id| format!(", request {id}")).unwrap_or_default();
+        let message = format!(
+            "The reply of {} broke off: {why} (model {}{id}).",
+            self.endpoint.provider(),
+            self.endpoint.name
+        );
+        ProviderError {
+            class: ErrorClass::Broken,
+            message: failure::scrub(&self.endpoint, &message),
+            hint: Some("Send the prompt again; what was said so far is kept.".into()),
+        }
+    }
+
+    fn fault(&self, error: DecodeError) -> ProviderError {
+        match error {
+            DecodeError::Unreadable(why) => self.broken(&why),
+            DecodeError::Provider(body) => failure::classify(
+                &self.endpoint,
+                &Failure {
+                    status: 200,
+                    retry_after: None,
+                    should_retry: None,
+                    request_id: self.request_id.as_deref(),
+                    body: &body,
+                },
+            ),
+        }
+    }
+}
+
+/// How a stream ended that has no final event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unfinished {
+    Cut,
+    /// Not even a beginning.
+    Empty,
+}
+
+/// Appends an event, merging it with the one before where both are pieces of the same part.
+pub(super) fn append(out: &mut Vec<ProviderEvent>, event: ProviderEvent) {
+    use ProviderEvent::{CallArguments, Text, Thinking};
+    match (out.last_mut(), event) {
+        (_, Text(text) | Thinking(text)) if text.is_empty() => {}
+        (Some(Text(before)), Text(text)) | (Some(Thinking(before)), Thinking(text)) => before.push_str(&text),
+        (Some(CallArguments { index: open, json: before }), CallArguments { index, json })
+            if *open == index =>
+        {
+            before.push_str(&json);
+        }
+        (_, event) => out.push(event),
+    }
+}

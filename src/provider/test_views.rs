@@ -1,0 +1,175 @@
+//! Views for the encoders' tests: ordinary ones written by hand, and generated ones of every shape.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::Request;
+use crate::thread::{
+    CallId, Card, Content, Message, MessageId, ModelName, Native, OutcomeContent, OutcomeStatus,
+    ThoughtLevel, ToolCall, ToolOutcome, ToolSpec, ViewItem,
+};
+
+/// A view that owns what it shows.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedView {
+    pub items: Vec<Item>,
+    pub tools: Vec<ToolSpec>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Item {
+    User(Message),
+    Agent(Message, ModelName),
+    Outcomes(Vec<ToolOutcome>),
+}
+
+impl OwnedView {
+    pub fn user(mut self, content: Vec<Content>) -> OwnedView {
+        self.items.push(Item::User(Message { id: MessageId(0), content }));
+        self
+    }
+
+    pub fn agent(mut self, content: Vec<Content>) -> OwnedView {
+        self.items.push(Item::Agent(Message { id: MessageId(0), content }, ModelName("any/model".into())));
+        self
+    }
+
+    pub fn outcomes(mut self, outcomes: Vec<ToolOutcome>) -> OwnedView {
+        self.items.push(Item::Outcomes(outcomes));
+        self
+    }
+
+    pub fn with_tools(mut self) -> OwnedView {
+        let schema = json!({"type": "object", "properties": {"command": {"type": "string"}}});
+        self.tools.push(ToolSpec { name: "bash".into(), description: "Runs a command.".into(), schema });
+        self
+    }
+
+    pub fn request(&self) -> Request<'_> {
+        let items = self.items.iter().map(|item| match item {
+            Item::User(message) => ViewItem::User(message),
+            Item::Agent(message, model) => ViewItem::Agent(message, model),
+            Item::Outcomes(outcomes) => ViewItem::Outcomes(outcomes.iter().collect()),
+        });
+        Request {
+            system: "You are an agent.",
+            tools: &self.tools,
+            items: items.collect(),
+            thought: ThoughtLevel::Medium,
+            max_output: 32_000,
+            cache_key: "s_1",
+        }
+    }
+}
+
+pub fn text(text: &str) -> Content {
+    Content::Text { text: text.into() }
+}
+
+pub fn image(mime_type: &str) -> Content {
+    Content::Image { mime_type: mime_type.into(), data: "aGk=".into(), uri: None }
+}
+
+pub fn call(id: &str, input: Value) -> Content {
+    let id = CallId(id.into());
+    Content::Call(ToolCall { id, name: "bash".into(), input, card: Card::default() })
+}
+
+pub fn outcome(id: &str, status: OutcomeStatus, text: &str) -> ToolOutcome {
+    ToolOutcome::text(CallId(id.into()), status, text)
+}
+
+pub fn thinking(provider: &str, model: &str, data: Value) -> Content {
+    let native = Native { provider: provider.into(), model: model.into(), data };
+    Content::Thinking { text: "hm".into(), native: Some(native) }
+}
+
+/// A round as the generator makes it; call ids come later, so that they are unique.
+#[derive(Clone, Debug)]
+enum Round {
+    User(Vec<Content>),
+    Agent(Vec<Content>),
+    /// How many calls, the parts before them, and which outcomes the log lost or has too many.
+    Calls {
+        parts: Vec<Content>,
+        images: Vec<bool>,
+        lost: Option<usize>,
+        orphan: bool,
+    },
+}
+
+/// Views that begin with the person and end where the model is to answer. With `faulty`, outcomes may
+/// be missing or belong to no call.
+pub fn views(faulty: bool) -> impl Strategy<Value = OwnedView> {
+    let begin = prop::collection::vec(said(), 1..3);
+    (begin, prop::collection::vec(round(faulty), 0..8), any::<bool>()).prop_map(|(begin, rounds, last)| {
+        let mut view = OwnedView::default().with_tools().user(begin);
+        let mut calls = 0;
+        for round in rounds {
+            view = match round {
+                Round::User(content) => view.user(content),
+                Round::Agent(content) => view.agent(content),
+                Round::Calls { mut parts, images, lost, orphan } => {
+                    let mut outcomes = Vec::new();
+                    for (at, with_image) in images.into_iter().enumerate() {
+                        let id = format!("c{calls}");
+                        calls += 1;
+                        parts.push(call(&id, json!({"command": "ls"})));
+                        let mut outcome = outcome(&id, OutcomeStatus::Completed, "");
+                        if with_image {
+                            let data = "aGk=".into();
+                            outcome
+                                .content
+                                .push(OutcomeContent::Image { mime_type: "image/png".into(), data });
+                        }
+                        if lost != Some(at) {
+                            outcomes.push(outcome);
+                        }
+                    }
+                    if orphan {
+                        outcomes.push(outcome("nobody", OutcomeStatus::Failed, "no such call"));
+                    }
+                    let view = view.agent(parts);
+                    if outcomes.is_empty() { view } else { view.outcomes(outcomes) }
+                }
+            };
+        }
+        if last { view.user(vec![text("go on")]) } else { view }
+    })
+}
+
+fn said() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        "[ \na-z]{0,4}".prop_map(|words| text(&words)),
+        Just(image("image/png")),
+        Just(image("image/tiff")),
+        Just(Content::Resource { uri: "file:///a".into(), text: String::new() }),
+        Just(Content::ResourceLink { uri: "file:///b".into(), name: "b".into() }),
+    ]
+}
+
+fn replied() -> impl Strategy<Value = Content> {
+    let block = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+    prop_oneof![
+        "[ \na-z]{0,4}".prop_map(|words| text(&words)),
+        Just(thinking("anthropic", "claude-sonnet-5-5", block.clone())),
+        Just(thinking("elsewhere", "claude-sonnet-5-5", block)),
+        Just(Content::Thinking { text: "for people".into(), native: None }),
+    ]
+}
+
+fn round(faulty: bool) -> impl Strategy<Value = Round> {
+    let parts = || prop::collection::vec(replied(), 0..4);
+    let calls =
+        (parts(), prop::collection::vec(any::<bool>(), 1..4), prop::option::of(0usize..4), any::<bool>());
+    prop_oneof![
+        prop::collection::vec(said(), 0..3).prop_map(Round::User),
+        parts().prop_map(Round::Agent),
+        calls.prop_map(move |(parts, images, lost, orphan)| Round::Calls {
+            parts,
+            images,
+            lost: lost.filter(|_| faulty),
+            orphan: orphan && faulty,
+        }),
+    ]
+}

@@ -1,0 +1,366 @@
+//! Evaluates a template over its variables. Starts nothing: where the output of a command is needed
+//! and not known, it says so and is called again with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::functions;
+use super::parser::{Base, Command, Node, Operand, Pipe, Target, Template};
+use super::{EVALUATION_DEPTH_MAX, OUTPUT_BYTES_MAX, SHELL_CALLS_MAX, STEPS_MAX, TemplateError, Value};
+
+/// What a template can see.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// The fields of the dot.
+    pub variables: BTreeMap<String, Value>,
+    /// Names that may be missing without a word: arguments that are declared and not given.
+    pub optional: BTreeSet<String>,
+    /// Prints `<no value>` for what is missing, as Go does (`templates.go_compat`).
+    pub go_compat: bool,
+}
+
+/// How far an evaluation came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evaluated {
+    /// The text, and what was odd on the way.
+    Done { text: String, warnings: Vec<String> },
+    /// The words of commands whose output is needed first; each at most once, in order.
+    Needs(Vec<Vec<String>>),
+}
+
+/// Evaluates; `known` holds the outputs of commands by their words, so a command that stands twice in
+/// a template runs once.
+pub fn evaluate(
+    template: &Template,
+    scope: &Scope,
+    known: &BTreeMap<Vec<String>, String>,
+) -> Result<Evaluated, TemplateError> {
+    let root = Value::Map(Arc::new(scope.variables.clone()));
+    let mut run = Run {
+        template,
+        scope,
+        known,
+        variables: vec![(String::new(), root.clone())],
+        out: String::new(),
+        warnings: Vec::new(),
+        needs: Vec::new(),
+        steps: 0,
+        depth: 0,
+        latest_call: 0,
+    };
+    match run.nodes(&template.body, &root) {
+        Ok(()) | Err(Stop::Need) => {}
+        Err(Stop::Error(error)) => return Err(error),
+        Err(Stop::Break | Stop::Continue) => unreachable!("the parser keeps these inside of a range"),
+    }
+    if run.needs.is_empty() {
+        return Ok(Evaluated::Done { text: run.out, warnings: run.warnings });
+    }
+    Ok(Evaluated::Needs(run.needs))
+}
+
+/// Why evaluation does not go on with the next node.
+enum Stop {
+    Error(TemplateError),
+    /// An output is not known, and what follows may depend on it.
+    Need,
+    Break,
+    Continue,
+}
+
+impl From<TemplateError> for Stop {
+    fn from(error: TemplateError) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+struct Run<'a> {
+    template: &'a Template,
+    scope: &'a Scope,
+    known: &'a BTreeMap<Vec<String>, String>,
+    variables: Vec<(String, Value)>,
+    out: String,
+    warnings: Vec<String>,
+    needs: Vec<Vec<String>>,
+    steps: u64,
+    depth: usize,
+    /// Where the latest template call stands: the culprit when evaluation is too deep.
+    latest_call: usize,
+}
+
+impl Run<'_> {
+    fn step(&mut self, at: usize, count: u64) -> Result<(), Stop> {
+        self.steps += count;
+        if self.steps > STEPS_MAX {
+            let error = TemplateError::new(at, format!("this takes more than {STEPS_MAX} steps"));
+            return Err(error.with_hint("a range or a template call repeats too often").into());
+        }
+        Ok(())
+    }
+
+    /// Evaluates a body. The one place where evaluation goes deeper by the template's own making.
+    fn nodes(&mut self, nodes: &[Node], dot: &Value) -> Result<(), Stop> {
+        if self.depth == EVALUATION_DEPTH_MAX {
+            let message =
+                format!("blocks and template calls are more than {EVALUATION_DEPTH_MAX} levels deep");
+            let error = TemplateError::new(self.latest_call, message);
+            return Err(error.with_hint("does a template call itself?").into());
+        }
+        self.depth += 1;
+        let result = nodes.iter().try_for_each(|node| self.node(node, dot));
+        self.depth -= 1;
+        result
+    }
+
+    fn node(&mut self, node: &Node, dot: &Value) -> Result<(), Stop> {
+        match node {
+            Node::Literal(text) => {
+                self.step(0, 1)?;
+                self.write(0, text)
+            }
+            Node::Print(pipe) => match self.pipe(pipe, dot) {
+                Ok(value) => match pipe.target {
+                    Target::Nothing => self.print(pipe, &value),
+                    Target::Declare(_) | Target::Assign(_) => Ok(()),
+                },
+                // Nothing behind depends on text that is only printed, so the commands behind can be
+                // asked for in the same go.
+                Err(Stop::Need) if pipe.target == Target::Nothing => Ok(()),
+                Err(stop) => Err(stop),
+            },
+            Node::If { arms, otherwise } => self.scoped(|run| {
+                for (condition, body) in arms {
+                    if run.pipe(condition, dot)?.truth() {
+                        return run.scoped(|run| run.nodes(body, dot));
+                    }
+                }
+                run.nodes(otherwise, dot)
+            }),
+            Node::With { arms, otherwise } => self.scoped(|run| {
+                for (condition, body) in arms {
+                    let value = run.pipe(condition, dot)?;
+                    if value.truth() {
+                        return run.scoped(|run| run.nodes(body, &value));
+                    }
+                }
+                run.nodes(otherwise, dot)
+            }),
+            Node::Range { over, body, otherwise } => self.scoped(|run| run.range(over, body, otherwise, dot)),
+            Node::Call { at, name, with } => self.call_template(*at, name, with.as_ref(), dot),
+            Node::Break => Err(Stop::Break),
+            Node::Continue => Err(Stop::Continue),
+        }
+    }
+
+    /// Runs something and forgets the variables that it declared.
+    fn scoped<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
+        let length = self.variables.len();
+        let result = inner(self);
+        self.variables.truncate(length);
+        result
+    }
+
+    fn range(&mut self, over: &Pipe, body: &[Node], otherwise: &[Node], dot: &Value) -> Result<(), Stop> {
+        let value = self.commands(over, dot)?;
+        let items: Box<dyn Iterator<Item = (Value, Value)>> = match &value {
+            Value::Map(map) => {
+                Box::new(map.iter().map(|(key, value)| (Value::Text(key.clone()), value.clone())))
+            }
+            Value::Int(count) => Box::new((0..*count).map(|index| (Value::Int(index), Value::Int(index)))),
+            Value::Missing => Box::new(std::iter::empty()),
+            other => {
+                let error = TemplateError::new(over.at, format!("range cannot go over {}", other.kind()));
+                return Err(error
+                    .with_hint("it goes over the arguments (`range $name, $value := .`) or a number")
+                    .into());
+            }
+        };
+        let mut empty = true;
+        for (key, item) in items {
+            empty = false;
+            self.step(over.at, 1)?;
+            let round = self.scoped(|run| {
+                run.bind_range(&over.target, key, &item);
+                run.nodes(body, &item)
+            });
+            match round {
+                Ok(()) | Err(Stop::Continue) => {}
+                Err(Stop::Break) => break,
+                Err(stop) => return Err(stop),
+            }
+        }
+        if empty { self.nodes(otherwise, dot) } else { Ok(()) }
+    }
+
+    /// One variable takes the item, two take key and item.
+    fn bind_range(&mut self, target: &Target, key: Value, item: &Value) {
+        let (Target::Declare(names) | Target::Assign(names)) = target else { return };
+        let values = match names.as_slice() {
+            [_] => vec![item.clone()],
+            _ => vec![key, item.clone()],
+        };
+        for (name, value) in names.iter().zip(values) {
+            match target {
+                Target::Declare(_) => self.variables.push((name.clone(), value)),
+                Target::Assign(_) | Target::Nothing => self.assign(name, value),
+            }
+        }
+    }
+
+    fn assign(&mut self, name: &str, value: Value) {
+        if let Some(variable) = self.variables.iter_mut().rev().find(|(known, _)| known == name) {
+            variable.1 = value;
+        }
+    }
+
+    fn call_template(&mut self, at: usize, name: &str, with: Option<&Pipe>, dot: &Value) -> Result<(), Stop> {
+        let argument = match with {
+            Some(pipe) => self.pipe(pipe, dot)?,
+            None => Value::Missing,
+        };
+        let body = self.template.defined.get(name).expect("the parser refuses calls of undefined templates");
+        self.step(at, 1)?;
+        let outer = std::mem::replace(&mut self.variables, vec![(String::new(), argument.clone())]);
+        self.latest_call = at;
+        let result = self.nodes(body, &argument);
+        self.variables = outer;
+        result
+    }
+
+    /// Evaluates a pipe and binds its variables.
+    fn pipe(&mut self, pipe: &Pipe, dot: &Value) -> Result<Value, Stop> {
+        let value = self.commands(pipe, dot)?;
+        match &pipe.target {
+            Target::Nothing => {}
+            Target::Declare(names) | Target::Assign(names) if names.len() != 1 => {
+                return Err(TemplateError::new(pipe.at, "only range gives two values").into());
+            }
+            Target::Declare(names) => {
+                self.variables.extend(names.iter().map(|name| (name.clone(), value.clone())))
+            }
+            Target::Assign(names) => names.iter().for_each(|name| self.assign(name, value.clone())),
+        }
+        Ok(value)
+    }
+
+    fn commands(&mut self, pipe: &Pipe, dot: &Value) -> Result<Value, Stop> {
+        let mut piped = None;
+        for command in &pipe.commands {
+            piped = Some(self.command(command, dot, piped)?);
+        }
+        Ok(piped.expect("the parser makes no pipe without a command"))
+    }
+
+    fn command(&mut self, command: &Command, dot: &Value, piped: Option<Value>) -> Result<Value, Stop> {
+        self.step(command.at, 1)?;
+        let Base::Function(name) = &command.head.base else { return self.operand(&command.head, dot) };
+        let mut values = Vec::with_capacity(command.arguments.len() + 1);
+        for argument in &command.arguments {
+            let value = self.operand(argument, dot)?;
+            // `and` and `or` look no further than they must: what stands behind is not evaluated.
+            let decided = match name.as_str() {
+                "and" => !value.truth(),
+                "or" => value.truth(),
+                _ => false,
+            };
+            if decided {
+                return Ok(value);
+            }
+            values.push(value);
+        }
+        // Go passes what comes through `|` last. `.x | default "y"` would then always give "y", which
+        // nobody who writes it wants.
+        let piped_at = if name == "default" { 0 } else { values.len() };
+        values.splice(piped_at..piped_at, piped);
+        match name.as_str() {
+            "and" | "or" => values.pop().ok_or_else(|| {
+                TemplateError::new(command.at, format!("{name} wants at least one argument")).into()
+            }),
+            "bash" => self.bash(command.at, &values),
+            _ => functions::call(name, values)
+                .map_err(|message| TemplateError::new(command.at, message).into()),
+        }
+    }
+
+    fn bash(&mut self, at: usize, words: &[Value]) -> Result<Value, Stop> {
+        let words: Vec<String> = words.iter().map(Value::to_string).collect();
+        if words.first().is_none_or(String::is_empty) {
+            let error = TemplateError::new(at, "bash wants the name of a program");
+            return Err(error.with_hint("for example {{bash \"git\" \"status\"}}").into());
+        }
+        if let Some(output) = self.known.get(&words) {
+            return Ok(Value::Text(output.clone()));
+        }
+        if !self.needs.contains(&words) {
+            if self.known.len() + self.needs.len() == SHELL_CALLS_MAX {
+                let message = format!("this recipe asks for more than {SHELL_CALLS_MAX} commands");
+                return Err(TemplateError::new(at, message).into());
+            }
+            self.needs.push(words);
+        }
+        Err(Stop::Need)
+    }
+
+    fn operand(&mut self, operand: &Operand, dot: &Value) -> Result<Value, Stop> {
+        let mut value = match &operand.base {
+            Base::Dot => dot.clone(),
+            Base::Variable(name) => self
+                .variables
+                .iter()
+                .rev()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.clone())
+                .expect("the parser refuses variables that are not declared"),
+            Base::Literal(value) => value.clone(),
+            Base::Group(pipe) => self.pipe(pipe, dot)?,
+            Base::Function(name) => {
+                let at = operand.at;
+                let error = TemplateError::new(at, format!("the function {name} stands where a value must"));
+                return Err(error.with_hint(format!("put the call in parentheses: ({name} …)")).into());
+            }
+        };
+        for field in &operand.fields {
+            value = match &value {
+                Value::Map(map) => map.get(field).cloned().unwrap_or(Value::Missing),
+                Value::Missing => Value::Missing,
+                other => {
+                    let message = format!("{} has no field .{field}", other.kind());
+                    return Err(TemplateError::new(operand.at, message).into());
+                }
+            };
+        }
+        if let Value::Text(text) = &value {
+            self.step(operand.at, text.len() as u64 / 1024)?;
+        }
+        Ok(value)
+    }
+
+    fn print(&mut self, pipe: &Pipe, value: &Value) -> Result<(), Stop> {
+        if *value == Value::Missing {
+            self.warn_of_missing(pipe);
+            return if self.scope.go_compat { self.write(pipe.at, "<no value>") } else { Ok(()) };
+        }
+        self.write(pipe.at, &value.to_string())
+    }
+
+    fn warn_of_missing(&mut self, pipe: &Pipe) {
+        let [Command { head, .. }] = pipe.commands.as_slice() else { return };
+        let Some(name) = head.fields.first().filter(|name| !self.scope.optional.contains(*name)) else {
+            return;
+        };
+        let warning = format!("there is no variable .{name}; it was left empty");
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    fn write(&mut self, at: usize, text: &str) -> Result<(), Stop> {
+        if self.out.len() + text.len() > OUTPUT_BYTES_MAX {
+            let message = format!("the rendered text has more than {OUTPUT_BYTES_MAX} bytes");
+            return Err(TemplateError::new(at, message).into());
+        }
+        self.step(at, text.len() as u64 / 1024)?;
+        self.out.push_str(text);
+        Ok(())
+    }
+}

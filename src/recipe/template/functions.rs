@@ -1,0 +1,241 @@
+//! The functions that need nothing but their arguments. `and`, `or` and `bash` are the evaluator's own.
+
+use std::cmp::Ordering;
+
+use super::{OUTPUT_BYTES_MAX, Value};
+
+/// Width and precision of a `printf` verb; a larger one only makes spaces.
+const PRINTF_WIDTH_MAX: usize = 1000;
+
+/// Calls a function. The error is a sentence; the evaluator knows its place.
+pub fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
+    match name {
+        "default" => default(arguments),
+        "not" => one(name, arguments).map(|value| Value::Bool(!value.truth())),
+        "eq" => {
+            let [first, others @ ..] = arguments.as_slice() else { return Err(too_few(name, 2)) };
+            if others.is_empty() {
+                return Err(too_few(name, 2));
+            }
+            for other in others {
+                if equal(first, other)? {
+                    return Ok(Value::Bool(true));
+                }
+            }
+            Ok(Value::Bool(false))
+        }
+        "ne" => two(name, arguments).and_then(|(a, b)| equal(&a, &b)).map(|equal| Value::Bool(!equal)),
+        "lt" | "le" | "gt" | "ge" => {
+            let (a, b) = two(name, arguments)?;
+            let order = compare(&a, &b)?;
+            Ok(Value::Bool(match name {
+                "lt" => order == Ordering::Less,
+                "le" => order != Ordering::Greater,
+                "gt" => order == Ordering::Greater,
+                _ => order != Ordering::Less,
+            }))
+        }
+        "len" => match one(name, arguments)? {
+            Value::Text(text) => Ok(count(text.len())),
+            Value::Map(map) => Ok(count(map.len())),
+            Value::Missing => Ok(Value::Int(0)),
+            other => Err(format!("len cannot count {}", other.kind())),
+        },
+        "index" => index(arguments),
+        "print" => bounded(print(&arguments)),
+        "println" => {
+            let words: Vec<String> = arguments.iter().map(Value::to_string).collect();
+            bounded(words.join(" ") + "\n")
+        }
+        "printf" => {
+            let [Value::Text(format), rest @ ..] = arguments.as_slice() else {
+                return Err("printf wants its format as text first".to_owned());
+            };
+            bounded(printf(format, rest))
+        }
+        other => Err(format!("{other} cannot be called here")),
+    }
+}
+
+fn count(length: usize) -> Value {
+    Value::Int(i64::try_from(length).unwrap_or(i64::MAX))
+}
+
+fn bounded(text: String) -> Result<Value, String> {
+    if text.len() > OUTPUT_BYTES_MAX {
+        return Err(format!("a text of more than {OUTPUT_BYTES_MAX} bytes comes out of this"));
+    }
+    Ok(Value::Text(text))
+}
+
+fn too_few(name: &str, wanted: usize) -> String {
+    format!("{name} wants at least {wanted} arguments")
+}
+
+fn one(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
+    let given = arguments.len();
+    <[Value; 1]>::try_from(arguments)
+        .map(|[value]| value)
+        .map_err(|_| format!("{name} wants one argument, not {given}"))
+}
+
+fn two(name: &str, arguments: Vec<Value>) -> Result<(Value, Value), String> {
+    let given = arguments.len();
+    <[Value; 2]>::try_from(arguments)
+        .map(|[first, second]| (first, second))
+        .map_err(|_| format!("{name} wants two arguments, not {given}"))
+}
+
+/// The fallback, which is the second, stands for a value that is missing or empty.
+fn default(arguments: Vec<Value>) -> Result<Value, String> {
+    let (value, fallback) = two("default", arguments)?;
+    let empty = matches!(&value, Value::Missing) || matches!(&value, Value::Text(text) if text.is_empty());
+    Ok(if empty { fallback } else { value })
+}
+
+fn equal(a: &Value, b: &Value) -> Result<bool, String> {
+    match (a, b) {
+        (Value::Bool(a), Value::Bool(b)) => Ok(a == b),
+        (Value::Missing, Value::Bool(_) | Value::Int(_) | Value::Float(_))
+        | (Value::Bool(_) | Value::Int(_) | Value::Float(_), Value::Missing) => Ok(false),
+        _ => compare(a, b).map(Ordering::is_eq),
+    }
+}
+
+fn compare(a: &Value, b: &Value) -> Result<Ordering, String> {
+    match (a, b) {
+        (Value::Int(a), Value::Int(b)) => Ok(a.cmp(b)),
+        (Value::Text(a), Value::Text(b)) => Ok(a.cmp(b)),
+        (Value::Missing, Value::Missing) => Ok(Ordering::Equal),
+        (Value::Missing, Value::Text(b)) => Ok("".cmp(b.as_str())),
+        (Value::Text(a), Value::Missing) => Ok(a.as_str().cmp("")),
+        (Value::Int(_) | Value::Float(_), Value::Int(_) | Value::Float(_)) => {
+            number(a).partial_cmp(&number(b)).ok_or_else(|| "these numbers have no order".to_owned())
+        }
+        _ => {
+            let hint = match (a, b) {
+                (Value::Text(_), Value::Int(number)) | (Value::Int(number), Value::Text(_)) => {
+                    format!("; arguments are text, write \"{number}\" in quotes")
+                }
+                _ => String::new(),
+            };
+            Err(format!("{} and {} cannot be compared{hint}", a.kind(), b.kind()))
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only compares with a float, which has no more precision")]
+fn number(value: &Value) -> f64 {
+    match value {
+        Value::Int(value) => *value as f64,
+        Value::Float(value) => *value,
+        Value::Missing | Value::Bool(_) | Value::Text(_) | Value::Map(_) => f64::NAN,
+    }
+}
+
+fn index(arguments: Vec<Value>) -> Result<Value, String> {
+    let mut arguments = arguments.into_iter();
+    let mut value = arguments.next().ok_or_else(|| too_few("index", 1))?;
+    for key in arguments {
+        value = match (&value, &key) {
+            (Value::Map(map), Value::Text(name)) => map.get(name).cloned().unwrap_or(Value::Missing),
+            (Value::Text(text), Value::Int(at)) => usize::try_from(*at)
+                .ok()
+                .and_then(|at| text.as_bytes().get(at))
+                .map(|byte| Value::Int(i64::from(*byte)))
+                .ok_or_else(|| format!("the text has no byte {at}"))?,
+            (Value::Missing, _) => Value::Missing,
+            (value, key) => return Err(format!("{} cannot be indexed by {}", value.kind(), key.kind())),
+        };
+    }
+    Ok(value)
+}
+
+/// Go's `Sprint`: a space between operands when neither of them is text.
+fn print(arguments: &[Value]) -> String {
+    let mut text = String::new();
+    let mut previous_is_text = true;
+    for argument in arguments {
+        let is_text = matches!(argument, Value::Text(_));
+        if !previous_is_text && !is_text {
+            text.push(' ');
+        }
+        text.push_str(&argument.to_string());
+        previous_is_text = is_text;
+    }
+    text
+}
+
+/// Go's `Sprintf` for the verbs s, v, q, d, x, t, f and %, with width, precision, `-` and `0`. As there,
+/// a mistake shows in the text (`%!d(string=x)`) and is no error.
+fn printf(format: &str, arguments: &[Value]) -> String {
+    let mut text = String::new();
+    let mut arguments = arguments.iter();
+    let mut rest = format;
+    while let Some(at) = rest.find('%') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let flags_end = rest.find(|c: char| !matches!(c, '-' | '0' | '+' | ' ' | '#')).unwrap_or(rest.len());
+        let flags = &rest[..flags_end];
+        rest = &rest[flags_end..];
+        let width = take_number(&mut rest).unwrap_or(0);
+        let precision = rest.strip_prefix('.').map(|behind| {
+            rest = behind;
+            take_number(&mut rest).unwrap_or(0)
+        });
+        let Some(verb) = rest.chars().next() else {
+            text.push_str("%!(NOVERB)");
+            break;
+        };
+        rest = &rest[verb.len_utf8()..];
+        if verb == '%' {
+            text.push('%');
+            continue;
+        }
+        let piece = match arguments.next() {
+            Some(value) => verb_text(verb, value, precision),
+            None => format!("%!{verb}(MISSING)"),
+        };
+        let missing = width.saturating_sub(piece.chars().count());
+        if flags.contains('-') {
+            text.push_str(&piece);
+            text.extend(std::iter::repeat_n(' ', missing));
+        } else if flags.contains('0') && matches!(verb, 'd' | 'f' | 'x') {
+            let (sign, digits) = piece.split_at(usize::from(piece.starts_with('-')));
+            text.push_str(sign);
+            text.extend(std::iter::repeat_n('0', missing));
+            text.push_str(digits);
+        } else {
+            text.extend(std::iter::repeat_n(' ', missing));
+            text.push_str(&piece);
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+fn take_number(rest: &mut &str) -> Option<usize> {
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (digits, behind) = rest.split_at(end);
+    *rest = behind;
+    if digits.is_empty() {
+        return None;
+    }
+    Some(digits.parse().unwrap_or(PRINTF_WIDTH_MAX).min(PRINTF_WIDTH_MAX))
+}
+
+fn verb_text(verb: char, value: &Value, precision: Option<usize>) -> String {
+    match (verb, value) {
+        ('s' | 'v', value) => match precision {
+            Some(length) if verb == 's' => value.to_string().chars().take(length).collect(),
+            _ => value.to_string(),
+        },
+        ('q', value) => format!("{:?}", value.to_string()),
+        ('d', Value::Int(value)) => value.to_string(),
+        ('x', Value::Int(value)) => format!("{value:x}"),
+        ('x', Value::Text(text)) => text.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        ('t', Value::Bool(value)) => value.to_string(),
+        ('f', Value::Float(_)) => format!("{:.*}", precision.unwrap_or(6), number(value)),
+        (verb, value) => format!("%!{verb}({value})"),
+    }
+}

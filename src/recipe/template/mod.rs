@@ -1,0 +1,109 @@
+//! The part of Go's `text/template` that recipes use: a lexer, a parser and an evaluator.
+//!
+//! It is pure and bounded. It starts no process: a `bash` call whose output is not known yet is handed
+//! to the caller. It has no lists, no methods and no functions beside those of [`parser::FUNCTIONS`].
+
+pub mod eval;
+mod functions;
+pub mod lexer;
+pub mod parser;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub use eval::{Evaluated, Scope, evaluate};
+pub use parser::{Template, compile};
+
+/// Nesting of blocks and parentheses in the text. Deeper text is a mistake, or wants our stack.
+pub const NESTING_MAX: usize = 64;
+/// Blocks and template calls that one evaluation is inside of; what keeps recursion off our stack.
+pub const EVALUATION_DEPTH_MAX: usize = 128;
+/// Steps of one evaluation: nodes, operands, loop rounds and KiB copied. An honest recipe takes
+/// hundreds; this many take some milliseconds.
+pub const STEPS_MAX: u64 = 200_000;
+/// Bytes of one rendered prompt, and of any string on the way to it.
+pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// Commands that one rendering may ask for.
+pub const SHELL_CALLS_MAX: usize = 64;
+
+/// What a template computes with. Arguments are text, so there is no way to make a list.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A variable that nobody gave. It is false, compares as empty text, and prints as nothing.
+    Missing,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    Map(Arc<BTreeMap<String, Value>>),
+}
+
+impl Value {
+    /// Go's truth: whatever is not its type's zero.
+    pub fn truth(&self) -> bool {
+        match self {
+            Value::Missing => false,
+            Value::Bool(value) => *value,
+            Value::Int(value) => *value != 0,
+            Value::Float(value) => *value != 0.0,
+            Value::Text(text) => !text.is_empty(),
+            Value::Map(map) => !map.is_empty(),
+        }
+    }
+
+    /// The type's name in error messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Missing => "a missing value",
+            Value::Bool(_) => "a truth value",
+            Value::Int(_) | Value::Float(_) => "a number",
+            Value::Text(_) => "text",
+            Value::Map(_) => "a map",
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Missing => Ok(()),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Int(value) => write!(f, "{value}"),
+            Value::Float(value) => write!(f, "{value}"),
+            Value::Text(text) => f.write_str(text),
+            Value::Map(map) => {
+                f.write_str("map[")?;
+                for (index, (key, value)) in map.iter().enumerate() {
+                    let space = if index == 0 { "" } else { " " };
+                    write!(f, "{space}{key}:{value}")?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+/// A fault in a template, at a byte offset of its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    pub at: usize,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl TemplateError {
+    pub fn new(at: usize, message: impl Into<String>) -> TemplateError {
+        TemplateError { at, message: message.into(), hint: None }
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> TemplateError {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Line and column of the fault, from 1; the column counts characters.
+    pub fn place(&self, source: &str) -> (u64, u64) {
+        crate::problem::place_in(source, self.at)
+    }
+}

@@ -1,0 +1,278 @@
+//! Tells sessions that something in their recipe folders changed. One watcher a process; folders that
+//! several sessions want are watched once.
+//!
+//! It reads nothing and has no timer: a burst of events is one call, because the next call comes only
+//! after the session said that it is about to read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+
+/// Folders that one session may have watched: each is a watch of the system, of which a person has some
+/// thousands for all programs.
+pub const FOLDERS_MAX: usize = 256;
+
+/// What a session wants to hear of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchPlan {
+    /// Existing folders; each is watched without those below it.
+    pub directories: Vec<PathBuf>,
+    /// The roots that count, existing or not. An event counts at, below or on the way to one of them.
+    pub places: Vec<PathBuf>,
+}
+
+impl WatchPlan {
+    /// Whether a change of this path can change the catalog.
+    pub fn concerns(&self, path: &Path) -> bool {
+        self.places.iter().any(|place| path.starts_with(place) || place.starts_with(path))
+    }
+}
+
+/// The watcher of this process. Cheap to clone; nothing runs before the first registration.
+#[derive(Clone, Default)]
+pub struct RecipeWatch {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for RecipeWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecipeWatch").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Never locked by the watcher's own thread, which a call of `watch` waits for.
+    armed: Mutex<Armed>,
+    interested: Arc<Mutex<BTreeMap<u64, Interest>>>,
+}
+
+#[derive(Default)]
+struct Armed {
+    watcher: Option<RecommendedWatcher>,
+    /// How many registrations want a folder.
+    folders: BTreeMap<PathBuf, usize>,
+    next: u64,
+}
+
+struct Interest {
+    plan: WatchPlan,
+    told: Arc<AtomicBool>,
+    changed: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl RecipeWatch {
+    pub fn new() -> RecipeWatch {
+        RecipeWatch::default()
+    }
+
+    /// Calls `changed` when something of the plan changes, until the registration is dropped. The call
+    /// comes on the watcher's thread: it must only pass the news on, and must not use the registration.
+    ///
+    /// An error says that the system gives no watcher; then changes show at the next session.
+    pub fn register(
+        &self,
+        plan: WatchPlan,
+        changed: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Registration, String> {
+        let mut armed = lock(&self.shared.armed);
+        if armed.watcher.is_none() {
+            let interested = Arc::clone(&self.shared.interested);
+            let watcher = notify::recommended_watcher(move |event| on_event(&interested, event));
+            armed.watcher = Some(watcher.map_err(|error| format!("cannot watch recipe folders: {error}"))?);
+        }
+        armed.next += 1;
+        let id = armed.next;
+        let told = Arc::new(AtomicBool::new(false));
+        let interest =
+            Interest { plan: WatchPlan::default(), told: Arc::clone(&told), changed: Arc::new(changed) };
+        lock(&self.shared.interested).insert(id, interest);
+        drop(armed);
+        let registration = Registration { shared: Arc::clone(&self.shared), id, told };
+        registration.renew(plan);
+        Ok(registration)
+    }
+
+    /// Folders watched now, for all sessions.
+    pub fn folders(&self) -> usize {
+        lock(&self.shared.armed).folders.len()
+    }
+}
+
+/// A session's interest; dropping it ends it.
+pub struct Registration {
+    shared: Arc<Shared>,
+    id: u64,
+    told: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Registration {
+    /// Says that the disk is about to be read: what changes from now on is news again. Call it before
+    /// reading, or a change in between is lost.
+    pub fn about_to_read(&self) {
+        self.told.store(false, Ordering::SeqCst);
+    }
+
+    /// Watches by a new plan: folders may have come since. Call it between `about_to_read` and reading.
+    pub fn renew(&self, plan: WatchPlan) {
+        let mut armed = lock(&self.shared.armed);
+        let old = {
+            let mut interested = lock(&self.shared.interested);
+            let Some(interest) = interested.get_mut(&self.id) else { return };
+            std::mem::replace(&mut interest.plan, plan.clone())
+        };
+        // New folders first: one that stays is never without a watch.
+        for folder in distinct(&plan) {
+            armed.want(folder);
+        }
+        for folder in distinct(&old) {
+            armed.release(&folder);
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.renew(WatchPlan::default());
+        // A call that is on its way may still come; it finds a session that no longer listens.
+        lock(&self.shared.interested).remove(&self.id);
+    }
+}
+
+fn distinct(plan: &WatchPlan) -> BTreeSet<PathBuf> {
+    plan.directories.iter().take(FOLDERS_MAX).cloned().collect()
+}
+
+impl Armed {
+    fn want(&mut self, folder: PathBuf) {
+        // Also when it is watched already: after the folder was removed and made again, the old watch is
+        // dead, and watching a live one twice changes nothing.
+        if let Some(watcher) = &mut self.watcher
+            && let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive)
+        {
+            tracing::debug!(folder = %folder.display(), %error, "a recipe folder cannot be watched");
+        }
+        *self.folders.entry(folder).or_default() += 1;
+    }
+
+    fn release(&mut self, folder: &Path) {
+        let Some(count) = self.folders.get_mut(folder) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.folders.remove(folder);
+            if let Some(watcher) = &mut self.watcher {
+                // It fails for a folder that was removed, whose watch went with it.
+                let _ = watcher.unwatch(folder);
+            }
+        }
+    }
+}
+
+fn on_event(interested: &Mutex<BTreeMap<u64, Interest>>, event: notify::Result<notify::Event>) {
+    let concerns: Box<dyn Fn(&WatchPlan) -> bool> = match event {
+        Ok(event) if matches!(event.kind, EventKind::Access(_)) => return,
+        // The system lost events: anything may have changed.
+        Ok(event) if event.need_rescan() => Box::new(|_| true),
+        Ok(event) => Box::new(move |plan| event.paths.iter().any(|path| plan.concerns(path))),
+        Err(error) => {
+            tracing::debug!(%error, "the watcher of recipe folders reports an error");
+            return;
+        }
+    };
+    let calls: Vec<Arc<dyn Fn() + Send + Sync>> = lock(interested)
+        .values()
+        .filter(|interest| concerns(&interest.plan) && !interest.told.swap(true, Ordering::SeqCst))
+        .map(|interest| Arc::clone(&interest.changed))
+        .collect();
+    for changed in calls {
+        changed();
+    }
+}
+
+/// A panic of another thread leaves the maps whole: each is changed in one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// How long a test waits for an event that must come. Events take microseconds.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A callback that passes the news on. A test that has ended no longer listens.
+    fn news_to(tell: mpsc::Sender<()>) -> impl Fn() + Send + Sync {
+        move || {
+            let _ = tell.send(());
+        }
+    }
+
+    fn plan(folder: &Path) -> WatchPlan {
+        WatchPlan { directories: vec![folder.to_path_buf()], places: vec![folder.to_path_buf()] }
+    }
+
+    #[test]
+    fn a_change_is_told_once_until_the_session_reads_again() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let watch = RecipeWatch::new();
+        let (tell, told) = mpsc::channel();
+        let registration = watch.register(plan(folder.path()), news_to(tell)).expect("it watches");
+        std::fs::write(folder.path().join("a.md"), "1").expect("files can be written");
+        told.recv_timeout(PATIENCE).expect("the change is told");
+
+        // Not told a second time: the other session, which hears of the same event, proves that it came.
+        let (tell, other) = mpsc::channel();
+        let _second = watch.register(plan(folder.path()), news_to(tell)).expect("it watches");
+        std::fs::write(folder.path().join("b.md"), "2").expect("files can be written");
+        other.recv_timeout(PATIENCE).expect("the change is told to the other");
+        assert!(told.try_recv().is_err());
+
+        registration.about_to_read();
+        std::fs::write(folder.path().join("c.md"), "3").expect("files can be written");
+        told.recv_timeout(PATIENCE).expect("the next change is told");
+    }
+
+    #[test]
+    fn folders_are_shared_and_given_back() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let watch = RecipeWatch::new();
+        let first = watch.register(plan(folder.path()), || ()).expect("it watches");
+        let second = watch.register(plan(folder.path()), || ()).expect("it watches");
+        assert_eq!(watch.folders(), 1);
+        drop(first);
+        assert_eq!(watch.folders(), 1);
+        drop(second);
+        assert_eq!(watch.folders(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_comes_later_is_watched_after_renewal() {
+        let root = tempfile::tempdir().expect("a temporary directory can be made");
+        let recipes = root.path().join(".epitome/recipes");
+        let watch = RecipeWatch::new();
+        let (tell, told) = mpsc::channel();
+        let plan = WatchPlan { directories: vec![root.path().to_path_buf()], places: vec![recipes.clone()] };
+        let registration = watch.register(plan, news_to(tell)).expect("it watches");
+        std::fs::create_dir_all(&recipes).expect("directories can be made");
+        told.recv_timeout(PATIENCE).expect("the folder above says that something came");
+
+        registration.about_to_read();
+        registration.renew(WatchPlan { directories: vec![recipes.clone()], places: vec![recipes.clone()] });
+        std::fs::write(recipes.join("a.md"), "1").expect("files can be written");
+        told.recv_timeout(PATIENCE).expect("the new folder is watched");
+    }
+}

@@ -1,0 +1,185 @@
+//! A session's tool calls: who may run, who is asked, and what came of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::actor::{Done, OpenAsk, Session};
+use super::effects;
+use super::{AskId, Decision, Out, PermissionAsk};
+use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolOutcome};
+use crate::tools::permission::{self, Verdict};
+use crate::tools::{Access, ToolContext};
+use crate::turn::{Answer as Told, CompactAnswer, Permit};
+
+/// How much of unreadable arguments the model is shown, in bytes.
+const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
+
+/// How a call stands before anybody was asked.
+enum Standing {
+    Settled(Permit),
+    AskPerson { access: Access, always: Option<(Rule, String)> },
+}
+
+impl Session {
+    pub(super) fn ask_permission(&mut self, id: CallId) {
+        let (access, always) = match self.standing(&id) {
+            Standing::Settled(permit) => return self.tell(Told::Permission(id, permit)),
+            Standing::AskPerson { access, always } => (access, always),
+        };
+        let Some(call) = self.thread.call(&id).cloned() else { return };
+        let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
+        let workspace = self.workspace.clone();
+        let ask = AskId(self.next_ask);
+        self.next_ask += 1;
+        let Some(work) = &mut self.work else { return };
+        work.ask = Some(OpenAsk { ask, call: id.clone(), access, always });
+        work.jobs.spawn(async move { Done::Preview(id, tool.preview(&call.input, &workspace).await) });
+    }
+
+    /// Decides what can be decided without a person.
+    fn standing(&self, id: &CallId) -> Standing {
+        let impossible = |text: String| Standing::Settled(Permit::Impossible(text));
+        let Some(call) = self.thread.call(id) else {
+            return impossible("This call is not in the conversation.".to_owned());
+        };
+        let Some(tool) = self.services.toolbox.get(&call.name) else {
+            let names: Vec<String> =
+                self.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
+            return impossible(format!(
+                "There is no tool {:?}. The tools are {}.",
+                call.name,
+                names.join(", ")
+            ));
+        };
+        if let Some(text) = call.input.get("invalid_json").and_then(|text| text.as_str()) {
+            let shown = &text[..text.floor_char_boundary(SHOWN_ARGUMENT_BYTES_MAX)];
+            return impossible(format!(
+                "The arguments are no JSON object: {shown:?}. Call the tool again with a whole one."
+            ));
+        }
+        let limits = self.work.as_ref().and_then(|work| work.allowed_tools.as_ref());
+        if limits.is_some_and(|allowed| !allowed.contains(&call.name)) {
+            let why = format!("The recipe that runs may not use {}.", call.name);
+            return Standing::Settled(Permit::Denied(why));
+        }
+        let access = match tool.access(&call.input, &self.workspace) {
+            Ok(access) => access,
+            Err(text) => return impossible(text),
+        };
+        let inside = |path: &Path| self.workspace.contains(path);
+        match permission::decide(&access, self.thread.mode(), self.thread.rules(), inside) {
+            Verdict::Allow { .. } => Standing::Settled(Permit::Allowed),
+            Verdict::Deny { why } => Standing::Settled(Permit::Denied(why)),
+            Verdict::Ask { .. } if self.attachments.is_empty() => Standing::Settled(Permit::Denied(
+                "This needs the person's permission, and nobody is there to give it.".to_owned(),
+            )),
+            Verdict::Ask { always } => Standing::AskPerson { access, always },
+        }
+    }
+
+    /// Whether the call would still touch what the person was asked about: a link on the way may have
+    /// been exchanged while they thought.
+    fn still_touches(&self, id: &CallId, access: &Access) -> bool {
+        let now = self.thread.call(id).and_then(|call| {
+            let tool = self.services.toolbox.get(&call.name)?;
+            tool.access(&call.input, &self.workspace).ok()
+        });
+        now.as_ref() == Some(access)
+    }
+
+    pub(super) fn show_ask(&mut self, id: &CallId, preview: Vec<Shown>) {
+        let Some(open) =
+            self.work.as_ref().and_then(|work| work.ask.as_ref()).filter(|open| open.call == *id)
+        else {
+            return;
+        };
+        let Some(call) = self.thread.call(id) else { return };
+        let ask = open.ask;
+        let permission = PermissionAsk {
+            call: id.clone(),
+            tool: call.name.clone(),
+            input: call.input.clone(),
+            card: call.card.clone(),
+            preview,
+            always: open.always.as_ref().map(|(_, words)| words.clone()),
+        };
+        self.announce(&Out::Ask { ask, permission: Arc::new(permission) });
+    }
+
+    pub(super) fn decided(&mut self, ask: AskId, decision: Decision) {
+        let Some(work) = &mut self.work else { return };
+        let Some(open) = work.ask.take_if(|open| open.ask == ask) else { return };
+        self.announce(&Out::Withdrawn { ask });
+        let permit = match decision {
+            Decision::AllowOnce | Decision::AllowAlways if !self.still_touches(&open.call, &open.access) => {
+                Permit::Denied("What this call would touch changed while the person was asked.".to_owned())
+            }
+            Decision::AllowOnce => Permit::Allowed,
+            Decision::AllowAlways => {
+                if let Some((rule, _)) = open.always
+                    && let Err(error) = self.commit(Change::Allowed { rule })
+                {
+                    return self.abandon(&error);
+                }
+                Permit::Allowed
+            }
+            Decision::Reject => Permit::Denied(
+                "The person said no to this call. Don't try the same again; go another way or ask what they want."
+                    .to_owned(),
+            ),
+            Decision::Dismissed => Permit::Denied("The person did not allow this call.".to_owned()),
+        };
+        self.tell(Told::Permission(open.call, permit));
+    }
+
+    pub(super) fn run_tool(&mut self, id: CallId) {
+        let Some(call) = self.thread.call(&id).cloned() else { return };
+        let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
+        self.announce(&Out::CallStarted { call: id.clone() });
+        let reads =
+            matches!(tool.access(&call.input, &self.workspace), Ok(Access::Read(_) | Access::Nothing));
+        let sync_first = (!reads).then(|| self.journal.syncer());
+        let sender = self.progress.0.clone();
+        let progress_id = id.clone();
+        let progress = Arc::new(move |output: String| {
+            // A full channel drops the piece: the outcome has the whole.
+            let _ = sender.try_send((progress_id.clone(), output));
+        });
+        let context = ToolContext { workspace: self.workspace.clone(), progress };
+        let span = tracing::info_span!("tool", session = %self.id, call = %id, name = %call.name);
+        let Some(work) = &mut self.work else { return };
+        let job = async move {
+            let (outcome, plan) = effects::run_tool(tool, call, context, sync_first).await;
+            Done::Tool(id, Box::new(outcome), plan)
+        };
+        work.jobs.spawn(tracing::Instrument::instrument(job, span));
+    }
+
+    pub(super) fn job_done(&mut self, done: Done) {
+        match done {
+            Done::Tool(call, outcome, plan) => {
+                if let Some(steps) = plan
+                    && let Err(error) = self.commit(Change::Planned { steps })
+                {
+                    return self.abandon(&error);
+                }
+                self.tell(Told::Tool(call, outcome));
+            }
+            Done::Preview(call, preview) => self.show_ask(&call, preview),
+            Done::Summary(summary, focus, why) => self.summarised(*summary, focus, why),
+        }
+    }
+
+    /// A tool of ours panicked. Its call is not known here, so every running call is told the same.
+    pub(super) fn job_panicked(&mut self, error: &tokio::task::JoinError) {
+        tracing::error!(session = %self.id, %error, "a tool panicked");
+        for id in self.thread.open_calls().to_vec() {
+            let text = "The tool failed by a fault of Epitome's own; the log has the details.";
+            let outcome = ToolOutcome::text(id.clone(), OutcomeStatus::Failed, text);
+            self.tell(Told::Tool(id, Box::new(outcome)));
+        }
+        self.tell(Told::Compacted(CompactAnswer::Failed(
+            "a fault of Epitome's own; the log has the details".to_owned(),
+        )));
+    }
+}

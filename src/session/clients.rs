@@ -1,0 +1,534 @@
+//! A session's clients: attaching, leaving, prompts, slash commands and choices.
+
+use std::sync::Arc;
+
+use super::actor::{Background, Closer, Prompt, Responder, Session};
+use super::recipes::{Text, UNDO};
+use super::replies::sentence;
+use super::{
+    Answer, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions, Severity, Ticket,
+    problem_notice,
+};
+use crate::problem::Problem;
+use crate::provider::ProviderError;
+use crate::provider::endpoint::{self, Choice, LocalServer};
+use crate::recipe::command;
+use crate::recipe::render::ShellOutputs;
+use crate::thread::{Change, Content, Message, Mode, ModelName, Origin, StopReason, ThoughtLevel};
+use crate::tools::Workspace;
+use crate::turn::Turn;
+
+/// How many prompts may wait for a turn to end or for a model to be found.
+const WAITING_MAX: usize = 64;
+
+/// The longest title, in characters.
+const TITLE_CHARS_MAX: usize = 60;
+
+impl Session {
+    pub(super) fn command(&mut self, command: SessionCommand) {
+        match command {
+            SessionCommand::Attach { ticket, opening, replay } => self.attach(ticket, opening, replay),
+            SessionCommand::Prompt { ticket, client, content } => {
+                let Some(responder) = self.responder(ticket, client) else { return };
+                self.prompt(Prompt { responder, client, content });
+            }
+            SessionCommand::Cancel => self.cancel(),
+            SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
+            SessionCommand::SetMode { ticket, client, mode } => {
+                let Some(responder) = self.responder(ticket, client) else { return };
+                let chosen = self.choose("mode", &mode);
+                responder.answer(chosen.map(|()| Answer::Options(self.options())));
+            }
+            SessionCommand::SetOption { ticket, client, option, value } => {
+                let Some(responder) = self.responder(ticket, client) else { return };
+                let chosen = self.choose(&option, &value);
+                responder.answer(chosen.map(|()| Answer::Options(self.options())));
+            }
+            SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
+            SessionCommand::Close { ticket, client } => {
+                let Some(responder) = self.responder(ticket, client) else { return };
+                self.cancel();
+                self.closers.push(Closer::Client(client, responder));
+            }
+            SessionCommand::Detach { client } => {
+                if self.attachments.iter().all(|attached| attached.client == client) {
+                    self.cancel();
+                }
+                self.closers.push(Closer::Gone(client));
+            }
+            SessionCommand::RecipesChanged => self.load_recipes(),
+            SessionCommand::End => {
+                self.cancel();
+                self.closing = true;
+            }
+        }
+    }
+
+    pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
+        let attachment = opening.attachment.clone();
+        self.attachments.retain(|attached| attached.client != attachment.client);
+        match replay {
+            Replay::Everything => {
+                for entry in self.thread.entries() {
+                    let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
+                    attachment.outlet.put(&self.id, out);
+                }
+            }
+            Replay::Nothing => {}
+        }
+        for out in self.live_text() {
+            attachment.outlet.put(&self.id, out);
+        }
+        let workspace = Workspace {
+            cwd: self.thread.cwd().to_path_buf(),
+            directories: opening.directories.clone(),
+            environment: opening.environment.clone(),
+        };
+        self.workspace = Arc::new(workspace);
+        let responder = Responder::new(ticket, self.id.clone(), attachment.clone());
+        responder.answer(Ok(Answer::Attached { session: self.id.clone(), options: self.options() }));
+        self.attachments.push(attachment.clone());
+        if !opening.mcp_servers.is_empty() {
+            let text = format!(
+                "MCP servers are not connected yet by this version of Epitome: {}. Their tools are missing here.",
+                opening.mcp_servers.join(", ")
+            );
+            attachment.outlet.put(&self.id, Out::Notice { severity: Severity::Warning, text });
+        }
+        let problems = std::mem::take(&mut self.untold_problems);
+        self.show_problems(&problems);
+        if self.catalog.recipes.is_empty() {
+            self.load_recipes();
+        } else {
+            attachment.outlet.put(&self.id, Out::Commands(self.command_list()));
+        }
+        self.locate_quietly();
+        if let Some(usage) = self.usage_now() {
+            attachment.outlet.put(&self.id, Out::Usage(usage));
+        }
+    }
+
+    pub(super) fn leave(&mut self, client: ClientId) {
+        self.attachments.retain(|attached| attached.client != client);
+        self.closing |= self.attachments.is_empty();
+    }
+
+    pub(super) fn responder(&self, ticket: Ticket, client: ClientId) -> Option<Responder> {
+        let attachment = self.attachments.iter().find(|attached| attached.client == client)?;
+        Some(Responder::new(ticket, self.id.clone(), attachment.clone()))
+    }
+
+    pub(super) fn refuse(&self, command: SessionCommand) {
+        let gone = || Err(SessionError::NotFound(self.id.clone()));
+        match command {
+            SessionCommand::Attach { ticket, opening, .. } => {
+                Responder::new(ticket, self.id.clone(), opening.attachment).answer(gone());
+            }
+            SessionCommand::Prompt { ticket, client, .. }
+            | SessionCommand::SetMode { ticket, client, .. }
+            | SessionCommand::SetOption { ticket, client, .. }
+            | SessionCommand::Close { ticket, client } => {
+                if let Some(responder) = self.responder(ticket, client) {
+                    responder.answer(gone());
+                }
+            }
+            SessionCommand::Cancel
+            | SessionCommand::CancelPrompt { .. }
+            | SessionCommand::Decide { .. }
+            | SessionCommand::Detach { .. }
+            | SessionCommand::End
+            | SessionCommand::RecipesChanged => {}
+        }
+    }
+}
+
+// ── Prompts and slash commands ─────────────────────────────────────────────────────────────────────
+
+impl Session {
+    /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
+    pub(super) fn prompt(&mut self, prompt: Prompt) {
+        let is_command = typed_command(&prompt.content).is_some_and(|name| self.knows_command(&name));
+        if self.work.is_some() && !is_command {
+            return self.steer(prompt);
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return prompt.responder.answer(Err(SessionError::Busy(self.waiting.len())));
+        }
+        self.waiting.push_back(prompt);
+    }
+
+    /// A prompt during a turn enters before its next model call.
+    fn steer(&mut self, prompt: Prompt) {
+        let message = Message { id: self.fresh_message(), content: prompt.content };
+        match self.commit(Change::Queued { message }) {
+            Ok(entry) => {
+                self.sync_beside();
+                if let Some(work) = &mut self.work {
+                    work.responders.push((prompt.responder, Some(entry.seq)));
+                }
+            }
+            Err(error) => prompt.responder.answer(Err(error)),
+        }
+    }
+
+    /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
+    pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+        self.speaker = Some(prompt.client);
+        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
+        let command = typed_command(&prompt.content).filter(|name| self.knows_command(name));
+        if command.as_deref() == Some(UNDO) {
+            self.undo(prompt, typed);
+            return true;
+        }
+        match self.locate() {
+            Located::Ready => {}
+            Located::Searching => {
+                self.waiting.push_front(prompt);
+                return false;
+            }
+            Located::Nowhere(error) => {
+                prompt.responder.answer(Err(error));
+                return true;
+            }
+        }
+        match command {
+            Some(_) => self.begin_command(prompt, ShellOutputs::new()),
+            None => {
+                let message = Message { id: self.fresh_message(), content: prompt.content };
+                self.begin_said(Change::Said { message, origin: Origin::Person }, prompt.responder);
+            }
+        }
+        true
+    }
+
+    fn begin_said(&mut self, said: Change, responder: Responder) {
+        self.title_by(&said);
+        let turn = Turn::prompt(said, self.settings.max_rounds);
+        self.start_work(Session::new_work(turn, responder));
+    }
+
+    /// Begins a recipe; `outputs` is what its shell calls printed so far.
+    pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
+        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
+        let parsed = command::parse(&typed)
+            .and_then(|parsed| Some((self.catalog.find(parsed.name)?.clone(), parsed.rest)));
+        let Some((recipe, rest)) = parsed else {
+            let gone = "the recipe is gone; send the prompt again".to_owned();
+            return prompt.responder.answer(Err(SessionError::Invalid(gone)));
+        };
+        let arguments = match command::bind(&recipe, rest) {
+            Ok(arguments) => arguments,
+            Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
+        };
+        let text = match self.render(&recipe, &arguments, &outputs) {
+            Text::Done(text) => text,
+            Text::Needs(calls) => return self.run_shell_calls(prompt, &recipe, calls, outputs),
+            Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
+        };
+        if recipe.swaps_context() {
+            let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
+            let commanded = Change::Commanded { message: self.fresh_message(), typed };
+            let turn = Turn::compact(commanded, focus);
+            let mut work = Session::new_work(turn, prompt.responder);
+            work.summary_instruction = Some(text);
+            return self.start_work(work);
+        }
+        let mut content = vec![Content::Text { text }];
+        // What the person attached beside the command goes along.
+        let mut is_command = true;
+        content.extend(prompt.content.into_iter().filter(|part| {
+            let first = is_command && matches!(part, Content::Text { .. });
+            is_command &= !first;
+            !first
+        }));
+        let message = Message { id: self.fresh_message(), content };
+        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
+        self.begin_said(Change::Said { message, origin }, prompt.responder);
+        if let Some(work) = &mut self.work {
+            work.allowed_tools = recipe.allowed_tools.clone();
+        }
+    }
+
+    /// Takes the newest compaction back. No model is called.
+    fn undo(&mut self, prompt: Prompt, typed: String) {
+        let layer = self.thread.last_compaction().map(|entry| (entry.seq, entry.change.clone()));
+        let commanded = Change::Commanded { message: self.fresh_message(), typed };
+        let mut changes = vec![commanded];
+        let mut status = "nothing_to_do";
+        match layer {
+            Some((entry, Change::Compacted { tokens_before, tokens_after, .. })) => {
+                status = "undone";
+                changes.push(Change::Undone { entry });
+                tracing::info!(session = %self.id, %entry, tokens_before, tokens_after, "a compaction is undone");
+            }
+            Some(_) | None => {
+                let text = "Nothing to undo: this conversation was not compacted.".to_owned();
+                changes.push(Change::Noted { message: self.fresh_message(), text });
+            }
+        }
+        let usage = crate::thread::Usage::default();
+        changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage });
+        for change in changes {
+            if let Err(error) = self.commit(change) {
+                return prompt.responder.answer(Err(error));
+            }
+        }
+        let meta = serde_json::json!({ "epitome": { "undo": { "status": status } } });
+        let answer = Answer::TurnEnded { reason: StopReason::EndTurn, usage, meta: Some(meta) };
+        self.answer_when_synced(prompt.responder, answer);
+    }
+
+    fn knows_command(&self, name: &str) -> bool {
+        name == UNDO || self.catalog.find(name).is_some()
+    }
+
+    fn title_by(&mut self, said: &Change) {
+        if self.thread.title().is_some() {
+            return;
+        }
+        let text = match said {
+            Change::Said { origin: Origin::Recipe { typed, .. }, .. } => typed.clone(),
+            Change::Said { message, .. } => message.text(),
+            _ => return,
+        };
+        let title = title_of(&text);
+        if !title.is_empty()
+            && let Err(error) = self.commit(Change::Titled { title })
+        {
+            tracing::error!(session = %self.id, %error, "the title could not be written");
+        }
+    }
+}
+
+// ── Choices ────────────────────────────────────────────────────────────────────────────────────────
+
+impl Session {
+    /// Writes what is configured for new sessions into the log, so that it stays when settings change.
+    pub(super) fn adopt_settings(&mut self) {
+        let (mode, level) = (self.settings.mode, self.settings.thought);
+        let mut changes = Vec::new();
+        if mode != self.thread.mode() {
+            changes.push(Change::ModeChosen { mode });
+        }
+        if level != self.thread.thought() {
+            changes.push(Change::ThoughtChosen { level });
+        }
+        for change in changes {
+            if let Err(error) = self.commit(change) {
+                tracing::error!(session = %self.id, %error, "a configured choice could not be written");
+            }
+        }
+    }
+
+    /// Modes and options as they stand.
+    pub(super) fn options(&self) -> Arc<SessionOptions> {
+        let environment = &self.workspace.environment;
+        let model = self.model_name();
+        let mut models = endpoint::offered(&self.settings, environment);
+        for found in &self.found {
+            if !models.iter().any(|(name, _)| *name == found.0) {
+                models.push(found.clone());
+            }
+        }
+        if let Some(model) = &model
+            && !models.iter().any(|(name, _)| name == model)
+        {
+            models.insert(0, (model.clone(), model.0.clone()));
+        }
+        Arc::new(SessionOptions { mode: self.thread.mode(), model, models, thought: self.thread.thought() })
+    }
+
+    /// Sets one option; an unknown one or an unknown value changes nothing.
+    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<(), SessionError> {
+        let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
+        let change = match option {
+            "mode" => Change::ModeChosen { mode: Mode::parse(value).ok_or_else(|| unknown("mode"))? },
+            "thought_level" => Change::ThoughtChosen {
+                level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
+            },
+            "model" => {
+                let model = ModelName(value.to_owned());
+                if !self.options().models.iter().any(|(name, _)| *name == model) {
+                    return Err(unknown("model"));
+                }
+                self.endpoint = None;
+                self.searched = false;
+                Change::ModelChosen { model }
+            }
+            _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
+        };
+        self.commit(change)?;
+        self.locate_quietly();
+        self.announce(&Out::Options(self.options()));
+        Ok(())
+    }
+
+    fn model_name(&self) -> Option<ModelName> {
+        if let Some(model) = self.thread.model() {
+            return Some(model.clone());
+        }
+        match endpoint::choose(&self.settings, &self.workspace.environment) {
+            Choice::Named(name) => Some(name),
+            Choice::SearchLocal(_) => self.found.first().map(|(name, _)| name.clone()),
+        }
+    }
+}
+
+// ── Finding the model ──────────────────────────────────────────────────────────────────────────────
+
+/// Whether a model call can be made.
+enum Located {
+    Ready,
+    /// A local server is being looked for.
+    Searching,
+    Nowhere(SessionError),
+}
+
+impl Session {
+    fn locate(&mut self) -> Located {
+        if self.endpoint.is_some() {
+            return Located::Ready;
+        }
+        let environment = self.workspace.environment.clone();
+        let name = match (self.thread.model(), endpoint::choose(&self.settings, &environment)) {
+            (Some(name), _) => name.clone(),
+            (None, Choice::Named(name)) => name,
+            (None, Choice::SearchLocal(urls)) => return self.search(urls),
+        };
+        if name.split().is_some_and(|(provider, _)| provider == "local") && !self.searched {
+            let urls = endpoint::local_bases(&environment);
+            return self.search(urls);
+        }
+        match endpoint::resolve(&name, &self.settings, &environment) {
+            Ok(endpoint) => {
+                self.endpoint = Some(endpoint);
+                Located::Ready
+            }
+            Err(error) => Located::Nowhere(provider_error(&error)),
+        }
+    }
+
+    /// Looks for the model without a prompt that waits for it, so that the window's size is known.
+    pub(super) fn locate_quietly(&mut self) {
+        match self.locate() {
+            Located::Ready | Located::Searching | Located::Nowhere(_) => {}
+        }
+    }
+
+    fn search(&mut self, urls: Vec<String>) -> Located {
+        if !self.searching {
+            self.searching = true;
+            let http = self.services.http.clone();
+            self.background
+                .spawn(async move { Background::LocalServer(endpoint::find_local(&http, &urls).await) });
+        }
+        Located::Searching
+    }
+
+    fn local_server_found(&mut self, server: Option<LocalServer>) {
+        self.searching = false;
+        self.searched = true;
+        let chosen = self.thread.model().cloned().or_else(|| {
+            match endpoint::choose(&self.settings, &self.workspace.environment) {
+                Choice::Named(name) => Some(name),
+                Choice::SearchLocal(_) => None,
+            }
+        });
+        let located = server.and_then(|server| {
+            let before = self.model_name();
+            self.found = server.models.iter().map(|(name, _)| (name.clone(), name.0.clone())).collect();
+            let name = chosen.clone().or_else(|| self.found.first().map(|(name, _)| name.clone()))?;
+            self.endpoint = Some(endpoint::resolve_local(&name, &server, &self.settings));
+            if self.model_name() != before {
+                self.announce(&Out::Options(self.options()));
+            }
+            self.announce_usage();
+            Some(())
+        });
+        if located.is_none() && !self.waiting.is_empty() {
+            let error = match chosen {
+                Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
+                None => endpoint::nothing_configured(),
+            };
+            for prompt in self.waiting.drain(..) {
+                prompt.responder.answer(Err(provider_error(&error)));
+            }
+        }
+    }
+}
+
+// ── Background work and problems ───────────────────────────────────────────────────────────────────────────
+
+impl Session {
+    pub(super) fn background_done(&mut self, done: Background) {
+        match done {
+            Background::Recipes(catalog, watch) => {
+                let problems = catalog.problems.clone();
+                let before = self.command_list();
+                let first = self.catalog.recipes.is_empty();
+                self.catalog = Arc::new(catalog);
+                self.watch = watch;
+                let now = self.command_list();
+                if first || before != now {
+                    self.announce(&Out::Commands(now));
+                }
+                self.show_problems(&problems);
+            }
+            Background::Shell(outputs) => {
+                if let Some(rendering) = self.rendering.take() {
+                    self.begin_command(rendering.prompt, outputs);
+                }
+            }
+            Background::LocalServer(server) => self.local_server_found(server),
+            Background::Synced(Ok(())) => self.sync_due = false,
+            Background::Synced(Err(error)) => {
+                self.sync_due = false;
+                tracing::error!(session = %self.id, %error, "the log could not be synced");
+                let text = format!("The session's log could not be brought to the disk: {error}");
+                self.announce(&Out::Notice { severity: Severity::Error, text });
+            }
+        }
+    }
+
+    /// Tells each problem once.
+    pub(super) fn show_problems(&mut self, problems: &[Problem]) {
+        for problem in problems {
+            tracing::warn!(session = %self.id, %problem, "a file of the person's has a problem");
+            if self.attachments.is_empty() {
+                self.untold_problems.push(problem.clone());
+            } else if self.told_problems.insert(problem.clone()) {
+                self.announce(&problem_notice(problem));
+            }
+        }
+    }
+}
+
+fn provider_error(error: &ProviderError) -> SessionError {
+    match error.class {
+        crate::provider::ErrorClass::Auth => SessionError::AuthRequired(sentence(error)),
+        _ => SessionError::Provider { message: error.message.clone(), hint: error.hint.clone() },
+    }
+}
+
+/// The name in `/name …` at the very beginning of a prompt's first text.
+fn typed_command(content: &[Content]) -> Option<String> {
+    command::parse(first_text(content)?).map(|typed| typed.name.to_owned())
+}
+
+fn first_text(content: &[Content]) -> Option<&str> {
+    content.iter().find_map(|part| match part {
+        Content::Text { text } => Some(text.as_str()),
+        _ => None,
+    })
+}
+
+/// A title from what the person said first: its first line, cut at a word.
+fn title_of(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    if line.chars().count() <= TITLE_CHARS_MAX {
+        return line.to_owned();
+    }
+    let head: String = line.chars().take(TITLE_CHARS_MAX - 1).collect();
+    let cut = head.rfind(char::is_whitespace).filter(|at| *at > TITLE_CHARS_MAX / 2).unwrap_or(head.len());
+    format!("{}…", head[..cut].trim_end())
+}

@@ -1,0 +1,188 @@
+//! A session's recipes: reading them, watching their files, rendering one for what was typed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use super::actor::{Background, Prompt, Session};
+use super::{CommandInfo, Out, SessionCommand, Severity};
+use crate::recipe::catalog::Catalog;
+use crate::recipe::command::{self, Arguments};
+use crate::recipe::parse::{Recipe, Source};
+use crate::recipe::render::{self, Rendered, ShellCall, ShellOutputs, Surroundings};
+use crate::tools::{ToolContext, Toolbox, Workspace};
+
+/// The one command that is no recipe.
+pub(super) const UNDO: &str = "undo";
+
+/// How long one shell call of a recipe may take, in seconds (`HOOKS.md` section 14).
+const SHELL_SECONDS_MAX: u64 = 30;
+
+/// A prompt whose recipe waits for what its shell calls print.
+pub struct Rendering {
+    pub prompt: Prompt,
+    pub job: AbortHandle,
+}
+
+/// What rendering came to.
+pub(super) enum Text {
+    Done(String),
+    Needs(Vec<ShellCall>),
+    /// A sentence for the person.
+    Failed(String),
+}
+
+impl Session {
+    /// Reads the recipes again, off this task, and watches their places from then on.
+    pub(super) fn load_recipes(&mut self) {
+        let cwd = self.thread.cwd().to_path_buf();
+        let services = self.services.clone();
+        let sessions = self.commands_sender();
+        let watch = self.watch.clone();
+        self.background.spawn_blocking(move || {
+            let plan = Catalog::watched(&cwd, &services.paths, &[]);
+            let watch = match watch {
+                Some(watch) => {
+                    watch.about_to_read();
+                    watch.renew(plan);
+                    Some(watch)
+                }
+                None => {
+                    let changed = move || {
+                        // A full channel means that the session is busy with what is newer.
+                        if let Some(sender) = sessions.upgrade() {
+                            drop(sender.try_send(SessionCommand::RecipesChanged));
+                        }
+                    };
+                    match services.watch.register(plan, changed) {
+                        Ok(watch) => Some(Arc::new(watch)),
+                        Err(error) => {
+                            tracing::warn!(%error, "changed recipes show at the next session");
+                            None
+                        }
+                    }
+                }
+            };
+            Background::Recipes(Catalog::load(&cwd, &services.paths, &[]), watch)
+        });
+    }
+
+    /// The slash commands, ours among them.
+    pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
+        let mut list = self.catalog.commands();
+        if !list.iter().any(|command| command.name == UNDO) {
+            let description = "Take the last compaction back".to_owned();
+            list.push(CommandInfo { name: UNDO.to_owned(), description, hint: None });
+        }
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list.into()
+    }
+
+    /// Renders a recipe with what its shell calls printed so far.
+    pub(super) fn render(&self, recipe: &Recipe, arguments: &Arguments, outputs: &ShellOutputs) -> Text {
+        let surroundings = Surroundings {
+            conversation_id: self.id.0.clone(),
+            cwd: self.thread.cwd().display().to_string(),
+            date: jiff::Zoned::now().date().to_string(),
+            go_compat: false,
+        };
+        match render::render(recipe, arguments, &surroundings, outputs) {
+            Ok(Rendered::Done(prompt)) => {
+                for warning in prompt.warnings {
+                    self.announce(&Out::Notice { severity: Severity::Warning, text: warning });
+                }
+                Text::Done(prompt.text)
+            }
+            Ok(Rendered::Needs(calls)) => Text::Needs(calls),
+            Err(problem) => Text::Failed(problem.to_string()),
+        }
+    }
+
+    /// Runs a recipe's shell calls, off this task, and renders again with what they printed. What came
+    /// with a repository runs nothing: nobody was asked whether it may.
+    pub(super) fn run_shell_calls(
+        &mut self,
+        prompt: Prompt,
+        recipe: &Recipe,
+        calls: Vec<ShellCall>,
+        mut outputs: ShellOutputs,
+    ) {
+        let may_run = match recipe.source {
+            Source::BuiltIn | Source::Person(_) => true,
+            Source::Repository(_) => false,
+        };
+        let toolbox = self.services.toolbox.clone();
+        let workspace = self.workspace.clone();
+        let job = self.background.spawn(async move {
+            for call in calls {
+                let output = match may_run {
+                    true => shell(&toolbox, &workspace, &call).await,
+                    false => "[not run: this recipe came with the repository and is not trusted]".to_owned(),
+                };
+                outputs.insert(call, output);
+            }
+            Background::Shell(outputs)
+        });
+        self.rendering = Some(Rendering { prompt, job });
+    }
+
+    /// The instruction of `/compact`, for a compaction that nobody typed.
+    pub(super) fn summary_instruction(&self) -> String {
+        let built_in = Catalog::built_in();
+        let recipe = self.catalog.find("compact").or_else(|| built_in.find("compact"));
+        let recipe = recipe.expect("the compact recipe is built in");
+        let text =
+            command::bind(recipe, "").ok().map(|bound| self.render(recipe, &bound, &ShellOutputs::new()));
+        match text {
+            Some(Text::Done(text)) => text,
+            Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
+        }
+    }
+}
+
+/// Runs one call as the bash tool would: in its own process group, bounded in time and output.
+async fn shell(toolbox: &Toolbox, workspace: &Arc<Workspace>, call: &ShellCall) -> String {
+    let line = match call {
+        ShellCall::Line(line) => line.clone(),
+        ShellCall::Words(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    };
+    let Some(bash) = toolbox.get("bash") else { return "[there is no shell]".to_owned() };
+    let input = serde_json::json!({
+        "description": "A recipe's own command",
+        "command": line,
+        "timeout": SHELL_SECONDS_MAX,
+    });
+    let context = ToolContext { workspace: workspace.clone(), progress: Arc::new(|_| {}) };
+    let result =
+        tokio::time::timeout(Duration::from_secs(SHELL_SECONDS_MAX + 5), bash.run(input, context)).await;
+    match result {
+        Ok(result) => {
+            let raw = result.raw.as_ref().and_then(|raw| raw.get("stdout")).and_then(|out| out.as_str());
+            raw.map(str::to_owned).unwrap_or_else(|| {
+                let texts = result.content.iter().filter_map(|content| match content {
+                    crate::thread::OutcomeContent::Text { text } => Some(text.as_str()),
+                    crate::thread::OutcomeContent::Image { .. } => None,
+                });
+                texts.collect()
+            })
+        }
+        Err(_) => format!("[{line}: no end within {SHELL_SECONDS_MAX} s]"),
+    }
+}
+
+/// A word that the shell takes as it stands.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_reach_their_program_as_they_stand() {
+        assert_eq!(quoted("plain"), "'plain'");
+        assert_eq!(quoted("it's $HOME; rm"), r"'it'\''s $HOME; rm'");
+    }
+}

@@ -1,0 +1,286 @@
+//! A session's model calls: replies as they stream, and the summaries that compaction asks for.
+
+use super::actor::{Done, Session};
+use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
+use super::{Out, Severity, TextKind, UsageNow, prompt};
+use crate::compaction;
+use crate::provider::collect::{Piece, PieceKind, Reply};
+use crate::provider::{ProviderError, ProviderEvent, ReplyStop, models, retry};
+use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread, Trigger};
+use crate::tokens;
+use crate::turn::{Answer as Told, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
+
+impl Session {
+    pub(super) fn call_model(&mut self) {
+        let started = self.ensure_frame().and_then(|()| {
+            let endpoint = self.endpoint.clone().ok_or_else(|| "no model is chosen".to_owned())?;
+            let snapshot = self.snapshot(endpoint.max_output);
+            let message = self.fresh_message();
+            ModelCall::start(&self.services.http, endpoint, snapshot, message)
+                .map_err(|error| sentence(&error))
+        });
+        match started {
+            Ok(call) => {
+                if let Some(work) = &mut self.work {
+                    work.model = Some(call);
+                }
+            }
+            Err(message) => self.tell(Told::Model(ModelAnswer::Failed(message))),
+        }
+    }
+
+    /// Freezes system text and tools at the first model call.
+    pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
+        if self.thread.frame().is_some() {
+            return Ok(());
+        }
+        let (instructions, problems) = prompt::instructions(&self.workspace.cwd, &self.services.paths.home);
+        self.show_problems(&problems);
+        let system = prompt::system_text(&self.workspace, &instructions);
+        let tools = self.services.toolbox.specs();
+        self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn snapshot(&self, max_output: u32) -> Snapshot {
+        Snapshot {
+            frame: self.thread.frame_entry().expect("the frame is there before the first model call").clone(),
+            view: self.thread.view().clone(),
+            thought: self.thread.thought(),
+            max_output,
+            cache_key: self.id.0.clone(),
+        }
+    }
+
+    pub(super) fn model_step(&mut self, step: ModelStep) {
+        let Some(work) = &mut self.work else { return };
+        let Some(call) = &mut work.model else { return };
+        match step {
+            ModelStep::Events(events) => {
+                let message = call.message;
+                let mut pieces = Vec::new();
+                for event in events {
+                    call.seen |= !matches!(event, ProviderEvent::Usage(_) | ProviderEvent::Stopped(_));
+                    pieces.extend(call.collector.feed(event));
+                }
+                for out in pieces.into_iter().filter_map(|piece| live(message, piece)) {
+                    self.announce(&out);
+                }
+            }
+            ModelStep::Finished => {
+                let call = work.model.take().expect("a finished call was running");
+                let reply = call.collector.finish();
+                self.reply_finished(reply, call.message, call.model);
+            }
+            ModelStep::Failed(error) => {
+                let delay =
+                    if call.seen { None } else { retry::delay(&error.class, call.attempts, fastrand::f64()) };
+                match delay {
+                    Some(delay) => {
+                        call.retry_after(delay);
+                        let text = format!("{error} Trying again in {:.1} s.", delay.as_secs_f64());
+                        self.announce(&Out::Notice { severity: Severity::Warning, text });
+                    }
+                    None => {
+                        let call = work.model.take().expect("a failed call was running");
+                        self.call_failed(call, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
+        let (stop, reason) = match &reply.stop {
+            Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
+            Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
+            Some(ReplyStop::MaxTokens) => (ReplyEnd::MaxTokens, String::new()),
+            Some(ReplyStop::WindowExceeded) => (ReplyEnd::MaxTokens, String::new()),
+            Some(ReplyStop::Refused { reason }) => (ReplyEnd::Refused, reason.clone()),
+        };
+        if reply.content.is_empty() && stop == ReplyEnd::Finished {
+            let text = "The model sent an empty reply. Say \"go on\", or try another model.".to_owned();
+            let replied = Box::new(Change::Noted { message, text });
+            self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
+            return;
+        }
+        let cut = cut_of(stop, &reason);
+        let replied = Box::new(self.replied(reply, message, model, cut));
+        self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
+    }
+
+    pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
+        tracing::warn!(session = %self.id, class = ?error.class, %error, "a model call failed");
+        let reason = sentence(error);
+        let seen = call.seen;
+        let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
+            Some(replied) if seen => {
+                ModelAnswer::Reply { replied: Box::new(replied), stop: ReplyEnd::Broken }
+            }
+            Some(_) | None => match error.class {
+                crate::provider::ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
+                _ => ModelAnswer::Failed(reason),
+            },
+        };
+        self.tell(Told::Model(answer));
+    }
+
+    /// What had been shown of a reply that will not be finished; `None` where that is nothing.
+    pub(super) fn partial(&self, call: ModelCall, cut: Cut) -> Option<Change> {
+        let reply = call.collector.cut();
+        let worth = !reply.content.is_empty();
+        worth.then(|| self.replied(reply, call.message, call.model, Some(cut)))
+    }
+
+    pub(super) fn replied(&self, reply: Reply, id: MessageId, model: ModelName, cut: Option<Cut>) -> Change {
+        let mut content = reply.content;
+        effects::name_calls(&mut content, |id| self.thread.knows_call(id), id);
+        for content in &mut content {
+            if let Content::Call(call) = content
+                && let Some(tool) = self.services.toolbox.get(&call.name)
+            {
+                call.card = tool.card(&call.input, &self.workspace);
+            } else if let Content::Call(call) = content {
+                call.card.title = call.name.clone();
+            }
+        }
+        Change::Replied { message: Message { id, content }, model, usage: reply.usage, cut }
+    }
+
+    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    pub(super) fn live_text(&self) -> Vec<Out> {
+        let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
+        let message = call.message;
+        call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
+    }
+
+    pub(super) fn announce_usage(&self) {
+        if let Some(usage) = self.usage_now() {
+            self.announce(&Out::Usage(usage));
+        }
+    }
+
+    pub(super) fn usage_now(&self) -> Option<UsageNow> {
+        let last = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
+            Change::Replied { usage, .. } => *usage,
+            _ => None,
+        });
+        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
+        Some(UsageNow {
+            used: tokens::in_context(&self.thread),
+            size,
+            cost: self.cost,
+            last: last.unwrap_or_default(),
+        })
+    }
+
+    // ── Compaction ─────────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
+        if !compaction::is_worthwhile(&self.thread) {
+            return self.nothing_to_compact();
+        }
+        if let Err(message) = self.ensure_frame() {
+            return self.tell(Told::Compacted(CompactAnswer::Failed(message)));
+        }
+        let Some(endpoint) = self.endpoint.clone() else {
+            return self.tell(Told::Compacted(CompactAnswer::Failed("no model is chosen".to_owned())));
+        };
+        let instruction = self.work.as_ref().and_then(|work| work.summary_instruction.clone());
+        let instruction = instruction.unwrap_or_else(|| self.summary_instruction());
+        let snapshot = self.snapshot(effects::SUMMARY_TOKENS_MAX);
+        let bytes_max = usize::try_from(endpoint.window.saturating_mul(4)).unwrap_or(usize::MAX / 8);
+        let flat = compaction::flat(&self.thread, bytes_max);
+        let http = self.services.http.clone();
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let summary = effects::summarise(http, endpoint, snapshot, flat, instruction).await;
+            Done::Summary(Box::new(summary), focus, why)
+        });
+    }
+
+    pub(super) fn summarised(
+        &mut self,
+        summary: Result<Summary, ProviderError>,
+        focus: Option<String>,
+        why: Why,
+    ) {
+        let summary = match summary {
+            Ok(summary) => summary,
+            Err(error) => {
+                self.compaction_meta("failed", None);
+                return self.tell(Told::Compacted(CompactAnswer::Failed(sentence(&error))));
+            }
+        };
+        let trigger = match why {
+            Why::Command => Trigger::Manual,
+            Why::Overflow => Trigger::Overflow,
+        };
+        let id = self.fresh_message();
+        match compaction::compacted(&self.thread, id, &summary.text, trigger, focus, Some(summary.usage)) {
+            Some(change) => {
+                if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
+                    let tokens = (*tokens_before, *tokens_after);
+                    self.compaction_meta("compacted", Some(tokens));
+                }
+                self.tell(Told::Compacted(CompactAnswer::Done(Box::new(change))));
+            }
+            None => self.nothing_to_compact(),
+        }
+    }
+
+    pub(super) fn nothing_to_compact(&mut self) {
+        let message = self.fresh_message();
+        let text = "Nothing to compact: a summary would not be shorter than what it replaces.".to_owned();
+        if let Err(error) = self.commit(Change::Noted { message, text }) {
+            return self.abandon(&error);
+        }
+        self.compaction_meta("nothing_to_do", None);
+        self.tell(Told::Compacted(CompactAnswer::Nothing));
+    }
+
+    pub(super) fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
+        let Some(work) = &mut self.work else { return };
+        let mut compaction = serde_json::json!({ "status": status });
+        if let Some((before, after)) = tokens {
+            compaction["pre_tokens"] = before.into();
+            compaction["post_tokens"] = after.into();
+        }
+        work.meta = Some(serde_json::json!({ "epitome": { "compaction": compaction } }));
+    }
+}
+
+/// A piece of a streaming reply, as clients get it.
+fn live(message: MessageId, piece: Piece) -> Option<Out> {
+    match piece {
+        Piece::Text { part, kind: PieceKind::Reply, text } => {
+            Some(Out::Text { message, part, kind: TextKind::Reply, text })
+        }
+        Piece::Text { part, kind: PieceKind::Thinking, text } => {
+            Some(Out::Text { message, part, kind: TextKind::Thinking, text })
+        }
+        // A call is shown with its arguments, which come with the whole reply.
+        Piece::CallOpened { .. } => None,
+    }
+}
+
+/// What a failed call says to a person: the fault, then what to do.
+pub(super) fn sentence(error: &ProviderError) -> String {
+    match &error.hint {
+        Some(hint) => format!("{} {hint}", with_full_stop(&error.message)),
+        None => error.message.clone(),
+    }
+}
+
+/// US dollars that the replies of a thread have cost, where prices are known.
+pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
+    let costs = thread.entries().iter().filter_map(|entry| match &entry.change {
+        Change::Replied { model, usage: Some(usage), .. } => models::cost(model, usage),
+        _ => None,
+    });
+    costs.reduce(|sum, cost| sum + cost)
+}
+
+fn with_full_stop(text: &str) -> String {
+    let ended = text.ends_with(['.', '!', '?', ':']);
+    if ended { text.to_owned() } else { format!("{text}.") }
+}

@@ -1,0 +1,84 @@
+//! What a listing shows of a session, as a fold of its log. Pure data; it reads no file and no clock.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::thread::{Change, Entry, SessionId};
+
+/// What a listing shows of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    pub session: SessionId,
+    pub cwd: PathBuf,
+    pub title: Option<String>,
+    pub model: Option<String>,
+    /// Milliseconds since the epoch.
+    pub created_at: u64,
+    pub updated_at: u64,
+    pub entries: u64,
+    /// Turns that have ended.
+    pub turns: u64,
+    /// Whether a person ever said something in it; others are not listed to clients.
+    pub has_prompt: bool,
+}
+
+impl Header {
+    /// The header of a log that has its first entry alone; `None` if that is no opening entry.
+    pub fn opened(entry: &Entry) -> Option<Header> {
+        let Change::Opened { session, cwd, format: _ } = &entry.change else { return None };
+        Some(Header {
+            session: session.clone(),
+            cwd: cwd.clone(),
+            title: None,
+            model: None,
+            created_at: entry.at,
+            updated_at: entry.at,
+            entries: 1,
+            turns: 0,
+            has_prompt: false,
+        })
+    }
+
+    /// Takes in the next entry of the log.
+    pub fn apply(&mut self, entry: &Entry) {
+        self.entries += 1;
+        self.updated_at = entry.at;
+        match &entry.change {
+            Change::Said { .. } | Change::Queued { .. } | Change::Commanded { .. } => self.has_prompt = true,
+            Change::ModelChosen { model } | Change::Replied { model, .. } => {
+                self.model = Some(model.0.clone())
+            }
+            Change::Titled { title } => self.title = Some(title.clone()),
+            Change::TurnEnded { .. } => self.turns += 1,
+            Change::Opened { .. }
+            | Change::Framed { .. }
+            | Change::ToolFinished { .. }
+            | Change::Compacted { .. }
+            | Change::Undone { .. }
+            | Change::Noted { .. }
+            | Change::ModeChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Planned { .. }
+            | Change::Allowed { .. } => {}
+        }
+    }
+}
+
+/// A header with the state of the journal that it was made from: two of them agree only if nothing
+/// was appended, cut off or replaced between.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MarkedHeader {
+    pub header: Header,
+    pub mark: Mark,
+}
+
+/// Where a journal ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub entries: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Checksum of the last line.
+    pub crc: u32,
+}

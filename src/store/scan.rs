@@ -1,0 +1,153 @@
+//! Reading a journal's bytes: which lines are good, where they end, and what is wrong behind them.
+//!
+//! It decides what a broken line means and changes no file; `journal` cuts what this calls broken off.
+
+use std::io;
+use std::sync::Arc;
+
+use super::header::{Header, Mark};
+use super::line::{self, Bodies, LineFault};
+use super::{Places, StoreError, io_error};
+use crate::thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
+
+/// What a journal's bytes say.
+pub(super) struct Scan {
+    pub entries: Vec<Arc<Entry>>,
+    pub header: Header,
+    /// Where the last good line ends. Bytes behind it are a broken last line, if there is no damage.
+    pub mark: Mark,
+    /// One for each entry.
+    pub lines: Vec<ScannedLine>,
+    /// The first line that is neither good nor the last.
+    pub damage: Option<StoreError>,
+}
+
+/// Where a line is in the file, its newline left out.
+pub(super) struct ScannedLine {
+    pub bytes: std::ops::Range<usize>,
+    pub crc: u32,
+}
+
+impl Scan {
+    /// Reads lines up to the end, a broken last line, or damage. A file without one whole line is a
+    /// session that never came to be.
+    pub fn of(session: &SessionId, bytes: &[u8], bodies: Bodies<'_>) -> Result<Scan, StoreError> {
+        let mut entries: Vec<Arc<Entry>> = Vec::new();
+        let mut lines = Vec::new();
+        let mut header: Option<Header> = None;
+        let mut mark = Mark { entries: 0, bytes: 0, crc: 0 };
+        let mut damage = None;
+        let mut start = 0;
+        while start < bytes.len() {
+            // Without a newline the last write did not reach its end, whatever else it says.
+            let (text, read) = match bytes[start..].iter().position(|byte| *byte == b'\n') {
+                Some(length) => {
+                    let text = &bytes[start..start + length];
+                    (text, read_line(session, text, bodies, header.as_mut()))
+                }
+                None => (&bytes[start..], Err(BadLine::Checksum)),
+            };
+            let end = start + text.len();
+            match read {
+                Ok((entry, crc)) => {
+                    if header.is_none() {
+                        header = Header::opened(&entry);
+                    }
+                    entries.push(Arc::new(entry));
+                    lines.push(ScannedLine { bytes: start..end, crc });
+                    mark = Mark { entries: mark.entries + 1, bytes: end as u64 + 1, crc };
+                }
+                Err(BadLine::Future(found)) => {
+                    return Err(StoreError::FutureFormat { session: session.clone(), found });
+                }
+                Err(BadLine::Checksum) if end + 1 >= bytes.len() && !line::holds_another(text) => break,
+                Err(bad) => {
+                    let line = entries.len() as u64 + 1;
+                    damage =
+                        Some(StoreError::Damaged { session: session.clone(), line, reason: bad.reason() });
+                    break;
+                }
+            }
+            start = end + 1;
+        }
+        match (header, damage) {
+            (Some(header), damage) => Ok(Scan { entries, header, mark, lines, damage }),
+            (None, Some(damage)) => Err(damage),
+            (None, None) => Err(StoreError::NotFound(session.clone())),
+        }
+    }
+}
+
+/// Why a line of a journal is not taken.
+enum BadLine {
+    Future(u32),
+    Checksum,
+    Meaning(String),
+}
+
+impl BadLine {
+    fn reason(self) -> String {
+        match self {
+            BadLine::Future(found) => format!("it has format {found}"),
+            BadLine::Checksum => "its checksum is wrong".to_owned(),
+            BadLine::Meaning(reason) => reason,
+        }
+    }
+}
+
+/// Reads one line and adds it to the header of those before, which the first line has none of.
+fn read_line(
+    session: &SessionId,
+    text: &[u8],
+    bodies: Bodies<'_>,
+    header: Option<&mut Header>,
+) -> Result<(Entry, u32), BadLine> {
+    let crc = line::check(text).map_err(|_| BadLine::Checksum)?;
+    if header.is_none()
+        && let Some(found) = line::format(text).filter(|found| *found > FORMAT_VERSION)
+    {
+        return Err(BadLine::Future(found));
+    }
+    let entry = line::decode(text, bodies).map_err(|fault| match fault {
+        LineFault::Checksum => BadLine::Checksum,
+        LineFault::Meaning(reason) => BadLine::Meaning(reason),
+    })?;
+    let expected = Seq(header.as_ref().map_or(0, |header| header.entries));
+    if entry.seq != expected {
+        return Err(BadLine::Meaning(format!("entry {} stands where {expected} must be", entry.seq)));
+    }
+    match (&entry.change, header) {
+        (Change::Opened { session: named, .. }, None) if named == session => {}
+        (Change::Opened { session: named, .. }, None) => {
+            return Err(BadLine::Meaning(format!("it opens session {named}")));
+        }
+        (_, None) => return Err(BadLine::Meaning("it is not an opening entry".to_owned())),
+        (Change::Opened { .. }, Some(_)) => {
+            return Err(BadLine::Meaning("it opens the session again".to_owned()));
+        }
+        (_, Some(header)) => header.apply(&entry),
+    }
+    Ok((entry, crc))
+}
+
+/// Reads a whole journal without locking it.
+pub(super) fn read_file(places: &Places, session: &SessionId) -> Result<Vec<u8>, StoreError> {
+    if SessionId::parse(&session.0).is_none() {
+        return Err(StoreError::NotFound(session.clone()));
+    }
+    let path = places.journal(session);
+    match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::NotFound(session.clone())),
+        bytes => bytes.map_err(|source| io_error("read", &path, source)),
+    }
+}
+
+/// Makes the header of a session from its journal alone.
+pub(super) fn read_header(places: &Places, session: &SessionId) -> Result<Header, StoreError> {
+    let bytes = read_file(places, session)?;
+    let scan = Scan::of(session, &bytes, Bodies::Inline)?;
+    match scan.damage {
+        None => Ok(scan.header),
+        Some(damage) => Err(damage),
+    }
+}

@@ -1,0 +1,123 @@
+//! Reads the inputs of tools. Forgives slips that have only one meaning (`"20"` for 20, `"true"` for
+//! true, `null` for a key that is left out); it guesses nothing else and never renames a key.
+
+use serde_json::Value;
+
+/// A text that must be there. An empty one counts as given.
+pub fn text(input: &Value, key: &str) -> Result<String, String> {
+    match optional_text(input, key)? {
+        Some(text) => Ok(text),
+        None => Err(format!("`{key}` is missing. Call the tool again with `{key}` set to a text.")),
+    }
+}
+
+/// A text that must be there and hold more than blanks: a path, a pattern, a command.
+pub fn named(input: &Value, key: &str) -> Result<String, String> {
+    let text = text(input, key)?;
+    if text.trim().is_empty() {
+        return Err(format!("`{key}` is empty. Call the tool again with `{key}` filled in."));
+    }
+    if text.contains('\0') {
+        return Err(format!("`{key}` holds a NUL byte, which cannot be used there. Leave it out."));
+    }
+    Ok(text)
+}
+
+/// A text that may be left out.
+pub fn optional_text(input: &Value, key: &str) -> Result<Option<String>, String> {
+    match input.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(Value::Bool(flag)) => Ok(Some(flag.to_string())),
+        Some(Value::Array(_) | Value::Object(_)) => Err(format!("`{key}` must be a text.")),
+    }
+}
+
+/// A path or pattern that may be left out; an empty one counts as left out.
+pub fn optional_named(input: &Value, key: &str) -> Result<Option<String>, String> {
+    match optional_text(input, key)? {
+        Some(text) if !text.trim().is_empty() => named(input, key).map(Some),
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// A whole number from 0 that may be left out.
+pub fn whole(input: &Value, key: &str) -> Result<Option<u64>, String> {
+    let wrong = || format!("`{key}` must be a whole number from 0.");
+    let from_float = |number: f64| {
+        let whole = number.fract() == 0.0 && (0.0..=u32::MAX as f64).contains(&number);
+        if whole { Ok(Some(number as u64)) } else { Err(wrong()) }
+    };
+    match input.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(number)) => match number.as_u64() {
+            Some(whole) => Ok(Some(whole)),
+            None => number.as_f64().map_or_else(|| Err(wrong()), from_float),
+        },
+        Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
+        Some(Value::String(text)) => text.trim().parse().map_err(|_| wrong()).and_then(from_float),
+        Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => Err(wrong()),
+    }
+}
+
+/// A yes or no; left out means no.
+pub fn flag(input: &Value, key: &str) -> Result<bool, String> {
+    let wrong = || format!("`{key}` must be true or false.");
+    match input.get(key) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(Value::Number(number)) => match number.as_u64() {
+            Some(0) => Ok(false),
+            Some(1) => Ok(true),
+            Some(_) | None => Err(wrong()),
+        },
+        Some(Value::String(text)) => match text.trim().to_ascii_lowercase().as_str() {
+            "" | "false" | "no" | "0" => Ok(false),
+            "true" | "yes" | "1" => Ok(true),
+            _ => Err(wrong()),
+        },
+        Some(Value::Array(_) | Value::Object(_)) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn well_formed_input_is_read_as_it_stands() {
+        let input = json!({"path": "src", "limit": 20, "all": true});
+        assert_eq!(text(&input, "path"), Ok("src".to_string()));
+        assert_eq!(whole(&input, "limit"), Ok(Some(20)));
+        assert_eq!(flag(&input, "all"), Ok(true));
+        assert_eq!(whole(&input, "absent"), Ok(None));
+        assert_eq!(flag(&input, "absent"), Ok(false));
+    }
+
+    #[test]
+    fn harmless_slips_of_type_are_forgiven() {
+        let input =
+            json!({"limit": "20", "offset": 3.0, "all": "True", "name": 7, "none": null, "blank": ""});
+        assert_eq!(whole(&input, "limit"), Ok(Some(20)));
+        assert_eq!(whole(&input, "offset"), Ok(Some(3)));
+        assert_eq!(flag(&input, "all"), Ok(true));
+        assert_eq!(text(&input, "name"), Ok("7".to_string()));
+        assert_eq!(optional_text(&input, "none"), Ok(None));
+        assert_eq!(whole(&input, "blank"), Ok(None));
+        assert_eq!(optional_named(&input, "blank"), Ok(None));
+    }
+
+    #[test]
+    fn what_could_mean_anything_is_refused_with_the_key_named() {
+        let input = json!({"limit": -1, "all": "maybe", "path": ["a"], "half": 1.5, "nul": "a\u{0}b"});
+        assert!(whole(&input, "limit").unwrap_err().contains("`limit`"));
+        assert!(whole(&input, "half").unwrap_err().contains("`half`"));
+        assert!(flag(&input, "all").unwrap_err().contains("`all`"));
+        assert!(text(&input, "path").unwrap_err().contains("`path`"));
+        assert!(text(&input, "gone").unwrap_err().contains("`gone`"));
+        assert!(named(&input, "nul").unwrap_err().contains("NUL"));
+    }
+}

@@ -1,0 +1,240 @@
+//! The output of a command on its way to a reader: bytes in, plain bounded text out.
+//!
+//! It takes out what only a terminal understands, keeps the beginning and the end of what is too
+//! long, and holds no more than that in memory however much is written.
+
+use super::truncate;
+
+/// Bytes of the beginning that are held: more than is shown, since lines drawn over shrink.
+const HELD_HEAD_BYTES: usize = 4 * truncate::OUTPUT_HEAD_BYTES;
+
+/// Bytes of the end that are held; up to twice as much while it is written.
+const HELD_TAIL_BYTES: usize = 4 * (truncate::OUTPUT_BYTES_MAX - truncate::OUTPUT_HEAD_BYTES);
+
+/// How the model gets what was left out.
+const REST: &str =
+    "to see it, run the command again with its output sent to a file, then read or search that";
+
+/// Collects the output of one command.
+#[derive(Default)]
+pub struct Output {
+    cleaner: Cleaner,
+    head: String,
+    tail: String,
+    /// Bytes and line breaks that fell out between head and tail.
+    dropped_bytes: u64,
+    dropped_lines: u64,
+}
+
+impl Output {
+    /// Takes the next bytes; gives back the text that they are.
+    pub fn take(&mut self, bytes: &[u8]) -> String {
+        let text = self.cleaner.clean(bytes);
+        self.keep(&text);
+        text
+    }
+
+    /// All of it as it is shown, cut to `truncate::OUTPUT_BYTES_MAX` with a note where needed.
+    pub fn finish(mut self) -> String {
+        let rest = self.cleaner.finish();
+        self.keep(&rest);
+        let tail_max = truncate::OUTPUT_BYTES_MAX - truncate::OUTPUT_HEAD_BYTES;
+        if self.dropped_bytes == 0 {
+            let all = drawn(&(self.head + &self.tail));
+            return truncate::head_and_tail(
+                &all,
+                truncate::OUTPUT_BYTES_MAX,
+                truncate::OUTPUT_HEAD_BYTES,
+                REST,
+            );
+        }
+        let (head, tail) = (drawn(&self.head), drawn(&self.tail));
+        let first = truncate::head_of(&head, truncate::OUTPUT_HEAD_BYTES);
+        let last = truncate::tail_of(&tail, tail_max);
+        let cut = [&head[first.len()..], &tail[..tail.len() - last.len()]];
+        let bytes = self.dropped_bytes + cut.iter().map(|cut| cut.len() as u64).sum::<u64>();
+        let lines = self.dropped_lines + cut.iter().map(|cut| truncate::lines_in(cut)).sum::<u64>();
+        truncate::joined(first, last, bytes, lines, REST)
+    }
+
+    fn keep(&mut self, text: &str) {
+        let space = HELD_HEAD_BYTES.saturating_sub(self.head.len());
+        let (head, tail) =
+            if self.tail.is_empty() { text.split_at(text.floor_char_boundary(space)) } else { ("", text) };
+        self.head.push_str(head);
+        self.tail.push_str(tail);
+        // Only now and then, so that each byte is moved once on average.
+        if self.tail.len() > 2 * HELD_TAIL_BYTES {
+            let start = self.tail.ceil_char_boundary(self.tail.len() - HELD_TAIL_BYTES);
+            self.dropped_bytes += start as u64;
+            self.dropped_lines += self.tail[..start].bytes().filter(|byte| *byte == b'\n').count() as u64;
+            self.tail.drain(..start);
+        }
+    }
+}
+
+/// What a terminal would show at last of lines that were drawn over with carriage returns: a progress
+/// bar is one line and not thousands.
+fn drawn(text: &str) -> String {
+    if !text.contains('\r') {
+        return text.to_string();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (line, end) = match line.strip_suffix('\n') {
+            Some(line) => (line.trim_end_matches('\r'), "\n"),
+            None => (line.trim_end_matches('\r'), ""),
+        };
+        shown.push_str(line.rsplit('\r').next().unwrap_or(line));
+        shown.push_str(end);
+    }
+    shown
+}
+
+/// Makes text of a stream of bytes: invalid UTF-8 becomes U+FFFD, escape sequences of terminals and
+/// control characters vanish. Pieces may be cut anywhere.
+#[derive(Default)]
+struct Cleaner {
+    /// The beginning of a character whose rest has not come yet.
+    partial: Vec<u8>,
+    state: State,
+}
+
+/// Where in an escape sequence the stream is (ECMA-48).
+#[derive(Clone, Copy, Default)]
+enum State {
+    #[default]
+    Text,
+    /// Behind ESC.
+    Escape,
+    /// Behind ESC and an intermediate byte: one more byte ends it.
+    Intermediate,
+    /// In `ESC [ … letter`.
+    Control,
+    /// In a string (`ESC ] …`), up to BEL or `ESC \`.
+    Message,
+    /// Behind an ESC within a string.
+    StringEscape,
+}
+
+impl Cleaner {
+    fn clean(&mut self, bytes: &[u8]) -> String {
+        let joined;
+        let bytes = if self.partial.is_empty() {
+            bytes
+        } else {
+            self.partial.extend_from_slice(bytes);
+            joined = std::mem::take(&mut self.partial);
+            &joined
+        };
+        let mut text = String::with_capacity(bytes.len());
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            for character in chunk.valid().chars() {
+                self.put(character, &mut text);
+            }
+            let invalid = chunk.invalid();
+            if invalid.is_empty() {
+                continue;
+            }
+            let unfinished = chunks.peek().is_none()
+                && matches!(std::str::from_utf8(invalid), Err(e) if e.error_len().is_none());
+            if unfinished {
+                self.partial = invalid.to_vec();
+            } else {
+                self.put(char::REPLACEMENT_CHARACTER, &mut text);
+            }
+        }
+        text
+    }
+
+    /// The stream has ended: what was left unfinished will not be finished.
+    fn finish(&mut self) -> String {
+        let partial = std::mem::take(&mut self.partial);
+        if partial.is_empty() { String::new() } else { char::REPLACEMENT_CHARACTER.to_string() }
+    }
+
+    fn put(&mut self, character: char, text: &mut String) {
+        self.state = match (self.state, character) {
+            (State::Message, '\u{7}') => State::Text,
+            (State::Message, '\u{1b}') => State::StringEscape,
+            (State::Message, _) => State::Message,
+            (State::StringEscape, '\\') => State::Text,
+            // Whatever else began a new sequence.
+            (State::StringEscape | State::Escape, '[') => State::Control,
+            (State::StringEscape | State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Message,
+            (State::StringEscape | State::Escape, ' '..='/') => State::Intermediate,
+            (State::StringEscape | State::Escape | State::Intermediate, _) => State::Text,
+            (State::Control, '\u{40}'..='\u{7e}') => State::Text,
+            (State::Control, '\u{20}'..='\u{3f}') => State::Control,
+            (State::Text, '\u{1b}') | (State::Control, '\u{1b}') => State::Escape,
+            // Not a sequence after all: the text goes on.
+            (State::Text | State::Control, character) => {
+                if !character.is_control() || matches!(character, '\n' | '\t' | '\r') {
+                    text.push(character);
+                }
+                State::Text
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(pieces: &[&[u8]]) -> String {
+        let mut output = Output::default();
+        for piece in pieces {
+            output.take(piece);
+        }
+        output.finish()
+    }
+
+    #[test]
+    fn plain_text_stays_as_it_is() {
+        assert_eq!(shown(&[b"one\n", "zwölf\ttab\n".as_bytes()]), "one\nzwölf\ttab\n");
+    }
+
+    #[test]
+    fn colours_titles_and_links_of_terminals_vanish() {
+        let text =
+            b"\x1b[1;31merror\x1b[0m: \x1b]0;title\x07no \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\x1b(B\n";
+        assert_eq!(shown(&[text]), "error: no link\n");
+    }
+
+    #[test]
+    fn characters_and_sequences_may_be_cut_anywhere() {
+        let whole = "ö\u{1b}[32mgrün\u{1b}[0m€".as_bytes();
+        let pieces: Vec<&[u8]> = whole.chunks(1).collect();
+        assert_eq!(shown(&pieces), "ögrün€");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_marked() {
+        assert_eq!(shown(&[b"a\xffb", b"c\xe2\x82"]), "a\u{fffd}bc\u{fffd}");
+    }
+
+    #[test]
+    fn a_progress_bar_is_its_last_state() {
+        assert_eq!(shown(&[b"10%\r50%\r100%\r\ndone\r\n"]), "100%\ndone\n");
+    }
+
+    #[test]
+    fn an_endless_output_is_held_in_bounds_and_says_what_is_missing() {
+        let mut output = Output::default();
+        let line = [b"0123456789abcde\n".as_slice(); 1024].concat();
+        for _ in 0..640 {
+            output.take(&line);
+        }
+        assert!(output.head.len() + output.tail.len() <= HELD_HEAD_BYTES + 2 * HELD_TAIL_BYTES);
+        output.take(b"the end\n");
+        let text = output.finish();
+        assert!(text.len() < truncate::OUTPUT_BYTES_MAX + 300);
+        assert!(text.starts_with("0123456789abcde\n") && text.ends_with("the end\n"));
+        let (_, note) = text.split_once("[… ").expect("a note");
+        let missing: usize = note.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        let note_bytes = text.len() - (16 * 1024 * 640 + 8 - missing);
+        assert!(note_bytes < 300, "what is shown and what is missing are all of it");
+    }
+}

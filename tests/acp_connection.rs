@@ -1,0 +1,867 @@
+//! The connection as an editor sees it, over two pipes, with sessions that are played.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
+use epitome::acp::connection::{Direction, Exit, LINE_BYTES_MAX, Memory, Tap, memory};
+use epitome::acp::server::{PAGE_SESSIONS, Parts};
+use epitome::session::port::SessionPort;
+use epitome::session::registry::Header;
+use epitome::session::{
+    Answer, AskId, ClientId, CommandInfo, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
+    SessionCommand, SessionError, SessionOptions, TextKind, Ticket,
+};
+use epitome::thread::{
+    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, SessionId,
+    StopReason, ThoughtLevel, ToolKind, Usage,
+};
+use serde_json::{Value, json};
+
+/// Sessions that are played: a prompt does what its text says.
+#[derive(Clone, Default)]
+struct Played {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    live: HashMap<SessionId, Arc<dyn Outlet>>,
+    made: u64,
+    waiting: Vec<(SessionId, Ticket)>,
+    decisions: Vec<(AskId, Decision)>,
+    headers: Vec<Header>,
+    detached: Vec<ClientId>,
+}
+
+fn options() -> Arc<SessionOptions> {
+    let model = ModelName("anthropic/claude".into());
+    Arc::new(SessionOptions {
+        mode: Mode::Ask,
+        model: Some(model.clone()),
+        models: vec![(model, "Claude".into())],
+        thought: ThoughtLevel::Medium,
+    })
+}
+
+fn entry(seq: u64, change: Change) -> Arc<Entry> {
+    Arc::new(Entry { seq: Seq(seq), at: 0, change })
+}
+
+fn message(id: u64, text: &str) -> Message {
+    Message { id: MessageId(id), content: vec![Content::Text { text: text.to_owned() }] }
+}
+
+fn replied(id: u64, text: &str) -> Change {
+    let model = ModelName("anthropic/claude".into());
+    Change::Replied { message: message(id, text), model, usage: None, cut: None }
+}
+
+fn ended(reason: StopReason) -> Result<Answer, SessionError> {
+    Ok(Answer::TurnEnded { reason, usage: Usage::default(), meta: None })
+}
+
+fn commands() -> Out {
+    let compact = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint: None };
+    Out::Commands(Arc::new([compact]))
+}
+
+/// A text longer than any pipe or outbox holds.
+fn long_text() -> String {
+    (0..400_000).map(|n| format!("{n} ")).collect()
+}
+
+impl SessionPort for Played {
+    fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
+        let mut state = self.state.lock().unwrap();
+        state.made += 1;
+        let session = SessionId(format!("s_{:020x}", state.made));
+        let outlet = opening.attachment.outlet;
+        state.live.insert(session.clone(), outlet.clone());
+        let answer = Ok(Answer::Attached { session: session.clone(), options: options() });
+        outlet.put(&session, Out::Answer { ticket, answer });
+        outlet.put(&session, commands());
+        session
+    }
+
+    fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
+        let outlet = opening.attachment.outlet;
+        let mut state = self.state.lock().unwrap();
+        if !state.live.contains_key(&session) {
+            let answer = Err(SessionError::NotFound(session.clone()));
+            return outlet.put(&session, Out::Answer { ticket, answer });
+        }
+        state.live.insert(session.clone(), outlet.clone());
+        if replay == Replay::Everything {
+            let past = [
+                Change::Opened { format: 1, session: session.clone(), cwd: "/w".into() },
+                Change::Said { message: message(0, "hello"), origin: Origin::Person },
+                replied(1, "hi"),
+            ];
+            for (seq, change) in past.into_iter().enumerate() {
+                outlet
+                    .put(&session, Out::Entry { entry: entry(seq as u64, change), replay: true, own: false });
+            }
+        }
+        let answer = Ok(Answer::Attached { session: session.clone(), options: options() });
+        outlet.put(&session, Out::Answer { ticket, answer });
+        outlet.put(&session, commands());
+    }
+
+    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
+        let mut state = self.state.lock().unwrap();
+        let Some(outlet) = state.live.get(session).cloned() else {
+            return Err(SessionError::NotFound(session.clone()));
+        };
+        let answer = |ticket, answer| outlet.put(session, Out::Answer { ticket, answer });
+        match command {
+            SessionCommand::Prompt { ticket, content, .. } => match &content[0] {
+                Content::Text { text } if text == "wait" => state.waiting.push((session.clone(), ticket)),
+                Content::Text { text } if text == "ask" => {
+                    outlet.put(session, Out::Ask { ask: AskId(1), permission: Arc::new(permission()) });
+                    state.waiting.push((session.clone(), ticket));
+                }
+                Content::Text { text } if text == "withdraw" => {
+                    outlet.put(session, Out::Withdrawn { ask: AskId(1) });
+                    answer(ticket, ended(StopReason::EndTurn));
+                }
+                Content::Text { text } if text == "stream" => {
+                    let outlet = outlet.clone();
+                    let session = session.clone();
+                    std::thread::spawn(move || {
+                        let whole = long_text();
+                        for piece in whole.as_bytes().chunks(20) {
+                            let text = std::str::from_utf8(piece).unwrap().to_owned();
+                            let (message, kind) = (MessageId(1), TextKind::Reply);
+                            outlet.put(&session, Out::Text { message, part: 0, kind, text });
+                        }
+                        let entry = entry(1, replied(1, &whole));
+                        outlet.put(&session, Out::Entry { entry, replay: false, own: true });
+                        outlet.put(&session, Out::Answer { ticket, answer: ended(StopReason::EndTurn) });
+                    });
+                }
+                Content::Text { text } if text == "fail" => {
+                    let (message, hint) = ("The key was refused".to_owned(), Some("Set another".to_owned()));
+                    answer(ticket, Err(SessionError::Provider { message, hint }));
+                }
+                _ => answer(ticket, ended(StopReason::EndTurn)),
+            },
+            SessionCommand::Cancel => {
+                let (ours, others): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut state.waiting).into_iter().partition(|(of, _)| of == session);
+                state.waiting = others;
+                for (_, ticket) in ours {
+                    answer(ticket, ended(StopReason::Cancelled));
+                }
+            }
+            SessionCommand::CancelPrompt { ticket } => {
+                state.waiting.retain(|(_, waiting)| *waiting != ticket);
+                answer(ticket, ended(StopReason::Cancelled));
+            }
+            SessionCommand::SetMode { ticket, mode, .. } => answer(
+                ticket,
+                match Mode::parse(&mode) {
+                    Some(_) => Ok(Answer::Options(options())),
+                    None => Err(SessionError::Invalid("there is no such mode".into())),
+                },
+            ),
+            SessionCommand::SetOption { ticket, .. } => answer(ticket, Ok(Answer::Options(options()))),
+            SessionCommand::Decide { ask, decision } => {
+                state.decisions.push((ask, decision));
+                for (_, ticket) in std::mem::take(&mut state.waiting) {
+                    answer(ticket, ended(StopReason::EndTurn));
+                }
+            }
+            SessionCommand::Close { ticket, .. } => {
+                state.live.remove(session);
+                answer(ticket, Ok(Answer::Closed));
+            }
+            SessionCommand::Attach { .. } | SessionCommand::Detach { .. } => {
+                unreachable!("the port has its own")
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
+        let headers = self.state.lock().unwrap().headers.clone();
+        Ok(headers.into_iter().filter(|header| cwd.is_none_or(|cwd| header.cwd == cwd)).collect())
+    }
+
+    fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        let mut state = self.state.lock().unwrap();
+        state.live.remove(session);
+        if session.0.ends_with("dead") {
+            drop(state);
+            panic!("the store is broken");
+        }
+        Ok(())
+    }
+
+    fn detach(&self, client: ClientId) {
+        self.state.lock().unwrap().detached.push(client);
+    }
+
+    fn settled(&self) -> futures_util::future::BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
+}
+
+fn permission() -> PermissionAsk {
+    PermissionAsk {
+        call: CallId("c1".into()),
+        tool: "bash".into(),
+        input: json!({ "command": "make" }),
+        card: Card { title: "make".into(), kind: ToolKind::Execute, locations: vec![] },
+        preview: vec![],
+        always: None,
+    }
+}
+
+/// An editor at the other end.
+struct Editor {
+    wire: Memory,
+    played: Played,
+    runtime: tokio::runtime::Runtime,
+    next: u64,
+}
+
+impl Editor {
+    fn new() -> Editor {
+        Editor::with(true, None)
+    }
+
+    fn with(configured: bool, tap: Option<Tap>) -> Editor {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let played = Played::default();
+        let parts = Parts {
+            sessions: played.clone(),
+            runtime: runtime.handle().clone(),
+            client: ClientId(1),
+            environment: Arc::new(Vec::new()),
+            configured: Box::new(move || configured),
+        };
+        Editor { wire: memory(parts, tap).unwrap(), played, runtime, next: 1 }
+    }
+
+    fn initialized() -> Editor {
+        let mut editor = Editor::new();
+        editor.call("initialize", json!({ "protocolVersion": 1 }));
+        editor
+    }
+
+    fn write(&mut self, line: &[u8]) {
+        self.wire.to_agent.write_all(line).unwrap();
+        self.wire.to_agent.write_all(b"\n").unwrap();
+    }
+
+    fn send(&mut self, message: Value) {
+        self.write(message.to_string().as_bytes());
+    }
+
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.wire.from_agent.read_line(&mut line).unwrap();
+        let message: Value = serde_json::from_str(&line).expect("each line is JSON");
+        assert_eq!(message["jsonrpc"], "2.0");
+        match message["method"].as_str() {
+            Some("session/update") => reads_as::<SessionNotification>(&message["params"]),
+            Some("session/request_permission") => reads_as::<RequestPermissionRequest>(&message["params"]),
+            Some(_) | None => {}
+        }
+        message
+    }
+
+    /// Sends a request and gives its id.
+    fn request(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// Sends a request and reads until its answer; what came before it is given too.
+    fn call_after(&mut self, method: &str, params: Value) -> (Vec<Value>, Value) {
+        let id = self.request(method, params);
+        let mut before = Vec::new();
+        loop {
+            let message = self.read();
+            if message["id"] == id && message.get("method").is_none() {
+                return (before, message);
+            }
+            before.push(message);
+        }
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        self.call_after(method, params).1
+    }
+
+    fn new_session(&mut self) -> String {
+        let answer = self.call("session/new", json!({ "cwd": "/w", "mcpServers": [] }));
+        assert_eq!(self.read()["params"]["update"]["sessionUpdate"], "available_commands_update");
+        answer["result"]["sessionId"].as_str().expect("a new session has an id").to_owned()
+    }
+
+    fn prompt(&mut self, session: &str, text: &str) -> u64 {
+        self.request("session/prompt", prompt(session, text))
+    }
+
+    fn close(self) -> (Played, Exit) {
+        drop(self.wire.to_agent);
+        let exit = self.wire.served.join().unwrap();
+        drop(self.runtime);
+        (self.played, exit)
+    }
+}
+
+/// The schema's own type reads it and leaves nothing out.
+fn reads_as<T: serde::Serialize + serde::de::DeserializeOwned>(params: &Value) {
+    let read: T = serde_json::from_value(params.clone()).expect("the schema reads it");
+    assert_eq!(&serde_json::to_value(read).unwrap(), params);
+}
+
+fn prompt(session: &str, text: &str) -> Value {
+    json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] })
+}
+
+fn code(answer: &Value) -> i64 {
+    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{answer} is an error"))
+}
+
+#[test]
+fn initialize_tells_what_this_agent_can_do() {
+    for params in [
+        json!({ "protocolVersion": 1, "clientCapabilities": {} }),
+        json!({ "protocolVersion": 99_999, "clientInfo": { "name": "x" } }),
+        json!({ "protocolVersion": "2025-01-01", "clientCapabilities": [1], "_meta": 5 }),
+        json!({}),
+        json!(null),
+        json!([1, 2]),
+    ] {
+        let answer = Editor::new().call("initialize", params);
+        assert_eq!(
+            answer["result"],
+            json!({
+                "protocolVersion": 1,
+                "agentCapabilities": {
+                    "loadSession": true,
+                    "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
+                    "mcpCapabilities": { "http": false, "sse": false },
+                    "sessionCapabilities": { "list": {}, "delete": {}, "additionalDirectories": {},
+                        "resume": {}, "close": {} },
+                    "auth": {},
+                },
+                "authMethods": [],
+                "agentInfo": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
+            })
+        );
+    }
+}
+
+#[test]
+fn a_way_to_authenticate_is_offered_only_where_nothing_is_configured() {
+    let mut editor = Editor::with(false, None);
+    let answer = editor.call("initialize", json!({ "protocolVersion": 1 }));
+    let id = answer["result"]["authMethods"][0]["id"].clone();
+    assert!(id.is_string() && answer["result"]["authMethods"][0].get("type").is_none());
+    for _ in 0..2 {
+        assert_eq!(editor.call("authenticate", json!({ "methodId": id }))["result"], json!({}));
+    }
+    assert_eq!(code(&editor.call("authenticate", json!({ "methodId": "other" }))), -32602);
+}
+
+#[test]
+fn what_stands_behind_initialize_in_the_pipe_is_served_and_what_stands_before_is_not() {
+    let mut editor = Editor::new();
+    assert_eq!(code(&editor.call("session/new", json!({ "cwd": "/w", "mcpServers": [] }))), -32600);
+    let first = editor.request("initialize", json!({ "protocolVersion": 1 }));
+    let second = editor.request("session/new", json!({ "cwd": "/w", "mcpServers": [] }));
+    assert_eq!(editor.read()["id"], first);
+    let answer = editor.read();
+    assert_eq!(answer["id"], second);
+    assert_eq!(answer["result"]["modes"]["currentModeId"], "ask");
+    assert_eq!(answer["result"]["configOptions"][0]["category"], "model");
+}
+
+#[test]
+fn broken_lines_are_answered_and_the_connection_lives_on() {
+    let mut editor = Editor::initialized();
+    for (line, expected) in [
+        (&b"not json"[..], Some((json!(null), -32700))),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":", Some((json!(null), -32700))),
+        (b"\xff\xfe{}", Some((json!(null), -32700))),
+        (b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/list\"}]", Some((json!(null), -32600))),
+        (b"17", Some((json!(null), -32600))),
+        (b"{\"id\":\"a\"}", Some((json!("a"), -32600))),
+        (b"", None),
+        (b"\r", None),
+        (b"{\"jsonrpc\":\"2.0\",\"method\":\"no/such\",\"params\":[1]}", None),
+        (b"{\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{\"sessionId\":5}}", None),
+        (b"{\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{\"requestId\":77}}", None),
+        (b"{\"jsonrpc\":\"2.0\",\"id\":4711,\"result\":{}}", None),
+    ] {
+        editor.write(line);
+        if let Some((id, expected)) = expected {
+            let answer = editor.read();
+            assert_eq!((&answer["id"], code(&answer)), (&id, expected), "{}", String::from_utf8_lossy(line));
+        }
+        // A request behind it is served, with a CRLF line end.
+        editor.write(b"{\"jsonrpc\":\"2.0\",\"id\":\"\\u0041\",\"method\":\"session/list\"}\r");
+        assert_eq!(editor.read(), json!({ "jsonrpc": "2.0", "id": "A", "result": { "sessions": [] } }));
+    }
+}
+
+#[test]
+fn a_flood_of_nonsense_waits_until_its_answers_are_read() {
+    const LINES: usize = 20_000;
+    let mut editor = Editor::initialized();
+    let mut writer = editor.wire.to_agent.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        for _ in 0..LINES {
+            writer.write_all(b"nonsense\n").unwrap();
+        }
+    });
+    for _ in 0..LINES {
+        assert_eq!(code(&editor.read()), -32700);
+    }
+    writing.join().unwrap();
+    editor.new_session();
+}
+
+#[test]
+fn a_line_may_come_byte_by_byte() {
+    let mut editor = Editor::initialized();
+    for byte in b"{\"id\":1,\"method\":\"session/list\"}\n" {
+        editor.wire.to_agent.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(editor.read()["result"], json!({ "sessions": [] }));
+}
+
+#[test]
+fn an_oversized_line_is_answered_and_skipped() {
+    let mut editor = Editor::initialized();
+    let piece = vec![b'x'; 1024 * 1024];
+    for _ in 0..=LINE_BYTES_MAX / piece.len() {
+        editor.wire.to_agent.write_all(&piece).unwrap();
+    }
+    editor.write(b"");
+    let answer = editor.read();
+    assert_eq!((&answer["id"], code(&answer)), (&json!(null), -32600));
+    editor.new_session();
+}
+
+#[test]
+fn the_last_line_needs_no_line_end() {
+    let mut editor = Editor::initialized();
+    editor.wire.to_agent.write_all(br#"{"id":9,"method":"session/no"}"#).unwrap();
+    let Editor { wire, .. } = editor;
+    let Memory { to_agent, mut from_agent, served } = wire;
+    drop(to_agent);
+    assert_eq!(served.join().unwrap(), Exit::EndOfInput);
+    let mut line = String::new();
+    from_agent.read_line(&mut line).unwrap();
+    assert!(line.contains("-32601"), "{line}");
+}
+
+#[test]
+fn methods_and_parameters_that_are_wrong_are_told_apart() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let unknown = format!("s_{}", "f".repeat(20));
+    for (method, params, expected) in [
+        ("session/set_model", json!({ "sessionId": session, "modelId": "x" }), -32601),
+        ("session/fork", json!({ "sessionId": session, "cwd": "/w" }), -32601),
+        ("logout", json!({}), -32601),
+        ("_vendor/thing", json!({}), -32601),
+        ("session/new", json!({ "mcpServers": [] }), -32602),
+        ("session/new", json!({ "cwd": "w", "mcpServers": [] }), -32602),
+        (
+            "session/new",
+            json!({ "cwd": "/w", "mcpServers": [{ "type": "carrier-pigeon", "name": "p" }] }),
+            -32602,
+        ),
+        ("session/new", json!([1]), -32602),
+        ("session/prompt", json!({ "sessionId": session }), -32602),
+        ("session/prompt", json!({ "sessionId": session, "prompt": [] }), -32602),
+        ("session/prompt", json!({ "sessionId": session, "prompt": [{ "type": "smell" }] }), -32602),
+        ("session/set_mode", json!({ "sessionId": session, "modeId": "no" }), -32602),
+        (
+            "session/set_config_option",
+            json!({ "sessionId": session, "configId": "model", "type": "boolean", "value": true }),
+            -32602,
+        ),
+        ("session/prompt", prompt("not-ours", "hi"), -32002),
+        ("session/prompt", prompt("../../etc/passwd", "hi"), -32002),
+        ("session/prompt", prompt(&unknown, "hi"), -32002),
+        ("session/load", json!({ "sessionId": unknown, "cwd": "/w", "mcpServers": [] }), -32002),
+        ("session/resume", json!({ "sessionId": unknown, "cwd": "/w" }), -32002),
+        ("session/close", json!({ "sessionId": unknown }), -32002),
+        ("session/set_mode", json!({ "sessionId": unknown, "modeId": "ask" }), -32002),
+        ("session/prompt", prompt(&session, "fail"), -32603),
+    ] {
+        let answer = editor.call(method, params.clone());
+        assert_eq!(code(&answer), expected, "{method} {params}: {answer}");
+        if expected == -32002 {
+            assert_eq!(answer["error"]["data"]["sessionId"], params["sessionId"]);
+        }
+    }
+    let failed = editor.call("session/prompt", prompt(&session, "fail"));
+    assert_eq!(
+        failed["error"],
+        json!({ "code": -32603, "message": "The key was refused", "data": { "details": "Set another" } })
+    );
+}
+
+#[test]
+fn small_requests_have_small_answers() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let on = |value: Value| {
+        let mut params = json!({ "sessionId": session });
+        params.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
+        params
+    };
+    let done = editor.call("session/prompt", prompt(&session, "hi"));
+    assert_eq!(done["result"], json!({ "stopReason": "end_turn" }));
+    assert_eq!(editor.call("session/set_mode", on(json!({ "modeId": "full" })))["result"], json!({}));
+    let set = editor.call("session/set_config_option", on(json!({ "configId": "mode", "value": "full" })));
+    assert_eq!(set["result"]["configOptions"].as_array().unwrap().len(), 3);
+    assert_eq!(editor.call("session/close", on(json!({})))["result"], json!({}));
+    assert_eq!(code(&editor.call("session/prompt", prompt(&session, "hi"))), -32002);
+    for id in [session.as_str(), "never-was"] {
+        assert_eq!(editor.call("session/delete", json!({ "sessionId": id }))["result"], json!({}));
+    }
+}
+
+#[test]
+fn a_store_that_panics_still_leaves_an_answer() {
+    let mut editor = Editor::initialized();
+    let session = format!("s_{}dead", "0".repeat(16));
+    assert_eq!(code(&editor.call("session/delete", json!({ "sessionId": session }))), -32603);
+}
+
+#[test]
+fn load_replays_before_its_answer_and_resume_replays_nothing() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let params = json!({ "sessionId": session, "cwd": "/w", "mcpServers": [] });
+    let kinds = |messages: &[Value]| -> Vec<String> {
+        let kind =
+            |message: &Value| message["params"]["update"]["sessionUpdate"].as_str().unwrap().to_owned();
+        messages.iter().map(kind).collect()
+    };
+    let (before, answer) = editor.call_after("session/load", params.clone());
+    assert_eq!(kinds(&before), ["user_message_chunk", "agent_message_chunk"]);
+    assert!(answer["result"]["configOptions"].is_array() && answer["result"].get("sessionId").is_none());
+    let (before, answer) = editor.call_after("session/resume", params);
+    // The commands of the load; none of the conversation.
+    assert_eq!(kinds(&before), ["available_commands_update"]);
+    assert!(answer["result"]["modes"].is_object());
+}
+
+#[test]
+fn a_prompt_ends_by_cancel_and_by_cancel_request() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let cancelled = json!({ "stopReason": "cancelled" });
+    let id = editor.prompt(&session, "wait");
+    editor.send(json!({ "method": "session/cancel", "params": { "sessionId": session, "reason": "x" } }));
+    let answer = editor.read();
+    assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &cancelled));
+    let id = editor.prompt(&session, "wait");
+    editor.send(json!({ "method": "$/cancel_request", "params": { "requestId": id } }));
+    let answer = editor.read();
+    assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &cancelled));
+}
+
+#[test]
+fn only_an_offered_option_that_allows_is_approval() {
+    let selected =
+        |option: &str| json!({ "result": { "outcome": { "outcome": "selected", "optionId": option } } });
+    for (answer, expected) in [
+        (selected("allow_once"), Decision::AllowOnce),
+        (selected("reject_once"), Decision::Reject),
+        // It was not among the offers.
+        (selected("allow_always"), Decision::Dismissed),
+        (selected("yes"), Decision::Dismissed),
+        (
+            json!({ "result": { "outcome": { "outcome": "cancelled", "optionId": "allow_once" } } }),
+            Decision::Dismissed,
+        ),
+        (json!({ "result": { "outcome": { "outcome": "granted" } } }), Decision::Dismissed),
+        (json!({ "result": null }), Decision::Dismissed),
+        (json!({ "error": { "code": 4242, "message": "no" } }), Decision::Dismissed),
+    ] {
+        let mut editor = Editor::initialized();
+        let session = editor.new_session();
+        editor.prompt(&session, "ask");
+        let announced = editor.read();
+        assert_eq!(announced["params"]["update"]["sessionUpdate"], "tool_call");
+        let question = editor.read();
+        assert_eq!(question["method"], "session/request_permission");
+        assert_eq!(question["params"]["toolCall"]["title"], "make");
+        for _ in 0..2 {
+            // The second time it is too late.
+            let mut answer = answer.clone();
+            answer["jsonrpc"] = json!("2.0");
+            answer["id"] = question["id"].clone();
+            editor.send(answer);
+        }
+        editor.call("session/list", json!({}));
+        let decisions = std::mem::take(&mut editor.played.state.lock().unwrap().decisions);
+        assert_eq!(decisions, [(AskId(1), expected)], "{answer}");
+    }
+}
+
+#[test]
+fn a_withdrawn_question_is_cancelled_and_its_late_answer_ignored() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    editor.prompt(&session, "ask");
+    editor.read();
+    let id = editor.read()["id"].clone();
+    editor.prompt(&session, "withdraw");
+    assert_eq!(
+        editor.read(),
+        json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": id } })
+    );
+    editor.send(
+        json!({ "id": id, "result": { "outcome": { "outcome": "selected", "optionId": "allow_once" } } }),
+    );
+    editor.read();
+    editor.call("session/list", json!({}));
+    assert!(editor.played.state.lock().unwrap().decisions.is_empty());
+}
+
+#[test]
+fn the_pages_of_a_listing_come_to_the_whole() {
+    let header = |n: u64| Header {
+        session: SessionId(format!("s_{n:020x}")),
+        cwd: PathBuf::from(if n.is_multiple_of(2) { "/even" } else { "/odd" }),
+        title: (n != 3).then(|| format!("Title {n}")),
+        model: None,
+        created_at: 0,
+        // Several have the same time.
+        updated_at: 1_700_000_000_000 + n / 7,
+        entries: 1,
+        turns: 1,
+        has_prompt: n != 4,
+    };
+    let count = 2 * PAGE_SESSIONS as u64 + 20;
+    let mut editor = Editor::initialized();
+    editor.played.state.lock().unwrap().headers = (0..count).map(header).collect();
+    let (mut seen, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
+    loop {
+        let params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
+        let result = editor.call("session/list", params)["result"].clone();
+        for info in result["sessions"].as_array().unwrap() {
+            assert!(
+                info["title"].is_string() && info["updatedAt"].as_str().unwrap().ends_with('Z'),
+                "{info}"
+            );
+            seen.push(info["sessionId"].as_str().unwrap().to_owned());
+        }
+        pages += 1;
+        // A session that is made meanwhile is the newest, and shifts nothing.
+        let newest = Header { updated_at: 1_800_000_000_000 + pages, ..header(1_000 + pages) };
+        editor.played.state.lock().unwrap().headers.insert(0, newest);
+        match result.get("nextCursor") {
+            Some(next) => cursor = next.clone(),
+            None => break,
+        }
+    }
+    assert_eq!(pages, 3);
+    assert_eq!(seen.len() as u64, count - 1, "the one without a prompt is not listed");
+    assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
+    let even = editor.call("session/list", json!({ "cwd": "/even" }))["result"]["sessions"].clone();
+    assert!(even.as_array().unwrap().iter().all(|info| info["cwd"] == "/even"));
+    assert_eq!(code(&editor.call("session/list", json!({ "cursor": "zz" }))), -32602);
+    assert_eq!(code(&editor.call("session/list", json!({ "cwd": "rel" }))), -32602);
+}
+
+#[test]
+fn a_thousand_mixed_requests_get_one_answer_each() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let mut writer = editor.wire.to_agent.try_clone().unwrap();
+    let named = session.clone();
+    let writing = std::thread::spawn(move || {
+        for n in 0..1000_u64 {
+            let (method, params) = match n % 8 {
+                0 => ("session/prompt", prompt(&named, "wait")),
+                1 => ("session/prompt", prompt(&named, "hi")),
+                2 => ("session/new", json!({ "cwd": "/w", "mcpServers": [] })),
+                3 => ("session/list", json!({})),
+                4 => ("no/such", json!({})),
+                5 => ("session/prompt", prompt("s_none", "hi")),
+                6 => ("session/delete", json!({ "sessionId": "none" })),
+                _ => ("session/set_mode", json!({ "sessionId": named, "modeId": "ask" })),
+            };
+            let request =
+                json!({ "jsonrpc": "2.0", "id": format!("r{n}"), "method": method, "params": params });
+            writeln!(writer, "{request}").unwrap();
+            if n % 3 == 0 {
+                let cancel =
+                    json!({ "method": "$/cancel_request", "params": { "requestId": format!("r{n}") } });
+                writeln!(writer, "{cancel}").unwrap();
+            }
+        }
+        let cancel = json!({ "method": "session/cancel", "params": { "sessionId": named } });
+        writeln!(writer, "{cancel}").unwrap();
+    });
+    let mut answers: BTreeMap<String, u32> = BTreeMap::new();
+    while answers.len() < 1000 {
+        let message = editor.read();
+        if let Some(id) = message["id"].as_str() {
+            *answers.entry(id.to_owned()).or_default() += 1;
+        }
+    }
+    writing.join().unwrap();
+    // Whatever else was answered twice would have to come before this.
+    let (rest, _) = editor.call_after("no/such", json!({}));
+    assert!(rest.iter().all(|message| message.get("id").is_none()), "{rest:?}");
+    assert!(answers.values().all(|count| *count == 1));
+}
+
+#[test]
+fn an_editor_that_stops_reading_gets_the_whole_text_in_the_end() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    let id = editor.prompt(&session, "stream");
+    // It reads nothing until the turn is long over: the session is not held up by it.
+    let played = editor.played.clone();
+    let other = editor.prompt(&session, "wait");
+    while played.state.lock().unwrap().waiting.is_empty() {
+        std::thread::yield_now();
+    }
+    editor.send(json!({ "method": "session/cancel", "params": { "sessionId": session } }));
+    let (mut text, mut answered) = (String::new(), HashSet::new());
+    while answered.len() < 2 {
+        let message = editor.read();
+        match message["id"].as_u64() {
+            Some(id) => assert!(answered.insert(id)),
+            None => text.push_str(message["params"]["update"]["content"]["text"].as_str().unwrap()),
+        }
+    }
+    assert_eq!(answered, HashSet::from([id, other]));
+    assert!(text == long_text(), "the chunks do not come to the text");
+}
+
+#[test]
+fn the_end_of_input_detaches_the_editor() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    editor.prompt(&session, "wait");
+    let begun = std::time::Instant::now();
+    let (played, exit) = editor.close();
+    assert_eq!(exit, Exit::EndOfInput);
+    assert_eq!(played.state.lock().unwrap().detached, [ClientId(1)]);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn an_editor_that_reads_nothing_does_not_hold_up_the_end() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    editor.prompt(&session, "stream");
+    let Memory { to_agent, from_agent, served } = editor.wire;
+    drop(to_agent);
+    assert_eq!(served.join().unwrap(), Exit::EndOfInput);
+    drop(from_agent);
+}
+
+#[test]
+fn a_tap_sees_every_line_of_both_directions() {
+    let seen: Arc<Mutex<Vec<(Direction, String)>>> = Arc::default();
+    let log = seen.clone();
+    let tap: Tap = Box::new(move |direction, line| {
+        log.lock().unwrap().push((direction, String::from_utf8(line.to_vec()).unwrap()));
+    });
+    let mut editor = Editor::with(true, Some(tap));
+    editor.call("initialize", json!({ "protocolVersion": 1 }));
+    editor.new_session();
+    let (_, _) = editor.close();
+    let seen = seen.lock().unwrap();
+    let to_client: Vec<&str> =
+        seen.iter().filter(|(way, _)| *way == Direction::ToClient).map(|(_, line)| line.as_str()).collect();
+    assert_eq!(seen.len() - to_client.len(), 2);
+    assert_eq!(to_client.len(), 3);
+    assert!(to_client.iter().all(|line| line.starts_with('{') && line.ends_with('}')));
+}
+
+/// The client of the protocol's own library, which editors are built on.
+#[test]
+fn the_reference_client_gets_through_a_whole_session() {
+    use agent_client_protocol::schema::ProtocolVersion;
+    use agent_client_protocol::v1::schema as wire;
+    use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
+
+    let Editor { wire: Memory { to_agent, from_agent, served }, played, runtime, .. } = Editor::new();
+    let kinds: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = kinds.clone();
+    runtime.block_on(async {
+        let outgoing = tokio::net::unix::pipe::Sender::from_owned_fd(to_agent.into()).unwrap();
+        let incoming =
+            tokio::net::unix::pipe::Receiver::from_owned_fd(from_agent.into_inner().into()).unwrap();
+        let streams = agent_client_protocol::ByteStreams::new(outgoing.compat_write(), incoming.compat());
+        agent_client_protocol::Client
+            .v1()
+            .on_receive_notification(
+                async move |notification: wire::SessionNotification, _connection| {
+                    let update = serde_json::to_value(notification.update).unwrap();
+                    seen.lock().unwrap().push(update["sessionUpdate"].as_str().unwrap().to_owned());
+                    Ok(())
+                },
+                agent_client_protocol::on_receive_notification!(),
+            )
+            .on_receive_request(
+                async move |request: wire::RequestPermissionRequest, responder, _connection| {
+                    let chosen = wire::SelectedPermissionOutcome::new(request.options[0].option_id.clone());
+                    responder.respond(wire::RequestPermissionResponse::new(
+                        wire::RequestPermissionOutcome::Selected(chosen),
+                    ))
+                },
+                agent_client_protocol::on_receive_request!(),
+            )
+            .connect_with(streams, async |connection: agent_client_protocol::v1::ConnectionTo<_>| {
+                let initialize = wire::InitializeRequest::new(ProtocolVersion::V1);
+                let about = connection.send_request(initialize).block_task().await?;
+                assert!(about.agent_capabilities.load_session);
+                let new = connection.send_request(wire::NewSessionRequest::new("/w")).block_task().await?;
+                assert_eq!(new.config_options.unwrap().len(), 3);
+                let session = new.session_id;
+                let prompt = wire::PromptRequest::new(session.clone(), vec!["ask".into()]);
+                let done = connection.send_request(prompt).block_task().await?;
+                assert_eq!(done.stop_reason, wire::StopReason::EndTurn);
+                let load = wire::LoadSessionRequest::new(session.clone(), "/w");
+                let loaded = connection.send_request(load).block_task().await?;
+                assert_eq!(loaded.modes.unwrap().available_modes.len(), 4);
+                let listed = connection.send_request(wire::ListSessionsRequest::new()).block_task().await?;
+                assert!(listed.sessions.is_empty());
+                connection.send_request(wire::CloseSessionRequest::new(session.clone())).block_task().await?;
+                let prompt = wire::PromptRequest::new(session, vec!["hi".into()]);
+                let gone = connection.send_request(prompt).block_task().await.unwrap_err();
+                assert_eq!(i32::from(gone.code), -32002);
+                Ok(())
+            })
+            .await
+            .unwrap();
+    });
+    assert_eq!(served.join().unwrap(), Exit::EndOfInput);
+    assert_eq!(played.state.lock().unwrap().decisions, [(AskId(1), Decision::AllowOnce)]);
+    assert_eq!(
+        *kinds.lock().unwrap(),
+        [
+            "available_commands_update",
+            "tool_call",
+            "user_message_chunk",
+            "agent_message_chunk",
+            "available_commands_update"
+        ]
+    );
+}

@@ -1,0 +1,419 @@
+//! Streams of providers, from recorded bytes and over loopback HTTP.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use epitome::config::{ProviderSettings, Settings, WireFormat};
+use epitome::provider::collect::Collector;
+use epitome::provider::endpoint::{self, Endpoint};
+use epitome::provider::http::{ERROR_BODY_BYTES_MAX, Http};
+use epitome::provider::sse::EVENT_BYTES_MAX;
+use epitome::provider::stream::Decoding;
+use epitome::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request};
+use epitome::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, ViewItem};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+// ---- recorded streams
+
+#[test]
+fn recorded_streams_mean_what_is_written_beside_them_however_they_are_cut() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures/providers");
+    let mut names: Vec<String> = std::fs::read_dir(&directory)
+        .expect("the fixtures are there")
+        .filter_map(|entry| {
+            entry.ok()?.file_name().into_string().ok()?.strip_suffix(".sse").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    assert!(names.len() >= 14, "fixtures were lost: {names:?}");
+    for name in names {
+        let read =
+            |suffix: &str| std::fs::read(directory.join(format!("{name}.{suffix}"))).expect("both are there");
+        let stream = read("sse");
+        let expected = String::from_utf8(read("events")).expect("events are text");
+        let single: Vec<&[u8]> = stream.chunks(1).collect();
+        check(&name, "byte by byte", &single, &expected);
+        for at in 0..=stream.len() {
+            let (head, tail) = stream.split_at(at);
+            check(&name, &format!("cut at {at}"), &[head, tail], &expected);
+        }
+    }
+}
+
+fn check(name: &str, how: &str, pieces: &[&[u8]], expected: &str) {
+    let found = decode(name, pieces);
+    let (found_lines, expected_lines) = (found.lines().count(), expected.lines().count());
+    assert_eq!(found_lines, expected_lines, "{name}, {how}:\n{found}");
+    for (found, expected) in found.lines().zip(expected.lines()) {
+        let agrees = match expected.strip_prefix("error ").and_then(|rest| rest.split_once(' ')) {
+            Some((class, words)) => found.starts_with(&format!("error {class} ")) && found.contains(words),
+            None => found == expected,
+        };
+        assert!(agrees, "{name}, {how}:\nexpected {expected}\nfound    {found}");
+    }
+}
+
+fn decode(name: &str, pieces: &[&[u8]]) -> String {
+    let wire = match name.split('-').next() {
+        Some("anthropic") => WireFormat::AnthropicMessages,
+        _ => WireFormat::OpenAiChat,
+    };
+    let provider = if wire == WireFormat::AnthropicMessages { "anthropic" } else { "somewhere" };
+    let mut decoding = Decoding::new(endpoint_at(provider, wire, "http://127.0.0.1:9"), "p".into(), None);
+    let mut events = Vec::new();
+    let mut result = Ok(());
+    for piece in pieces {
+        result = decoding.push(piece, &mut events);
+        if result.is_err() {
+            break;
+        }
+    }
+    let result = result.and_then(|()| decoding.end(&mut events));
+    let mut text: String = joined(events).iter().map(|event| show(event) + "\n").collect();
+    if let Err(error) = result {
+        let class = format!("{:?}", error.class);
+        let class = class.split([' ', '{']).next().unwrap_or_default();
+        writeln!(text, "error {class} {}", error.message).expect("a string takes all");
+    }
+    text
+}
+
+/// Joins the pieces of each part, so that only the meaning is compared.
+fn joined(events: Vec<ProviderEvent>) -> Vec<ProviderEvent> {
+    use ProviderEvent::{CallArguments, Text, Thinking};
+    let mut all: Vec<ProviderEvent> = Vec::new();
+    for event in events {
+        match (all.last_mut(), event) {
+            (Some(Text(before)), Text(text)) | (Some(Thinking(before)), Thinking(text)) => {
+                before.push_str(&text)
+            }
+            (Some(CallArguments { index: open, json: before }), CallArguments { index, json })
+                if *open == index =>
+            {
+                before.push_str(&json);
+            }
+            (_, event) => all.push(event),
+        }
+    }
+    all
+}
+
+fn show(event: &ProviderEvent) -> String {
+    match event {
+        ProviderEvent::Text(text) => format!("text {text:?}"),
+        ProviderEvent::Thinking(text) => format!("thinking {text:?}"),
+        ProviderEvent::ThinkingSealed { data } => format!("sealed {}", sorted(data)),
+        ProviderEvent::CallStarted { index, id, name } => format!("call {index} {id:?} {name}"),
+        ProviderEvent::CallArguments { index, json } => format!("arguments {index} {json}"),
+        ProviderEvent::Usage(usage) => format!(
+            "usage input {} output {} cache_read {} cache_write {} thinking {}",
+            usage.input, usage.output, usage.cache_read, usage.cache_write, usage.thinking
+        ),
+        ProviderEvent::Stopped(stop) => format!("stopped {stop:?}"),
+    }
+}
+
+/// JSON with its keys in order, whatever order the build's JSON library keeps.
+fn sorted(value: &Value) -> String {
+    let Value::Object(fields) = value else { return value.to_string() };
+    let sorted: BTreeMap<&String, String> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
+    let fields: Vec<String> = sorted.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+// ---- over HTTP
+
+const HELLO: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"}}]}\n\n";
+const DONE: &str =
+    "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+fn endpoint_at(provider: &str, wire: WireFormat, base_url: &str) -> Endpoint {
+    let configured = ProviderSettings {
+        wire,
+        base_url: base_url.into(),
+        key_variable: Some("KEY".into()),
+        headers: BTreeMap::new(),
+    };
+    let settings =
+        Settings { providers: BTreeMap::from([(provider.to_owned(), configured)]), ..Settings::default() };
+    let env: [(OsString, OsString); 1] = [("KEY".into(), "sk-very-secret".into())];
+    endpoint::resolve(&ModelName(format!("{provider}/some-model")), &settings, &env)
+        .expect("the key is there")
+}
+
+/// A server that answers one request with these pieces, waiting for a permit before each but the first.
+async fn serve(
+    pieces: Vec<Vec<u8>>,
+    mut permits: tokio::sync::mpsc::Receiver<()>,
+) -> (String, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+    let url = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
+    let server = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.expect("the client comes");
+        let request = read_request(&mut socket).await;
+        for (at, piece) in pieces.into_iter().enumerate() {
+            if at > 0 && permits.recv().await.is_none() {
+                break;
+            }
+            if socket.write_all(&piece).await.is_err() {
+                return "closed by the client".into();
+            }
+        }
+        request
+    });
+    (url, server)
+}
+
+async fn read_request(socket: &mut tokio::net::TcpStream) -> String {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length =
+                head.to_lowercase().split("content-length: ").nth(1).and_then(|rest| {
+                    rest.split("\r\n").next().and_then(|length| length.parse::<usize>().ok())
+                });
+            if body.len() >= length.unwrap_or(0) {
+                return text;
+            }
+        }
+        match socket.read(&mut buffer).await {
+            Ok(0) | Err(_) => return text,
+            Ok(count) => request.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+/// All of it at once.
+async fn serve_at_once(response: String) -> (String, JoinHandle<String>) {
+    let (_, permits) = tokio::sync::mpsc::channel(1);
+    serve(vec![response.into_bytes()], permits).await
+}
+
+async fn call(url: &str) -> Result<Vec<ProviderEvent>, (Vec<ProviderEvent>, ProviderError)> {
+    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let endpoint = endpoint_at("box", WireFormat::OpenAiChat, url);
+    let mut seen = Vec::new();
+    let starting = Http::new().start(&endpoint, &request(&message)).map_err(|error| (Vec::new(), error))?;
+    let mut stream = starting.await.map_err(|error| (Vec::new(), error))?;
+    loop {
+        match stream.next().await {
+            Ok(Some(events)) => seen.extend(events),
+            Ok(None) => return Ok(seen),
+            Err(error) => return Err((seen, error)),
+        }
+    }
+}
+
+fn request(message: &Message) -> Request<'_> {
+    Request {
+        system: "Be brief.",
+        tools: &[],
+        items: vec![ViewItem::User(message)],
+        thought: ThoughtLevel::Off,
+        max_output: 100,
+        cache_key: "s",
+    }
+}
+
+fn whole_reply() -> Vec<ProviderEvent> {
+    vec![ProviderEvent::Text("Hello".into()), ProviderEvent::Stopped(ReplyStop::Finished)]
+}
+
+#[tokio::test]
+async fn a_reply_comes_whole_and_the_key_goes_in_its_header() {
+    let (url, server) = serve_at_once(format!("{STREAM}{HELLO}{DONE}")).await;
+    assert_eq!(call(&url).await.expect("the reply is whole"), whole_reply());
+    let request = server.await.expect("the server ends");
+    assert!(request.starts_with("POST /v1/chat/completions HTTP/1.1"), "{request}");
+    assert!(request.to_lowercase().contains("authorization: bearer sk-very-secret"), "{request}");
+}
+
+#[tokio::test]
+async fn deltas_come_as_they_are_sent() {
+    let (permit, permits) = tokio::sync::mpsc::channel(1);
+    let pieces = vec![format!("{STREAM}{HELLO}").into_bytes(), DONE.into()];
+    let (url, _server) = serve(pieces, permits).await;
+    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let endpoint = endpoint_at("box", WireFormat::OpenAiChat, &url);
+    let starting = Http::new().start(&endpoint, &request(&message)).expect("it can be sent");
+    let mut stream = starting.await.expect("it is answered");
+    let first = stream.next().await.expect("nothing broke");
+    assert_eq!(first, Some(vec![ProviderEvent::Text("Hello".into())]));
+    // Waiting and giving up, as on a passing command, loses nothing.
+    let early = tokio::time::timeout(Duration::from_millis(1), stream.next()).await;
+    assert!(early.is_err(), "nothing more was sent: {early:?}");
+    permit.send(()).await.expect("the server waits");
+    let last = stream.next().await.expect("nothing broke");
+    assert_eq!(last, Some(vec![ProviderEvent::Stopped(ReplyStop::Finished)]));
+    assert_eq!(stream.next().await, Ok(None));
+    assert_eq!(stream.next().await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_cut_stream_gives_its_text_and_then_the_error() {
+    for cut in [
+        format!("{STREAM}{HELLO}"),
+        // Shorter than it says.
+        format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n{HELLO}"),
+    ] {
+        let (url, _server) = serve_at_once(cut).await;
+        let (seen, error) = call(&url).await.expect_err("it was cut");
+        assert_eq!(seen, [ProviderEvent::Text("Hello".into())]);
+        assert_eq!(error.class, ErrorClass::Broken, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_was_cut_before_its_first_word_may_be_tried_again() {
+    let cut =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n: hold on\n\n";
+    let (url, _server) = serve_at_once(cut.into()).await;
+    let (seen, error) = call(&url).await.expect_err("it was cut");
+    assert_eq!((seen, error.class), (Vec::new(), ErrorClass::Retry { after: None }));
+}
+
+#[tokio::test]
+async fn a_refusal_brings_the_wait_that_it_asks_for() {
+    let body = r#"{"error":{"message":"slower, sk-very-secret","code":"rate_limit_exceeded"}}"#;
+    let (url, _server) = serve_at_once(format!(
+        "HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\nx-request-id: r1\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+    .await;
+    let (_, error) = call(&url).await.expect_err("it was refused");
+    assert_eq!(error.class, ErrorClass::Retry { after: Some(Duration::from_secs(7)) });
+    assert_eq!(
+        error.message,
+        "box limits the rate of requests: slower, [secret] (HTTP 429, model box/some-model, request r1)"
+    );
+}
+
+#[tokio::test]
+async fn an_endless_error_is_read_only_so_far() {
+    let body = "x".repeat(ERROR_BODY_BYTES_MAX * 3);
+    let (url, _server) =
+        serve_at_once(format!("HTTP/1.1 500 Oh\r\ncontent-length: 999999999\r\n\r\n{body}")).await;
+    let (_, error) = call(&url).await.expect_err("it was refused");
+    assert_eq!(error.class, ErrorClass::Retry { after: None });
+    assert!(error.message.len() < 2_000);
+}
+
+#[tokio::test]
+async fn a_page_instead_of_a_stream_says_what_to_check() {
+    for (kind, body) in [("text/html", "<html>hello</html>"), ("application/json", r#"{"status":"ok"}"#)] {
+        let (url, _server) = serve_at_once(format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+        .await;
+        let (_, error) = call(&url).await.expect_err("it is no stream");
+        assert_eq!(error.class, ErrorClass::Broken);
+        assert!(error.hint.is_some_and(|hint| hint.contains(&url)));
+    }
+}
+
+#[tokio::test]
+async fn an_error_with_status_200_is_still_an_error() {
+    let body = r#"{"error":{"message":"x","code":"context_length_exceeded"}}"#;
+    let (url, _server) = serve_at_once(format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+    .await;
+    let (_, error) = call(&url).await.expect_err("it is an error");
+    assert_eq!(error.class, ErrorClass::TooLong { used: None, limit: None });
+}
+
+#[tokio::test]
+async fn an_event_without_end_is_given_up() {
+    let endless = format!("{STREAM}{HELLO}data: {}", "x".repeat(EVENT_BYTES_MAX + 1));
+    let (url, _server) = serve_at_once(endless).await;
+    let (seen, error) = call(&url).await.expect_err("the event is too long");
+    assert_eq!(seen, [ProviderEvent::Text("Hello".into())]);
+    assert_eq!(error.class, ErrorClass::Broken);
+    assert!(error.message.contains("8 MB"), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_with_the_key() {
+    let redirect = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
+    let (url, _server) = serve_at_once(redirect.into()).await;
+    let (_, error) = call(&url).await.expect_err("it goes elsewhere");
+    assert_eq!(error.class, ErrorClass::Refused);
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_may_come_back() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+    let url = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
+    drop(listener);
+    let (_, error) = call(&url).await.expect_err("nobody listens");
+    assert_eq!(error.class, ErrorClass::Retry { after: None });
+    assert_eq!(error.hint.as_deref(), Some("Check that the server is running."));
+}
+
+#[tokio::test]
+async fn dropping_a_reply_closes_its_connection() {
+    let (permit, permits) = tokio::sync::mpsc::channel(1);
+    let mut pieces = vec![format!("{STREAM}{HELLO}").into_bytes()];
+    pieces.extend((0..200).map(|_| vec![b':'; 64 * 1024]));
+    let (url, server) = serve(pieces, permits).await;
+    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let endpoint = endpoint_at("box", WireFormat::OpenAiChat, &url);
+    let starting = Http::new().start(&endpoint, &request(&message)).expect("it can be sent");
+    let mut stream = starting.await.expect("it is answered");
+    stream.next().await.expect("nothing broke");
+    drop(stream);
+    while permit.send(()).await.is_ok() {}
+    assert_eq!(server.await.expect("the server ends"), "closed by the client");
+}
+
+#[tokio::test]
+async fn a_local_server_is_found_by_its_list_of_models() {
+    let body = r#"{"object":"list","data":[{"id":"qwen3","meta":{"n_ctx":32768}}]}"#;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+    let base = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let server = tokio::spawn(async move {
+        // The first connection only asks whether anyone listens.
+        let (_probe, _) = listener.accept().await.expect("the probe comes");
+        let (mut socket, _) = listener.accept().await.expect("the request comes");
+        let request = read_request(&mut socket).await;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        socket.write_all(head.as_bytes()).await.expect("the client reads");
+        request
+    });
+    let urls = ["http://127.0.0.1:9".to_owned(), base.clone()];
+    let found = endpoint::find_local(&Http::new(), &urls).await.expect("it is there");
+    assert_eq!(found.base_url, format!("{base}/v1"));
+    assert_eq!(found.models, [(ModelName("local/qwen3".into()), Some(32_768))]);
+    assert!(server.await.expect("the server ends").starts_with("GET /v1/models HTTP/1.1"));
+}
+
+/// A bound on what a delta may cost, wide enough for an unoptimised build on a busy machine.
+#[test]
+fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
+    let delta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twenty characters ok\"}}\n\n";
+    let stream = delta.repeat(20_000);
+    let endpoint = endpoint_at("anthropic", WireFormat::AnthropicMessages, "http://127.0.0.1:9");
+    let mut collector = Collector::new(&endpoint);
+    let mut decoding = Decoding::new(endpoint, String::new(), None);
+    let begun = std::time::Instant::now();
+    let mut shown = 0;
+    for piece in stream.as_bytes().chunks(1_400) {
+        let mut events = Vec::new();
+        decoding.push(piece, &mut events).expect("the stream is well formed");
+        shown += events.into_iter().filter_map(|event| collector.feed(event)).count();
+    }
+    let took = begun.elapsed();
+    assert!(shown <= stream.len() / 1_400 + 1, "adjacent text is merged");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

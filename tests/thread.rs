@@ -1,0 +1,249 @@
+//! Properties of a thread: its view is a function of its log, however the log came about.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use epitome::thread::{
+    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, ReplayError, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage,
+    View, ViewItem,
+};
+use proptest::prelude::*;
+
+/// One step of a made-up conversation.
+#[derive(Clone, Debug)]
+enum Step {
+    Said(String),
+    /// A reply with so many calls, whose outcomes come in this order; a short order leaves calls open.
+    Replied(String, Vec<usize>, Vec<usize>),
+    Compacted,
+    Undone,
+    Ended,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => "[a-z]{1,8}".prop_map(Step::Said),
+        4 => ("[a-z]{0,8}", 0usize..4).prop_flat_map(|(text, calls)| {
+            let all: Vec<usize> = (0..calls).collect();
+            let order = Just(all.clone()).prop_shuffle();
+            (Just(text), Just(all), order, 0..=calls).prop_map(|(text, all, order, finished)| {
+                Step::Replied(text, all, order.into_iter().take(finished).collect())
+            })
+        }),
+        1 => Just(Step::Compacted),
+        1 => Just(Step::Undone),
+        1 => Just(Step::Ended),
+    ];
+    prop::collection::vec(step, 0..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_live_thread_equals_its_replay(steps in steps()) {
+        let live = play(&steps);
+        let cold = Thread::replay(live.entries().to_vec()).expect("what was applied can be replayed");
+        prop_assert_eq!(shown(live.view()), shown(cold.view()));
+        prop_assert_eq!(live.view().revision(), cold.view().revision());
+        prop_assert_eq!(live.next_message(), cold.next_message());
+        prop_assert_eq!(live.open_calls(), cold.open_calls());
+        prop_assert_eq!(live.in_turn(), cold.in_turn());
+        prop_assert_eq!(live.spent(), cold.spent());
+    }
+
+    #[test]
+    fn an_incremental_view_equals_a_cold_fold(steps in steps()) {
+        let live = play(&steps);
+        let undone: HashSet<Seq> = live
+            .entries()
+            .iter()
+            .filter_map(|entry| match entry.change {
+                Change::Undone { entry } => Some(entry),
+                _ => None,
+            })
+            .collect();
+        prop_assert_eq!(shown(live.view()), shown(&View::fold(live.entries(), &undone)));
+    }
+
+    #[test]
+    fn outcomes_stand_behind_their_reply_in_the_order_of_its_calls(steps in steps()) {
+        let thread = play(&steps);
+        let items = thread.view().items();
+        for (at, item) in items.iter().enumerate() {
+            let ViewItem::Outcomes(outcomes) = item else { continue };
+            let Some(ViewItem::Agent(reply, _)) = at.checked_sub(1).map(|before| &items[before]) else {
+                panic!("outcomes without a reply before them")
+            };
+            let calls: Vec<&CallId> = reply.calls().map(|call| &call.id).collect();
+            let ranks: Vec<usize> = outcomes
+                .iter()
+                .map(|outcome| calls.iter().position(|call| **call == outcome.call).expect("its reply's outcome"))
+                .collect();
+            prop_assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn an_undo_right_after_a_compaction_restores_the_view(steps in steps()) {
+        let mut thread = play(&steps);
+        let before = shown(thread.view());
+        let compaction = compact(&mut thread);
+        prop_assert_eq!(thread.view().entries().len(), 1);
+        append(&mut thread, Change::Undone { entry: compaction });
+        prop_assert_eq!(shown(thread.view()), before);
+    }
+}
+
+#[test]
+fn what_is_said_after_a_compaction_stays_when_it_is_undone() {
+    let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
+    let compaction = compact(&mut thread);
+    let id = thread.next_message();
+    append(&mut thread, said(id, "three"));
+    append(&mut thread, Change::Undone { entry: compaction });
+    let texts: Vec<String> = thread
+        .view()
+        .items()
+        .iter()
+        .map(|item| match item {
+            ViewItem::User(message) | ViewItem::Agent(message, _) => message.text(),
+            ViewItem::Outcomes(_) => String::new(),
+        })
+        .collect();
+    assert_eq!(texts, ["one", "two", "three"]);
+}
+
+#[test]
+fn a_second_outcome_of_a_call_stays_out_of_the_view() {
+    let mut thread = play(&[Step::Replied("go".into(), vec![0], vec![0])]);
+    let before = shown(thread.view());
+    let call = thread.entries().iter().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.call.clone()),
+        _ => None,
+    });
+    append(&mut thread, outcome(&call.expect("one call finished").0));
+    assert_eq!(shown(thread.view()), before);
+}
+
+#[test]
+fn logs_that_are_none_are_refused_by_name() {
+    assert_eq!(Thread::replay([]).expect_err("no entry"), ReplayError::Empty);
+    let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: Change::Titled { title: "x".into() } });
+    assert_eq!(Thread::replay([entry]).expect_err("no opening"), ReplayError::NotOpened);
+
+    let future = Change::Opened { format: FORMAT_VERSION + 1, session: session(), cwd: PathBuf::from("/w") };
+    let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: future });
+    let found = FORMAT_VERSION + 1;
+    assert_eq!(Thread::replay([entry]).expect_err("a future log"), ReplayError::Future { found });
+
+    let mut entries = play(&[Step::Said("one".into()), Step::Said("two".into())]).entries().to_vec();
+    entries.remove(1);
+    let gap = ReplayError::Gap { expected: Seq(1), found: Seq(2) };
+    assert_eq!(Thread::replay(entries).expect_err("a hole"), gap);
+}
+
+/// The stored form is a contract with every journal on disk: this text must stay readable for ever.
+#[test]
+fn a_stored_entry_of_the_first_format_reads_as_it_was_meant() {
+    let stored = r#"{"seq":3,"at":1790000000000,"change":"said","message":{"id":2,"content":[{"type":"text","text":"hi"}]},"origin":{"from":"recipe","recipe":"init","typed":"/init"}}"#;
+    let entry: Entry = serde_json::from_str(stored).expect("a stored entry");
+    let origin = Origin::Recipe { recipe: "init".into(), typed: "/init".into() };
+    let message = Message { id: MessageId(2), content: vec![Content::Text { text: "hi".into() }] };
+    assert_eq!(entry, Entry { seq: Seq(3), at: 1_790_000_000_000, change: Change::Said { message, origin } });
+    assert_eq!(serde_json::to_string(&entry).expect("an entry is JSON"), stored);
+}
+
+fn play(steps: &[Step]) -> Thread {
+    let opened = Change::Opened { format: FORMAT_VERSION, session: session(), cwd: PathBuf::from("/w") };
+    let mut thread =
+        Thread::replay([Arc::new(Entry { seq: Seq(0), at: 0, change: opened })]).expect("an opened thread");
+    for step in steps {
+        match step {
+            Step::Said(text) => {
+                let id = thread.next_message();
+                append(&mut thread, said(id, text));
+            }
+            Step::Replied(text, calls, finished) => {
+                let id = thread.next_message();
+                let name = |call: &usize| format!("{id}_{call}");
+                let mut content = vec![Content::Text { text: text.clone() }];
+                content.extend(calls.iter().map(|call| {
+                    Content::Call(ToolCall {
+                        id: CallId(name(call)),
+                        name: "tool".into(),
+                        input: serde_json::json!({}),
+                        card: Card::default(),
+                    })
+                }));
+                let usage = Usage { input: 10, output: 1, ..Usage::default() };
+                let message = Message { id, content };
+                let model = ModelName("a/b".into());
+                append(&mut thread, Change::Replied { message, model, usage: Some(usage), cut: None });
+                for call in finished {
+                    append(&mut thread, outcome(&name(call)));
+                }
+            }
+            Step::Compacted => {
+                compact(&mut thread);
+            }
+            Step::Undone => {
+                if let Some(entry) = thread.last_compaction().map(|entry| entry.seq) {
+                    append(&mut thread, Change::Undone { entry });
+                }
+            }
+            Step::Ended => {
+                append(
+                    &mut thread,
+                    Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() },
+                );
+            }
+        }
+    }
+    thread
+}
+
+fn compact(thread: &mut Thread) -> Seq {
+    let through = thread.entries().last().expect("an entry").seq;
+    let summary =
+        Message { id: thread.next_message(), content: vec![Content::Text { text: "summary".into() }] };
+    append(
+        thread,
+        Change::Compacted {
+            through,
+            summary,
+            trigger: Trigger::Manual,
+            focus: None,
+            tokens_before: 10,
+            tokens_after: 1,
+            usage: None,
+        },
+    )
+}
+
+fn append(thread: &mut Thread, change: Change) -> Seq {
+    let seq = thread.next_seq();
+    thread.apply(Arc::new(Entry { seq, at: 0, change }));
+    seq
+}
+
+fn said(id: MessageId, text: &str) -> Change {
+    let message = Message { id, content: vec![Content::Text { text: text.to_owned() }] };
+    Change::Said { message, origin: Origin::Person }
+}
+
+fn outcome(call: &str) -> Change {
+    Change::ToolFinished {
+        outcome: ToolOutcome::text(CallId(call.into()), OutcomeStatus::Completed, "output"),
+    }
+}
+
+fn session() -> SessionId {
+    SessionId("s_00000000000000000000".into())
+}
+
+fn shown(view: &View) -> Vec<Seq> {
+    view.entries().iter().map(|entry| entry.seq).collect()
+}

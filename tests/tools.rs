@@ -1,0 +1,544 @@
+//! What each tool does, by example, in a temporary workspace.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::tools::reaper::Reaper;
+use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than any of these may take on a busy machine; a test that reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A workspace, the built-in tools, and what they reported on their way.
+struct Place {
+    directory: TempDir,
+    workspace: Arc<Workspace>,
+    tools: Toolbox,
+    progress: Arc<Mutex<String>>,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place::with_environment(&[])
+    }
+
+    fn with_environment(variables: &[(&str, &str)]) -> Place {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut environment = vec![("PATH".into(), path)];
+        environment.extend(variables.iter().map(|(name, value)| (name.into(), value.into())));
+        let workspace = Workspace {
+            cwd: directory.path().canonicalize().expect("it exists"),
+            directories: Vec::new(),
+            environment: Arc::new(environment),
+        };
+        Place {
+            directory,
+            workspace: Arc::new(workspace),
+            tools: Toolbox::built_in(Arc::new(Reaper::none())),
+            progress: Arc::default(),
+        }
+    }
+
+    fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        let path = self.directory.path().join(path);
+        fs::create_dir_all(path.parent().expect("it is below the workspace")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.directory.path().join(path)).expect("read")
+    }
+
+    fn access(&self, tool: &str, input: Value) -> Result<Access, String> {
+        self.tools.get(tool).expect("a built-in tool").access(&input, &self.workspace)
+    }
+
+    fn start(&self, tool: &str, input: Value) -> epitome::tools::BoxFuture<ToolResult> {
+        let progress = self.progress.clone();
+        let context = ToolContext {
+            workspace: self.workspace.clone(),
+            progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
+        };
+        self.tools.get(tool).expect("a built-in tool").run(input, context)
+    }
+
+    async fn run(&self, tool: &str, input: Value) -> ToolResult {
+        tokio::time::timeout(PATIENCE, self.start(tool, input)).await.expect("it ends in time")
+    }
+
+    async fn bash(&self, command: &str) -> ToolResult {
+        self.run("bash", json!({"description": "a test", "command": command})).await
+    }
+}
+
+fn text(result: &ToolResult) -> &str {
+    match &result.content[0] {
+        OutcomeContent::Text { text } => text,
+        OutcomeContent::Image { .. } => panic!("an image: {result:?}"),
+    }
+}
+
+fn assert_completed(result: &ToolResult) {
+    assert_eq!(result.status, OutcomeStatus::Completed, "{}", text(result));
+}
+
+fn assert_failed(result: &ToolResult, part: &str) {
+    assert_eq!(result.status, OutcomeStatus::Failed, "{}", text(result));
+    assert!(text(result).contains(part), "{part:?} is not in {:?}", text(result));
+}
+
+// Reading.
+
+#[tokio::test]
+async fn a_file_is_read_with_line_numbers() {
+    let place = Place::new();
+    place.write("a.txt", "one\ntwo\r\nthree");
+    let result = place.run("file_read", json!({"file_path": "a.txt"})).await;
+    assert_completed(&result);
+    assert_eq!(text(&result), "     1\tone\n     2\ttwo\n     3\tthree");
+    let path = place.workspace.cwd.join("a.txt");
+    assert_eq!(result.locations, [Location { path, line: Some(1) }]);
+}
+
+#[tokio::test]
+async fn a_part_of_a_file_says_how_to_go_on() {
+    let place = Place::new();
+    place.write("a.txt", (1..=10).map(|n| format!("line {n}\n")).collect::<String>());
+    let input = json!({"file_path": "a.txt", "offset": "3", "line_limit": 2});
+    let result = place.run("file_read", input).await;
+    assert_eq!(text(&result), "     3\tline 3\n     4\tline 4\n[lines 5-10 remain: offset=5]");
+    let beyond = place.run("file_read", json!({"file_path": "a.txt", "offset": 11})).await;
+    assert_failed(&beyond, "only 10 lines");
+}
+
+#[tokio::test]
+async fn a_large_file_is_read_up_to_a_bound() {
+    let place = Place::new();
+    place.write("a.txt", format!("{}\n", "x".repeat(999)).repeat(1_000));
+    let result = place.run("file_read", json!({"file_path": "a.txt"})).await;
+    assert!(text(&result).len() < 70_000);
+    assert!(text(&result).ends_with("-1000 remain: offset=66]"), "{}", &text(&result)[65_000..]);
+    place.write("b.txt", "y".repeat(3_000_000));
+    let result = place.run("file_read", json!({"file_path": "b.txt"})).await;
+    assert!(text(&result).ends_with("… [2998000 bytes of this line left out]"));
+}
+
+#[tokio::test]
+async fn what_is_not_a_text_file_is_refused_with_a_reason() {
+    let place = Place::new();
+    place.write("tool.bin", [0x7f, b'E', b'L', b'F', 0, 0]);
+    place.write("src/main.rs", "fn main() {}\n");
+    rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("pipe"), 0o600.into()).expect("made");
+    for (path, part) in [
+        ("tool.bin", "binary"),
+        ("src", "is a directory"),
+        ("pipe", "named pipe"),
+        ("/dev/zero", "a device"),
+        ("src/Main.rs", "Did you mean src/main.rs?"),
+        ("src/main.rs/x", "not a directory"),
+    ] {
+        assert_failed(&place.run("file_read", json!({"file_path": path})).await, part);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_file_and_invalid_bytes_are_named() {
+    let place = Place::new();
+    place.write("empty", "");
+    place.write("latin", b"caf\xe9\n");
+    let empty = place.run("file_read", json!({"file_path": "empty"})).await;
+    assert_eq!(text(&empty), "(empty is empty)");
+    let latin = place.run("file_read", json!({"file_path": "latin"})).await;
+    assert_eq!(text(&latin), "     1\tcaf\u{fffd}\n[some bytes are not UTF-8 and are shown as \u{fffd}]");
+}
+
+#[tokio::test]
+async fn an_image_is_shown_as_one() {
+    let place = Place::new();
+    let png = [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13];
+    place.write("a.png", png);
+    let result = place.run("file_read", json!({"file_path": "a.png"})).await;
+    assert_completed(&result);
+    let data = "iVBORw0KGgoAAAAN".to_string();
+    assert_eq!(result.content[1], OutcomeContent::Image { mime_type: "image/png".into(), data });
+}
+
+// Writing and editing.
+
+#[tokio::test]
+async fn a_new_file_is_made_with_its_directories() {
+    let place = Place::new();
+    let result = place.run("file_write", json!({"file_path": "a/b/c.txt", "text": "new\n"})).await;
+    assert_eq!(text(&result), "Created a/b/c.txt (4 bytes).");
+    assert_eq!(place.read("a/b/c.txt"), "new\n");
+    let path = place.workspace.cwd.join("a/b/c.txt");
+    assert_eq!(result.shown, [Shown::Diff { path, old: None, new: "new\n".into() }]);
+}
+
+#[tokio::test]
+async fn an_old_file_is_replaced_and_its_mode_kept() {
+    let place = Place::new();
+    place.write("run.sh", "old\n");
+    let path = place.workspace.cwd.join("run.sh");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+    let result = place.run("file_write", json!({"file_path": "run.sh", "text": "new\n"})).await;
+    assert_eq!(text(&result), "Overwrote run.sh (4 bytes).");
+    assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o755);
+    assert_eq!(result.shown, [Shown::Diff { path, old: Some("old\n".into()), new: "new\n".into() }]);
+}
+
+#[tokio::test]
+async fn writing_through_a_link_writes_its_target() {
+    let place = Place::new();
+    place.write("real.txt", "old");
+    symlink("real.txt", place.directory.path().join("link.txt")).expect("linked");
+    assert_completed(&place.run("file_write", json!({"file_path": "link.txt", "text": "new"})).await);
+    assert_eq!(place.read("real.txt"), "new");
+    let link = place.directory.path().join("link.txt");
+    assert!(fs::symlink_metadata(link).expect("there").is_symlink());
+}
+
+/// A link whose target does not exist yet looked like a new file in the workspace, and writing through
+/// it made a file elsewhere.
+#[tokio::test]
+async fn a_link_out_of_the_workspace_is_known_for_what_it_leads_to() {
+    let place = Place::new();
+    let elsewhere = tempfile::tempdir().expect("a temporary directory");
+    let target = elsewhere.path().canonicalize().expect("it exists").join("new.txt");
+    symlink(&target, place.directory.path().join("link.txt")).expect("linked");
+    symlink("link.txt", place.directory.path().join("second.txt")).expect("linked");
+    for link in ["link.txt", "second.txt"] {
+        let access = place.access("file_write", json!({"file_path": link, "text": ""}));
+        assert_eq!(access, Ok(Access::Write(vec![target.clone()])), "{link}");
+    }
+    assert!(!place.workspace.contains(&place.workspace.cwd.join("second.txt")));
+    assert!(place.workspace.contains(&place.workspace.cwd.join("not/there/yet.txt")));
+}
+
+#[tokio::test]
+async fn a_read_only_file_is_not_replaced() {
+    let place = Place::new();
+    place.write("a.txt", "old");
+    let path = place.directory.path().join("a.txt");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("set");
+    let result = place.run("file_write", json!({"file_path": "a.txt", "text": "new"})).await;
+    assert_failed(&result, "read-only");
+    assert_eq!(place.read("a.txt"), "old");
+}
+
+#[tokio::test]
+async fn an_edit_shows_its_diff_and_its_line() {
+    let place = Place::new();
+    place.write("a.rs", "fn a() {}\nfn b() {}\n");
+    let input = json!({"file_path": "a.rs", "old_text": "fn b()", "new_text": "fn c()"});
+    let path = place.workspace.cwd.join("a.rs");
+    let diff = Shown::Diff {
+        path: path.clone(),
+        old: Some("fn a() {}\nfn b() {}\n".into()),
+        new: "fn a() {}\nfn c() {}\n".into(),
+    };
+    let tool = place.tools.get("file_edit").expect("a built-in tool");
+    assert_eq!(tool.preview(&input, &place.workspace).await, std::slice::from_ref(&diff));
+    let result = place.run("file_edit", input).await;
+    assert_eq!(text(&result), "Edited a.rs at line 2.");
+    assert_eq!(place.read("a.rs"), "fn a() {}\nfn c() {}\n");
+    assert_eq!(result.shown, [diff]);
+    assert_eq!(result.locations, [Location { path, line: Some(2) }]);
+}
+
+#[tokio::test]
+async fn an_edit_that_does_not_fit_changes_nothing_and_says_why() {
+    let place = Place::new();
+    place.write("a.rs", "let x = 1;\nlet x = 1;\n");
+    let edit = |old: &str| json!({"file_path": "a.rs", "old_text": old, "new_text": "y"});
+    assert_failed(&place.run("file_edit", edit("let x = 1;")).await, "at lines 1, 2");
+    assert_failed(&place.run("file_edit", edit("let x  = 1;")).await, "white space");
+    let missing = json!({"file_path": "b.rs", "old_text": "x", "new_text": "y"});
+    assert_failed(&place.run("file_edit", missing).await, "There is no file b.rs");
+    assert_eq!(place.read("a.rs"), "let x = 1;\nlet x = 1;\n");
+}
+
+#[tokio::test]
+async fn an_input_that_cannot_run_is_refused_before_anybody_is_asked() {
+    let place = Place::new();
+    for (tool, input, part) in [
+        ("file_read", json!({}), "`file_path` is missing"),
+        ("file_read", json!({"invalid_json": "{"}), "`file_path` is missing"),
+        ("file_write", json!({"file_path": "a"}), "`text` is missing"),
+        ("file_edit", json!({"file_path": "a", "old_text": "", "new_text": "x"}), "file_write"),
+        ("grep_tool", json!({"pattern": "a("}), "fixed_strings"),
+        ("glob_tool", json!({"pattern": "../*"}), "`path`"),
+        ("bash", json!({"command": "  "}), "`command` is empty"),
+        ("todo_write", json!({"todos": 3}), "must be a list"),
+    ] {
+        let sentence = place.access(tool, input.clone()).expect_err(tool);
+        assert!(sentence.contains(part), "{sentence}");
+        assert_failed(&place.run(tool, input).await, part);
+    }
+}
+
+#[tokio::test]
+async fn every_card_stands_half_written_input() {
+    let place = Place::new();
+    for spec in place.tools.specs() {
+        let tool = place.tools.get(&spec.name).expect("it is listed");
+        for input in [json!({}), json!(null), json!({"file_path": 1, "command": [], "pattern": {}})] {
+            let card = tool.card(&input, &place.workspace);
+            assert!(!card.title.is_empty(), "{}", spec.name);
+        }
+    }
+    let bash = place.tools.get("bash").expect("a built-in tool");
+    let card = bash.card(&json!({"command": "cargo test"}), &place.workspace);
+    assert_eq!((card.title.as_str(), card.kind), ("cargo test", ToolKind::Execute));
+}
+
+// Searching.
+
+#[tokio::test]
+async fn files_are_found_newest_first_without_what_is_ignored() {
+    let place = Place::new();
+    place.write(".gitignore", "target/\n");
+    place.write("target/out.rs", "");
+    place.write(".git/hook.rs", "");
+    place.write("src/old.rs", "");
+    place.write("src/new.rs", "");
+    let old = fs::File::open(place.directory.path().join("src/old.rs")).expect("opened");
+    old.set_modified(std::time::UNIX_EPOCH).expect("set");
+    let result = place.run("glob_tool", json!({"pattern": "**/*.rs"})).await;
+    assert_eq!(text(&result), "src/new.rs\nsrc/old.rs");
+    let all = place.run("glob_tool", json!({"pattern": "*.rs", "ignore_gitignore": true})).await;
+    assert!(text(&all).contains("target/out.rs") && !text(&all).contains(".git/"), "{}", text(&all));
+    let absolute = format!("{}/src/n*.rs", place.workspace.cwd.display());
+    assert_eq!(text(&place.run("glob_tool", json!({"pattern": absolute})).await), "src/new.rs");
+    let none = place.run("glob_tool", json!({"pattern": "*.py", "path": "src"})).await;
+    assert!(text(&none).starts_with("No file in src matches `*.py`."), "{}", text(&none));
+}
+
+#[tokio::test]
+async fn many_files_are_cut_and_counted() {
+    let place = Place::new();
+    for number in 0..250 {
+        place.write(&format!("f{number:03}"), "");
+    }
+    let result = place.run("glob_tool", json!({"pattern": "f*"})).await;
+    assert_eq!(text(&result).lines().count(), 201);
+    assert!(text(&result).contains("the 200 newest of 250 files"), "{}", text(&result));
+}
+
+#[tokio::test]
+async fn lines_are_found_by_file_with_their_numbers() {
+    let place = Place::new();
+    place.write(".gitignore", "out/\n");
+    place.write("a.rs", "one\nTwo\nthree\n");
+    place.write("b.txt", "two\n");
+    place.write("out/c.rs", "two\n");
+    place.write("bin", b"two\0two\n");
+    place.write(".env", "TWO=two\n");
+    let result = place.run("grep_tool", json!({"pattern": "two", "ignore_case": "true"})).await;
+    assert_eq!(
+        text(&result),
+        "a.rs\n2: Two\n\nb.txt\n1: two\n[1 files that are likely to hold secrets were not searched]"
+    );
+    let input = json!({"pattern": "Two", "include": "*.rs", "surround_lines": 1});
+    let around = place.run("grep_tool", input).await;
+    assert_eq!(text(&around), "a.rs\n1- one\n2: Two\n3- three");
+    let none = place.run("grep_tool", json!({"pattern": "o.e(", "fixed_strings": true})).await;
+    assert_completed(&none);
+    assert!(text(&none).starts_with("No line in . matches `o.e(`.\n"), "{}", text(&none));
+    let one = place.run("grep_tool", json!({"pattern": "two", "path": "b.txt"})).await;
+    assert_eq!(text(&one), "b.txt\n1: two");
+}
+
+#[tokio::test]
+async fn a_link_in_the_workspace_does_not_lead_a_search_out_of_it() {
+    let place = Place::new();
+    let elsewhere = tempfile::tempdir().expect("a temporary directory");
+    fs::write(elsewhere.path().join("secret.txt"), "needle\n").expect("written");
+    symlink(elsewhere.path(), place.directory.path().join("out")).expect("linked");
+    symlink(elsewhere.path().join("secret.txt"), place.directory.path().join("file.txt")).expect("linked");
+    let found = place.run("grep_tool", json!({"pattern": "needle"})).await;
+    assert!(text(&found).starts_with("No line"), "{}", text(&found));
+    let found = place.run("glob_tool", json!({"pattern": "*.txt"})).await;
+    assert!(text(&found).starts_with("No file"), "{}", text(&found));
+    let real = elsewhere.path().canonicalize().expect("it exists");
+    let access = place.access("grep_tool", json!({"pattern": "needle", "path": "out"}));
+    assert_eq!(access, Ok(Access::Read(vec![real])));
+}
+
+#[tokio::test]
+async fn many_and_long_lines_are_cut() {
+    let place = Place::new();
+    place.write("long.js", format!("{}\n", "x".repeat(100_000)).repeat(5));
+    let result = place.run("grep_tool", json!({"pattern": "x", "max_results": 3})).await;
+    assert!(text(&result).len() < 2_000);
+    assert!(text(&result).contains("[the first 3 matching lines"), "{}", text(&result));
+    assert!(text(&result).contains("bytes of this line left out"), "{}", text(&result));
+}
+
+#[tokio::test]
+async fn a_search_without_a_path_is_one_of_the_workspace() {
+    let place = Place::new();
+    let here = Ok(Access::Read(vec![place.workspace.cwd.clone()]));
+    assert_eq!(place.access("grep_tool", json!({"pattern": "x"})), here);
+    assert_eq!(place.access("glob_tool", json!({"pattern": "*", "path": ""})), here);
+    let etc = Ok(Access::Read(vec!["/etc".into()]));
+    assert_eq!(place.access("glob_tool", json!({"pattern": "/etc/*.conf"})), etc);
+}
+
+// Commands.
+
+#[tokio::test]
+async fn a_command_gives_its_output_in_order_and_its_exit_code() {
+    let place = Place::new();
+    let result = place.bash("echo one; echo two >&2; echo three; exit 3").await;
+    assert_eq!(result.status, OutcomeStatus::Failed);
+    assert_eq!(text(&result), "one\ntwo\nthree\n[exit code 3]");
+    let raw = json!({"stdout": "one\ntwo\nthree\n", "stderr": "", "exitCode": 3});
+    assert_eq!(result.raw, Some(raw));
+    assert_eq!(*place.progress.lock().expect("not poisoned"), "one\ntwo\nthree\n");
+}
+
+#[tokio::test]
+async fn a_command_line_reaches_the_shell_as_it_is() {
+    let place = Place::new();
+    let result = place.bash(r#"printf '%s|' "a b" 'c"d' $((1+1)) "`echo é`"; echo '```'"#).await;
+    assert_completed(&result);
+    assert_eq!(text(&result), "a b|c\"d|2|é|```\n[exit code 0]");
+    let shown = Shown::Text { text: "````\na b|c\"d|2|é|```\n````".into() };
+    assert_eq!(result.shown, [shown]);
+}
+
+#[tokio::test]
+async fn a_command_gets_the_sessions_directory_and_environment_and_no_input() {
+    let place = Place::with_environment(&[("GREETING", "hello"), ("PAGER", "less")]);
+    let result = place.bash("pwd; echo $GREETING $PAGER $GIT_TERMINAL_PROMPT; echo [$CARGO]; cat").await;
+    let cwd = place.workspace.cwd.display();
+    assert_eq!(text(&result), format!("{cwd}\nhello less 0\n[]\n[exit code 0]"));
+}
+
+#[tokio::test]
+async fn a_command_has_none_of_our_descriptors_and_no_terminal() {
+    let place = Place::new();
+    let result = place.bash("for fd in /dev/fd/*; do [ -e $fd ] && echo $fd; done; : </dev/tty").await;
+    assert!(text(&result).starts_with("/dev/fd/0\n/dev/fd/1\n/dev/fd/2\n"), "{}", text(&result));
+    assert_eq!(text(&result).matches("/dev/fd/").count(), 3, "{}", text(&result));
+    assert!(text(&result).contains("/dev/tty"), "{}", text(&result));
+}
+
+#[tokio::test]
+async fn ten_megabytes_of_output_are_cut_in_the_middle() {
+    let place = Place::new();
+    let result = place.bash("echo first; yes 'a line of output' | head -c 10000000; echo last").await;
+    assert_completed(&result);
+    assert!(text(&result).len() < 40_000, "{}", text(&result).len());
+    assert!(text(&result).starts_with("first\na line"), "{}", &text(&result)[..40]);
+    assert!(text(&result).ends_with("last\n[exit code 0]"));
+    assert!(text(&result).contains("left out here; to see it, run the command again"));
+    assert!(place.progress.lock().expect("not poisoned").len() < 400_000);
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_ended() {
+    let place = Place::new();
+    let input = json!({"command": "echo begun; echo $$ > pid; trap '' TERM; yes > /dev/null", "timeout": 1});
+    let result = place.run("bash", input).await;
+    assert_failed(&result, "begun\n[the time limit of 1 seconds was reached");
+    assert_eq!(result.raw.as_ref().map(|raw| &raw["timedOut"]), Some(&json!(true)));
+    assert_group_ends(&place).await;
+}
+
+#[tokio::test]
+async fn a_command_that_never_stops_writing_is_ended_in_time() {
+    let place = Place::new();
+    let result = place.run("bash", json!({"command": "yes", "timeout": 1})).await;
+    assert_failed(&result, "time limit");
+}
+
+/// The command had ended, but what it left in the background kept the pipe open, and the call waited
+/// for that.
+#[tokio::test]
+async fn a_background_child_neither_holds_the_call_nor_survives_it() {
+    let place = Place::new();
+    let result = place.bash("echo $$ > pid; (trap '' TERM; while :; do sleep 1; done) & echo done").await;
+    assert_completed(&result);
+    assert_eq!(text(&result), "done\n[exit code 0]");
+    assert_group_ends(&place).await;
+}
+
+#[tokio::test]
+async fn dropping_the_call_ends_the_command() {
+    let place = Place::new();
+    let call =
+        place.start("bash", json!({"command": "echo $$ > pid.new; mv pid.new pid; sleep 60 & sleep 60"}));
+    let there = async {
+        let started = Instant::now();
+        while !place.directory.path().join("pid").exists() {
+            assert!(started.elapsed() < PATIENCE, "the command began");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        result = call => panic!("it ended by itself: {result:?}"),
+        () = there => {}
+    }
+    assert_group_ends(&place).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_is_gone_is_named() {
+    let place = Place::new();
+    fs::remove_dir_all(place.directory.path()).expect("removed");
+    assert_failed(&place.bash("true").await, "is gone");
+}
+
+/// The command wrote its number, which is that of its group, to `pid`.
+async fn assert_group_ends(place: &Place) {
+    let number = place.read("pid").trim().parse().expect("a number");
+    let group = rustix::process::Pid::from_raw(number).expect("not zero");
+    let started = Instant::now();
+    while rustix::process::test_kill_process_group(group).is_ok() {
+        assert!(started.elapsed() < PATIENCE, "the group {number} still runs");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+// The plan.
+
+#[tokio::test]
+async fn a_plan_is_given_to_the_session() {
+    let place = Place::new();
+    let input =
+        json!({"todos": [{"content": "Look", "status": "done"}, {"content": "Fix", "status": "pending"}]});
+    let result = place.run("todo_write", input).await;
+    let plan = result.plan.as_ref().expect("a plan");
+    assert_eq!(
+        plan.iter().map(|step| step.status).collect::<Vec<_>>(),
+        [PlanStatus::Completed, PlanStatus::Pending]
+    );
+    assert_eq!(text(&result), "The plan has 2 steps: 1 completed, 0 in progress, 1 pending.");
+}
+
+#[test]
+fn the_tools_have_the_names_that_hooks_know() {
+    let tools = Toolbox::built_in(Arc::new(Reaper::none()));
+    let names: Vec<String> = tools.specs().into_iter().map(|spec| spec.name).collect();
+    assert_eq!(
+        names,
+        ["file_read", "file_write", "file_edit", "glob_tool", "grep_tool", "bash", "todo_write"]
+    );
+}
+
+#[test]
+fn paths_are_named_as_a_person_would() {
+    let place = Place::with_environment(&[("HOME", "/home/me")]);
+    assert_eq!(place.workspace.display(&place.workspace.resolve("src/../a.rs")), "a.rs");
+    assert_eq!(place.workspace.display(&place.workspace.resolve(".")), ".");
+    assert_eq!(place.workspace.resolve("~/notes"), Path::new("/home/me/notes"));
+}

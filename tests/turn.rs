@@ -1,0 +1,305 @@
+//! Plays the scripts in `tests/turn/`: as they stand, and cancelled behind every line.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use epitome::thread::{
+    CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
+};
+use epitome::turn::{Answer, Ask, CompactAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn};
+
+#[test]
+fn every_script_plays_as_written() {
+    for (name, script) in scripts() {
+        let mut play = Play::new(&name);
+        for line in &script {
+            play.line(line);
+        }
+        play.must_be_done("the script's end");
+        assert!(play.ended.is_some(), "{name}: the script does not lead to the turn's end");
+    }
+}
+
+#[test]
+fn every_script_can_be_cancelled_behind_every_line() {
+    let mut runs = 0;
+    for (name, script) in scripts() {
+        for upto in 1..=script.len() {
+            // A line of the other side is not a place of its own: both stand between two tellings.
+            if script.get(upto).is_some_and(|line| line.starts_with('<')) {
+                continue;
+            }
+            let mut play = Play::new(&name);
+            for line in &script[..upto] {
+                play.line(line);
+            }
+            play.cancel();
+            play.check_invariants(&format!("{name} cancelled behind line {upto}"));
+            runs += 1;
+        }
+    }
+    assert!(runs > 40, "only {runs} cancelled runs: the scripts were not found");
+}
+
+#[test]
+fn answers_that_come_after_a_cancel_change_nothing() {
+    let mut play = Play::new("late answers");
+    for line in [
+        "> prompt \"go\"",
+        "< commit said \"go\"",
+        "< ask model",
+        "> reply \"\" calls=a",
+        "< commit replied \"\"",
+        "< ask permission a",
+        "> allow a",
+        "< ask run a",
+    ] {
+        play.line(line);
+    }
+    play.cancel();
+    let entries = play.thread.entries().len();
+    play.tell(Answer::Tool(CallId("a".into()), Box::new(outcome("a", OutcomeStatus::Completed))));
+    play.tell(Answer::Permission(CallId("a".into()), Permit::Allowed));
+    play.pump();
+    assert_eq!(play.thread.entries().len(), entries);
+}
+
+/// The scripts by name, comments and blank lines left out.
+fn scripts() -> Vec<(String, Vec<String>)> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/turn");
+    let mut scripts: Vec<(String, Vec<String>)> = std::fs::read_dir(directory)
+        .expect("the scripts are beside this file")
+        .map(|entry| entry.expect("a readable directory").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).expect("a readable script");
+            let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+            (
+                path.file_stem().expect("a name").to_string_lossy().into_owned(),
+                lines.map(str::to_owned).collect(),
+            )
+        })
+        .collect();
+    scripts.sort();
+    scripts
+}
+
+/// A turn with a thread and what it has said but the script has not read.
+struct Play {
+    name: String,
+    thread: Thread,
+    turn: Option<Turn>,
+    said: Vec<String>,
+    ended: Option<StopReason>,
+    messages: u64,
+}
+
+impl Play {
+    fn new(name: &str) -> Play {
+        let opened = Change::Opened {
+            format: FORMAT_VERSION,
+            session: SessionId("s_00000000000000000000".into()),
+            cwd: PathBuf::from("/w"),
+        };
+        let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
+        let thread = Thread::replay([entry]).expect("an opened thread");
+        Play { name: name.to_owned(), thread, turn: None, said: Vec::new(), ended: None, messages: 0 }
+    }
+
+    fn line(&mut self, line: &str) {
+        if let Some(told) = line.strip_prefix("> ") {
+            self.must_be_done(line);
+            self.told(told);
+            self.pump();
+        } else if let Some(expected) = line.strip_prefix("< ") {
+            assert!(!self.said.is_empty(), "{}: {line} was expected, and the turn waits", self.name);
+            assert_eq!(self.said.remove(0), expected, "{}", self.name);
+        } else {
+            panic!("{}: a line begins with neither > nor <: {line}", self.name);
+        }
+    }
+
+    fn must_be_done(&self, before: &str) {
+        assert!(self.said.is_empty(), "{}: before {before:?} the turn also said {:?}", self.name, self.said);
+    }
+
+    fn told(&mut self, told: &str) {
+        let (limit, told) = match told.strip_prefix("limit=").and_then(|rest| rest.split_once(' ')) {
+            Some((limit, rest)) => (limit.parse().expect("a number"), rest),
+            None => (10, told),
+        };
+        let (verb, rest) = told.split_once(' ').unwrap_or((told, ""));
+        match verb {
+            "prompt" => {
+                let message = self.message(quoted(rest));
+                self.turn = Some(Turn::prompt(Change::Said { message, origin: Origin::Person }, limit));
+            }
+            "compact" => {
+                let message = self.fresh();
+                let commanded = Change::Commanded { message, typed: "/compact".into() };
+                self.turn = Some(Turn::compact(commanded, None));
+            }
+            "queue" => {
+                let message = self.message(quoted(rest));
+                self.commit(Change::Queued { message });
+            }
+            "reply" => {
+                let answer = self.reply(rest);
+                self.tell(Answer::Model(answer));
+            }
+            "too" => self.tell(Answer::Model(ModelAnswer::TooLong("too long".into()))),
+            "failed" => self.tell(Answer::Model(ModelAnswer::Failed(quoted(rest)))),
+            "allow" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Allowed)),
+            "deny" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Denied("no".into()))),
+            "impossible" => {
+                self.tell(Answer::Permission(CallId(rest.into()), Permit::Impossible("no".into())))
+            }
+            "done" => {
+                let outcome = outcome(rest, OutcomeStatus::Completed);
+                self.tell(Answer::Tool(CallId(rest.into()), Box::new(outcome)));
+            }
+            "compacted" => {
+                let through = self.thread.entries().last().expect("an entry").seq;
+                let change = Change::Compacted {
+                    through,
+                    summary: self.message("summary".into()),
+                    trigger: Trigger::Manual,
+                    focus: None,
+                    tokens_before: 10,
+                    tokens_after: 1,
+                    usage: None,
+                };
+                self.tell(Answer::Compacted(CompactAnswer::Done(Box::new(change))));
+            }
+            "nothing" => self.tell(Answer::Compacted(CompactAnswer::Nothing)),
+            "not" => self.tell(Answer::Compacted(CompactAnswer::Failed("no model".into()))),
+            other => panic!("{}: nothing is told by {other:?}", self.name),
+        }
+    }
+
+    fn reply(&mut self, rest: &str) -> ModelAnswer {
+        let close = rest[1..].find('"').expect("a closing quote") + 1;
+        let mut stop = ReplyEnd::Finished;
+        let mut content = vec![Content::Text { text: rest[1..close].to_owned() }];
+        for word in rest[close + 1..].split_whitespace() {
+            match word.split_once('=').expect("a word is key=value") {
+                ("calls", ids) => content.extend(ids.split(',').map(|id| {
+                    Content::Call(ToolCall {
+                        id: CallId(id.into()),
+                        name: "tool".into(),
+                        input: serde_json::json!({}),
+                        card: Card::default(),
+                    })
+                })),
+                ("end", "broken") => stop = ReplyEnd::Broken,
+                ("end", "max_tokens") => stop = ReplyEnd::MaxTokens,
+                ("end", "refused") => stop = ReplyEnd::Refused,
+                ("end", "paused") => stop = ReplyEnd::Paused,
+                other => panic!("{}: a reply has no {other:?}", self.name),
+            }
+        }
+        let message = Message { id: self.fresh(), content };
+        let replied = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
+        ModelAnswer::Reply { replied: Box::new(replied), stop }
+    }
+
+    fn tell(&mut self, answer: Answer) {
+        self.turn.as_mut().expect("a turn runs").tell(answer, &self.thread);
+    }
+
+    /// Lets the turn go on until it waits or ends, as a session does.
+    fn pump(&mut self) {
+        loop {
+            let Some(turn) = &mut self.turn else { return };
+            match turn.next(&self.thread) {
+                Next::Commit(change) => {
+                    self.said.push(format!("commit {}", in_words(&change)));
+                    self.commit(*change);
+                }
+                Next::Ask(Ask::CallModel) => self.said.push("ask model".into()),
+                Next::Ask(Ask::Compact { .. }) => self.said.push("ask compact".into()),
+                Next::Ask(Ask::Permission(id)) => self.said.push(format!("ask permission {id}")),
+                Next::Ask(Ask::RunTool(id)) => self.said.push(format!("ask run {id}")),
+                Next::Wait => return,
+                Next::End(reason) => {
+                    if self.ended.is_none() {
+                        self.said.push(format!("end {}", word(&reason)));
+                    }
+                    self.ended = Some(reason);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn cancel(&mut self) {
+        let partial = Change::Replied {
+            message: self.message("partly".into()),
+            model: ModelName("a/b".into()),
+            usage: None,
+            cut: Some(Cut::Cancelled),
+        };
+        self.turn.as_mut().expect("a turn runs").cancel(Some(partial));
+        self.pump();
+    }
+
+    fn check_invariants(&self, run: &str) {
+        let mut ends = 0;
+        let mut outcomes: HashMap<&CallId, usize> = HashMap::new();
+        let mut calls = Vec::new();
+        for entry in self.thread.entries() {
+            match &entry.change {
+                Change::TurnEnded { .. } => ends += 1,
+                Change::ToolFinished { outcome } => *outcomes.entry(&outcome.call).or_default() += 1,
+                Change::Replied { message, .. } => calls.extend(message.calls().map(|call| &call.id)),
+                _ => {}
+            }
+        }
+        assert_eq!(ends, 1, "{run}: the turn has {ends} ends");
+        for call in calls {
+            assert_eq!(outcomes.get(call), Some(&1), "{run}: call {call}");
+        }
+        assert!(self.thread.open_calls().is_empty(), "{run}");
+        assert!(!self.thread.in_turn(), "{run}");
+    }
+
+    fn commit(&mut self, change: Change) {
+        let entry = Entry { seq: self.thread.next_seq(), at: 0, change };
+        self.thread.apply(Arc::new(entry));
+    }
+
+    fn fresh(&mut self) -> MessageId {
+        self.messages += 1;
+        MessageId(self.messages)
+    }
+
+    fn message(&mut self, text: String) -> Message {
+        Message { id: self.fresh(), content: vec![Content::Text { text }] }
+    }
+}
+
+fn outcome(call: &str, status: OutcomeStatus) -> ToolOutcome {
+    ToolOutcome::text(CallId(call.into()), status, "output")
+}
+
+fn quoted(text: &str) -> String {
+    text.trim_matches('"').to_owned()
+}
+
+fn in_words(change: &Change) -> String {
+    match change {
+        Change::Said { message, .. } => format!("said {:?}", message.text()),
+        Change::Replied { message, .. } => format!("replied {:?}", message.text()),
+        Change::ToolFinished { outcome } => format!("outcome {} {}", outcome.call, word(&outcome.status)),
+        Change::Compacted { .. } => "compacted".into(),
+        Change::Commanded { typed, .. } => format!("commanded {typed:?}"),
+        Change::TurnEnded { reason, .. } => format!("turn_ended {}", word(reason)),
+        other => panic!("a turn does not commit {other:?}"),
+    }
+}
+
+fn word(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).expect("a word")
+}
