@@ -396,7 +396,7 @@ impl Session {
             (None, Choice::SearchLocal(urls)) => return self.search(urls),
         };
         if name.split().is_some_and(|(provider, _)| provider == "local") && !self.searched {
-            let urls = endpoint::local_bases(&environment);
+            let urls = endpoint::local_urls(&environment);
             return self.search(urls);
         }
         match endpoint::resolve(&name, &self.settings, &environment) {

@@ -102,7 +102,7 @@ impl ModelCall {
             message,
             model: endpoint.name.clone(),
             attempts: 0,
-            collector: Collector::new(&endpoint),
+            collector: Collector::new(&endpoint.name),
             seen: false,
             snapshot,
             endpoint,
@@ -113,7 +113,7 @@ impl ModelCall {
     /// Tries again after a while.
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;
-        self.collector = Collector::new(&self.endpoint);
+        self.collector = Collector::new(&self.endpoint.name);
         self.phase = Phase::Waiting(Box::pin(tokio::time::sleep(delay)));
     }
 
@@ -244,7 +244,7 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
         let starting = http.start(endpoint, request)?;
         match collect(endpoint, starting).await {
             Ok(reply) => return summary_of(reply),
-            Err(error) => match crate::provider::retry::delay(&error.class, attempts, fastrand::f64()) {
+            Err(error) => match crate::provider::retry::delay(&error.class, attempts + 1, fastrand::f64()) {
                 Some(delay) => {
                     attempts += 1;
                     tokio::time::sleep(delay).await;
@@ -257,7 +257,7 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
 
 async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, ProviderError> {
     let mut stream = starting.await?;
-    let mut collector = Collector::new(endpoint);
+    let mut collector = Collector::new(&endpoint.name);
     while let Some(events) = stream.next().await? {
         for event in events {
             collector.feed(event);

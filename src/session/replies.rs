@@ -72,8 +72,11 @@ impl Session {
                 self.reply_finished(reply, call.message, call.model);
             }
             ModelStep::Failed(error) => {
-                let delay =
-                    if call.seen { None } else { retry::delay(&error.class, call.attempts, fastrand::f64()) };
+                let delay = if call.seen {
+                    None
+                } else {
+                    retry::delay(&error.class, call.attempts + 1, fastrand::f64())
+                };
                 match delay {
                     Some(delay) => {
                         call.retry_after(delay);
