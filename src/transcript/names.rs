@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 /// The key of an object pattern that lets other keys be there: `{"sessionId":"$S1","*":"*"}`.
 pub const OTHER_KEYS: &str = "*";
 
+/// Stands for any text inside of a text.
+pub(super) const GAP: char = '…';
+
 /// What the placeholders of one transcript mean.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
@@ -120,43 +123,36 @@ impl Names {
 
     /// Whether a text is what the pattern says. Unbound placeholders are bound if it is.
     ///
-    /// `*` is any text; `…` at an end stands for whatever comes before or behind.
+    /// `*` is any text, and `…` stands for any text inside of one.
     pub fn matches_text(&mut self, pattern: &str, actual: &str) -> bool {
         if pattern == "*" {
             return true;
         }
-        let open_start = pattern.starts_with('…');
-        let open_end = pattern.ends_with('…') && pattern != "…";
-        let core = pattern.strip_prefix('…').unwrap_or(pattern);
-        let core = core.strip_suffix('…').unwrap_or(core);
         let mut atoms = Vec::new();
-        for piece in pieces(core) {
-            match piece {
-                Piece::Literal(text) => atoms.push(Atom::Literal(text.to_owned())),
-                Piece::Name(name) => match self.bound.get(name) {
-                    Some(value) => atoms.push(Atom::Literal(value.clone())),
-                    None => atoms.push(Atom::Open(name.to_owned())),
-                },
+        for (at, stretch) in pattern.split(GAP).enumerate() {
+            if at > 0 {
+                atoms.push(Atom::Gap);
+            }
+            for piece in pieces(stretch) {
+                match piece {
+                    Piece::Literal(text) => atoms.push(Atom::Literal(text.to_owned())),
+                    Piece::Name(name) => match self.bound.get(name) {
+                        Some(value) => atoms.push(Atom::Literal(value.clone())),
+                        None => atoms.push(Atom::Open(name.to_owned())),
+                    },
+                }
             }
         }
-        let starts: Vec<usize> = if open_start {
-            actual.char_indices().map(|(at, _)| at).chain([actual.len()]).collect()
-        } else {
-            vec![0]
-        };
-        for start in starts {
-            let mut found = BTreeMap::new();
-            if fits(&atoms, &actual[start..], open_end || pattern == "…", &mut found) {
-                if found.iter().any(|(name, value)| self.has_other_name(name, value)) {
-                    return false;
-                }
-                for (name, value) in found {
-                    self.bind(&name, &value);
-                }
-                return true;
-            }
+        let mut found = BTreeMap::new();
+        if !fits(&atoms, actual, &mut found)
+            || found.iter().any(|(name, value)| self.has_other_name(name, value))
+        {
+            return false;
         }
-        false
+        for (name, value) in found {
+            self.bind(&name, &value);
+        }
+        true
     }
 
     /// Whether the value has another name of the same kind: `$S1` and `$S2` are two sessions. Times
@@ -250,6 +246,7 @@ enum Piece<'a> {
 enum Atom {
     Literal(String),
     Open(String),
+    Gap,
 }
 
 /// Splits a text at its placeholders: `$DIR`, `$HOME`, and a letter of a kind with a number.
@@ -283,24 +280,27 @@ fn name_length(text: &str) -> usize {
     if text.starts_with(['S', 'M', 'C', 'T', 'R']) && digits > 0 { 1 + digits } else { 0 }
 }
 
-/// Whether the atoms cover the text from its start, to its end or, with `open_end`, to somewhere.
-fn fits(atoms: &[Atom], text: &str, open_end: bool, found: &mut BTreeMap<String, String>) -> bool {
+/// Whether the atoms cover the text from its start to its end.
+fn fits(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String>) -> bool {
     match atoms {
-        [] => open_end || text.is_empty(),
+        [] => text.is_empty(),
+        [Atom::Gap] => true,
+        [Atom::Gap, rest @ ..] => {
+            let starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+            starts.into_iter().any(|at| fits(rest, &text[at..], found))
+        }
         [Atom::Literal(literal), rest @ ..] => {
-            text.strip_prefix(literal.as_str()).is_some_and(|text| fits(rest, text, open_end, found))
+            text.strip_prefix(literal.as_str()).is_some_and(|text| fits(rest, text, found))
         }
         [Atom::Open(name), rest @ ..] => {
             if let Some(known) = found.get(name).cloned() {
-                return text
-                    .strip_prefix(known.as_str())
-                    .is_some_and(|text| fits(rest, text, open_end, found));
+                return text.strip_prefix(known.as_str()).is_some_and(|text| fits(rest, text, found));
             }
             // The longest value first, so that an id is never taken in part.
             let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
             for end in ends.into_iter().rev() {
                 found.insert(name.clone(), text[..end].to_owned());
-                if fits(rest, &text[end..], open_end, found) {
+                if fits(rest, &text[end..], found) {
                     return true;
                 }
                 found.remove(name);
@@ -357,6 +357,7 @@ mod tests {
         assert!(names.matches_text("No model…", "No model is configured."));
         assert!(names.matches_text("…configured.", "No model is configured."));
         assert!(names.matches_text("…model…", "No model is configured."));
+        assert!(names.matches_text("No…is…configured.", "No model is configured."));
         assert!(!names.matches_text("…model", "No model is configured."));
     }
 

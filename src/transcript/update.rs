@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Detail, Verdict};
 use super::book::Book;
+use super::names::GAP;
 use super::words::{Word, as_text, bare_or_json, pair};
 
 /// What a fixture expects of one update.
@@ -407,11 +408,14 @@ fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
         return Verdict::Same;
     }
     let Ok(expected) = book.names.fill_text(pattern) else { return Verdict::Different };
-    let begin = expected.trim_end_matches('…');
-    if begin.starts_with(actual) || expected.starts_with('…') {
+    let (begin, gap) = match expected.split_once(GAP) {
+        Some((begin, _)) => (begin, true),
+        None => (expected.as_str(), false),
+    };
+    if begin.starts_with(actual) || (gap && actual.starts_with(begin)) {
         Verdict::More
-    } else if !expected.is_empty() && actual.starts_with(&expected) {
-        Verdict::Part(expected.len())
+    } else if !gap && !begin.is_empty() && actual.starts_with(begin) {
+        Verdict::Part(begin.len())
     } else {
         Verdict::Different
     }
@@ -419,7 +423,7 @@ fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
 
 /// Whether a text pattern takes any number of further pieces.
 pub fn is_open(pattern: &str) -> bool {
-    pattern == "*" || pattern.ends_with('…')
+    pattern == "*" || pattern.ends_with(GAP)
 }
 
 fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool {

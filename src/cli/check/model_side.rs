@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::story::Halt;
-use crate::provider::scripted::{RecordedRequest, ScriptedModel, Wire, news};
+use crate::provider::scripted::{RecordedRequest, ScriptedModel, Wire, all_news, news};
 use crate::transcript::names::Names;
 use crate::transcript::{Fixture, ModelStep, Seen, What};
 
@@ -111,7 +111,7 @@ impl ModelSide {
             }
         }
         let now = self.calls[number].seen();
-        let Some(before) = number.checked_sub(1) else { return Some(now) };
+        let Some(before) = number.checked_sub(1) else { return Some(all_news(&now)) };
         Some(news(&self.calls[before].seen(), &self.exchanges[before].steps, &now))
     }
 

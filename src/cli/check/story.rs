@@ -28,6 +28,9 @@ pub const LINE_WITHIN: Duration = Duration::from_secs(20);
 /// How long an agent may take to end when its input is closed. Editors kill after one to five seconds.
 pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
+/// Letters of what the agent said instead that are shown.
+const GOT_LETTERS_MAX: usize = 1200;
+
 /// What a fixture is told to.
 pub struct Setting<'a> {
     pub agent: &'a dyn Launch,
@@ -66,8 +69,16 @@ pub(super) enum Halt {
 
 impl Halt {
     pub(super) fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
-        let (expected, got) = (expected.into(), got.into());
+        let (expected, got) = (expected.into(), shortened(got.into()));
         Halt::Failed(Box::new(Failure { line, expected, got, notes: Vec::new() }))
+    }
+}
+
+/// Keeps a report readable where the agent said much.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(GOT_LETTERS_MAX) {
+        Some((at, _)) => format!("{} … ({} letters)", &text[..at], text.chars().count()),
+        None => text,
     }
 }
 
@@ -382,11 +393,8 @@ impl<'a> Story<'a> {
                     }
                 }
             };
-            if let Some(begun) = &self.swallow {
-                if same_chunk(begun, &message) {
-                    continue;
-                }
-                self.swallow = None;
+            if self.swallow.as_ref().is_some_and(|begun| same_chunk(begun, &message)) {
+                continue;
             }
             let aside = update_of(&message)
                 .is_some_and(|update| self.aside.iter().any(|kind| kind == word_for(update)));
@@ -439,7 +447,7 @@ impl<'a> Story<'a> {
     }
 
     pub(super) fn shown(&self, message: &Value) -> String {
-        let detail = crate::transcript::agent::Detail { ids: true, calls: false };
+        let detail = crate::transcript::agent::Detail { ids: true, calls: true };
         let words = crate::transcript::agent::words_of(message, &mut self.book.clone(), detail);
         words::write("agent<", &words, None)
     }
