@@ -1,8 +1,361 @@
-//! To be written.
+//! `epitome demo`: the first minute, without a key.
+//!
+//! A real daemon, a real client over real pipes, a real kill; only what the model says is scripted.
+//! Each step is checked, so it is a smoke test of the installation as well. It touches nothing of
+//! the person's: all files are in a scratch directory that goes with it.
 
-use super::CliError;
+mod client;
+mod screen;
+mod story;
+
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-pub fn main(_arguments: Vec<OsString>) -> Result<i32, CliError> {
-    Err(CliError::usage("to be written"))
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::plot::{Bar, bars};
+use super::terminal::{self, Dress};
+use super::{CliError, serve};
+use crate::provider::scripted::ScriptedModel;
+use crate::thread::text;
+use client::{Client, Until};
+use screen::{Attention, Pace, Screen};
+
+/// Characters of the longest bar of the plot.
+const BAR_CHARS: usize = 40;
+
+const HELP: &str = "\
+epitome demo: see it work without a key
+
+  epitome demo [--fast]
+
+Runs a daemon and a client of its protocol in a scratch directory, against a scripted model.
+--fast leaves out the pauses for reading. Exit code 1 if any step went otherwise than expected.
+";
+
+pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
+    use lexopt::prelude::*;
+    let dress = Dress::of_stdout();
+    let mut pace = if dress.is_terminal() { Pace::Person } else { Pace::Machine };
+    let mut parser = lexopt::Parser::from_args(arguments);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => {
+                terminal::print(HELP)?;
+                return Ok(0);
+            }
+            Long("fast") => pace = Pace::Machine,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let began = Instant::now();
+    let scratch = Scratch::make()
+        .map_err(|error| CliError::failed(format!("no scratch directory could be made: {error}"), None))?;
+    scratch.remove_on_interrupt()?;
+    let mut demo =
+        Demo::begin(&scratch, Screen::new(dress, pace)).map_err(|what| wrong("the start", &what))?;
+    demo.tell_what_is_real();
+    for (step, perform) in STEPS {
+        demo.screen.heading(step);
+        perform(&mut demo).map_err(|what| wrong(step, &what))?;
+    }
+    let Demo { mut screen, .. } = demo;
+    drop(scratch);
+    tell_what_to_do_next(&mut screen, began);
+    Ok(0)
+}
+
+fn wrong(step: &str, what: &str) -> CliError {
+    let hint = "this should not happen; please report it with the output above".to_owned();
+    CliError::failed(format!("the demo went wrong at \"{step}\": {what}"), Some(hint))
+}
+
+type Step = fn(&mut Demo) -> Result<(), String>;
+
+const STEPS: [(&str, Step); 6] = [
+    ("1. An editor starts the daemon and gives it a task", Demo::task),
+    ("2. The conversation is compacted", Demo::compact),
+    ("3. And uncompacted: nothing was lost", Demo::undo),
+    ("4. The daemon is killed in the middle of an answer", Demo::kill),
+    ("5. A new daemon loads the same session", Demo::load),
+    ("6. And goes on", Demo::go_on),
+];
+
+/// Steps come in one order; this is what a step says that comes in another.
+const NO_DAEMON: &str = "no daemon runs";
+
+/// Everything that the story needs.
+struct Demo {
+    screen: Screen,
+    model: ScriptedModel,
+    workspace: PathBuf,
+    environment: Vec<(String, OsString)>,
+    program: PathBuf,
+    /// None between the kill and the next start.
+    client: Option<Client>,
+    session: String,
+    bars: Vec<Bar>,
+}
+
+impl Demo {
+    fn begin(scratch: &Scratch, screen: Screen) -> Result<Demo, String> {
+        let cannot = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let workspace = scratch.path.join("greeter");
+        let home = scratch.path.join("home");
+        story::write_files(&workspace, &home)
+            .map_err(|error| cannot("the files can't be written", &error))?;
+        let model = ScriptedModel::start(story::script())
+            .map_err(|error| cannot("the scripted model can't listen on loopback", &error))?;
+        let program = std::env::current_exe()
+            .map_err(|error| cannot("this program's own path is not known", &error))?;
+        let mut environment: Vec<(String, OsString)> = vec![
+            ("EPITOME_HOME".to_owned(), home.clone().into()),
+            ("HOME".to_owned(), home.into()),
+            ("EPITOME_MODEL".to_owned(), story::MODEL.into()),
+            ("EPITOME_LOCAL_URL".to_owned(), model.openai_base_url().into()),
+            // A proxy for the wide world is not to be asked for loopback.
+            ("NO_PROXY".to_owned(), "127.0.0.1".into()),
+        ];
+        let kept = ["PATH", "TMPDIR"].into_iter();
+        environment.extend(kept.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
+        let (session, bars) = (String::new(), Vec::new());
+        Ok(Demo { screen, model, workspace, environment, program, client: None, session, bars })
+    }
+
+    fn tell_what_is_real(&mut self) {
+        for line in [
+            "epitome demo: the first minute, without a key",
+            "",
+            "  real      the daemon (a process of its own), the Agent Client Protocol over its pipes,",
+            "            the tools, the files, the permission, the journal on disk, the kill",
+            "  scripted  what the model says: a rehearsal partner answers over HTTP on loopback",
+            "            No model is asked, and nothing leaves this machine.",
+        ] {
+            self.screen.line(line);
+        }
+    }
+
+    fn task(&mut self) -> Result<(), String> {
+        let process = self.start()?;
+        let params = json!({ "cwd": self.workspace, "mcpServers": [] });
+        let made = self.request("session/new", &params)?;
+        self.session = made["sessionId"].as_str().ok_or("session/new gave no sessionId")?.to_owned();
+        self.screen.narrate(&format!("daemon: process {process}, session {}", self.session));
+        self.prompt(story::TASK)?;
+
+        let seen = &self.screen.seen;
+        expect(seen.cards.len() == 2, || format!("two permissions were to be asked, not {:?}", seen.cards))?;
+        let all_done = seen.calls.len() == 4 && seen.calls.iter().all(|(_, status)| status == "completed");
+        expect(all_done, || format!("four calls were to be completed, not {:?}", seen.calls))?;
+        let script = std::fs::read_to_string(self.workspace.join(story::SCRIPT))
+            .map_err(|error| format!("{} can't be read: {error}", story::SCRIPT))?;
+        expect(script == story::SCRIPT_AFTER, || format!("{} was not edited: {script:?}", story::SCRIPT))?;
+        self.measure("the task")
+    }
+
+    fn compact(&mut self) -> Result<(), String> {
+        self.prompt("/compact")?;
+        self.measure("/compact")?;
+        let (before, after) = self.last_two()?;
+        expect(after * 2 < before, || format!("the context went from {before} to {after} tokens only"))
+    }
+
+    fn undo(&mut self) -> Result<(), String> {
+        self.prompt("/undo")?;
+        self.measure("/undo")?;
+        let (before, after) = self.last_two()?;
+        expect(after > before * 2, || format!("the context came back from {before} to {after} tokens only"))?;
+        self.screen.narrate("\ntokens in context after");
+        for row in bars(&self.bars, BAR_CHARS, text::tokens) {
+            self.screen.line(&format!("  {row}"));
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self) -> Result<(), String> {
+        self.screen.typed(story::INTERRUPTED);
+        // Text comes in pieces that are the transport's, not the story's.
+        let mut said = String::new();
+        let mut is_begun = |update: &Value| {
+            if update["sessionUpdate"] == "agent_message_chunk" {
+                said.push_str(update["content"]["text"].as_str().unwrap_or_default());
+            }
+            said.ends_with(story::LAST_WORDS)
+        };
+        let params = self.prompt_params(story::INTERRUPTED);
+        let mut until = Until::Seen(&mut is_begun);
+        let mut client = self.client.take().ok_or(NO_DAEMON)?;
+        client.follow("session/prompt", &params, &mut self.screen, &mut until)?;
+        let process = client.process();
+        client.kill()?;
+        self.screen.narrate(&format!("kill -9 {process}"));
+        Ok(())
+    }
+
+    fn load(&mut self) -> Result<(), String> {
+        let process = self.start()?;
+        let calls_before = std::mem::take(&mut self.screen.seen).calls;
+        self.screen.attention = Attention::Replay;
+        let params = json!({ "sessionId": self.session, "cwd": self.workspace, "mcpServers": [] });
+        self.request("session/load", &params)?;
+        // The turn that was cut off is ended when its log is opened, which may be told behind the answer.
+        if !self.screen.seen.said.contains("Interrupted") {
+            let mut tells = |update: &Value| {
+                update["content"]["text"].as_str().is_some_and(|text| text.contains("Interrupted"))
+            };
+            self.client.as_mut().ok_or(NO_DAEMON)?.watch(&mut self.screen, &mut tells)?;
+        }
+        self.screen.attention = Attention::Live;
+
+        let seen = &self.screen.seen;
+        expect(seen.calls == calls_before, || {
+            format!("the calls came back as {:?} and were {calls_before:?}", seen.calls)
+        })?;
+        for prompt in [story::TASK, story::INTERRUPTED] {
+            let is_there = seen.prompts.iter().any(|replayed| replayed == prompt);
+            expect(is_there, || format!("the prompt {prompt:?} did not come back"))?;
+        }
+        let compaction = seen.said.find("Compacted").zip(seen.said.find("Undone"));
+        let in_order = compaction.is_some_and(|(compacted, undone)| compacted < undone);
+        expect(in_order, || format!("the compaction did not come back in its place: {:?}", seen.said))?;
+        let interrupted = seen.said.find("Interrupted").map(|at| seen.said[at..].to_owned());
+        let (prompts, calls) = (seen.prompts.len(), seen.calls.len());
+        self.screen.narrate(&format!(
+            "daemon: process {process}; back came {prompts} prompts, {calls} tool calls with their results,"
+        ));
+        self.screen.narrate("the compaction in its place, and where it was interrupted:");
+        self.screen.line(&format!("agent ▸ {}", interrupted.unwrap_or_default()));
+        self.screen.narrate("(half an answer is not kept: the journal has whole messages only)");
+        Ok(())
+    }
+
+    fn go_on(&mut self) -> Result<(), String> {
+        self.prompt(story::LAST)?;
+        let said = &self.screen.seen.said;
+        expect(said.contains(story::LAST_ANSWER), || format!("the last answer was {said:?}"))?;
+        let asked = self.model.requests();
+        let last = asked.last().ok_or("the model was never asked")?;
+        let knows = last.body.to_string().contains(story::TASK);
+        expect(knows, || "the model was not sent what was said before the kill".to_owned())?;
+        let params = json!({ "sessionId": self.session });
+        self.request("session/close", &params)?;
+        self.client.take().ok_or(NO_DAEMON)?.close()
+    }
+
+    /// Starts a daemon, greets it, and gives its process id.
+    fn start(&mut self) -> Result<u32, String> {
+        let client = Client::start(&self.program, &self.workspace, &self.environment)?;
+        let process = client.process();
+        self.client = Some(client);
+        let params = json!({
+            "protocolVersion": 1,
+            "clientCapabilities": {},
+            "clientInfo": { "name": "epitome-demo", "version": env!("CARGO_PKG_VERSION") },
+        });
+        let answer = self.request("initialize", &params)?;
+        let loads = answer["agentCapabilities"]["loadSession"] == true;
+        expect(loads && answer["protocolVersion"] == 1, || format!("initialize was answered with {answer}"))?;
+        Ok(process)
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+        self.client.as_mut().ok_or(NO_DAEMON)?.request(method, params, &mut self.screen)
+    }
+
+    fn prompt_params(&self, text: &str) -> Value {
+        json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": text }] })
+    }
+
+    /// Sends a prompt and shows its turn, which must end well.
+    fn prompt(&mut self, text: &str) -> Result<(), String> {
+        self.screen.typed(text);
+        let params = self.prompt_params(text);
+        let answer = self.request("session/prompt", &params)?;
+        self.screen.end_line();
+        expect(answer["stopReason"] == "end_turn", || format!("{text:?} was answered with {answer}"))
+    }
+
+    fn measure(&mut self, label: &str) -> Result<(), String> {
+        let bar = self.screen.bar(label)?;
+        if let Some((used, size)) = self.screen.seen.context {
+            let meter = format!("context: {} of {} tokens", text::tokens(used), text::tokens(size));
+            self.screen.narrate(&meter);
+        }
+        self.bars.push(bar);
+        Ok(())
+    }
+
+    fn last_two(&self) -> Result<(u64, u64), String> {
+        match self.bars.as_slice() {
+            [.., before, after] => Ok((before.value, after.value)),
+            [] | [_] => Err("the context was not measured twice".to_owned()),
+        }
+    }
+}
+
+fn tell_what_to_do_next(screen: &mut Screen, began: Instant) {
+    let seconds = began.elapsed().as_secs_f64();
+    screen.heading(&format!("All went as it should, in {seconds:.1} s. The scratch directory is removed."));
+    for line in [
+        "The model was scripted; all else was what you get. For a real one, one of:",
+        "",
+        "  export ANTHROPIC_API_KEY=...      or      export OPENAI_API_KEY=...",
+        "  ollama serve                      or      export EPITOME_LOCAL_URL=http://127.0.0.1:8080/v1",
+        "",
+        "Then try it here:     epitome run \"what is in this directory?\"",
+        "and in your editor:   the command is `epitome`, its argument `acp`",
+    ] {
+        screen.line(line);
+    }
+}
+
+fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+/// A directory that goes when it is dropped.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn make() -> std::io::Result<Scratch> {
+        let name = format!("epitome-demo-{:016x}", fastrand::u64(..));
+        let path = std::env::temp_dir().join(name);
+        DirBuilder::new().mode(0o700).create(&path)?;
+        // Tools follow links, so that the workspace must be named by its real path.
+        path.canonicalize().map(|path| Scratch { path })
+    }
+
+    /// Ctrl-C ends the demo; the daemon ends with its pipes.
+    fn remove_on_interrupt(&self) -> Result<(), CliError> {
+        let runtime = serve::runtime()?;
+        let path = self.path.clone();
+        let inside = runtime.enter();
+        let interrupts = signal(SignalKind::interrupt());
+        drop(inside);
+        let mut interrupts = interrupts
+            .map_err(|error| CliError::failed(format!("Ctrl-C can't be listened for: {error}"), None))?;
+        std::thread::spawn(move || {
+            runtime.block_on(interrupts.recv());
+            remove(&path);
+            std::process::exit(130);
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// A directory for temporary files is cleaned by others, should this fail.
+fn remove(path: &Path) {
+    drop(std::fs::remove_dir_all(path));
 }

@@ -6,6 +6,7 @@ pub mod acp;
 pub mod check;
 pub mod demo;
 mod json_lines;
+mod plot;
 mod printer;
 mod queue;
 pub mod run;

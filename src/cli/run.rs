@@ -16,8 +16,7 @@ use super::printer::Printer;
 use super::queue::{News, Queue};
 use super::terminal::{self, Dress, Ink};
 use super::{CliError, serve};
-use crate::config::Overrides;
-use crate::session::registry::Sessions;
+use crate::session::registry::{Overrides, Sessions};
 use crate::session::{
     Answer, AskId, Attachment, ClientId, CommandInfo, Decision, Opening, Out, PermissionAsk, Replay,
     SessionCommand, SessionError, SessionOptions, Ticket,
@@ -96,7 +95,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         Which::New | Which::Newest => None,
     };
     let runtime = serve::runtime()?;
-    let overrides = Overrides { model: request.model.clone(), ..Overrides::default() };
+    let overrides = Overrides { model: request.model.clone(), mode: request.mode };
     let sessions = serve::sessions(paths, overrides, runtime.handle());
     let resumed = match request.session {
         Which::Newest => Some(newest(&sessions, &cwd)?),
@@ -314,9 +313,9 @@ enum Face {
 enum Keyboard {
     /// Nothing was asked yet.
     Unknown,
-    /// A thread reads one line each time that this is set.
+    /// A thread reads one line each time that one is wanted; `reading` while it does.
     Open {
-        reading: Arc<AtomicBool>,
+        reading: bool,
         wanted: mpsc::SyncSender<()>,
     },
     Nobody,
@@ -492,7 +491,7 @@ impl Run {
                 }
                 if !std::mem::replace(reading, true) {
                     // It can only be full while a line is being read, and then none is asked for.
-                    drop(wanted.try_send(()));
+                    let _ = wanted.try_send(());
                 }
                 Ok(())
             }

@@ -352,7 +352,6 @@ impl Session {
                     return Err(unknown("model"));
                 }
                 self.endpoint = None;
-                self.searched = false;
                 Change::ModelChosen { model }
             }
             _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
@@ -395,7 +394,7 @@ impl Session {
             (None, Choice::Named(name)) => name,
             (None, Choice::SearchLocal(urls)) => return self.search(urls),
         };
-        if name.split().is_some_and(|(provider, _)| provider == "local") && !self.searched {
+        if name.split().is_some_and(|(provider, _)| provider == "local") {
             let urls = endpoint::local_urls(&environment);
             return self.search(urls);
         }
@@ -427,7 +426,6 @@ impl Session {
 
     fn local_server_found(&mut self, server: Option<LocalServer>) {
         self.searching = false;
-        self.searched = true;
         let chosen = self.thread.model().cloned().or_else(|| {
             match endpoint::choose(&self.settings, &self.workspace.environment) {
                 Choice::Named(name) => Some(name),

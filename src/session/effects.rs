@@ -174,6 +174,7 @@ pub async fn run_tool(
 #[derive(Debug)]
 pub struct Summary {
     pub text: String,
+    pub model: ModelName,
     pub usage: Usage,
 }
 
@@ -243,7 +244,7 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
     loop {
         let starting = http.start(endpoint, request)?;
         match collect(endpoint, starting).await {
-            Ok(reply) => return summary_of(reply),
+            Ok(reply) => return summary_of(endpoint, reply),
             Err(error) => match crate::provider::retry::delay(&error.class, attempts + 1, fastrand::f64()) {
                 Some(delay) => {
                     attempts += 1;
@@ -266,7 +267,7 @@ async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, Provi
     Ok(collector.finish())
 }
 
-fn summary_of(reply: Reply) -> Result<Summary, ProviderError> {
+fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderError> {
     let broken = |message: &str| ProviderError {
         class: ErrorClass::Broken,
         message: message.to_owned(),
@@ -281,7 +282,7 @@ fn summary_of(reply: Reply) -> Result<Summary, ProviderError> {
     }
     let text =
         compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
-    Ok(Summary { text, usage: reply.usage.unwrap_or_default() })
+    Ok(Summary { text, model: endpoint.name.clone(), usage: reply.usage.unwrap_or_default() })
 }
 
 fn tail(text: &str, bytes_max: usize) -> &str {

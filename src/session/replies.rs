@@ -5,7 +5,7 @@ use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::compaction;
 use crate::provider::collect::{Piece, PieceKind, Reply};
-use crate::provider::{ProviderError, ProviderEvent, ReplyStop, models, retry};
+use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread, Trigger};
 use crate::tokens;
 use crate::turn::{Answer as Told, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
@@ -115,13 +115,18 @@ impl Session {
         tracing::warn!(session = %self.id, class = ?error.class, %error, "a model call failed");
         let reason = sentence(error);
         let seen = call.seen;
+        if let Some(work) = &mut self.work {
+            work.unauthorised = error.class == ErrorClass::Auth;
+        }
         let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
                 ModelAnswer::Reply { replied: Box::new(replied), stop: ReplyEnd::Broken }
             }
             Some(_) | None => match error.class {
-                crate::provider::ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
-                _ => ModelAnswer::Failed(reason),
+                ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
+                ErrorClass::Retry { .. } | ErrorClass::Auth | ErrorClass::Refused | ErrorClass::Broken => {
+                    ModelAnswer::Failed(reason)
+                }
             },
         };
         self.tell(Told::Model(answer));
@@ -219,7 +224,8 @@ impl Session {
             Why::Overflow => Trigger::Overflow,
         };
         let id = self.fresh_message();
-        match compaction::compacted(&self.thread, id, &summary.text, trigger, focus, Some(summary.usage)) {
+        let written = Some((summary.model, summary.usage));
+        match compaction::compacted(&self.thread, id, &summary.text, trigger, focus, written) {
             Some(change) => {
                 if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
                     let tokens = (*tokens_before, *tokens_after);
@@ -274,12 +280,18 @@ pub(super) fn sentence(error: &ProviderError) -> String {
     }
 }
 
-/// US dollars that the replies of a thread have cost, where prices are known.
-pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
-    let costs = thread.entries().iter().filter_map(|entry| match &entry.change {
-        Change::Replied { model, usage: Some(usage), .. } => models::cost(model, usage),
+/// US dollars that a change stands for, where it took a model call and the price is known.
+pub(super) fn cost_of_change(change: &Change) -> Option<f64> {
+    match change {
+        Change::Replied { model, usage: Some(usage), .. }
+        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => models::cost(model, usage),
         _ => None,
-    });
+    }
+}
+
+/// US dollars that the model calls of a thread have cost, where prices are known.
+pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
+    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(&entry.change));
     costs.reduce(|sum, cost| sum + cost)
 }
 

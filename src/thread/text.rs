@@ -599,6 +599,7 @@ The model sees all of it: e2 to e4.
             focus: None,
             tokens_before: 12_400,
             tokens_after: 900,
+            model: None,
             usage: None,
         });
         changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() });

@@ -48,7 +48,7 @@ enum Message {
 pub enum Until<'a> {
     Answered,
     /// An update for which this is true; the answer stays open.
-    Seen(&'a dyn Fn(&Value) -> bool),
+    Seen(&'a mut dyn FnMut(&Value) -> bool),
 }
 
 impl Client {
@@ -81,7 +81,7 @@ impl Client {
         params: &Value,
         person: &mut dyn Person,
     ) -> Result<Value, String> {
-        self.follow(method, params, person, &Until::Answered)
+        self.follow(method, params, person, &mut Until::Answered)
     }
 
     /// The same up to some point. Where that is an update, it is given back.
@@ -90,7 +90,7 @@ impl Client {
         method: &str,
         params: &Value,
         person: &mut dyn Person,
-        until: &Until<'_>,
+        until: &mut Until<'_>,
     ) -> Result<Value, String> {
         let id = self.next_id;
         self.next_id += 1;
@@ -102,16 +102,16 @@ impl Client {
     pub fn watch(
         &mut self,
         person: &mut dyn Person,
-        seen: &dyn Fn(&Value) -> bool,
+        seen: &mut dyn FnMut(&Value) -> bool,
     ) -> Result<Value, String> {
-        self.pump(None, person, &Until::Seen(seen))
+        self.pump(None, person, &mut Until::Seen(seen))
     }
 
     fn pump(
         &mut self,
         request: Option<(u64, &str)>,
         person: &mut dyn Person,
-        until: &Until<'_>,
+        until: &mut Until<'_>,
     ) -> Result<Value, String> {
         let what = request.map_or("an update", |(_, method)| method);
         loop {
@@ -147,7 +147,9 @@ impl Client {
     fn next(&self, what: &str) -> Result<Value, String> {
         match self.messages.recv_timeout(SILENCE_MAX) {
             Ok(Message::Json(value)) => Ok(value),
-            Ok(Message::Noise(line)) => Err(format!("on the daemon's stdout is a line that is no JSON: {line}")),
+            Ok(Message::Noise(line)) => {
+                Err(format!("on the daemon's stdout is a line that is no JSON: {line}"))
+            }
             Ok(Message::End) => Err(format!("the daemon ended during {what}")),
             Err(_) => Err(format!("the daemon was silent for {} s during {what}", SILENCE_MAX.as_secs())),
         }

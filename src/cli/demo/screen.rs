@@ -47,7 +47,7 @@ pub struct Seen {
     pub said: String,
     /// Messages of the person that were replayed.
     pub prompts: Vec<String>,
-    /// Calls with their last status, in the order of their ids' arrival.
+    /// Calls with their last status, in the order in which they were announced.
     pub calls: Vec<(String, String)>,
     /// Titles of permission cards.
     pub cards: Vec<String>,
@@ -133,7 +133,8 @@ impl Screen {
         if let Some(title) = update["title"].as_str() {
             self.titles.insert(id.clone(), title.to_owned());
         }
-        let Some(status) = update["status"].as_str() else { return };
+        // The protocol lets an announcement leave out that the call is pending.
+        let status = update["status"].as_str().unwrap_or("pending");
         match self.seen.calls.iter_mut().find(|(known, _)| *known == id) {
             Some((_, last)) => *last = status.to_owned(),
             None => self.seen.calls.push((id.clone(), status.to_owned())),
