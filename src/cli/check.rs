@@ -9,9 +9,9 @@ mod scratch;
 pub mod story;
 pub mod update;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -60,10 +60,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
             Ok(0)
         }
         Asked::Check(order) => {
-            let failed = check(&order, &mut out).map_err(|message| {
-                let hint = "each FILE is a fixture as protocol-fixtures/README.md tells it".to_owned();
-                CliError { message, hint: Some(hint), code: 2 }
-            })?;
+            let failed = check(&order, &mut out)?;
             Ok(i32::from(failed > 0))
         }
     }
@@ -115,23 +112,53 @@ impl Order {
     }
 }
 
-/// Runs the fixtures and writes what came of each; gives the number that failed.
-fn check(order: &Order, out: &mut dyn Write) -> Result<usize, String> {
-    let mut fixtures = Vec::new();
-    for file in &order.files {
+/// A fault that lets nothing be run.
+fn cannot(message: String, hint: &str) -> CliError {
+    CliError { message, hint: Some(hint.to_owned()), code: 2 }
+}
+
+/// The agent's program: as a path that doesn't depend on where it is started, or found in `PATH`.
+fn find_program(command: &OsStr) -> Result<OsString, CliError> {
+    let path = Path::new(command);
+    if path.components().count() > 1 {
+        return path.canonicalize().map(OsString::from).map_err(|error| {
+            cannot(format!("cannot run {}: {error}", path.display()), "give the path of the agent's program")
+        });
+    }
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&directories).map(|directory| directory.join(path)).find(|path| path.is_file());
+    found.map(OsString::from).ok_or_else(|| {
+        cannot(format!("there is no program {}", path.display()), "give the path of the agent's program")
+    })
+}
+
+/// The fixtures of an order by name.
+fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CliError> {
+    const HINT: &str = "a FILE is a fixture as protocol-fixtures/README.md tells it";
+    if files.is_empty() {
+        let parsed = built_in().map(|(name, text)| {
+            let fixture =
+                Fixture::parse(text).map_err(|error| cannot(format!("the built-in {name}: {error}"), HINT));
+            fixture.map(|fixture| (name.to_owned(), fixture))
+        });
+        return parsed.collect();
+    }
+    let parsed = files.iter().map(|file| {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {name}: {error}"))?;
-        let fixture = Fixture::parse(&text).map_err(|error| format!("{name}: {error}"))?;
-        fixtures.push((name, fixture));
-    }
-    if order.files.is_empty() {
-        for (name, text) in built_in() {
-            let fixture = Fixture::parse(text).map_err(|error| format!("the built-in {name}: {error}"))?;
-            fixtures.push((name.to_owned(), fixture));
-        }
-    }
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| cannot(format!("cannot read {name}: {error}"), HINT))?;
+        let fixture = Fixture::parse(&text).map_err(|error| cannot(format!("{name}: {error}"), HINT))?;
+        Ok((name, fixture))
+    });
+    parsed.collect()
+}
+
+/// Runs the fixtures and writes what came of each; gives the number that failed.
+fn check(order: &Order, out: &mut dyn Write) -> Result<usize, CliError> {
+    let fixtures = fixtures(&order.files)?;
     let program = Program {
-        command: order.command.clone(),
+        command: find_program(&order.command)?,
         arguments: order.arguments.clone(),
         inherits: Inherits::Everything,
     };
@@ -148,8 +175,9 @@ fn check(order: &Order, out: &mut dyn Write) -> Result<usize, String> {
             Form::Text => as_text(name, fixture.title(), &outcome),
             Form::Json => as_json(name, fixture.title(), &outcome),
         };
-        // A reader who has gone away wants no more.
-        out.write_all(text.as_bytes()).map_err(|error| format!("cannot write: {error}"))?;
+        if out.write_all(text.as_bytes()).is_err() {
+            return Ok(failed); // The reader has gone away and wants no more.
+        }
     }
     if order.form == Form::Text {
         let others = fixtures.len() - passed - failed;
@@ -239,6 +267,15 @@ mod tests {
         for (name, text) in built_in() {
             let fixture = Fixture::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(fixture.is_for_any_agent(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_nowhere_lets_nothing_be_run() {
+        for command in ["./no-such-agent", "no-such-agent-anywhere"] {
+            let error =
+                check(&order(&["--", command]), &mut Vec::new()).expect_err("there is no such program");
+            assert!(error.code == 2 && error.message.contains("no-such-agent"), "{error:?}");
         }
     }
 
