@@ -1,4 +1,73 @@
 //! Epitome: a coding-agent daemon for editors, with compaction that you can trust.
+//!
+//! This page is for builders; `README.md` is for users, `CONTRIBUTING.md` has worked examples.
+//!
+//! # Five decisions
+//!
+//! 1. **A thread is a log; the context is a view of it.** Everything that happens to a conversation is
+//!    one [`thread::Change`], appended and never rewritten. What the model sees, what the editor
+//!    replays and what the command line prints are functions of the log. A compaction and its undo are
+//!    entries like any other.
+//! 2. **One writer.** A session is one task that owns its [`thread::Thread`] and at most one
+//!    [`turn::Turn`]. `Session::commit` is the only place that journals, applies and announces.
+//! 3. **Deciders ask, the session does.** The agent loop, permission rules, compaction, recipe
+//!    rendering, retry and the stream decoders are pure: data in, decision out.
+//! 4. **One translator each way, one stream out.** Live updates and replay are the same code
+//!    (`acp::to_wire`). The session never waits for a client. The answer to a prompt is an item of the
+//!    same stream, behind its turn's last entry.
+//! 5. **What happened on the wire is a text file.** One readable format is the test fixture, the
+//!    recording of a live session and the conformance suite ([`transcript`]).
+//!
+//! # The way of a prompt
+//!
+//! ```text
+//!  stdin ─ acp::connection ─ acp::server ─► SessionCommand ─► session task
+//!    loop { turn.next(&thread) {
+//!        Commit(change) → 1 journal  2 thread.apply  3 announce      store follows behind
+//!        Ask(ask)       → model call · permission · tool · compaction
+//!        Wait           → command | model's stream | finished job
+//!        End(reason)    → sync the journal, then the answer } }
+//!  stdout ◄ acp::post ◄ acp::outlet (merges while the pipe is busy) ◄ Out
+//! ```
+//!
+//! Start reading at `turn/mod.rs` (the loop), then `session/actor.rs` (who performs it), then
+//! `thread/view.rs` (what the model sees).
+//!
+//! # The house, and who may import whom
+//!
+//! `tests/tidy.rs` reads this table and holds the `use` lines to it.
+//!
+//! | module | what it is | may import |
+//! | --- | --- | --- |
+//! | `thread` | data: message, change, view | |
+//! | `problem` | what is wrong in a person's file | |
+//! | `paths` | where a person's files are | |
+//! | `config` | layered settings | thread, problem, paths |
+//! | `tokens` | counting | thread |
+//! | `compaction` | what a summary replaces, pure | thread, tokens |
+//! | `turn` | the agent loop as a state machine, pure | thread |
+//! | `transcript` | fixtures and recordings, pure | |
+//! | `recipe` | Markdown files as slash commands | problem, paths |
+//! | `provider` | model services: encode, decode, HTTP | thread, config, transcript |
+//! | `tools` | what the model can do, and permission | thread |
+//! | `store` | journals, blobs, sled | thread, paths |
+//! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, provider, tools, store |
+//! | `acp` | the protocol | thread, session |
+//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, provider, tools, store, session, acp |
+//!
+//! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
+//! `reqwest` in `provider`.
+//!
+//! # Invariants
+//!
+//! - An update on the wire implies an entry in the log, streamed text excepted; an answer to a prompt
+//!   implies that its turn is on disk.
+//! - Streamed pieces of a message together are the message.
+//! - Every tool call has exactly one outcome, also after a cancel or a crash; every request has exactly
+//!   one answer.
+//! - A live thread equals the replay of its log; its view equals a cold fold.
+//! - System text and tool list are frozen at a thread's first model call.
+//! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;
 pub mod cli;

@@ -179,7 +179,10 @@ impl SessionPort for Played {
                 state.live.remove(session);
                 answer(ticket, Ok(Answer::Closed));
             }
-            SessionCommand::Attach { .. } | SessionCommand::Detach { .. } => {
+            SessionCommand::Attach { .. }
+            | SessionCommand::Detach { .. }
+            | SessionCommand::End
+            | SessionCommand::RecipesChanged => {
                 unreachable!("the port has its own")
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use epitome::config::{ProviderSettings, Settings, WireFormat};
@@ -14,6 +14,7 @@ use epitome::provider::sse::EVENT_BYTES_MAX;
 use epitome::provider::stream::Decoding;
 use epitome::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request};
 use epitome::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, ViewItem};
+use proptest::prelude::*;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -23,20 +24,11 @@ use tokio::task::JoinHandle;
 
 #[test]
 fn recorded_streams_mean_what_is_written_beside_them_however_they_are_cut() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures/providers");
-    let mut names: Vec<String> = std::fs::read_dir(&directory)
-        .expect("the fixtures are there")
-        .filter_map(|entry| {
-            entry.ok()?.file_name().into_string().ok()?.strip_suffix(".sse").map(str::to_owned)
-        })
-        .collect();
-    names.sort();
-    assert!(names.len() >= 14, "fixtures were lost: {names:?}");
-    for name in names {
-        let read =
-            |suffix: &str| std::fs::read(directory.join(format!("{name}.{suffix}"))).expect("both are there");
-        let stream = read("sse");
-        let expected = String::from_utf8(read("events")).expect("events are text");
+    let streams = streams();
+    assert!(streams.len() >= 14, "fixtures were lost: {}", streams.len());
+    for (name, stream) in streams {
+        let expected =
+            std::fs::read_to_string(fixtures().join(format!("{name}.events"))).expect("both are there");
         let single: Vec<&[u8]> = stream.chunks(1).collect();
         check(&name, "byte by byte", &single, &expected);
         for at in 0..=stream.len() {
@@ -44,6 +36,23 @@ fn recorded_streams_mean_what_is_written_beside_them_however_they_are_cut() {
             check(&name, &format!("cut at {at}"), &[head, tail], &expected);
         }
     }
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures/providers")
+}
+
+/// Every recorded stream by its name.
+fn streams() -> Vec<(String, Vec<u8>)> {
+    let files = std::fs::read_dir(fixtures()).expect("the fixtures are there");
+    let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+    let streams = names.filter_map(|file| {
+        let name = file.strip_suffix(".sse")?;
+        Some((name.to_owned(), std::fs::read(fixtures().join(&file)).expect("it was just listed")))
+    });
+    let mut streams: Vec<_> = streams.collect();
+    streams.sort();
+    streams
 }
 
 fn check(name: &str, how: &str, pieces: &[&[u8]], expected: &str) {
@@ -231,7 +240,9 @@ fn whole_reply() -> Vec<ProviderEvent> {
 #[tokio::test]
 async fn a_reply_comes_whole_and_the_key_goes_in_its_header() {
     let (url, server) = serve_at_once(format!("{STREAM}{HELLO}{DONE}")).await;
-    assert_eq!(call(&url).await.expect("the reply is whole"), whole_reply());
+    // On a task of its own, as sessions call: whatever a call holds can move between threads.
+    let reply = tokio::spawn(async move { call(&url).await }).await.expect("the task ends");
+    assert_eq!(reply.expect("the reply is whole"), whole_reply());
     let request = server.await.expect("the server ends");
     assert!(request.starts_with("POST /v1/chat/completions HTTP/1.1"), "{request}");
     assert!(request.to_lowercase().contains("authorization: bearer sk-very-secret"), "{request}");
@@ -398,13 +409,37 @@ async fn a_local_server_is_found_by_its_list_of_models() {
     assert!(server.await.expect("the server ends").starts_with("GET /v1/models HTTP/1.1"));
 }
 
+#[test]
+fn a_call_over_tls_is_prepared_without_the_system_s_certificates() {
+    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
+    let endpoint = endpoint_at("box", WireFormat::OpenAiChat, "https://api.example.com/v1");
+    assert!(Http::new().start(&endpoint, &request(&message)).is_ok(), "nothing is sent before it is polled");
+}
+
+proptest! {
+    /// Whatever a server sends, it is an event or an error, never a panic.
+    #[test]
+    fn a_damaged_stream_is_an_error_at_worst(
+        fixture in any::<prop::sample::Index>(),
+        at in any::<prop::sample::Index>(),
+        byte: u8,
+    ) {
+        let streams = streams();
+        let (name, stream) = fixture.get(&streams);
+        let mut damaged = stream.clone();
+        let at = at.index(damaged.len());
+        damaged[at] = byte;
+        decode(name, &[&damaged]);
+    }
+}
+
 /// A bound on what a delta may cost, wide enough for an unoptimised build on a busy machine.
 #[test]
 fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
     let delta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twenty characters ok\"}}\n\n";
     let stream = delta.repeat(20_000);
     let endpoint = endpoint_at("anthropic", WireFormat::AnthropicMessages, "http://127.0.0.1:9");
-    let mut collector = Collector::new(&endpoint);
+    let mut collector = Collector::new(&endpoint.name);
     let mut decoding = Decoding::new(endpoint, String::new(), None);
     let begun = std::time::Instant::now();
     let mut shown = 0;

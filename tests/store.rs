@@ -664,6 +664,7 @@ fn one_of_each() -> Vec<Change> {
             }],
         },
         Change::Queued { message: message(0, vec![text("wait")]) },
+        Change::Commanded { message: MessageId(1), typed: "/compact".into() },
         Change::Said {
             message: message(
                 1,
@@ -716,6 +717,7 @@ fn one_of_each() -> Vec<Change> {
             focus: Some("tests".into()),
             tokens_before: 100,
             tokens_after: 10,
+            model: None,
             usage: Some(usage),
         },
         Change::Undone { entry: Seq(6) },
@@ -757,6 +759,7 @@ fn kind(change: &Change) -> usize {
         Change::Planned { .. } => 13,
         Change::Allowed { .. } => 14,
         Change::TurnEnded { .. } => 15,
+        Change::Commanded { .. } => 16,
     }
 }
 

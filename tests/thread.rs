@@ -218,6 +218,7 @@ fn compact(thread: &mut Thread) -> Seq {
             focus: None,
             tokens_before: 10,
             tokens_after: 1,
+            model: None,
             usage: None,
         },
     )

@@ -169,6 +169,7 @@ impl Play {
                     focus: None,
                     tokens_before: 10,
                     tokens_after: 1,
+                    model: None,
                     usage: None,
                 };
                 self.tell(Answer::Compacted(CompactAnswer::Done(Box::new(change))));

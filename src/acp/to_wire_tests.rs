@@ -137,6 +137,7 @@ fn compacted() -> Change {
         focus: None,
         tokens_before: 88_000,
         tokens_after: 6_200,
+        model: None,
         usage: None,
     }
 }

@@ -150,6 +150,7 @@ fn a_compaction_is_one_line() {
         focus: None,
         tokens_before: 42_000,
         tokens_after: 1_500,
+        model: None,
         usage: None,
     };
     let (out, _) = printed(Dress::Plain, &[entry(change)]);

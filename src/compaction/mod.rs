@@ -2,7 +2,7 @@
 //!
 //! Pure. Who calls the model and commits is the session.
 
-use crate::thread::{Change, Content, Message, MessageId, Origin, Seq, Thread, Trigger, Usage};
+use crate::thread::{Change, Content, Message, MessageId, ModelName, Origin, Seq, Thread, Trigger, Usage};
 use crate::tokens;
 
 /// A compaction that does not shrink the view by a tenth is none (`DESIGN.md` I6).
@@ -44,13 +44,14 @@ pub fn compacted(
     summary: &str,
     trigger: Trigger,
     focus: Option<String>,
-    usage: Option<Usage>,
+    written: Option<(ModelName, Usage)>,
 ) -> Option<Change> {
     let through = thread.entries().last()?.seq;
     let text = frame(summary, last_request(thread).as_deref());
     let summary = Message { id, content: vec![Content::Text { text }] };
     let before = tokens::of_view(thread.view());
     let after = tokens::of_message(&summary);
+    let (model, usage) = written.unzip();
     let shrinks = after * 100 <= before * (100 - GAIN_MIN_PERCENT);
     shrinks.then(|| Change::Compacted {
         through: Seq(through.0),
@@ -59,6 +60,7 @@ pub fn compacted(
         focus,
         tokens_before: before,
         tokens_after: after,
+        model,
         usage,
     })
 }

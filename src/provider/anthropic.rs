@@ -1,5 +1,5 @@
-//! Anthropic's Messages format: a request as JSON, and its stream as events. Pure; nothing is sent
-//! from here. Other services that speak it get only what all of them know.
+//! Anthropic's Messages format: a request as JSON. Pure; nothing is sent from here. Other services that
+//! speak it get only what all of them know.
 
 use std::borrow::Cow;
 

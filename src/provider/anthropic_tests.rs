@@ -175,6 +175,18 @@ fn thinking_goes_back_only_behind_its_own_prefix_to_its_own_model() {
     assert_eq!(sent(&test_endpoint("anthropic/claude-opus-5-5"), rest(before)), without);
 }
 
+#[test]
+fn thinking_behind_a_part_that_cannot_be_sent_is_left_out() {
+    let block = json!({"type": "thinking", "thinking": "hm", "signature": "sig"});
+    let signed = || thought("anthropic", "claude-sonnet-5-5", block.clone());
+    let view = OwnedView::default()
+        .user(vec![text("think")])
+        .agent(vec![signed(), text("\n"), signed(), text("Hm.")])
+        .user(vec![text("and?")]);
+    let sent = body(&test_endpoint(SONNET), &view.request());
+    assert_eq!(sent["messages"][1]["content"], json!([block, {"type": "text", "text": "Hm."}]));
+}
+
 /// The rules of the service, checked on what is sent.
 fn check(body: &Value, ends_with_person: bool) -> Result<(), TestCaseError> {
     let messages = body["messages"].as_array().expect("messages are a list");

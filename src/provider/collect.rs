@@ -4,8 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{ProviderEvent, ReplyStop};
-use crate::provider::endpoint::Endpoint;
-use crate::thread::{CallId, Card, Content, Native, ToolCall, Usage};
+use crate::thread::{CallId, Card, Content, ModelName, Native, ToolCall, Usage};
 
 /// Collects the events of one reply.
 ///
@@ -59,11 +58,12 @@ enum Part {
 }
 
 impl Collector {
-    /// Begins the reply of this endpoint's model, whose name its signed thinking will carry.
-    pub fn new(endpoint: &Endpoint) -> Collector {
+    /// Begins the reply of this model, whose name its signed thinking will carry.
+    pub fn new(model: &ModelName) -> Collector {
+        let (provider, model) = model.split().unwrap_or(("", &model.0));
         Collector {
-            provider: endpoint.provider().to_owned(),
-            model: endpoint.model.clone(),
+            provider: provider.to_owned(),
+            model: model.to_owned(),
             parts: Vec::new(),
             usage: None,
             stop: None,
@@ -119,6 +119,20 @@ impl Collector {
                 None
             }
         }
+    }
+
+    /// All that was to be shown so far, a piece for each part: for a client that joins in the middle.
+    pub fn shown(&self) -> Vec<Piece> {
+        let parts = self.parts.iter().zip(0u32..);
+        let pieces = parts.filter_map(|(content, part)| match content {
+            Part::Text(text) => Some((part, PieceKind::Reply, text)),
+            Part::Thinking { text, .. } => Some((part, PieceKind::Thinking, text)),
+            Part::Call { .. } => None,
+        });
+        pieces
+            .filter(|(_, _, text)| !text.is_empty())
+            .map(|(part, kind, text)| Piece::Text { part, kind, text: text.clone() })
+            .collect()
     }
 
     /// The whole reply. Arguments that are no JSON object become `{"invalid_json": "…"}`; white space
@@ -228,10 +242,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::provider::endpoint::test_endpoint;
 
     fn collect(events: impl IntoIterator<Item = ProviderEvent>) -> (Collector, Vec<Piece>) {
-        let mut collector = Collector::new(&test_endpoint("anthropic/claude-sonnet-5-5"));
+        let mut collector = Collector::new(&ModelName("anthropic/claude-sonnet-5-5".into()));
         let pieces = events.into_iter().filter_map(|event| collector.feed(event)).collect();
         (collector, pieces)
     }

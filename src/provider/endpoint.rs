@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::address::{authority_of, host_of, is_loopback, path_of, port_of, without_v1};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use super::{ErrorClass, ProviderError};
 use crate::config::{ModelSettings, Settings, WireFormat};
@@ -138,7 +139,7 @@ pub fn choose(settings: &Settings, env: &Environment) -> Choice {
     if has_openai(env) {
         return Choice::Named(ModelName(OPENAI_DEFAULT.into()));
     }
-    Choice::SearchLocal(local_bases(env))
+    Choice::SearchLocal(local_urls(env))
 }
 
 /// Finds the place and the key of a model. A missing key is an error of class `Auth`, a name that
@@ -180,7 +181,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         "anthropic" => resolve_anthropic(endpoint, env),
         "openai" => resolve_openai(endpoint, env),
         "local" => {
-            let bases = local_bases(env);
+            let bases = local_urls(env);
             // One address needs no trying: a request to a server that is down says so better.
             let base = match bases.as_slice() {
                 [only] => only,
@@ -266,7 +267,7 @@ pub fn nothing_configured() -> ProviderError {
 pub fn no_local_server(name: &ModelName, env: &Environment) -> ProviderError {
     ProviderError {
         class: ErrorClass::Auth,
-        message: format!("No local server answers for {name}; tried {}.", local_bases(env).join(" and ")),
+        message: format!("No local server answers for {name}; tried {}.", local_urls(env).join(" and ")),
         hint: Some("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.".into()),
     }
 }
@@ -370,7 +371,8 @@ fn has_openai(env: &Environment) -> bool {
     get(env, "OPENAI_API_KEY").or_else(|| get(env, "OPENAI_BASE_URL")).is_some()
 }
 
-pub fn local_bases(env: &Environment) -> Vec<String> {
+/// Where to look for a local server: `EPITOME_LOCAL_URL`, else the usual loopback addresses.
+pub fn local_urls(env: &Environment) -> Vec<String> {
     match get(env, "EPITOME_LOCAL_URL") {
         Some(url) => vec![format!("{}/v1", without_v1(url.trim()))],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),
@@ -432,41 +434,6 @@ fn listens(base: &str) -> bool {
         (_, port) => ([127, 0, 0, 1], port).into(),
     };
     TcpStream::connect_timeout(&address, LOOPBACK_CONNECT_MAX).is_ok()
-}
-
-pub(super) fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host == "[::1]" || host.starts_with("127.")
-}
-
-/// The host of a URL, without user and port.
-pub(super) fn host_of(url: &str) -> &str {
-    let authority = authority_of(url);
-    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((inside, _)) => &authority[..inside.len() + 2],
-        None => authority.split(':').next().unwrap_or(authority),
-    }
-}
-
-pub(super) fn port_of(url: &str) -> u16 {
-    let after_host = &authority_of(url)[host_of(url).len()..];
-    let default = if url.starts_with("https:") { 443 } else { 80 };
-    after_host.strip_prefix(':').and_then(|port| port.parse().ok()).unwrap_or(default)
-}
-
-pub(super) fn without_v1(base: &str) -> &str {
-    let base = base.trim_end_matches('/');
-    base.strip_suffix("/v1").unwrap_or(base)
-}
-
-fn authority_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    authority.rsplit('@').next().unwrap_or(authority)
-}
-
-fn path_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.find('/').map_or("", |at| &rest[at..])
 }
 
 /// An endpoint for tests, as the vendors' own services are.

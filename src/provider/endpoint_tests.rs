@@ -211,17 +211,3 @@ fn a_place_is_shown_without_its_password() {
     let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
     assert_eq!(endpoint.place(), "https://box:8000/v1");
 }
-
-#[test]
-fn hosts_and_ports_are_found_in_any_url() {
-    for (url, host, port) in [
-        ("https://api.anthropic.com", "api.anthropic.com", 443),
-        ("http://user:pw@box:8000/v1", "box", 8000),
-        ("http://[::1]:11434/v1", "[::1]", 11434),
-        ("http://localhost/v1", "localhost", 80),
-        ("box:1234", "box", 1234),
-        ("", "", 80),
-    ] {
-        assert_eq!((host_of(url), port_of(url)), (host, port), "{url}");
-    }
-}

@@ -19,6 +19,9 @@ pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 /// Shorter header values are no secrets, and taking them out would garble every sentence.
 const SECRET_BYTES_MIN: usize = 6;
 
+/// Types and codes that mean an unpaid account, some of them under the status of a rate limit.
+const BILLING: [&str; 3] = ["insufficient_quota", "credit_balance_exhausted", "billing_error"];
+
 /// A response that is no reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'a> {
@@ -120,7 +123,7 @@ fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass 
     if let Some(class) = too_long(failure.status, said) {
         return class;
     }
-    if said.is(&["insufficient_quota", "credit_balance_exhausted", "billing_error"]) {
+    if said.is(&BILLING) {
         return ErrorClass::Auth;
     }
     match failure.should_retry {
@@ -256,9 +259,7 @@ fn verdict(class: &ErrorClass, status: u16, said: &Said) -> &'static str {
             "is overloaded"
         }
         ErrorClass::Retry { .. } => "could not answer just now",
-        ErrorClass::Auth if status == 402 || said.is(&["insufficient_quota", "credit_balance_exhausted"]) => {
-            "wants the account's billing settled"
-        }
+        ErrorClass::Auth if status == 402 || said.is(&BILLING) => "wants the account's billing settled",
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
         ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
@@ -274,7 +275,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
             after.as_secs()
         )),
         ErrorClass::Retry { .. } => None,
-        ErrorClass::Auth if failure.status == 402 || said.is(&["insufficient_quota", "billing_error"]) => {
+        ErrorClass::Auth if failure.status == 402 || said.is(&BILLING) => {
             Some("Look at the account's plan and payment.".into())
         }
         ErrorClass::Auth => Some(match endpoint.provider() {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use reqwest::{Certificate, Client, Response};
 
-use super::endpoint::{Endpoint, Secret, host_of, is_loopback};
+use super::address::{host_of, is_loopback};
+use super::endpoint::{Endpoint, Secret};
 use super::failure::{self, Failure};
 use super::stream::Decoding;
 use super::{ErrorClass, ProviderError, ProviderEvent, Request, anthropic, openai_chat, retry};

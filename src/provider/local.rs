@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::endpoint::{host_of, port_of, without_v1};
+use super::address::{host_of, port_of, without_v1};
 use super::http::Http;
 use crate::thread::ModelName;
 

@@ -6,6 +6,7 @@
 //! Start at `http`: it encodes a `Request` for an `Endpoint` and gives `ProviderEvent`s, which a
 //! `collect::Collector` makes into a reply.
 
+mod address;
 pub mod anthropic;
 mod anthropic_stream;
 pub mod collect;

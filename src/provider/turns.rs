@@ -55,8 +55,7 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
                 }
             }
             ViewItem::Agent(message, _) => {
-                let mut parts: Vec<&'a Content> =
-                    message.content.iter().filter(|part| can_be_replied(part)).collect();
+                let mut parts = replied(&message.content);
                 while matches!(parts.last(), Some(Content::Thinking { .. })) {
                     parts.pop();
                 }
@@ -111,13 +110,21 @@ fn can_be_said(part: &Content) -> bool {
     }
 }
 
-fn can_be_replied(part: &Content) -> bool {
-    match part {
-        Content::Text { text } => !text.trim().is_empty(),
-        Content::Thinking { native, .. } => native.is_some(),
-        Content::Call(_) => true,
-        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => false,
-    }
+/// The parts of a reply that can be sent back. Signed thinking is bound to all before it, so that it
+/// goes with the first part of its own message that cannot be sent.
+fn replied(content: &[Content]) -> Vec<&Content> {
+    let mut nothing_lost = true;
+    let keeps = |part: &&Content| {
+        let keep = match part {
+            Content::Text { text } => !text.trim().is_empty(),
+            Content::Thinking { native, .. } => native.is_some() && nothing_lost,
+            Content::Call(_) => true,
+            Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => false,
+        };
+        nothing_lost &= keep;
+        keep
+    };
+    content.iter().filter(keeps).collect()
 }
 
 fn nothing_said<'a>() -> Cow<'a, Content> {

@@ -15,12 +15,12 @@ use tokio::task::JoinSet;
 use super::effects::{ModelCall, ModelStep, Summary};
 use super::recipes::Rendering;
 use super::registry::Services;
-use super::replies::cost_of;
+use super::replies::{cost_of, cost_of_change};
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
 use crate::config::Settings;
 use crate::problem::Problem;
+use crate::provider::ProviderError;
 use crate::provider::endpoint::{Endpoint, LocalServer};
-use crate::provider::{ProviderError, models};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::render::ShellOutputs;
 use crate::recipe::watch::Registration;
@@ -57,9 +57,8 @@ pub struct Session {
     pub(super) closers: Vec<Closer>,
     pub(super) closing: bool,
     pub(super) background: JoinSet<Background>,
-    /// A local server is being looked for, and one was looked for since the model was chosen.
+    /// A local server is being looked for.
     pub(super) searching: bool,
-    pub(super) searched: bool,
     pub(super) sync_due: bool,
     /// Problems that nobody was there to see, and those that were told.
     pub(super) untold_problems: Vec<Problem>,
@@ -102,6 +101,8 @@ pub struct Work {
     /// What `/compact` tells the model to write.
     pub summary_instruction: Option<String>,
     pub model: Option<ModelCall>,
+    /// The provider said that the key is missing, wrong or without the right.
+    pub unauthorised: bool,
     pub ask: Option<OpenAsk>,
     pub jobs: JoinSet<Done>,
 }
@@ -203,7 +204,6 @@ impl Session {
             closing: false,
             background: JoinSet::new(),
             searching: false,
-            searched: false,
             sync_due: false,
             untold_problems: Vec::new(),
             told_problems: HashSet::new(),
@@ -216,12 +216,12 @@ impl Session {
             sender,
         };
         session.show_problems(&problems);
+        session.finish_what_was_interrupted();
         session
     }
 
     /// Lives until it is closed or its last client has gone.
     pub(super) async fn run(mut self) {
-        self.finish_what_was_interrupted();
         loop {
             self.drive().await;
             self.let_go();
@@ -317,9 +317,7 @@ impl Session {
             SessionError::Store(format!("the session's log can't be written: {error}"))
         })?;
         self.thread.apply(entry.clone());
-        if let Change::Replied { model, usage: Some(usage), .. } = &entry.change
-            && let Some(cost) = models::cost(model, usage)
-        {
+        if let Some(cost) = cost_of_change(&entry.change) {
             *self.cost.get_or_insert(0.0) += cost;
         }
         for attachment in &self.attachments {
@@ -438,6 +436,7 @@ impl Session {
             meta: None,
             summary_instruction: None,
             model: None,
+            unauthorised: false,
             ask: None,
             jobs: JoinSet::new(),
         }
@@ -459,10 +458,7 @@ impl Session {
                 Err(SessionError::Store(format!("the turn could not be brought to the disk: {error}")))
             }
             Ok(Ok(())) | Err(_) => match reason {
-                StopReason::Failed => Err(SessionError::Provider {
-                    message: work.turn.failure().unwrap_or("the model call failed").to_owned(),
-                    hint: None,
-                }),
+                StopReason::Failed => Err(failed(&work)),
                 StopReason::EndTurn
                 | StopReason::MaxTokens
                 | StopReason::MaxRounds
@@ -531,6 +527,14 @@ impl Session {
             }
             Some(_) | None => self.cancel(),
         }
+    }
+}
+
+fn failed(work: &Work) -> SessionError {
+    let message = work.turn.failure().unwrap_or("the model call failed").to_owned();
+    match work.unauthorised {
+        true => SessionError::AuthRequired(message),
+        false => SessionError::Provider { message, hint: None },
     }
 }
 

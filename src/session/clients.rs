@@ -76,6 +76,9 @@ impl Session {
             }
             Replay::Nothing => {}
         }
+        for out in self.live_text() {
+            attachment.outlet.put(&self.id, out);
+        }
         let workspace = Workspace {
             cwd: self.thread.cwd().to_path_buf(),
             directories: opening.directories.clone(),
@@ -192,9 +195,7 @@ impl Session {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
-                self.begin_said(
-                    Change::Said { message, origin: Origin::Person },
-                    prompt.responder);
+                self.begin_said(Change::Said { message, origin: Origin::Person }, prompt.responder);
             }
         }
         true
@@ -351,7 +352,6 @@ impl Session {
                     return Err(unknown("model"));
                 }
                 self.endpoint = None;
-                self.searched = false;
                 Change::ModelChosen { model }
             }
             _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
@@ -394,8 +394,8 @@ impl Session {
             (None, Choice::Named(name)) => name,
             (None, Choice::SearchLocal(urls)) => return self.search(urls),
         };
-        if name.split().is_some_and(|(provider, _)| provider == "local") && !self.searched {
-            let urls = endpoint::local_bases(&environment);
+        if name.split().is_some_and(|(provider, _)| provider == "local") {
+            let urls = endpoint::local_urls(&environment);
             return self.search(urls);
         }
         match endpoint::resolve(&name, &self.settings, &environment) {
@@ -426,7 +426,6 @@ impl Session {
 
     fn local_server_found(&mut self, server: Option<LocalServer>) {
         self.searching = false;
-        self.searched = true;
         let chosen = self.thread.model().cloned().or_else(|| {
             match endpoint::choose(&self.settings, &self.workspace.environment) {
                 Choice::Named(name) => Some(name),

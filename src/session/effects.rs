@@ -102,7 +102,7 @@ impl ModelCall {
             message,
             model: endpoint.name.clone(),
             attempts: 0,
-            collector: Collector::new(&endpoint),
+            collector: Collector::new(&endpoint.name),
             seen: false,
             snapshot,
             endpoint,
@@ -113,7 +113,7 @@ impl ModelCall {
     /// Tries again after a while.
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;
-        self.collector = Collector::new(&self.endpoint);
+        self.collector = Collector::new(&self.endpoint.name);
         self.phase = Phase::Waiting(Box::pin(tokio::time::sleep(delay)));
     }
 
@@ -174,6 +174,7 @@ pub async fn run_tool(
 #[derive(Debug)]
 pub struct Summary {
     pub text: String,
+    pub model: ModelName,
     pub usage: Usage,
 }
 
@@ -243,8 +244,8 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
     loop {
         let starting = http.start(endpoint, request)?;
         match collect(endpoint, starting).await {
-            Ok(reply) => return summary_of(reply),
-            Err(error) => match crate::provider::retry::delay(&error.class, attempts, fastrand::f64()) {
+            Ok(reply) => return summary_of(endpoint, reply),
+            Err(error) => match crate::provider::retry::delay(&error.class, attempts + 1, fastrand::f64()) {
                 Some(delay) => {
                     attempts += 1;
                     tokio::time::sleep(delay).await;
@@ -257,7 +258,7 @@ async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<
 
 async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, ProviderError> {
     let mut stream = starting.await?;
-    let mut collector = Collector::new(endpoint);
+    let mut collector = Collector::new(&endpoint.name);
     while let Some(events) = stream.next().await? {
         for event in events {
             collector.feed(event);
@@ -266,7 +267,7 @@ async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, Provi
     Ok(collector.finish())
 }
 
-fn summary_of(reply: Reply) -> Result<Summary, ProviderError> {
+fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderError> {
     let broken = |message: &str| ProviderError {
         class: ErrorClass::Broken,
         message: message.to_owned(),
@@ -281,7 +282,7 @@ fn summary_of(reply: Reply) -> Result<Summary, ProviderError> {
     }
     let text =
         compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
-    Ok(Summary { text, usage: reply.usage.unwrap_or_default() })
+    Ok(Summary { text, model: endpoint.name.clone(), usage: reply.usage.unwrap_or_default() })
 }
 
 fn tail(text: &str, bytes_max: usize) -> &str {

@@ -5,7 +5,7 @@ use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::compaction;
 use crate::provider::collect::{Piece, PieceKind, Reply};
-use crate::provider::{ProviderError, ProviderEvent, ReplyStop, models, retry};
+use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread, Trigger};
 use crate::tokens;
 use crate::turn::{Answer as Told, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
@@ -62,18 +62,8 @@ impl Session {
                     call.seen |= !matches!(event, ProviderEvent::Usage(_) | ProviderEvent::Stopped(_));
                     pieces.extend(call.collector.feed(event));
                 }
-                for piece in pieces {
-                    match piece {
-                        Piece::Text { part, kind, text } => {
-                            let kind = match kind {
-                                PieceKind::Reply => TextKind::Reply,
-                                PieceKind::Thinking => TextKind::Thinking,
-                            };
-                            self.announce(&Out::Text { message, part, kind, text });
-                        }
-                        // The card needs the arguments, which come with the whole reply.
-                        Piece::CallOpened { .. } => {}
-                    }
+                for out in pieces.into_iter().filter_map(|piece| live(message, piece)) {
+                    self.announce(&out);
                 }
             }
             ModelStep::Finished => {
@@ -82,8 +72,11 @@ impl Session {
                 self.reply_finished(reply, call.message, call.model);
             }
             ModelStep::Failed(error) => {
-                let delay =
-                    if call.seen { None } else { retry::delay(&error.class, call.attempts, fastrand::f64()) };
+                let delay = if call.seen {
+                    None
+                } else {
+                    retry::delay(&error.class, call.attempts + 1, fastrand::f64())
+                };
                 match delay {
                     Some(delay) => {
                         call.retry_after(delay);
@@ -122,13 +115,18 @@ impl Session {
         tracing::warn!(session = %self.id, class = ?error.class, %error, "a model call failed");
         let reason = sentence(error);
         let seen = call.seen;
+        if let Some(work) = &mut self.work {
+            work.unauthorised = error.class == ErrorClass::Auth;
+        }
         let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
                 ModelAnswer::Reply { replied: Box::new(replied), stop: ReplyEnd::Broken }
             }
             Some(_) | None => match error.class {
-                crate::provider::ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
-                _ => ModelAnswer::Failed(reason),
+                ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
+                ErrorClass::Retry { .. } | ErrorClass::Auth | ErrorClass::Refused | ErrorClass::Broken => {
+                    ModelAnswer::Failed(reason)
+                }
             },
         };
         self.tell(Told::Model(answer));
@@ -154,6 +152,13 @@ impl Session {
             }
         }
         Change::Replied { message: Message { id, content }, model, usage: reply.usage, cut }
+    }
+
+    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    pub(super) fn live_text(&self) -> Vec<Out> {
+        let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
+        let message = call.message;
+        call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
     }
 
     pub(super) fn announce_usage(&self) {
@@ -219,7 +224,8 @@ impl Session {
             Why::Overflow => Trigger::Overflow,
         };
         let id = self.fresh_message();
-        match compaction::compacted(&self.thread, id, &summary.text, trigger, focus, Some(summary.usage)) {
+        let written = Some((summary.model, summary.usage));
+        match compaction::compacted(&self.thread, id, &summary.text, trigger, focus, written) {
             Some(change) => {
                 if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
                     let tokens = (*tokens_before, *tokens_after);
@@ -252,6 +258,20 @@ impl Session {
     }
 }
 
+/// A piece of a streaming reply, as clients get it.
+fn live(message: MessageId, piece: Piece) -> Option<Out> {
+    match piece {
+        Piece::Text { part, kind: PieceKind::Reply, text } => {
+            Some(Out::Text { message, part, kind: TextKind::Reply, text })
+        }
+        Piece::Text { part, kind: PieceKind::Thinking, text } => {
+            Some(Out::Text { message, part, kind: TextKind::Thinking, text })
+        }
+        // A call is shown with its arguments, which come with the whole reply.
+        Piece::CallOpened { .. } => None,
+    }
+}
+
 /// What a failed call says to a person: the fault, then what to do.
 pub(super) fn sentence(error: &ProviderError) -> String {
     match &error.hint {
@@ -260,12 +280,18 @@ pub(super) fn sentence(error: &ProviderError) -> String {
     }
 }
 
-/// US dollars that the replies of a thread have cost, where prices are known.
-pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
-    let costs = thread.entries().iter().filter_map(|entry| match &entry.change {
-        Change::Replied { model, usage: Some(usage), .. } => models::cost(model, usage),
+/// US dollars that a change stands for, where it took a model call and the price is known.
+pub(super) fn cost_of_change(change: &Change) -> Option<f64> {
+    match change {
+        Change::Replied { model, usage: Some(usage), .. }
+        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => models::cost(model, usage),
         _ => None,
-    });
+    }
+}
+
+/// US dollars that the model calls of a thread have cost, where prices are known.
+pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
+    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(&entry.change));
     costs.reduce(|sum, cost| sum + cost)
 }
 

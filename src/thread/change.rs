@@ -112,7 +112,10 @@ pub enum Change {
         /// Estimated tokens of the view before and after.
         tokens_before: u64,
         tokens_after: u64,
-        /// What writing the summary cost.
+        /// Who wrote the summary.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<ModelName>,
+        /// What writing it took.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
     },

@@ -92,6 +92,7 @@ fn what_left_the_view_is_still_shown_and_marked() {
         focus: None,
         tokens_before: 12_400,
         tokens_after: 900,
+        model: None,
         usage: None,
     });
     changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() });

@@ -206,12 +206,13 @@ impl ToolResult {
 /// The tools of a session, in the order in which the model is told of them.
 #[derive(Clone)]
 pub struct Toolbox {
-    tools: Arc<[Arc<dyn Tool>]>,
+    /// Each with what it says of itself, asked once.
+    tools: Arc<[(ToolSpec, Arc<dyn Tool>)]>,
 }
 
 impl Toolbox {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Toolbox {
-        Toolbox { tools: tools.into() }
+        Toolbox { tools: tools.into_iter().map(|tool| (tool.spec(), tool)).collect() }
     }
 
     /// The tools that come with Epitome.
@@ -228,10 +229,10 @@ impl Toolbox {
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
-        self.tools.iter().find(|tool| tool.spec().name == name)
+        self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
     }
 
     pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.iter().map(|tool| tool.spec()).collect()
+        self.tools.iter().map(|(spec, _)| spec.clone()).collect()
     }
 }

@@ -1,0 +1,76 @@
+//! The parts of a base URL that we need to look at. It does not judge URLs: whoever sends a request finds
+//! out whether one is well formed.
+
+use std::net::Ipv4Addr;
+
+/// Whether the host is this machine.
+pub(super) fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host == "[::1]" || host.parse::<Ipv4Addr>().is_ok_and(|host| host.is_loopback())
+}
+
+/// The host of a URL, without user and port.
+pub(super) fn host_of(url: &str) -> &str {
+    let authority = authority_of(url);
+    match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((inside, _)) => &authority[..inside.len() + 2],
+        None => authority.split(':').next().unwrap_or(authority),
+    }
+}
+
+/// The port of a URL, or its scheme's usual one.
+pub(super) fn port_of(url: &str) -> u16 {
+    let after_host = &authority_of(url)[host_of(url).len()..];
+    let default = if url.starts_with("https:") { 443 } else { 80 };
+    after_host.strip_prefix(':').and_then(|port| port.parse().ok()).unwrap_or(default)
+}
+
+/// A base URL without the version that some vendors count to it.
+pub(super) fn without_v1(base: &str) -> &str {
+    let base = base.trim_end_matches('/');
+    base.strip_suffix("/v1").unwrap_or(base)
+}
+
+/// Host and port.
+pub(super) fn authority_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    authority.rsplit('@').next().unwrap_or(authority)
+}
+
+/// The path, with its slash; empty where there is none.
+pub(super) fn path_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("", |at| &rest[at..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for (host, expected) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("127.example.com", false),
+            ("box", false),
+        ] {
+            assert_eq!(is_loopback(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn hosts_and_ports_are_found_in_any_url() {
+        for (url, host, port) in [
+            ("https://api.anthropic.com", "api.anthropic.com", 443),
+            ("http://user:pw@box:8000/v1", "box", 8000),
+            ("http://[::1]:11434/v1", "[::1]", 11434),
+            ("http://localhost/v1", "localhost", 80),
+            ("box:1234", "box", 1234),
+            ("", "", 80),
+        ] {
+            assert_eq!((host_of(url), port_of(url)), (host, port), "{url}");
+        }
+    }
+}
