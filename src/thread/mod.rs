@@ -4,6 +4,7 @@
 //! byte for byte (`DESIGN.md` I7).
 
 pub mod change;
+pub mod diff;
 pub mod message;
 pub mod text;
 pub mod view;
