@@ -36,6 +36,9 @@ use crate::turn::{Answer as Told, Ask, Next, Turn, Why, interrupted};
 /// down by it, not remembered.
 const PROGRESS_MAX: usize = 64;
 
+/// New output of a running call.
+type Progress = (CallId, String);
+
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,8 @@ pub struct Session {
     pub(super) workspace: Arc<Workspace>,
     pub(super) settings: Arc<Settings>,
     pub(super) catalog: Arc<Catalog>,
+    /// Whether the recipes were read once; they are, off this task, when a session begins.
+    pub(super) catalog_read: bool,
     pub(super) work: Option<Work>,
     pub(super) waiting: VecDeque<Prompt>,
     pub(super) endpoint: Option<Endpoint>,
@@ -64,7 +69,7 @@ pub struct Session {
     pub(super) untold_problems: Vec<Problem>,
     pub(super) told_problems: HashSet<Problem>,
     pub(super) journal: Journal,
-    pub(super) progress: (mpsc::Sender<(CallId, String)>, mpsc::Receiver<(CallId, String)>),
+    pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
     pub(super) next_ask: u64,
     pub(super) cost: Option<f64>,
     commands: mpsc::Receiver<SessionCommand>,
@@ -87,6 +92,16 @@ pub struct Prompt {
     pub responder: Responder,
     pub client: ClientId,
     pub content: Vec<Content>,
+}
+
+impl Prompt {
+    fn begins_with_slash(&self) -> bool {
+        let first = self.content.iter().find_map(|part| match part {
+            Content::Text { text } => Some(text),
+            _ => None,
+        });
+        first.is_some_and(|text| text.trim_start().starts_with('/'))
+    }
 }
 
 /// A running turn and what belongs to it.
@@ -194,6 +209,7 @@ impl Session {
             workspace: Arc::new(workspace),
             settings: Arc::new(settings),
             catalog: Arc::new(Catalog::default()),
+            catalog_read: false,
             work: None,
             waiting: VecDeque::new(),
             endpoint: None,
@@ -231,13 +247,26 @@ impl Session {
             let event = self.event().await;
             self.handle(event);
         }
+        self.end_for_good().await;
+    }
+
+    /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
+    /// who asked for the end answered, so that they may delete or load the session at once.
+    async fn end_for_good(mut self) {
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
             self.refuse(command);
         }
         let syncer = self.journal.syncer();
+        drop(self.journal);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
             tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
+        }
+        for closer in self.closers {
+            match closer {
+                Closer::Client(_, responder) => responder.answer(Ok(Answer::Closed)),
+                Closer::Gone(_) => {}
+            }
         }
     }
 
@@ -259,6 +288,15 @@ impl Session {
     /// Lets clients go whose turn has ended.
     fn let_go(&mut self) {
         if self.work.is_some() {
+            return;
+        }
+        let is_leaving = |client: ClientId| {
+            self.closers.iter().any(|closer| match closer {
+                Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
+            })
+        };
+        if !self.closers.is_empty() && self.attachments.iter().all(|attached| is_leaving(attached.client)) {
+            self.closing = true;
             return;
         }
         for closer in std::mem::take(&mut self.closers) {
@@ -390,7 +428,10 @@ impl Session {
                 return;
             }
             let Some(work) = &mut self.work else {
-                match self.waiting.pop_front() {
+                // What begins with a slash may be a recipe's name, once the recipes are read.
+                let names_known =
+                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::begins_with_slash);
+                match self.waiting.pop_front_if(|_| names_known) {
                     Some(prompt) => {
                         if !self.begin(prompt) {
                             return;
