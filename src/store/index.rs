@@ -524,7 +524,7 @@ mod tests {
 
     /// Writes a session of so many entries beside its opening, and closes it.
     fn write_session(store: &Store, number: u64, entries: usize) {
-        let opened = Change::Opened { format: FORMAT_VERSION, session: session(number), cwd: "/work".into() };
+        let opened = Change::Opened { format: FORMAT_VERSION, session: session(number), cwd: "/w".into() };
         let (mut journal, _) = store.create(&session(number), opened).unwrap();
         (0..entries).for_each(|n| drop(journal.append(titled(&n.to_string())).unwrap()));
     }

@@ -203,8 +203,12 @@ impl Journal {
         if before.entries > 0 {
             self.header.apply(entry);
         }
-        let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
-        self.index.row(before, after, line.bytes);
+        // Editors open sessions that are never used; opening sled for those would cost each window its
+        // memory. The first row behind a prompt brings the earlier ones along.
+        if self.header.has_prompt {
+            let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
+            self.index.row(before, after, line.bytes);
+        }
         Ok(())
     }
 }

@@ -271,6 +271,17 @@ impl Thread {
         })
     }
 
+    /// Whether the view's older part is the one that a reply of this number was made from: every
+    /// compaction since is undone, and no older one was.
+    pub fn is_seen_as_at(&self, reply: Seq) -> bool {
+        let since = self.entries.iter().rev().take_while(|entry| entry.seq > reply);
+        since.into_iter().all(|entry| match &entry.change {
+            Change::Compacted { .. } => self.undone.contains(&entry.seq),
+            Change::Undone { entry: layer } => *layer > reply,
+            _ => true,
+        })
+    }
+
     fn saw_message(&mut self, id: MessageId) {
         self.next_message = self.next_message.max(id.0 + 1);
     }

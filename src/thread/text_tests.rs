@@ -19,7 +19,7 @@ fn thread(changes: Vec<Change>) -> Thread {
     let opened = Change::Opened {
         format: FORMAT_VERSION,
         session: SessionId("s_00000000000000000001".to_owned()),
-        cwd: "/work".into(),
+        cwd: "/w".into(),
     };
     let entries = std::iter::once(opened)
         .chain(changes)
