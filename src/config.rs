@@ -344,6 +344,14 @@ mod tests {
     /// A cloned repository must not switch the questions off, nor send the conversation or a key to a
     /// server of its own.
     #[test]
+    fn one_slip_is_told_once_whatever_it_makes_of_the_rest_of_its_line() {
+        // The parser finds an open array and an unquoted text here, and we a value of the wrong kind.
+        let (_, problems) = Disk::new("mode = \"ask\"\nmodel = [oops\n", "").load(&[]);
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!(problem.place.map(|(line, _)| line), Some(2));
+    }
+
+    #[test]
     fn a_repository_cannot_set_what_widens_its_rights() {
         let text = r#"
             mode = "full"

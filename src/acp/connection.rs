@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::envelope;
 use super::outlet::Outbox;
 use super::post::Post;
-use super::server::{Parts, Server};
+use super::server::{Background, Parts, Server};
 use crate::session::port::SessionPort;
 
 /// The longest line that is read, in bytes: a prompt with several large images.
@@ -98,8 +98,10 @@ impl<P: SessionPort> Connection<P> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let outbox = Arc::new(Outbox::new(now));
         let tap: SharedTap = tap.map(|tap| Arc::new(Mutex::new(tap)));
+        let background = Background::new();
         let closer = Closer {
             outbox: outbox.clone(),
+            background: background.clone(),
             sessions: parts.sessions.clone(),
             client: parts.client,
             runtime: parts.runtime.clone(),
@@ -114,7 +116,7 @@ impl<P: SessionPort> Connection<P> {
                 }
             })
             .expect("the system can start one thread");
-        Connection { server: Server::new(parts, outbox), closer, tap }
+        Connection { server: Server::new(parts, outbox, background), closer, tap }
     }
 
     /// Reads until the client closes its end.
@@ -158,22 +160,26 @@ impl<P: SessionPort> Connection<P> {
 #[derive(Clone)]
 pub struct Closer<P> {
     outbox: Arc<Outbox>,
+    background: Background,
     sessions: P,
     client: crate::session::ClientId,
     runtime: tokio::runtime::Handle,
 }
 
 impl<P: SessionPort> Closer<P> {
-    /// Detaches the client from its sessions, waits shortly for their turns to end and for the client
-    /// to read what is left. Must not be called on a thread of the runtime; calling it again is
+    /// Detaches the client from its sessions, waits shortly for their turns to end, for its requests to
+    /// be answered and for the client to read what is left. Must not be called on a thread of the runtime; calling it again is
     /// harmless.
     pub fn close(&self) {
         self.detach();
-        let settled = self.sessions.settled();
+        let settled = async {
+            self.sessions.settled().await;
+            self.background.settled().await;
+        };
         let in_time =
             self.runtime.block_on(async { tokio::time::timeout(SETTLE_TIME_MAX, settled).await.is_ok() });
         if !in_time {
-            tracing::warn!("a turn did not end in time");
+            tracing::warn!("a turn or a request did not end in time");
         }
         self.outbox.close();
         if !self.outbox.wait_until_ended(FLUSH_TIME_MAX) {

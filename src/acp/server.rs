@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agent_client_protocol::v1::schema as wire;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use super::answers;
 use super::envelope::{INVALID_REQUEST, Incoming};
@@ -40,9 +41,26 @@ pub struct Parts<P> {
     pub configured: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
+/// Requests that are answered from background threads, counted so that an end can wait for them.
+#[derive(Clone)]
+pub(super) struct Background(Arc<watch::Sender<usize>>);
+
+impl Background {
+    pub fn new() -> Background {
+        Background(Arc::new(watch::Sender::new(0)))
+    }
+
+    /// Waits until each of them has been answered.
+    pub async fn settled(&self) {
+        // The sender lives in `self`, so waiting can't fail.
+        drop(self.0.subscribe().wait_for(|open| *open == 0).await);
+    }
+}
+
 /// Routes the messages of one client.
 pub struct Server<P> {
     parts: Parts<P>,
+    background: Background,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
 }
@@ -66,8 +84,8 @@ impl From<BadParams> for wire::Error {
 }
 
 impl<P: SessionPort> Server<P> {
-    pub fn new(parts: Parts<P>, outbox: Arc<Outbox>) -> Server<P> {
-        Server { parts, outbox, initialized: AtomicBool::new(false) }
+    pub(super) fn new(parts: Parts<P>, outbox: Arc<Outbox>, background: Background) -> Server<P> {
+        Server { parts, background, outbox, initialized: AtomicBool::new(false) }
     }
 
     /// Takes one message. Each request gets exactly one answer, now or later; nothing else gets one.
@@ -279,6 +297,8 @@ impl<P: SessionPort> Server<P> {
     ) -> Result<Routed, wire::Error> {
         let ticket = self.open(id, kind, session)?;
         let (sessions, outbox) = (self.parts.sessions.clone(), self.outbox.clone());
+        let background = self.background.0.clone();
+        background.send_modify(|open| *open += 1);
         self.parts.runtime.spawn_blocking(move || {
             // A panic in the store would otherwise leave the client without its one answer.
             let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
@@ -289,6 +309,7 @@ impl<P: SessionPort> Server<P> {
                 post::response(&mut line, &open.id, result);
                 outbox.put_line(line);
             }
+            background.send_modify(|open| *open -= 1);
         });
         Ok(Routed::Later)
     }

@@ -1,7 +1,7 @@
 //! Applies one configuration file to settings. Walks the parsed file, so that each wrong value is told
 //! with its line and column and the right ones still hold. Repeats no value that could be a secret.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -44,9 +44,12 @@ pub(super) fn modes() -> String {
 /// Reads the text and gives back what is wrong in it.
 pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { path, text, owner, problems: Vec::new() };
+    let mut reader = Reader { path, text, owner, unreadable: BTreeSet::new(), problems: Vec::new() };
     for error in errors {
-        reader.problem(error.span().unwrap_or(0..0), format!("not valid TOML: {}", error.message()), None);
+        let span = error.span().unwrap_or(0..0);
+        let (line, _) = place_in(text, span.start);
+        reader.problem(span, format!("not valid TOML: {}", error.message()), None);
+        reader.unreadable.insert(line);
     }
     reader.root(settings, table.get_ref());
     reader.problems
@@ -58,13 +61,18 @@ struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
     owner: Owner<'a>,
+    /// Lines that are not TOML. Whatever else seems wrong with them follows from that.
+    unreadable: BTreeSet<u64>,
     problems: Vec<Problem>,
 }
 
 impl Reader<'_> {
     fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
-        let place = Some(place_in(self.text, span.start));
-        self.problems.push(Problem { path: self.path.to_path_buf(), place, message, hint });
+        let place = place_in(self.text, span.start);
+        if !self.unreadable.contains(&place.0) {
+            let (path, place) = (self.path.to_path_buf(), Some(place));
+            self.problems.push(Problem { path, place, message, hint });
+        }
     }
 
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {

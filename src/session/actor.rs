@@ -16,7 +16,9 @@ use super::effects::{ModelCall, ModelStep, Summary};
 use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::{cost_of, cost_of_change};
-use super::{Answer, AskId, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
+use super::{
+    Answer, AskId, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket,
+};
 use crate::config::Settings;
 use crate::problem::Problem;
 use crate::provider::ProviderError;
@@ -85,6 +87,13 @@ pub enum Closer {
     Client(ClientId, Responder),
     /// Its connection is gone.
     Gone(ClientId),
+}
+
+/// A client that wanted to attach to a session that was just ending.
+pub struct TooLate {
+    pub ticket: Ticket,
+    pub opening: Opening,
+    pub replay: Replay,
 }
 
 /// A prompt that has not begun.
@@ -236,8 +245,9 @@ impl Session {
         session
     }
 
-    /// Lives until it is closed or its last client has gone.
-    pub(super) async fn run(mut self) {
+    /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
+    /// too late: the log can be opened again for them.
+    pub(super) async fn run(mut self) -> Vec<TooLate> {
         loop {
             self.drive().await;
             self.let_go();
@@ -247,15 +257,16 @@ impl Session {
             let event = self.event().await;
             self.handle(event);
         }
-        self.end_for_good().await;
+        self.end_for_good().await
     }
 
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
-    async fn end_for_good(mut self) {
+    async fn end_for_good(mut self) -> Vec<TooLate> {
         self.commands.close();
+        let mut too_late = Vec::new();
         while let Ok(command) = self.commands.try_recv() {
-            self.refuse(command);
+            too_late.extend(self.refuse(command));
         }
         let syncer = self.journal.syncer();
         drop(self.journal);
@@ -268,6 +279,7 @@ impl Session {
                 Closer::Gone(_) => {}
             }
         }
+        too_late
     }
 
     /// A crash may have left calls without an outcome and a turn without an end: both are written now,
@@ -285,9 +297,9 @@ impl Session {
         }
     }
 
-    /// Lets clients go whose turn has ended.
+    /// Lets clients go whose turn has ended; the session ends with the last one.
     fn let_go(&mut self) {
-        if self.work.is_some() {
+        if self.work.is_some() || self.closers.is_empty() {
             return;
         }
         let is_leaving = |client: ClientId| {
@@ -295,7 +307,8 @@ impl Session {
                 Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
             })
         };
-        if !self.closers.is_empty() && self.attachments.iter().all(|attached| is_leaving(attached.client)) {
+        if self.attachments.iter().all(|attached| is_leaving(attached.client)) {
+            // Who asked is answered at the very end.
             self.closing = true;
             return;
         }

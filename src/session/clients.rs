@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::actor::{Background, Closer, Prompt, Responder, Session};
+use super::actor::{Background, Closer, Prompt, Responder, Session, TooLate};
 use super::recipes::{Text, UNDO};
 use super::replies::sentence;
 use super::{
@@ -117,11 +117,12 @@ impl Session {
         Some(Responder::new(ticket, self.id.clone(), attachment.clone()))
     }
 
-    pub(super) fn refuse(&self, command: SessionCommand) {
+    /// Refuses what came too late; gives back a client that wanted to attach.
+    pub(super) fn refuse(&self, command: SessionCommand) -> Option<TooLate> {
         let gone = || Err(SessionError::NotFound(self.id.clone()));
         match command {
-            SessionCommand::Attach { ticket, opening, .. } => {
-                Responder::new(ticket, self.id.clone(), opening.attachment).answer(gone());
+            SessionCommand::Attach { ticket, opening, replay } => {
+                return Some(TooLate { ticket, opening, replay });
             }
             SessionCommand::Prompt { ticket, client, .. }
             | SessionCommand::SetMode { ticket, client, .. }
@@ -138,6 +139,7 @@ impl Session {
             | SessionCommand::End
             | SessionCommand::RecipesChanged => {}
         }
+        None
     }
 }
 

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use super::actor::{Responder, Session};
+use super::actor::{Responder, Session, TooLate};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::Settings;
 use crate::paths::Paths;
@@ -91,6 +91,7 @@ impl Sessions {
         let (alive, ended) = watch::channel(());
         self.live().insert(id.clone(), Live { commands, ended });
         let services = self.inner.services.clone();
+        let again = self.clone();
         let session = id.clone();
         self.run(id.clone(), alive, async move {
             let opened =
@@ -106,7 +107,7 @@ impl Sessions {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
-                    live.run().await;
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
@@ -151,6 +152,7 @@ impl Sessions {
         let (alive, ended) = watch::channel(());
         let before = live.insert(id.clone(), Live { commands, ended });
         let services = self.inner.services.clone();
+        let again = self.clone();
         let session = id.clone();
         self.run(id, alive, async move {
             if let Some(mut before) = before {
@@ -171,11 +173,17 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     live.attach(ticket, opening, replay);
-                    live.run().await;
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
         });
+    }
+
+    fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
+        for TooLate { ticket, opening, replay } in too_late {
+            self.attach(ticket, session.clone(), opening, replay);
+        }
     }
 
     /// Passes a command on. An error here means that the command's ticket gets no other answer.

@@ -1,0 +1,114 @@
+//! Much at once: a model that is faster than the editor, and a prompt that is longer than most.
+
+use std::fs;
+use std::time::Duration;
+
+use epitome::provider::scripted::ModelStep;
+use serde_json::json;
+
+use crate::desk::{Desk, agent_said, obey, stop_reason, text, within};
+
+const DELTA: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
+
+/// 10 MB of text; on the wire from the model it is three times that.
+const DELTAS: usize = 160_000;
+
+/// What an agent may take for such a reply, in kB: the text as it comes, its entry, the line that is
+/// written of it, and the pieces in which it goes out.
+const REPLY_KB_MAX: u64 = 100 * 1024;
+
+/// What an agent may take beyond that if the editor does not read, in kB.
+const UNREAD_KB_MAX: u64 = 32 * 1024;
+
+fn peak_kb(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Has a model flood the agent and gives by how many kB it grew.
+fn flooded(wait: impl FnOnce(&Desk)) -> u64 {
+    let desk = Desk::new(|_| vec![ModelStep::Flood { count: DELTAS, text: DELTA.into() }, text("The end.")]);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let before = peak_kb(agent.process());
+    let id = agent.prompt(&session, "go");
+    wait(&desk);
+    let (updates, answer) = agent.answer(id);
+    assert_eq!(stop_reason(&answer), "end_turn");
+    let said = agent_said(&updates);
+    assert!(said == DELTA.repeat(DELTAS) + "The end.", "{} bytes came", said.len());
+    let more = peak_kb(agent.process()) - before;
+    agent.close_input();
+    agent.ended();
+    more
+}
+
+#[test]
+fn an_editor_that_stops_reading_costs_little_and_misses_nothing() {
+    let whole = (DELTA.len() * DELTAS) as u64;
+    let reading = flooded(|_| {});
+    let not_reading = flooded(|desk| {
+        // We read nothing until the model has said all and the log has it.
+        let data = desk.home.join("data");
+        within(Duration::from_secs(40), "the reply in the log", || (size_of(&data) > whole).then_some(()));
+    });
+    println!("grew by {reading} kB, without reading by {not_reading} kB");
+    assert!(reading < REPLY_KB_MAX, "the agent grew by {reading} kB");
+    assert!(not_reading < reading + UNREAD_KB_MAX, "by {reading} kB, without reading by {not_reading} kB");
+}
+
+/// Bytes of all files below a directory.
+fn size_of(directory: &std::path::Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => size_of(&entry.path()),
+        Ok(about) => about.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+#[test]
+fn a_prompt_with_a_large_image_arrives_whole_and_one_beyond_the_limit_is_refused() {
+    let desk = Desk::new(|_| vec![text("A picture.")]);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let image = "A".repeat(20 * 1024 * 1024);
+    let prompt = json!([
+        { "type": "text", "text": "what is this?" },
+        { "type": "image", "mimeType": "image/png", "data": image },
+    ]);
+    let id = agent.request("session/prompt", json!({ "sessionId": session, "prompt": prompt }));
+    let (updates, answer) = agent.answer(id);
+    assert_eq!((agent_said(&updates).as_str(), stop_reason(&answer).as_str()), ("A picture.", "end_turn"));
+    let sent = desk.model.requests()[0].body.to_string();
+    assert!(sent.contains(&image), "the model gets all of it: {} bytes", sent.len());
+    drop((prompt_of(&mut agent, &session, 65), sent));
+    let refused = agent.until("the refusal", |message| message.get("error").is_some()).pop().unwrap();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("64 MiB"), "{refused}");
+    assert_eq!(agent.turn(&session, "go on").1, "end_turn");
+}
+
+fn prompt_of(agent: &mut crate::desk::Agent, session: &str, megabytes: usize) -> u64 {
+    agent.prompt(session, &"A".repeat(megabytes * 1024 * 1024))
+}
+
+#[test]
+fn many_sessions_stream_at_once_and_none_gets_anothers_words() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let sessions: Vec<String> = (0..8).map(|_| desk.new_session(&mut agent)).collect();
+    let asked: Vec<(u64, &String)> =
+        sessions.iter().map(|session| (agent.prompt(session, &format!("say {session}")), session)).collect();
+    let mut open = asked.len();
+    let seen = agent.until("all answers", |message| {
+        open -= usize::from(message.get("result").is_some());
+        open == 0
+    });
+    for (_, session) in asked {
+        let own: Vec<_> =
+            seen.iter().filter(|message| message["params"]["sessionId"] == **session).cloned().collect();
+        assert_eq!(agent_said(&own), format!("You said {session}."));
+    }
+}

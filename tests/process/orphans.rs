@@ -1,0 +1,88 @@
+//! No command outlives the turn, the session or the agent that it belongs to, however these end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::desk::{Agent, Desk, SILENCE_MAX, obey, within};
+
+/// The commands get half a second to end by themselves; an agent that goes orderly takes as long
+/// before that.
+const GONE_WITHIN: Duration = Duration::from_millis(1500);
+
+/// Seconds to sleep that no other process sleeps: what a command is found by.
+fn long_time() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("1000.{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Living processes that have this in their arguments. The dead have none.
+fn processes_with(marker: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let arguments = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    arguments.filter(|arguments| String::from_utf8_lossy(arguments).contains(marker)).count()
+}
+
+/// Starts two sleepers in a turn, has it ended some way, and sees that they are gone.
+fn sleepers_end_by(prefix: &str, end: impl FnOnce(&Desk, &mut Agent, &str)) {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start_trusted();
+    let session = desk.new_session(&mut agent);
+    let marker = long_time();
+    agent.prompt(&session, &format!("run {prefix}sleep {marker} & sleep {marker}"));
+    // The shell has the marker too, unless it became the second sleeper.
+    within(SILENCE_MAX, "the sleepers", || (processes_with(&format!("sleep\0{marker}")) == 2).then_some(()));
+    end(&desk, &mut agent, &session);
+    within(GONE_WITHIN, "the end of the sleepers", || (processes_with(&marker) == 0).then_some(()));
+}
+
+/// Ends both kinds of commands: those that end when they are asked to, and those that don't.
+fn all_sleepers_end_by(end: impl Fn(&Desk, &mut Agent, &str)) {
+    sleepers_end_by("", &end);
+    sleepers_end_by("trap '' TERM; ", &end);
+}
+
+#[test]
+fn commands_end_when_the_agent_is_asked_to_end() {
+    all_sleepers_end_by(|_, agent, _| agent.terminate());
+}
+
+#[test]
+fn commands_end_when_the_agent_is_killed() {
+    all_sleepers_end_by(|_, agent, _| agent.kill_now());
+}
+
+#[test]
+fn commands_end_when_the_editor_closes_the_pipe() {
+    all_sleepers_end_by(|_, agent, _| agent.close_input());
+}
+
+#[test]
+fn commands_end_with_a_cancelled_turn() {
+    all_sleepers_end_by(|_, agent, session| agent.cancel(session));
+}
+
+#[test]
+fn commands_end_with_a_closed_session() {
+    all_sleepers_end_by(|_, agent, session| {
+        agent.request("session/close", json!({ "sessionId": session }));
+    });
+}
+
+#[test]
+fn the_process_that_watches_over_commands_ends_too() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start_trusted();
+    let session = desk.new_session(&mut agent);
+    agent.turn(&session, "run true");
+    let home = desk.home.to_str().unwrap();
+    let ours = || {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let environments = entries.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+        environments.filter(|environment| String::from_utf8_lossy(environment).contains(home)).count()
+    };
+    assert!(ours() >= 1, "the agent itself is seen");
+    agent.kill();
+    within(GONE_WITHIN, "the end of all that was started", || (ours() == 0).then_some(()));
+}
