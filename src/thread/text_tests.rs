@@ -61,7 +61,7 @@ fn a_call_is_shown_with_what_came_of_it() {
     let text = readable(&thread(a_read()), Detail::Short);
     let expected = "\
 s_00000000000000000001  What is in a.txt?
-/work · mode ask · 5 entries
+/w · mode ask · 5 entries
 
 e2  you
   What is in a.txt?
