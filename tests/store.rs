@@ -60,7 +60,7 @@ fn id(number: u64) -> SessionId {
 }
 
 fn opened(session: &SessionId) -> Change {
-    Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/work/site".into() }
+    Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: "/w/site".into() }
 }
 
 fn titled(title: &str) -> Change {
@@ -300,7 +300,7 @@ fn a_whole_line_is_not_cut_off_with_the_broken_one_behind_it() {
 fn a_journal_of_the_future_is_refused_and_left_as_it_is() {
     let home = Home::new();
     let session = id(1);
-    let future = Change::Opened { format: FORMAT_VERSION + 1, session: session.clone(), cwd: "/work".into() };
+    let future = Change::Opened { format: FORMAT_VERSION + 1, session: session.clone(), cwd: "/w".into() };
     drop(home.store().create(&session, future).unwrap());
     let mut bytes = fs::read(home.journal(&session)).unwrap();
     bytes.extend_from_slice(b"a last line as only the future writes it");
@@ -328,7 +328,7 @@ fn an_entry_that_json_cannot_say_is_refused_and_the_journal_goes_on() {
     use std::os::unix::ffi::OsStrExt;
     let home = Home::new();
     let (mut journal, _) = home.store().create(&id(1), opened(&id(1))).unwrap();
-    let path = Path::new(std::ffi::OsStr::from_bytes(b"/work/\xff")).to_path_buf();
+    let path = Path::new(std::ffi::OsStr::from_bytes(b"/w/\xff")).to_path_buf();
     let refused = journal.append(Change::Allowed { rule: Rule::ReadsBelow { path } });
     assert!(matches!(refused, Err(StoreError::Unstorable { .. })));
     assert_eq!(journal.append(titled("A")).unwrap().seq, Seq(1));
@@ -415,7 +415,7 @@ fn a_listing_shows_the_newest_first_and_what_each_is() {
     assert_eq!(headers[1].model.as_deref(), Some("anthropic/claude"));
     assert_eq!((headers[1].entries, headers[1].turns, headers[1].has_prompt), (6, 1, true));
     assert!(!headers[0].has_prompt);
-    assert_eq!(headers[1].cwd, Path::new("/work/site"));
+    assert_eq!(headers[1].cwd, Path::new("/w/site"));
 }
 
 #[test]
@@ -646,7 +646,7 @@ fn one_of_each() -> Vec<Change> {
         card: Card {
             title: "Run".into(),
             kind: ToolKind::Execute,
-            locations: vec![Location { path: "/work/a".into(), line: Some(3) }],
+            locations: vec![Location { path: "/w/a".into(), line: Some(3) }],
         },
     };
     let native = Native {
@@ -704,9 +704,9 @@ fn one_of_each() -> Vec<Change> {
                 ],
                 shown: vec![
                     Shown::Text { text: "no".into() },
-                    Shown::Diff { path: "/work/a".into(), old: None, new: "b".into() },
+                    Shown::Diff { path: "/w/a".into(), old: None, new: "b".into() },
                 ],
-                locations: vec![Location { path: "/work/a".into(), line: None }],
+                locations: vec![Location { path: "/w/a".into(), line: None }],
                 raw: Some(json!({"stdout": "", "exitCode": 1})),
             },
         },

@@ -117,6 +117,22 @@ fn what_is_said_after_a_compaction_stays_when_it_is_undone() {
 }
 
 #[test]
+fn a_reply_s_context_is_the_view_s_again_once_its_compaction_is_undone() {
+    let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
+    let first = thread.entries().last().expect("a reply").seq;
+    assert!(thread.is_seen_as_at(first));
+    let compaction = compact(&mut thread);
+    assert!(!thread.is_seen_as_at(first));
+    let id = thread.next_message();
+    append(&mut thread, said(id, "three"));
+    let second = thread.entries().last().expect("an entry").seq;
+    assert!(thread.is_seen_as_at(second));
+    append(&mut thread, Change::Undone { entry: compaction });
+    assert!(thread.is_seen_as_at(first));
+    assert!(!thread.is_seen_as_at(second));
+}
+
+#[test]
 fn a_second_outcome_of_a_call_stays_out_of_the_view() {
     let mut thread = play(&[Step::Replied("go".into(), vec![0], vec![0])]);
     let before = shown(thread.view());

@@ -1,6 +1,6 @@
 //! The command line: what can be asked of the binary, and how its faults are told.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
 pub mod acp;
 pub mod check;
@@ -63,7 +63,7 @@ pub fn main() -> i32 {
 
 fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
     if arguments.is_empty() {
-        print!("{HELP}");
+        terminal::print(HELP)?;
         return Ok(2);
     }
     let command = arguments.remove(0);
@@ -78,7 +78,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
             Ok(0)
         }
         Some("--help" | "-h" | "help") => {
-            print!("{HELP}");
+            terminal::print(HELP)?;
             Ok(0)
         }
         Some(other) => Err(CliError::usage(format!("there is no command {other:?}"))),
@@ -93,13 +93,15 @@ epitome: a coding agent for editors, with compaction that you can trust
         speak the Agent Client Protocol on stdin and stdout; this is what editors launch
   epitome run [-r RECIPE] [--follow | --resume ID] [--model NAME] [--mode MODE] [--json] \"prompt\"
         one prompt without an editor; --follow goes on with the newest session of this directory
-  epitome sessions list|show ID|export ID|delete ID [--json]
+  epitome sessions list|show ID|export ID|delete ID
         what was said, and where
   epitome check [FILE...] -- COMMAND...
         run protocol fixtures against any ACP agent
-  epitome demo
+  epitome demo [--fast]
         see it work without a key: a real daemon and client, a scripted model
   epitome --version | --help
+
+run, sessions and demo have a --help of their own.
 
 Models are named provider/name: anthropic/..., openai/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY; a local server from EPITOME_LOCAL_URL.

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::terminal::{Dress, Ink, harmless};
 use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
-use crate::thread::text::{self, DiffLine};
+use crate::thread::diff::{DiffLine, diff};
+use crate::thread::text;
 use crate::thread::{CallId, Change, Content, Message, MessageId, OutcomeStatus, Shown, ToolOutcome};
 
 /// Lines of a diff that are shown with an outcome.
@@ -361,13 +362,22 @@ pub fn shown_lines(shown: &[Shown], dress: Dress, lines_max: usize) -> Vec<Strin
     let mut lines = Vec::new();
     for part in shown {
         match part {
-            Shown::Text { text } => lines.extend(harmless(text).lines().map(str::to_owned)),
+            Shown::Text { text } => lines.extend(harmless(unfenced(text)).lines().map(str::to_owned)),
             Shown::Diff { old, new, .. } => {
-                lines.extend(text::diff(old.as_deref(), new).iter().map(|line| diff_line(line, dress)));
+                lines.extend(diff(old.as_deref(), new).iter().map(|line| diff_line(line, dress)));
             }
         }
     }
     limited(lines, lines_max)
+}
+
+/// The inside of a text that is one Markdown block, as editors are shown commands; else the text.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim_end();
+    let inside = text.starts_with("```").then(|| text.split_once('\n')).flatten();
+    let inside =
+        inside.and_then(|(_, rest)| rest.rsplit_once('\n').filter(|(_, end)| end.starts_with("```")));
+    inside.map_or(text, |(inside, _)| inside)
 }
 
 /// One line of a diff, coloured.

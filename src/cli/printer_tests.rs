@@ -162,3 +162,11 @@ fn a_model_cannot_write_escapes_to_the_terminal() {
     let (out, _) = printed(Dress::Colours, &[streamed(0, TextKind::Reply, "\x1b[2Jgone")]);
     assert_eq!(out, "\u{fffd}[2Jgone\n");
 }
+
+#[test]
+fn a_command_in_a_question_is_shown_without_its_markdown() {
+    let shown = |text: &str| shown_lines(&[Shown::Text { text: text.to_owned() }], Dress::Plain, 10);
+    assert_eq!(shown("```sh\ncargo test\n```"), ["cargo test"]);
+    assert_eq!(shown("```sh\ncat <<E\n```\nE\n```\n"), ["cat <<E", "```", "E"]);
+    assert_eq!(shown("plain\n```"), ["plain", "```"]);
+}

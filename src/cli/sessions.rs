@@ -64,6 +64,12 @@ pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
     choose(&known, typed)
 }
 
+/// Whether a session's directory is this one, which has no links in it. Editors name directories as
+/// the person does, so links are followed before it is denied.
+pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
+    of_session == directory || of_session.canonicalize().is_ok_and(|real| real == directory)
+}
+
 fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, CliError> {
     let beginning = if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") };
     let fitting: Vec<&SessionId> =
@@ -197,7 +203,9 @@ fn list(store: &Store, form: &ListForm, cwd: Option<&Path>) -> Result<(), CliErr
         })
         .transpose()?;
     // Editors open sessions that never get a prompt; those are nothing to come back to.
-    let wanted = |header: &&Header| header.has_prompt && cwd.as_ref().is_none_or(|cwd| header.cwd == *cwd);
+    let wanted = |header: &&Header| {
+        header.has_prompt && cwd.as_ref().is_none_or(|cwd| is_same_directory(&header.cwd, cwd))
+    };
     let headers: Vec<&Header> = listing.headers.iter().filter(wanted).collect();
     let mut out = String::new();
     match form {

@@ -108,6 +108,14 @@ pub fn keyboard() -> Option<Box<dyn BufRead + Send>> {
     Some(Box::new(BufReader::new(tty)))
 }
 
+/// Forgets what was typed before a question was shown: it can't have been meant for it.
+pub fn forget_typed() {
+    if let Ok(tty) = File::open("/dev/tty") {
+        // Without it an early line counts as the answer, as in most programs.
+        let _ = rustix::termios::tcflush(&tty, rustix::termios::QueueSelector::IFlush);
+    }
+}
+
 /// Reads one answer; `None` at the end of input or where reading fails.
 pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
@@ -117,6 +125,7 @@ pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
 
 /// Asks a question that is answered by yes or no; anything but a yes is a no.
 pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
+    forget_typed();
     eprint!("{question} [y]es, [n]o: ");
     // An unwritable stderr is found out by the person who sees nothing; the answer decides.
     drop(io::stderr().flush());
@@ -142,18 +151,16 @@ mod tests {
 
     #[test]
     fn colours_are_for_terminals_of_people_who_want_them() {
-        let cases: [(bool, &[(&str, &str)], Dress); 5] = [
-            (false, &[], Dress::Plain),
-            (true, &[("TERM", "xterm")], Dress::Colours),
-            (true, &[("NO_COLOR", "1")], Dress::Terminal),
-            (true, &[("NO_COLOR", "")], Dress::Colours),
-            (true, &[("TERM", "dumb")], Dress::Plain),
+        let cases = [
+            (false, "TERM", "xterm", Dress::Plain),
+            (true, "TERM", "xterm", Dress::Colours),
+            (true, "NO_COLOR", "1", Dress::Terminal),
+            (true, "NO_COLOR", "", Dress::Colours),
+            (true, "TERM", "dumb", Dress::Plain),
         ];
-        for (terminal, environment, expected) in cases {
-            let get = |name: &str| {
-                environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
-            };
-            assert_eq!(Dress::of(terminal, get), expected, "{environment:?}");
+        for (terminal, variable, value, expected) in cases {
+            let get = |name: &str| (name == variable).then(|| value.into());
+            assert_eq!(Dress::of(terminal, get), expected, "{variable}={value}");
         }
     }
 

@@ -39,7 +39,8 @@ fn the_first_thing_that_is_set_chooses_the_model() {
         (None, vec![openai], named("openai/gpt-6-sol")),
         (None, vec![("OPENAI_BASE_URL", "http://box:8000/v1")], named("openai/gpt-6-sol")),
         (Some("local/qwen3:8b"), vec![anthropic], named("local/qwen3:8b")),
-        (Some("local/qwen3:8b"), vec![("EPITOME_MODEL", "openai/gpt-5.4")], named("openai/gpt-5.4")),
+        // The settings hold the variable already, and above it what a flag said.
+        (Some("local/qwen3:8b"), vec![("EPITOME_MODEL", "openai/gpt-5.4")], named("local/qwen3:8b")),
         (None, vec![("EPITOME_MODEL", "claude-opus-5-5")], named("anthropic/claude-opus-5-5")),
         (None, vec![("EPITOME_MODEL", " "), openai], named("openai/gpt-6-sol")),
         (None, vec![], Choice::SearchLocal(LOCAL_BASES.map(str::to_owned).to_vec())),

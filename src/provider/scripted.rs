@@ -83,6 +83,11 @@ impl RecordedRequest {
     }
 }
 
+/// A first request as fixtures tell it: neighbouring texts of the person are one.
+pub fn all_news(now: &[Seen]) -> Vec<Seen> {
+    seen::joined(now)
+}
+
 /// What of `now` is new to somebody who knows `before` and what was then said; `Seen::Anew` and all
 /// of it where `now` is no continuation, `Seen::Again` where nothing is new.
 pub fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<Seen> {

@@ -38,6 +38,9 @@ use crate::turn::{Answer as Told, Ask, Next, Turn, Why, interrupted};
 /// down by it, not remembered.
 const PROGRESS_MAX: usize = 64;
 
+/// New output of a running call.
+type Progress = (CallId, String);
+
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
@@ -49,6 +52,8 @@ pub struct Session {
     pub(super) workspace: Arc<Workspace>,
     pub(super) settings: Arc<Settings>,
     pub(super) catalog: Arc<Catalog>,
+    /// Whether the recipes were read once; they are, off this task, when a session begins.
+    pub(super) catalog_read: bool,
     pub(super) work: Option<Work>,
     pub(super) waiting: VecDeque<Prompt>,
     pub(super) endpoint: Option<Endpoint>,
@@ -99,6 +104,16 @@ pub struct Prompt {
     pub responder: Responder,
     pub client: ClientId,
     pub content: Vec<Content>,
+}
+
+impl Prompt {
+    fn begins_with_slash(&self) -> bool {
+        let first = self.content.iter().find_map(|part| match part {
+            Content::Text { text } => Some(text),
+            _ => None,
+        });
+        first.is_some_and(|text| text.trim_start().starts_with('/'))
+    }
 }
 
 /// A running turn and what belongs to it.
@@ -206,6 +221,7 @@ impl Session {
             workspace: Arc::new(workspace),
             settings: Arc::new(settings),
             catalog: Arc::new(Catalog::default()),
+            catalog_read: false,
             work: None,
             waiting: VecDeque::new(),
             endpoint: None,
@@ -235,27 +251,36 @@ impl Session {
     /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     pub(super) async fn run(mut self) -> Vec<TooLate> {
-        let left = loop {
+        loop {
             self.drive().await;
-            let left = self.let_go();
+            self.let_go();
             if self.closing {
-                break left;
+                break;
             }
-            left.into_iter().for_each(|responder| responder.answer(Ok(Answer::Closed)));
             let event = self.event().await;
             self.handle(event);
-        };
-        let syncer = self.journal.syncer();
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
-            tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
         }
-        // Whoever sees this session end may open or delete its log at once, here or in another process.
-        self.journal.release();
+        self.end_for_good().await
+    }
+
+    /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
+    /// who asked for the end answered, so that they may delete or load the session at once.
+    async fn end_for_good(mut self) -> Vec<TooLate> {
         self.commands.close();
-        left.into_iter().for_each(|responder| responder.answer(Ok(Answer::Closed)));
         let mut too_late = Vec::new();
         while let Ok(command) = self.commands.try_recv() {
             too_late.extend(self.refuse(command));
+        }
+        let syncer = self.journal.syncer();
+        drop(self.journal);
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
+            tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
+        }
+        for closer in self.closers {
+            match closer {
+                Closer::Client(_, responder) => responder.answer(Ok(Answer::Closed)),
+                Closer::Gone(_) => {}
+            }
         }
         too_late
     }
@@ -275,22 +300,30 @@ impl Session {
         }
     }
 
-    /// Lets clients go whose turn has ended, and gives those that are to be told so.
-    fn let_go(&mut self) -> Vec<Responder> {
-        let mut left = Vec::new();
-        if self.work.is_some() {
-            return left;
+    /// Lets clients go whose turn has ended; the session ends with the last one.
+    fn let_go(&mut self) {
+        if self.work.is_some() || self.closers.is_empty() {
+            return;
+        }
+        let is_leaving = |client: ClientId| {
+            self.closers.iter().any(|closer| match closer {
+                Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
+            })
+        };
+        if self.attachments.iter().all(|attached| is_leaving(attached.client)) {
+            // Who asked is answered at the very end.
+            self.closing = true;
+            return;
         }
         for closer in std::mem::take(&mut self.closers) {
             match closer {
                 Closer::Client(client, responder) => {
                     self.leave(client);
-                    left.push(responder);
+                    responder.answer(Ok(Answer::Closed));
                 }
                 Closer::Gone(client) => self.leave(client),
             }
         }
-        left
     }
 
     async fn event(&mut self) -> Event {
@@ -411,7 +444,10 @@ impl Session {
                 return;
             }
             let Some(work) = &mut self.work else {
-                match self.waiting.pop_front() {
+                // What begins with a slash may be a recipe's name, once the recipes are read.
+                let names_known =
+                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::begins_with_slash);
+                match self.waiting.pop_front_if(|_| names_known) {
                     Some(prompt) => {
                         if !self.begin(prompt) {
                             return;

@@ -97,7 +97,7 @@ impl Session {
         }
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
-        if self.catalog.recipes.is_empty() {
+        if !self.catalog_read {
             self.load_recipes();
         } else {
             attachment.outlet.put(&self.id, Out::Commands(self.command_list()));
@@ -110,7 +110,6 @@ impl Session {
 
     pub(super) fn leave(&mut self, client: ClientId) {
         self.attachments.retain(|attached| attached.client != client);
-        self.closing |= self.attachments.is_empty();
     }
 
     pub(super) fn responder(&self, ticket: Ticket, client: ClientId) -> Option<Responder> {
@@ -465,7 +464,7 @@ impl Session {
             Background::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
                 let before = self.command_list();
-                let first = self.catalog.recipes.is_empty();
+                let first = !std::mem::replace(&mut self.catalog_read, true);
                 self.catalog = Arc::new(catalog);
                 self.watch = watch;
                 let now = self.command_list();

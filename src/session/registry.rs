@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
@@ -22,6 +23,9 @@ use crate::tools::Toolbox;
 /// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
 /// means that it is stuck, and the sender is told so.
 const COMMANDS_MAX: usize = 256;
+
+/// How long a session that is deleted may take to end.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -60,9 +64,16 @@ struct Inner {
     services: Services,
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
-    live: Mutex<HashMap<SessionId, mpsc::Sender<SessionCommand>>>,
+    live: Mutex<HashMap<SessionId, Live>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
+}
+
+/// A session's task, from outside.
+struct Live {
+    commands: mpsc::Sender<SessionCommand>,
+    /// Closes when the task has ended and its journal is free.
+    ended: watch::Receiver<()>,
 }
 
 impl Sessions {
@@ -75,13 +86,14 @@ impl Sessions {
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
-        let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
-        let channel = (sender.downgrade(), receiver);
-        self.live().insert(id.clone(), sender);
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (commands.downgrade(), receiver);
+        let (alive, ended) = watch::channel(());
+        self.live().insert(id.clone(), Live { commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
-        self.run(id.clone(), async move {
+        self.run(id.clone(), alive, async move {
             let opened =
                 Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: opening.cwd.clone() };
             let made = services.store.create(&session, opened).map_err(|error| store_error(&session, error));
@@ -108,14 +120,14 @@ impl Sessions {
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
         let mut live = self.live();
-        if let Some(sender) = live.get(&session) {
-            match sender.try_send(SessionCommand::Attach { ticket, opening, replay }) {
+        if let Some(found) = live.get(&session) {
+            match found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }) {
                 Ok(()) => return,
                 Err(mpsc::error::TrySendError::Full(_)) => {
                     let busy = Err(SessionError::Busy(COMMANDS_MAX));
                     return Responder::new(ticket, session, attachment).answer(busy);
                 }
-                // It is just ending: wait for nothing, open it again from its log.
+                // It is just ending: it is opened again from its log.
                 Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { opening, .. })) => {
                     return self.open(&mut live, ticket, session, opening, replay);
                 }
@@ -129,19 +141,24 @@ impl Sessions {
 
     fn open(
         &self,
-        live: &mut HashMap<SessionId, mpsc::Sender<SessionCommand>>,
+        live: &mut HashMap<SessionId, Live>,
         ticket: Ticket,
         id: SessionId,
         opening: Opening,
         replay: Replay,
     ) {
-        let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
-        let channel = (sender.downgrade(), receiver);
-        live.insert(id.clone(), sender);
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (commands.downgrade(), receiver);
+        let (alive, ended) = watch::channel(());
+        let before = live.insert(id.clone(), Live { commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
-        self.run(id, async move {
+        self.run(id, alive, async move {
+            if let Some(mut before) = before {
+                // Its journal is locked until then. The error is the end that is waited for.
+                drop(before.ended.changed().await);
+            }
             let store = services.store.clone();
             let name = session.clone();
             let loaded = tokio::task::spawn_blocking(move || {
@@ -172,8 +189,8 @@ impl Sessions {
     /// Passes a command on. An error here means that the command's ticket gets no other answer.
     pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
         let live = self.live();
-        let sender = live.get(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
-        match sender.try_send(command) {
+        let found = live.get(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
+        match found.commands.try_send(command) {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(SessionError::NotFound(session.clone())),
             // A cancel or a leaving must not get lost because of what stands before it.
@@ -182,8 +199,8 @@ impl Sessions {
                 | SessionCommand::CancelPrompt { .. }
                 | SessionCommand::Detach { .. }),
             )) => {
-                let sender = sender.clone();
-                self.inner.runtime.spawn(async move { sender.send(command).await });
+                let commands = found.commands.clone();
+                self.inner.runtime.spawn(async move { commands.send(command).await });
                 Ok(())
             }
             Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
@@ -203,14 +220,15 @@ impl Sessions {
 
     /// Ends the session, if it lives, and removes it. Unknown ones are no error. Reads the disk.
     pub fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        // The sender's end tells the task to end; the journal's lock goes with it.
-        let sender = self.live().remove(session);
-        if let Some(sender) = sender {
-            drop(sender.try_send(SessionCommand::End));
-            let closed = self.inner.runtime.block_on(async {
-                tokio::time::timeout(std::time::Duration::from_secs(5), sender.closed()).await
-            });
-            if closed.is_err() {
+        let found = self.live().remove(session);
+        if let Some(mut found) = found {
+            // Closed already is as good as told.
+            drop(found.commands.try_send(SessionCommand::End));
+            let ended = self
+                .inner
+                .runtime
+                .block_on(async { tokio::time::timeout(END_TIME_MAX, found.ended.changed()).await });
+            if ended.is_err() {
                 tracing::warn!(%session, "a session that is deleted did not end in time");
             }
         }
@@ -233,7 +251,7 @@ impl Sessions {
         drop(count.wait_for(|count| *count == 0).await);
     }
 
-    fn run(&self, id: SessionId, task: impl Future<Output = ()> + Send + 'static) {
+    fn run(&self, id: SessionId, alive: watch::Sender<()>, task: impl Future<Output = ()> + Send + 'static) {
         let inner = self.inner.clone();
         self.inner.count.send_modify(|count| *count += 1);
         self.inner.runtime.spawn(async move {
@@ -242,15 +260,16 @@ impl Sessions {
                 tracing::error!(session = %id, "a session panicked; its log is as it was");
             }
             let mut live = inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if live.get(&id).is_some_and(mpsc::Sender::is_closed) {
+            if live.get(&id).is_some_and(|found| found.commands.is_closed()) {
                 live.remove(&id);
             }
             drop(live);
+            drop(alive);
             inner.count.send_modify(|count| *count -= 1);
         });
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, mpsc::Sender<SessionCommand>>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
         // Nothing that could panic runs under this lock.
         self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

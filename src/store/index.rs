@@ -512,7 +512,7 @@ mod tests {
     use super::super::Store;
     use super::*;
     use crate::paths::Paths;
-    use crate::thread::{Change, FORMAT_VERSION};
+    use crate::thread::{Change, FORMAT_VERSION, MessageId};
 
     fn session(number: u64) -> SessionId {
         SessionId(format!("s_{number:020x}"))
@@ -522,11 +522,16 @@ mod tests {
         Change::Titled { title: title.to_owned() }
     }
 
+    /// What a person said: only then is a session indexed.
+    fn prompted(typed: &str) -> Change {
+        Change::Commanded { message: MessageId(0), typed: typed.to_owned() }
+    }
+
     /// Writes a session of so many entries beside its opening, and closes it.
     fn write_session(store: &Store, number: u64, entries: usize) {
-        let opened = Change::Opened { format: FORMAT_VERSION, session: session(number), cwd: "/work".into() };
+        let opened = Change::Opened { format: FORMAT_VERSION, session: session(number), cwd: "/w".into() };
         let (mut journal, _) = store.create(&session(number), opened).unwrap();
-        (0..entries).for_each(|n| drop(journal.append(titled(&n.to_string())).unwrap()));
+        (0..entries).for_each(|n| drop(journal.append(prompted(&n.to_string())).unwrap()));
     }
 
     /// Whether sled says of a session just what its journal says.

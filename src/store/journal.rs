@@ -171,12 +171,6 @@ impl Journal {
         Syncer { log: self.log.clone() }
     }
 
-    /// Lets others open the session. Nothing may be appended after it.
-    pub fn release(&mut self) {
-        // A syncer may keep the file open for a while; the lock must not outlive the session.
-        let _ = flock(&self.log.file, FlockOperation::Unlock);
-    }
-
     fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let log = &*self.log;
         let line = line::encode(entry, &log.blobs).map_err(|error| match error {
@@ -209,15 +203,20 @@ impl Journal {
         if before.entries > 0 {
             self.header.apply(entry);
         }
-        let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
-        self.index.row(before, after, line.bytes);
+        // Editors open sessions that are never used; opening sled for those would cost each window its
+        // memory. The first row behind a prompt brings the earlier ones along.
+        if self.header.has_prompt {
+            let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
+            self.index.row(before, after, line.bytes);
+        }
         Ok(())
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        self.release();
+        // A syncer may keep the file open for a while; the lock must not outlive the session.
+        let _ = flock(&self.log.file, FlockOperation::Unlock);
     }
 }
 

@@ -250,7 +250,7 @@ mod tests {
     fn marked(entries: u64, updated_at: u64) -> MarkedHeader {
         let header = Header {
             session: session(),
-            cwd: "/work".into(),
+            cwd: "/w".into(),
             title: None,
             model: None,
             created_at: 1,

@@ -4,6 +4,7 @@
 //! byte for byte (`DESIGN.md` I7).
 
 pub mod change;
+pub mod diff;
 pub mod message;
 pub mod text;
 pub mod view;
@@ -267,6 +268,17 @@ impl Thread {
     pub fn last_compaction(&self) -> Option<&Arc<Entry>> {
         self.entries.iter().rev().find(|entry| {
             matches!(entry.change, Change::Compacted { .. }) && !self.undone.contains(&entry.seq)
+        })
+    }
+
+    /// Whether the view's older part is the one that a reply of this number was made from: every
+    /// compaction since is undone, and no older one was.
+    pub fn is_seen_as_at(&self, reply: Seq) -> bool {
+        let since = self.entries.iter().rev().take_while(|entry| entry.seq > reply);
+        since.into_iter().all(|entry| match &entry.change {
+            Change::Compacted { .. } => self.undone.contains(&entry.seq),
+            Change::Undone { entry: layer } => *layer > reply,
+            _ => true,
         })
     }
 

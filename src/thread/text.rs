@@ -5,8 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use similar::{ChangeTag, TextDiff};
-
+use super::diff::{DiffLine, diff};
 use super::{
     CallId, Card, Change, Content, Cut, Entry, Message, Origin, OutcomeStatus, PlanStatus, Seq, Shown,
     StopReason, Thread, ToolCall, ToolKind, ToolOutcome,
@@ -14,13 +13,6 @@ use super::{
 
 /// Lines of a tool's output, or of a summary, that the short form shows.
 const SHORT_LINES_MAX: usize = 6;
-
-/// Lines that stand around a change in a diff.
-const DIFF_CONTEXT_LINES: usize = 2;
-
-/// Texts above this many bytes, old and new together, are not compared: the comparison of two
-/// unlike texts takes time that grows with the square of their length.
-const DIFF_BYTES_MAX: usize = 512 * 1024;
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,58 +180,6 @@ pub fn title(tool: &str, card: &Card) -> String {
         (first, ToolKind::Execute) => format!("{tool} {first}{more}"),
         (first, _) => format!("{first}{more}"),
     }
-}
-
-/// One line of a diff.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiffLine {
-    Same(String),
-    Removed(String),
-    Added(String),
-    /// Lines that are the same are left out here.
-    Gap,
-    /// The texts are too long to compare.
-    TooLong {
-        bytes: usize,
-    },
-}
-
-impl DiffLine {
-    /// The line with its sign, as in a patch.
-    pub fn signed(&self) -> String {
-        match self {
-            DiffLine::Same(text) => format!("  {text}"),
-            DiffLine::Removed(text) => format!("- {text}"),
-            DiffLine::Added(text) => format!("+ {text}"),
-            DiffLine::Gap => "  ⋯".to_owned(),
-            DiffLine::TooLong { bytes } => format!("  (a change of {bytes} bytes, too long to show)"),
-        }
-    }
-}
-
-/// Compares two texts by lines; `old` is `None` for a new file.
-pub fn diff(old: Option<&str>, new: &str) -> Vec<DiffLine> {
-    let old = old.unwrap_or_default();
-    let bytes = old.len() + new.len();
-    if bytes > DIFF_BYTES_MAX {
-        return vec![DiffLine::TooLong { bytes }];
-    }
-    let compared = TextDiff::from_lines(old, new);
-    let mut lines = Vec::new();
-    for (index, group) in compared.grouped_ops(DIFF_CONTEXT_LINES).iter().enumerate() {
-        if index > 0 {
-            lines.push(DiffLine::Gap);
-        }
-        for change in group.iter().flat_map(|op| compared.iter_changes(op)) {
-            let text = change.value().trim_end_matches(['\n', '\r']).to_owned();
-            lines.push(match change.tag() {
-                ChangeTag::Equal => DiffLine::Same(text),
-                ChangeTag::Delete => DiffLine::Removed(text),
-                ChangeTag::Insert => DiffLine::Added(text),
-            });
-        }
-    }
-    lines
 }
 
 /// Everything that is looked up while blocks are written.
@@ -506,156 +446,5 @@ fn indented(text: &str, by: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::thread::{FORMAT_VERSION, MessageId, ModelName, SessionId, Trigger, Usage};
-
-    fn message(id: u64, content: Vec<Content>) -> Message {
-        Message { id: MessageId(id), content }
-    }
-
-    fn words(text: &str) -> Vec<Content> {
-        vec![Content::Text { text: text.to_owned() }]
-    }
-
-    fn thread(changes: Vec<Change>) -> Thread {
-        let opened = Change::Opened {
-            format: FORMAT_VERSION,
-            session: SessionId("s_00000000000000000001".to_owned()),
-            cwd: "/work".into(),
-        };
-        let entries = std::iter::once(opened)
-            .chain(changes)
-            .enumerate()
-            .map(|(seq, change)| Arc::new(Entry { seq: Seq(seq as u64), at: 0, change }));
-        Thread::replay(entries).expect("a log in order")
-    }
-
-    fn a_read() -> Vec<Change> {
-        let call = ToolCall {
-            id: CallId("c1".to_owned()),
-            name: "file_read".to_owned(),
-            input: json!({ "path": "a.txt" }),
-            card: Card { title: "Read a.txt".to_owned(), kind: ToolKind::Read, locations: Vec::new() },
-        };
-        let mut reply = words("I look.");
-        reply.push(Content::Call(call));
-        vec![
-            Change::Titled { title: "What is in a.txt?".to_owned() },
-            Change::Said { message: message(0, words("What is in a.txt?")), origin: Origin::Person },
-            Change::Replied {
-                message: message(1, reply),
-                model: ModelName("local/small".to_owned()),
-                usage: None,
-                cut: None,
-            },
-            Change::ToolFinished {
-                outcome: ToolOutcome::text(
-                    CallId("c1".to_owned()),
-                    OutcomeStatus::Completed,
-                    "1\n2\n3\n4\n5\n6\n7\n8",
-                ),
-            },
-        ]
-    }
-
-    #[test]
-    fn a_call_is_shown_with_what_came_of_it() {
-        let text = readable(&thread(a_read()), Detail::Short);
-        let expected = "\
-s_00000000000000000001  What is in a.txt?
-/work · mode ask · 5 entries
-
-e2  you
-  What is in a.txt?
-
-e3  agent (local/small)
-  I look.
-  ● Read a.txt → completed
-    1
-    2
-    3
-    4
-    5
-    6
-    … 2 more lines
-
-The model sees all of it: e2 to e4.
-";
-        assert_eq!(text, expected);
-    }
-
-    #[test]
-    fn what_left_the_view_is_still_shown_and_marked() {
-        let mut changes = a_read();
-        changes.push(Change::Compacted {
-            through: Seq(4),
-            summary: message(2, words("a.txt counts to 8")),
-            trigger: Trigger::Manual,
-            focus: None,
-            tokens_before: 12_400,
-            tokens_after: 900,
-            model: None,
-            usage: None,
-        });
-        changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() });
-        let text = readable(&thread(changes.clone()), Detail::Full);
-        assert!(text.contains("e2  you  [left the view]\n  What is in a.txt?"), "{text}");
-        assert!(text.contains("e5  Compacted: 12.4k → 900 tokens."), "{text}");
-        assert!(text.ends_with("The model sees e5. Left the view: e2 to e4.\n"), "{text}");
-
-        changes.push(Change::Undone { entry: Seq(5) });
-        let text = readable(&thread(changes), Detail::Full);
-        assert!(text.contains("e5  Compacted: 12.4k → 900 tokens."), "{text}");
-        assert!(text.contains("[no longer in the view]"), "{text}");
-        assert!(text.ends_with("The model sees e2 to e4. Left the view: e5.\n"), "{text}");
-    }
-
-    #[test]
-    fn markdown_keeps_fences_of_an_output_inside_its_own() {
-        let mut changes = a_read();
-        if let Some(Change::ToolFinished { outcome }) = changes.last_mut() {
-            *outcome = ToolOutcome::text(outcome.call.clone(), OutcomeStatus::Failed, "```\nx\n```");
-        }
-        let text = markdown(&thread(changes));
-        assert!(text.contains("# What is in a.txt?"), "{text}");
-        assert!(text.contains("**Read a.txt** → failed"), "{text}");
-        assert!(text.contains("````\n```\nx\n```\n````"), "{text}");
-    }
-
-    #[test]
-    fn a_diff_shows_changed_lines_with_their_surroundings() {
-        let old = "a\nb\nc\nd\ne\nf\n";
-        let new = "a\nb\nc\nd\nE\nf\n";
-        let lines: Vec<String> = diff(Some(old), new).iter().map(DiffLine::signed).collect();
-        assert_eq!(lines, ["  c", "  d", "- e", "+ E", "  f"]);
-        let lines: Vec<String> = diff(None, "new\n").iter().map(DiffLine::signed).collect();
-        assert_eq!(lines, ["+ new"]);
-    }
-
-    #[test]
-    fn a_title_is_one_line_and_a_command_is_told_from_a_sentence() {
-        let cases = [
-            ("bash", "cargo test", ToolKind::Execute, "bash cargo test"),
-            ("bash", "a\nb", ToolKind::Execute, "bash a …"),
-            ("file_read", "Read a.txt", ToolKind::Read, "Read a.txt"),
-            ("grep_tool", "", ToolKind::Search, "grep_tool"),
-        ];
-        for (tool, title_text, kind, expected) in cases {
-            let card = Card { title: title_text.to_owned(), kind, locations: Vec::new() };
-            assert_eq!(title(tool, &card), expected);
-        }
-    }
-
-    #[test]
-    fn tokens_are_short() {
-        let cases = [(0, "0"), (999, "999"), (1_000, "1.0k"), (999_949, "999.9k"), (1_200_000, "1.2M")];
-        for (count, expected) in cases {
-            assert_eq!(tokens(count), expected);
-        }
-    }
-}
+#[path = "text_tests.rs"]
+mod tests;

@@ -72,13 +72,13 @@ pub fn of_frame(system: &str, tools: &[ToolSpec]) -> u64 {
     estimate(system) + tools.sum::<u64>()
 }
 
-/// The tokens that the next request takes: what the provider reported for the newest reply that is
-/// still in the view as it was, and an estimate of what came behind it.
+/// The tokens that the next request takes: what the provider reported for the newest reply whose
+/// context is still the view's, and an estimate of what came behind it.
 pub fn in_context(thread: &Thread) -> u64 {
     let mut tail = 0;
     for entry in thread.view().entries().iter().rev() {
         if let Change::Replied { usage: Some(usage), .. } = &entry.change
-            && entry.seq > thread.view().revision()
+            && thread.is_seen_as_at(entry.seq)
         {
             return usage.input + usage.output + tail;
         }

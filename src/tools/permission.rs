@@ -213,7 +213,7 @@ mod tests {
     const ASK_ONCE: Verdict = Verdict::Ask { always: None };
 
     fn judge(access: &Access, mode: Mode, rules: &[Rule]) -> Verdict {
-        decide(access, mode, rules, |path| path.starts_with("/work"))
+        decide(access, mode, rules, |path| path.starts_with("/w"))
     }
 
     fn reading(path: &str) -> Access {
@@ -243,15 +243,15 @@ mod tests {
         // The columns: ask, accept_edits, read_only, full.
         let table = [
             (Access::Nothing, "aaaa"),
-            (reading("/work/src/main.rs"), "aaaa"),
+            (reading("/w/src/main.rs"), "aaaa"),
             (reading("/etc/ssl/openssl.cnf"), "AAAa"),
-            (reading("/work/.env"), "oooa"),
+            (reading("/w/.env"), "oooa"),
             (reading("/home/me/.ssh/id_ed25519"), "oooa"),
-            (writing("/work/src/main.rs"), "Aada"),
-            (writing("/work/.git/hooks/pre-commit"), "ooda"),
-            (writing("/work/.epitome/config.toml"), "ooda"),
-            (writing("/work/sub/.envrc"), "ooda"),
-            (writing("/work/.env"), "ooda"),
+            (writing("/w/src/main.rs"), "Aada"),
+            (writing("/w/.git/hooks/pre-commit"), "ooda"),
+            (writing("/w/.epitome/config.toml"), "ooda"),
+            (writing("/w/sub/.envrc"), "ooda"),
+            (writing("/w/.env"), "ooda"),
             (writing("/etc/hosts"), "oodo"),
             (Access::Command("cargo test".into()), "AAda"),
         ];
@@ -277,11 +277,11 @@ mod tests {
     #[test]
     fn always_for_an_edit_means_the_workspace_but_not_what_may_run_later() {
         let rules = [Rule::EditsInWorkspace];
-        assert_eq!(letter(judge(&writing("/work/a"), Mode::Ask, &rules)), 'a');
-        assert_eq!(judge(&writing("/work/.claude/settings.json"), Mode::Ask, &rules), ASK_ONCE);
+        assert_eq!(letter(judge(&writing("/w/a"), Mode::Ask, &rules)), 'a');
+        assert_eq!(judge(&writing("/w/.claude/settings.json"), Mode::Ask, &rules), ASK_ONCE);
         assert_eq!(judge(&writing("/elsewhere/a"), Mode::Ask, &rules), ASK_ONCE);
-        assert_eq!(letter(judge(&writing("/work/a"), Mode::ReadOnly, &rules)), 'd');
-        let mixed = Access::Write(vec!["/work/a".into(), "/elsewhere/a".into()]);
+        assert_eq!(letter(judge(&writing("/w/a"), Mode::ReadOnly, &rules)), 'd');
+        let mixed = Access::Write(vec!["/w/a".into(), "/elsewhere/a".into()]);
         assert_eq!(judge(&mixed, Mode::AcceptEdits, &rules), ASK_ONCE);
     }
 
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_denial_tells_the_model_not_to_try_again() {
-        let Verdict::Deny { why } = judge(&writing("/work/a"), Mode::ReadOnly, &[]) else { panic!("denied") };
+        let Verdict::Deny { why } = judge(&writing("/w/a"), Mode::ReadOnly, &[]) else { panic!("denied") };
         assert!(why.contains("read-only mode") && why.contains("Do not try again"), "{why}");
     }
 

@@ -19,7 +19,7 @@ pub enum Expected {
     /// `session/update $S1 …`
     Update { session: String, update: Update },
     /// `session/request_permission $S1 TOOL … KINDS`
-    Permission { session: String, call: CallShape, kinds: Vec<String> },
+    Permission { session: String, call: Box<CallShape>, kinds: Vec<String> },
     /// `METHOD {params}`, `notify METHOD {params}`
     Call { notify: bool, method: String, params: Value },
     /// `{…}`: a whole message.
@@ -81,7 +81,7 @@ impl Expected {
             }
             [Word::Bare(verb), Word::Bare(session), rest @ ..] if verb == "session/request_permission" => {
                 let (call, rest) = CallShape::read(rest)?;
-                Ok(Expected::Permission { session: session.clone(), call, kinds: rest })
+                Ok(Expected::Permission { session: session.clone(), call: Box::new(call), kinds: rest })
             }
             [Word::Bare(verb), Word::Bare(method), Word::Json(params)] if verb == "notify" => {
                 Ok(Expected::Call { notify: true, method: method.clone(), params: params.clone() })

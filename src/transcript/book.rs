@@ -52,15 +52,18 @@ impl Book {
                 let text = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
                 self.names.name(Kind::Request, &text);
                 self.agent_open.push((id.clone(), message.clone()));
-                if let Some(call) = message.pointer("/params/toolCall") {
-                    self.learn_tool(call);
-                }
             }
             (None, Some(id)) => self.editor_open.retain(|(open, _)| open != id),
-            (_, None) => {
-                if let Some(update) = message.pointer("/params/update") {
-                    self.learn_tool(update);
-                }
+            (_, None) => {}
+        }
+        self.learn(message);
+    }
+
+    /// Learns the names of tools from a message of the agent, which may still be compared.
+    pub fn learn(&mut self, message: &Value) {
+        for place in ["/params/update", "/params/toolCall"] {
+            if let Some(call) = message.pointer(place) {
+                self.learn_tool(call);
             }
         }
     }

@@ -10,11 +10,18 @@ use serde_json::{Map, Value};
 /// The key of an object pattern that lets other keys be there: `{"sessionId":"$S1","*":"*"}`.
 pub const OTHER_KEYS: &str = "*";
 
+/// Stands for any text inside of a text.
+pub(super) const GAP: char = '…';
+
 /// What the placeholders of one transcript mean.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// From `$S1` to the value.
     bound: BTreeMap<String, String>,
+    /// From the letter of a kind and a value to its name: recordings of long sessions name thousands.
+    by_value: BTreeMap<(char, String), String>,
+    /// The last number that was given out, for each kind.
+    last: BTreeMap<char, u32>,
     /// Values of `$DIR`-like names, longest first, that are replaced inside of texts.
     places: Vec<(String, String)>,
 }
@@ -58,14 +65,27 @@ impl Names {
     /// The name of a value, a new one if it has none.
     pub fn name(&mut self, kind: Kind, value: &str) -> String {
         let letter = kind.letter();
-        let own = |name: &String| name[1..].starts_with(letter) && name[2..].parse::<u32>().is_ok();
-        if let Some((name, _)) = self.bound.iter().find(|(name, bound)| own(name) && *bound == value) {
+        if let Some(name) = self.by_value.get(&(letter, value.to_owned())) {
             return name.clone();
         }
-        let next = (1..).map(|n: u32| format!("${letter}{n}")).find(|name| !self.bound.contains_key(name));
-        let name = next.expect("there are more numbers than names");
-        self.bound.insert(name.clone(), value.to_owned());
+        let mut number = self.last.get(&letter).copied().unwrap_or(0);
+        let name = loop {
+            number += 1;
+            let name = format!("${letter}{number}");
+            if !self.bound.contains_key(&name) {
+                break name;
+            }
+        };
+        self.last.insert(letter, number);
+        self.bind(&name, value);
         name
+    }
+
+    fn bind(&mut self, name: &str, value: &str) {
+        self.bound.insert(name.to_owned(), value.to_owned());
+        if let Some(letter) = name.chars().nth(1) {
+            self.by_value.insert((letter, value.to_owned()), name.to_owned());
+        }
     }
 
     /// Replaces every placeholder by its value. An unbound one is an error that names it.
@@ -103,48 +123,53 @@ impl Names {
 
     /// Whether a text is what the pattern says. Unbound placeholders are bound if it is.
     ///
-    /// `*` is any text; `…` at an end stands for whatever comes before or behind.
+    /// `*` is any text, and `…` stands for any text inside of one.
     pub fn matches_text(&mut self, pattern: &str, actual: &str) -> bool {
         if pattern == "*" {
             return true;
         }
-        let open_start = pattern.starts_with('…');
-        let open_end = pattern.ends_with('…') && pattern != "…";
-        let core = pattern.strip_prefix('…').unwrap_or(pattern);
-        let core = core.strip_suffix('…').unwrap_or(core);
         let mut atoms = Vec::new();
-        for piece in pieces(core) {
-            match piece {
-                Piece::Literal(text) => atoms.push(Atom::Literal(text.to_owned())),
-                Piece::Name(name) => match self.bound.get(name) {
-                    Some(value) => atoms.push(Atom::Literal(value.clone())),
-                    None => atoms.push(Atom::Open(name.to_owned())),
-                },
+        for (at, stretch) in pattern.split(GAP).enumerate() {
+            if at > 0 {
+                atoms.push(Atom::Gap);
+            }
+            for piece in pieces(stretch) {
+                match piece {
+                    Piece::Literal(text) => atoms.push(Atom::Literal(text.to_owned())),
+                    Piece::Name(name) => match self.bound.get(name) {
+                        Some(value) => atoms.push(Atom::Literal(value.clone())),
+                        None => atoms.push(Atom::Open(name.to_owned())),
+                    },
+                }
             }
         }
-        let starts: Vec<usize> = if open_start {
-            actual.char_indices().map(|(at, _)| at).chain([actual.len()]).collect()
-        } else {
-            vec![0]
-        };
-        for start in starts {
-            let mut found = BTreeMap::new();
-            if fits(&atoms, &actual[start..], open_end || pattern == "…", &mut found) {
-                self.bound.extend(found);
-                return true;
-            }
+        let mut found = BTreeMap::new();
+        if !fits(&atoms, actual, &mut found)
+            || found.iter().any(|(name, value)| self.has_other_name(name, value))
+        {
+            return false;
         }
-        false
+        for (name, value) in found {
+            self.bind(&name, &value);
+        }
+        true
+    }
+
+    /// Whether the value has another name of the same kind: `$S1` and `$S2` are two sessions. Times
+    /// may be equal.
+    fn has_other_name(&self, name: &str, value: &str) -> bool {
+        let letter = name.chars().nth(1).unwrap_or('T');
+        letter != 'T' && self.by_value.contains_key(&(letter, value.to_owned()))
     }
 
     /// Whether a value is what the pattern says. Nothing is bound if it is not.
     ///
     /// Keys named `_meta` that the pattern doesn't have are not compared: they are extensions.
     pub fn matches(&mut self, pattern: &Value, actual: &Value) -> bool {
-        let before = self.bound.clone();
+        let before = self.clone();
         let fits = self.matches_inside(pattern, actual);
         if !fits {
-            self.bound = before;
+            *self = before;
         }
         fits
     }
@@ -184,7 +209,7 @@ impl Names {
         for (name, place) in &self.places {
             out = out.replace(place.as_str(), name);
         }
-        for (name, value) in self.bound.iter().filter(|(name, _)| name.starts_with("$S")) {
+        for ((_, value), name) in self.by_value.range(('S', String::new())..('T', String::new())) {
             out = out.replace(value.as_str(), name);
         }
         out
@@ -221,6 +246,7 @@ enum Piece<'a> {
 enum Atom {
     Literal(String),
     Open(String),
+    Gap,
 }
 
 /// Splits a text at its placeholders: `$DIR`, `$HOME`, and a letter of a kind with a number.
@@ -254,24 +280,27 @@ fn name_length(text: &str) -> usize {
     if text.starts_with(['S', 'M', 'C', 'T', 'R']) && digits > 0 { 1 + digits } else { 0 }
 }
 
-/// Whether the atoms cover the text from its start, to its end or, with `open_end`, to somewhere.
-fn fits(atoms: &[Atom], text: &str, open_end: bool, found: &mut BTreeMap<String, String>) -> bool {
+/// Whether the atoms cover the text from its start to its end.
+fn fits(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String>) -> bool {
     match atoms {
-        [] => open_end || text.is_empty(),
+        [] => text.is_empty(),
+        [Atom::Gap] => true,
+        [Atom::Gap, rest @ ..] => {
+            let starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+            starts.into_iter().any(|at| fits(rest, &text[at..], found))
+        }
         [Atom::Literal(literal), rest @ ..] => {
-            text.strip_prefix(literal.as_str()).is_some_and(|text| fits(rest, text, open_end, found))
+            text.strip_prefix(literal.as_str()).is_some_and(|text| fits(rest, text, found))
         }
         [Atom::Open(name), rest @ ..] => {
             if let Some(known) = found.get(name).cloned() {
-                return text
-                    .strip_prefix(known.as_str())
-                    .is_some_and(|text| fits(rest, text, open_end, found));
+                return text.strip_prefix(known.as_str()).is_some_and(|text| fits(rest, text, found));
             }
             // The longest value first, so that an id is never taken in part.
             let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
             for end in ends.into_iter().rev() {
                 found.insert(name.clone(), text[..end].to_owned());
-                if fits(rest, &text[end..], open_end, found) {
+                if fits(rest, &text[end..], found) {
                     return true;
                 }
                 found.remove(name);
@@ -298,6 +327,15 @@ mod tests {
     }
 
     #[test]
+    fn two_names_of_a_kind_are_two_values() {
+        let mut names = Names::default();
+        assert!(names.matches_text("$S1", "s_1"));
+        assert!(!names.matches_text("$S2", "s_1"));
+        assert!(names.matches_text("$C1", "s_1"), "a call is no session");
+        assert!(names.matches_text("$T1", "now") && names.matches_text("$T2", "now"));
+    }
+
+    #[test]
     fn a_failed_comparison_binds_nothing() {
         let mut names = Names::default();
         assert!(!names.matches(&json!({"a": "$S1", "b": 1}), &json!({"a": "x", "b": 2})));
@@ -319,6 +357,7 @@ mod tests {
         assert!(names.matches_text("No model…", "No model is configured."));
         assert!(names.matches_text("…configured.", "No model is configured."));
         assert!(names.matches_text("…model…", "No model is configured."));
+        assert!(names.matches_text("No…is…configured.", "No model is configured."));
         assert!(!names.matches_text("…model", "No model is configured."));
     }
 

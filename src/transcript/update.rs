@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Detail, Verdict};
 use super::book::Book;
+use super::names::GAP;
 use super::words::{Word, as_text, bare_or_json, pair};
 
 /// What a fixture expects of one update.
@@ -12,7 +13,7 @@ pub enum Update {
     /// `text [$M1] "…"`, `think …`, `user …`: a piece of a message.
     Chunk { kind: ChunkKind, message: Option<String>, text: String },
     /// `tool_call …` announces, `tool_call_update …` goes on.
-    Call { announced: bool, call: CallShape },
+    Call { announced: bool, call: Box<CallShape> },
     /// `plan completed "…" in_progress "…"`
     Plan(Vec<(String, String)>),
     /// `available_commands /compact /undo`; with `…` at the end there may be others.
@@ -127,7 +128,7 @@ impl Update {
                     [status] => call.status = Some(status.clone()),
                     _ => return Err("a call has a tool, a status, attributes, and maybe a \"text\"".into()),
                 }
-                Ok(Update::Call { announced: verb == "tool_call", call })
+                Ok(Update::Call { announced: verb == "tool_call", call: Box::new(call) })
             }
             ("plan", steps) => {
                 let steps: Option<Vec<(String, String)>> = steps
@@ -227,7 +228,7 @@ impl Update {
                 name == "usage_update"
                     && [(used, "used"), (size, "size")]
                         .iter()
-                        .all(|(pattern, key)| *pattern == "*" || actual[key].to_string() == **pattern)
+                        .all(|(pattern, key)| *pattern == "*" || text_fits(pattern, &actual[key], book))
             }
             Update::Notice { severity, title } => {
                 name == "notice"
@@ -407,11 +408,14 @@ fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
         return Verdict::Same;
     }
     let Ok(expected) = book.names.fill_text(pattern) else { return Verdict::Different };
-    let begin = expected.trim_end_matches('…');
-    if begin.starts_with(actual) || expected.starts_with('…') {
+    let (begin, gap) = match expected.split_once(GAP) {
+        Some((begin, _)) => (begin, true),
+        None => (expected.as_str(), false),
+    };
+    if begin.starts_with(actual) || (gap && actual.starts_with(begin)) {
         Verdict::More
-    } else if !expected.is_empty() && actual.starts_with(&expected) {
-        Verdict::Part(expected.len())
+    } else if !gap && !begin.is_empty() && actual.starts_with(begin) {
+        Verdict::Part(begin.len())
     } else {
         Verdict::Different
     }
@@ -419,7 +423,7 @@ fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
 
 /// Whether a text pattern takes any number of further pieces.
 pub fn is_open(pattern: &str) -> bool {
-    pattern == "*" || pattern.ends_with('…')
+    pattern == "*" || pattern.ends_with(GAP)
 }
 
 fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool {

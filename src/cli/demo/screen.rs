@@ -11,7 +11,7 @@ use super::client::Person;
 use crate::cli::plot::Bar;
 use crate::cli::printer::diff_line;
 use crate::cli::terminal::{Dress, Ink, harmless};
-use crate::thread::text;
+use crate::thread::diff::diff;
 
 /// How long each streamed word stays alone on a terminal: about the pace of a quick model.
 const WORD_PAUSE: Duration = Duration::from_millis(18);
@@ -214,7 +214,7 @@ impl Person for Screen {
         for content in call["content"].as_array().into_iter().flatten() {
             if content["type"] == "diff" {
                 let new = content["newText"].as_str().unwrap_or_default();
-                for line in text::diff(content["oldText"].as_str(), new) {
+                for line in diff(content["oldText"].as_str(), new) {
                     self.line(&format!("    {}", diff_line(&line, self.dress)));
                 }
             }

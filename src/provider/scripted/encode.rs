@@ -337,7 +337,9 @@ impl Encoder {
                     None if self.called => "tool_calls",
                     None => "stop",
                 };
-                if let Some(Stop::Refusal(why)) = self.stop.clone().filter(|_| self.stop.is_some()) {
+                if let Some(Stop::Refusal(why)) = &self.stop
+                    && !why.is_empty()
+                {
                     self.delta(json!({ "refusal": why }));
                 }
                 self.chat(json!([{"index": 0, "delta": {}, "finish_reason": reason}]), None);

@@ -51,16 +51,49 @@ pub(super) fn read(wire: Wire, body: &Value) -> Vec<Seen> {
     seen
 }
 
+/// What joins texts of one person that stand side by side. Some encoders make one message of them
+/// and some don't; nothing that a transcript tells depends on it.
+const BETWEEN_TEXTS: &str = "\n\n";
+
 /// What of `now` is new after `before` and the reply `said`.
 pub(super) fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<Seen> {
-    let Some(rest) = now.strip_prefix(before) else {
+    let Some(rest) = behind(before, now) else {
         let mut all = vec![Seen::Anew];
-        all.extend_from_slice(now);
+        all.extend(joined(now));
         return all;
     };
     let reply = reply_as_seen(said);
-    let new = rest.strip_prefix(reply.as_slice()).unwrap_or(rest);
-    if new.is_empty() { vec![Seen::Again] } else { new.to_vec() }
+    let new = joined(rest.strip_prefix(reply.as_slice()).unwrap_or(&rest));
+    if new.is_empty() { vec![Seen::Again] } else { new }
+}
+
+/// What stands in `now` behind all of `before`; `None` if it doesn't begin with that. The last text
+/// may have grown: then what was added to it comes first.
+fn behind(before: &[Seen], now: &[Seen]) -> Option<Vec<Seen>> {
+    if let Some(rest) = now.strip_prefix(before) {
+        return Some(rest.to_vec());
+    }
+    let (Seen::User(last), earlier) = before.split_last()? else { return None };
+    let (Seen::User(grown), rest) = now.strip_prefix(earlier)?.split_first()? else { return None };
+    let added = grown.strip_prefix(last.as_str())?.strip_prefix(BETWEEN_TEXTS)?;
+    let mut all = vec![Seen::User(added.to_owned())];
+    all.extend_from_slice(rest);
+    Some(all)
+}
+
+/// Neighbouring texts of the person as one.
+pub(super) fn joined(parts: &[Seen]) -> Vec<Seen> {
+    let mut all: Vec<Seen> = Vec::new();
+    for part in parts {
+        match (all.last_mut(), part) {
+            (Some(Seen::User(text)), Seen::User(more)) => {
+                text.push_str(BETWEEN_TEXTS);
+                text.push_str(more);
+            }
+            _ => all.push(part.clone()),
+        }
+    }
+    all
 }
 
 /// A reply as the next request should hold it.

@@ -1,0 +1,198 @@
+//! The agent under test: a child process, or anything else with an input and an output.
+//!
+//! Lines go in and come out through threads of their own, so that neither side can block the story.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Bytes of one line of the agent. The strictest client known reads at most 10 MiB.
+const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
+
+/// Lines of the agent that may wait to be compared.
+const LINES_WAITING_MAX: usize = 65_536;
+
+/// Lines to the agent that may wait to be written.
+const LINES_TO_WRITE_MAX: usize = 64;
+
+/// Bytes of the agent's newest error output that are kept for a report.
+const ERROR_OUTPUT_BYTES_MAX: usize = 4096;
+
+/// Where an agent is started, and with what.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    pub workspace: PathBuf,
+    pub variables: Vec<(String, OsString)>,
+}
+
+/// Starts agents.
+pub trait Launch {
+    fn launch(&self, surroundings: &Surroundings) -> io::Result<Running>;
+}
+
+/// An agent that was started.
+pub struct Running {
+    pub input: Box<dyn Write + Send>,
+    pub output: Box<dyn Read + Send>,
+    pub errors: Option<Box<dyn Read + Send>>,
+    /// Ends it at once. Called once, when the story is over or the agent is to be killed.
+    pub kill: Box<dyn FnMut() + Send>,
+}
+
+/// A command that is an agent.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub command: OsString,
+    pub arguments: Vec<OsString>,
+    /// Whether it inherits our environment. Tests of our own agent do not let it.
+    pub inherits: Inherits,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inherits {
+    Everything,
+    /// Nothing but `PATH`.
+    PathAlone,
+}
+
+impl Launch for Program {
+    fn launch(&self, surroundings: &Surroundings) -> io::Result<Running> {
+        let mut command = Command::new(&self.command);
+        command.args(&self.arguments).current_dir(&surroundings.workspace);
+        match self.inherits {
+            Inherits::Everything => {}
+            Inherits::PathAlone => {
+                command.env_clear();
+                command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+            }
+        }
+        command.envs(surroundings.variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn()?;
+        let missing = || io::Error::other("the child has no pipe");
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let errors = child.stderr.take().ok_or_else(missing)?;
+        let kill = move || {
+            #[cfg(unix)]
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+                // The child is not waited for yet, so that its number is still its own. Its group
+                // takes whatever it left running.
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        };
+        Ok(Running {
+            input: Box::new(input),
+            output: Box::new(output),
+            errors: Some(Box::new(errors)),
+            kill: Box::new(kill),
+        })
+    }
+}
+
+/// What came out of an agent.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A line without its newline.
+    Line(Vec<u8>),
+    /// Nothing within the time.
+    Nothing,
+    /// It closed its output.
+    End,
+}
+
+/// A running agent, as the story talks with it.
+pub(super) struct Talk {
+    to: Option<SyncSender<Vec<u8>>>,
+    from: Receiver<Vec<u8>>,
+    errors: Arc<Mutex<Vec<u8>>>,
+    kill: Box<dyn FnMut() + Send>,
+}
+
+impl Talk {
+    pub(super) fn begin(running: Running) -> Talk {
+        let Running { mut input, output, errors, kill } = running;
+        let (to, lines) = mpsc::sync_channel::<Vec<u8>>(LINES_TO_WRITE_MAX);
+        std::thread::spawn(move || {
+            for mut line in lines {
+                line.push(b'\n');
+                // An agent that has gone is noticed where its output ends.
+                if input.write_all(&line).and_then(|()| input.flush()).is_err() {
+                    return;
+                }
+            }
+        });
+        let (heard, from) = mpsc::sync_channel(LINES_WAITING_MAX);
+        std::thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            loop {
+                let mut line = Vec::new();
+                let read = output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+                if !matches!(read, Ok(count) if count > 0) {
+                    return;
+                }
+                if line.last() == Some(&b'\n') {
+                    line.pop();
+                }
+                if heard.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        if let Some(mut errors) = errors {
+            let kept = kept.clone();
+            std::thread::spawn(move || {
+                let mut some = [0; 1024];
+                while let Ok(count @ 1..) = errors.read(&mut some) {
+                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    kept.extend_from_slice(&some[..count]);
+                    let surplus = kept.len().saturating_sub(ERROR_OUTPUT_BYTES_MAX);
+                    kept.drain(..surplus);
+                }
+            });
+        }
+        Talk { to: Some(to), from, errors: kept, kill }
+    }
+
+    /// Hands over a line. One that cannot be written is noticed by its missing answer.
+    pub(super) fn send(&self, line: Vec<u8>) {
+        if let Some(to) = &self.to {
+            let _ = to.send(line);
+        }
+    }
+
+    pub(super) fn hear(&self, within: Duration) -> Heard {
+        match self.from.recv_timeout(within) {
+            Ok(line) => Heard::Line(line),
+            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Heard::End,
+        }
+    }
+
+    /// Closes the agent's input, as an editor does that ends.
+    pub(super) fn close(&mut self) {
+        self.to = None;
+    }
+
+    /// The newest error output.
+    pub(super) fn errors(&self) -> String {
+        let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&kept).trim().to_owned()
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.to = None;
+        (self.kill)();
+    }
+}

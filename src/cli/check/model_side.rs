@@ -1,0 +1,208 @@
+//! The model's part of a fixture: which lines are one reply, and what each call was sent.
+
+use std::ffi::OsString;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use super::story::Halt;
+use crate::provider::scripted::{RecordedRequest, ScriptedModel, Wire, all_news, news};
+use crate::transcript::names::Names;
+use crate::transcript::{Fixture, ModelStep, Seen, What};
+
+/// Calls of the model that may wait to be looked at.
+const CALLS_WAITING_MAX: usize = 4096;
+
+/// The key that agents are given; the scripted model takes any.
+const KEY: &str = "scripted-key";
+
+/// One call of the model, as the fixture has it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exchange {
+    /// `model?` lines with their numbers; empty where the fixture doesn't say what was sent.
+    pub sees: Vec<(usize, Seen)>,
+    pub steps: Vec<ModelStep>,
+    /// Lines where the reply goes on after a `wait`.
+    goes_on: Vec<usize>,
+    /// The line of the first step.
+    pub first_step: usize,
+}
+
+pub(super) struct ModelSide {
+    model: ScriptedModel,
+    pub(super) exchanges: Vec<Exchange>,
+    arrivals: Receiver<RecordedRequest>,
+    calls: Vec<RecordedRequest>,
+}
+
+impl ModelSide {
+    pub(super) fn start(fixture: &Fixture, names: &Names) -> io::Result<ModelSide> {
+        let mut exchanges = exchanges(fixture);
+        for step in exchanges.iter_mut().flat_map(|exchange| &mut exchange.steps) {
+            *step = step.filled(names).map_err(io::Error::other)?;
+        }
+        let (arrive, arrivals) = mpsc::sync_channel(CALLS_WAITING_MAX);
+        let replies: Vec<Vec<ModelStep>> = exchanges.iter().map(|exchange| exchange.steps.clone()).collect();
+        let model = ScriptedModel::start(move |request| {
+            // A fixture that is over does not listen any more.
+            let _ = arrive.try_send(request.clone());
+            let message = Some("the fixture has no more replies of the model".to_owned());
+            let unexpected = || vec![ModelStep::Error { status: 400, retry_after: None, message }];
+            replies.get(request.number).cloned().unwrap_or_else(unexpected)
+        })?;
+        Ok(ModelSide { model, exchanges, arrivals, calls: Vec::new() })
+    }
+
+    /// What an agent needs to know to find this model.
+    pub(super) fn variables(&self, wire: Wire) -> Vec<(String, OsString)> {
+        let all = match wire {
+            Wire::Anthropic => [
+                ("ANTHROPIC_BASE_URL", self.model.base_url()),
+                ("ANTHROPIC_API_KEY", KEY.to_owned()),
+                ("EPITOME_MODEL", "anthropic/claude-sonnet-5-5".to_owned()),
+            ],
+            Wire::OpenAiChat => [
+                ("OPENAI_BASE_URL", self.model.openai_base_url()),
+                ("OPENAI_API_KEY", KEY.to_owned()),
+                ("EPITOME_MODEL", "openai/gpt-4.1".to_owned()),
+            ],
+        };
+        all.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+    }
+
+    /// The story has come to this `model!` line.
+    pub(super) fn reached(&self, line: usize) {
+        if self.exchanges.iter().any(|exchange| exchange.goes_on.contains(&line)) {
+            self.model.release();
+        }
+    }
+
+    /// Compares a call with its `model?` lines, if this is the first of them.
+    pub(super) fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt> {
+        let first = |exchange: &Exchange| exchange.sees.first().is_some_and(|(number, _)| *number == line);
+        let Some(at) = self.exchanges.iter().position(first) else { return Ok(()) };
+        let sees = self.exchanges[at].sees.clone();
+        let shown = |seen: &Seen| crate::transcript::words::write("model?", &seen.words(), None);
+        let Some(news) = self.news(at, within) else {
+            let got = format!("no such call of the model within {within:?}");
+            return Err(Halt::wrong(line, shown(&sees[0].1), got));
+        };
+        for (at, (number, expected)) in sees.iter().enumerate() {
+            let actual = news.get(at);
+            if !actual.is_some_and(|actual| expected.matches(actual, names)) {
+                let got = actual.map(|actual| shown(&actual.with_names(&mut names.clone())));
+                let got = got.unwrap_or_else(|| "nothing more in this call".into());
+                return Err(Halt::wrong(*number, shown(expected), got));
+            }
+        }
+        if let Some(surplus) = news.get(sees.len()) {
+            let got = shown(&surplus.with_names(&mut names.clone()));
+            return Err(Halt::wrong(line, "nothing more in this call of the model", got));
+        }
+        Ok(())
+    }
+
+    /// What was new in a call; waits for it.
+    pub(super) fn news(&mut self, number: usize, within: Duration) -> Option<Vec<Seen>> {
+        while self.calls.len() <= number {
+            match self.arrivals.recv_timeout(within) {
+                Ok(call) => self.calls.push(call),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        let now = self.calls[number].seen();
+        let Some(before) = number.checked_sub(1) else { return Some(all_news(&now)) };
+        Some(news(&self.calls[before].seen(), &self.exchanges[before].steps, &now))
+    }
+
+    /// Calls so far.
+    pub(super) fn count(&self) -> usize {
+        self.model.requests().len()
+    }
+
+    /// At the end, each reply must have been asked for, and nothing else.
+    pub(super) fn complete(&self, line: usize) -> Result<(), Halt> {
+        match self.note() {
+            None => Ok(()),
+            Some(note) => Err(Halt::wrong(line, "a call of the model for each of its replies", note)),
+        }
+    }
+
+    /// A sentence where calls and replies don't agree.
+    pub(super) fn note(&self) -> Option<String> {
+        let (calls, replies) = (self.count(), self.exchanges.len());
+        (calls != replies)
+            .then(|| format!("the model was called {calls} times; the fixture has {replies} replies"))
+    }
+}
+
+/// Which lines belong together: `model?` lines and the `model!` lines behind them are one exchange.
+/// Without `model?` lines, each run of `model!` lines is one, unless the run before ended with `wait`.
+fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
+    let mut all: Vec<Exchange> = Vec::new();
+    let mut in_sees = false;
+    let mut in_run = false;
+    for line in &fixture.lines {
+        match &line.what {
+            What::Sees(seen) => {
+                if !in_sees {
+                    all.push(Exchange::default());
+                }
+                if let Some(exchange) = all.last_mut() {
+                    exchange.sees.push((line.number, seen.clone()));
+                }
+                (in_sees, in_run) = (true, false);
+            }
+            What::Says(step) => {
+                let waits = |exchange: &Exchange| exchange.steps.last() == Some(&ModelStep::Wait);
+                let fresh = |exchange: &Exchange| exchange.steps.is_empty();
+                let goes_on = !in_sees && all.last().is_some_and(waits);
+                if !all.last().is_some_and(|last| in_run || waits(last) || fresh(last)) {
+                    all.push(Exchange::default());
+                }
+                if let Some(exchange) = all.last_mut() {
+                    if exchange.steps.is_empty() {
+                        exchange.first_step = line.number;
+                    }
+                    if goes_on {
+                        exchange.goes_on.push(line.number);
+                    }
+                    exchange.steps.push(step.clone());
+                }
+                (in_sees, in_run) = (false, true);
+            }
+            What::Blank | What::Comment => {}
+            What::Setup(_) | What::Editor(..) | What::Agent(..) | What::AgentFree(..) => in_run = false,
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps_of(text: &str) -> Vec<usize> {
+        let fixture = Fixture::parse(text).expect("the fixture is well formed");
+        exchanges(&fixture).iter().map(|exchange| exchange.steps.len()).collect()
+    }
+
+    #[test]
+    fn steps_in_a_row_are_one_reply() {
+        assert_eq!(steps_of("model!  text \"a\"\nmodel!  call b {}\n"), [2]);
+    }
+
+    #[test]
+    fn another_line_between_them_makes_two_replies() {
+        assert_eq!(steps_of("model!  call b {}\nagent<  result *\nmodel!  text \"a\"\n"), [1, 1]);
+        assert_eq!(steps_of("model!  call b {}\nmodel?  result b \"x\"\nmodel!  text \"a\"\n"), [1, 1]);
+    }
+
+    #[test]
+    fn a_reply_that_waits_goes_on_at_the_next_step() {
+        let text = "model!  text \"a\"\nmodel!  wait\nagent<  result *\nmodel!  text \"b\"\n";
+        assert_eq!(steps_of(text), [3]);
+        let fixture = Fixture::parse(text).expect("the fixture is well formed");
+        assert_eq!(exchanges(&fixture)[0].goes_on, [4]);
+    }
+}

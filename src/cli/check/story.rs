@@ -1,0 +1,529 @@
+//! Tells a fixture to an agent, line by line, and compares what comes back.
+//!
+//! What the agent says is compared in its order, what the model is sent in its own; the order between
+//! the two is not observable from outside and not compared.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::agent::{Heard, Launch, Surroundings, Talk};
+use super::model_side::ModelSide;
+use super::scratch::Scratch;
+use crate::provider::scripted::Wire;
+use crate::transcript::agent::{Expected, Verdict, update_of};
+use crate::transcript::book::Book;
+use crate::transcript::editor::EditorAct;
+use crate::transcript::setup::{Place, Setup};
+use crate::transcript::update::{Update, chunk_of, is_open, word_for};
+use crate::transcript::{Fixture, Line, What, words};
+
+/// How long one line of the agent may take. Generous: a loaded machine is not the agent's fault, and
+/// a right agent never waits for it.
+pub const LINE_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long an agent may take to end when its input is closed. Editors kill after one to five seconds.
+pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Letters of what the agent said instead that are shown.
+const GOT_LETTERS_MAX: usize = 1200;
+
+/// What a fixture is told to.
+pub struct Setting<'a> {
+    pub agent: &'a dyn Launch,
+    /// The format that the scripted model speaks; `None` for an agent with a model of its own.
+    pub wire: Option<Wire>,
+    pub line_within: Duration,
+}
+
+/// What came of a fixture.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Passed,
+    Failed(Failure),
+    /// The agent doesn't have the capability.
+    NotOffered(String),
+    /// The fixture is not for this setting, and why.
+    NotMeant(String),
+}
+
+/// The first difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The line of the fixture, from 1.
+    pub line: usize,
+    pub expected: String,
+    pub got: String,
+    /// More that may help: the model's calls, the agent's error output.
+    pub notes: Vec<String>,
+}
+
+/// Why a story stops early.
+pub(super) enum Halt {
+    Failed(Box<Failure>),
+    NotOffered(String),
+}
+
+impl Halt {
+    pub(super) fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
+        let (expected, got) = (expected.into(), shortened(got.into()));
+        Halt::Failed(Box::new(Failure { line, expected, got, notes: Vec::new() }))
+    }
+}
+
+/// Keeps a report readable where the agent said much.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(GOT_LETTERS_MAX) {
+        Some((at, _)) => format!("{} … ({} letters)", &text[..at], text.chars().count()),
+        None => text,
+    }
+}
+
+/// Runs a fixture in a scratch workspace.
+pub fn run_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Outcome {
+    if let Some(why) = not_meant(fixture, setting) {
+        return Outcome::NotMeant(why);
+    }
+    let mut story = match Story::begin(fixture, setting) {
+        Ok(story) => story,
+        Err(error) => return Outcome::Failed(could_not(&error)),
+    };
+    match story.tell(fixture) {
+        Ok(()) => Outcome::Passed,
+        Err(Halt::NotOffered(what)) => Outcome::NotOffered(what),
+        Err(Halt::Failed(mut failure)) => {
+            failure.notes.extend(story.notes());
+            Outcome::Failed(*failure)
+        }
+    }
+}
+
+pub(super) fn could_not(error: &io::Error) -> Failure {
+    let got = format!("the test could not be set up: {error}");
+    Failure { line: 1, expected: "a workspace and an agent".into(), got, notes: Vec::new() }
+}
+
+pub(super) fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<String> {
+    if setting.wire.is_none() && !fixture.is_for_any_agent() {
+        return Some("it needs the scripted model".into());
+    }
+    let name = match setting.wire? {
+        Wire::Anthropic => "anthropic",
+        Wire::OpenAiChat => "openai",
+    };
+    fixture.setups().find_map(|setup| match setup {
+        Setup::Only(only) if only != name => Some(format!("it is about {only}")),
+        _ => None,
+    })
+}
+
+/// A fixture while it is told.
+pub(super) struct Story<'a> {
+    pub(super) setting: &'a Setting<'a>,
+    scratch: Scratch,
+    surroundings: Surroundings,
+    pub(super) book: Book,
+    pub(super) model: Option<ModelSide>,
+    talk: Option<Talk>,
+    next_id: u64,
+    needs: Vec<String>,
+    aside: Vec<String>,
+    /// Messages that were heard and are still to be compared.
+    heard: VecDeque<Value>,
+    /// Expectations without a place of their own, until the editor's next line.
+    free: Vec<(usize, String, Expected)>,
+    /// A streamed message whose further pieces a pattern took in advance.
+    swallow: Option<Value>,
+}
+
+impl<'a> Story<'a> {
+    pub(super) fn begin(fixture: &Fixture, setting: &'a Setting<'a>) -> io::Result<Story<'a>> {
+        let scratch = Scratch::new()?;
+        let mut book = Book::default();
+        book.names.bind_place("$DIR", &scratch.workspace().display().to_string());
+        book.names.bind_place("$HOME", &scratch.home().display().to_string());
+        let mut variables: Vec<(String, std::ffi::OsString)> = Vec::new();
+        let mut model = None;
+        if let Some(wire) = setting.wire {
+            variables.push(("HOME".into(), scratch.home().into()));
+            variables.push(("EPITOME_HOME".into(), scratch.home().join("epitome").into()));
+            if !fixture.setups().any(|setup| *setup == Setup::NoModel) {
+                let side = ModelSide::start(fixture, &book.names)?;
+                variables.extend(side.variables(wire));
+                model = Some(side);
+            }
+        }
+        let (mut needs, mut aside) = (Vec::new(), Vec::new());
+        for setup in fixture.setups() {
+            match setup {
+                Setup::Needs(capability) => needs.push(capability.clone()),
+                Setup::Aside(kinds) => aside.extend(kinds.iter().cloned()),
+                Setup::Env { name, value } => variables.push((name.clone(), value.into())),
+                Setup::AnyAgent
+                | Setup::Only(_)
+                | Setup::NoModel
+                | Setup::File { .. }
+                | Setup::ThenFile { .. }
+                | Setup::ThenNoFile { .. }
+                | Setup::Restart
+                | Setup::Kill => {}
+            }
+        }
+        let surroundings = Surroundings { workspace: scratch.workspace().to_path_buf(), variables };
+        Ok(Story {
+            setting,
+            scratch,
+            surroundings,
+            book,
+            model,
+            talk: None,
+            next_id: 1,
+            needs,
+            aside,
+            heard: VecDeque::new(),
+            free: Vec::new(),
+            swallow: None,
+        })
+    }
+
+    fn tell(&mut self, fixture: &Fixture) -> Result<(), Halt> {
+        for (at, line) in fixture.lines.iter().enumerate() {
+            match &line.what {
+                What::Blank | What::Comment => {}
+                What::Setup(setup) => {
+                    if *setup == Setup::Restart {
+                        self.end_segment()?;
+                        self.end_of_input(line.number)?;
+                    } else if matches!(setup, Setup::Kill | Setup::ThenFile { .. } | Setup::ThenNoFile { .. })
+                    {
+                        self.end_segment()?;
+                    }
+                    self.perform(line, setup)?;
+                }
+                What::Editor(_, act) => {
+                    self.end_segment()?;
+                    self.say(line.number, act)?;
+                    self.free = free_lines(&fixture.lines[at + 1..]);
+                }
+                What::Agent(words, expected) => {
+                    self.expect(line.number, &words::write("agent<", words, None), expected)?;
+                }
+                What::AgentFree(..) => {}
+                What::Sees(_) => {
+                    if let Some(model) = &mut self.model {
+                        model.compare(line.number, &mut self.book.names, self.setting.line_within)?;
+                    }
+                }
+                What::Says(_) => {
+                    if let Some(model) = &self.model {
+                        model.reached(line.number);
+                    }
+                }
+            }
+        }
+        self.end_segment()?;
+        let last = fixture.lines.last().map_or(1, |line| line.number);
+        self.end_of_input(last)?;
+        self.model.as_ref().map_or(Ok(()), |model| model.complete(last))
+    }
+
+    /// Writes and checks files, and starts anew.
+    pub(super) fn perform(&mut self, line: &Line, setup: &Setup) -> Result<(), Halt> {
+        let shown = line.to_string();
+        let failed = |error: io::Error| Halt::wrong(line.number, shown.clone(), error.to_string());
+        match setup {
+            Setup::File { place, path, body } => {
+                let root = match place {
+                    Place::Workspace => self.scratch.workspace().to_path_buf(),
+                    Place::Home => self.scratch.home().join("epitome"),
+                };
+                write_file(root.join(path), &body.text()).map_err(failed)
+            }
+            Setup::ThenFile { path, body } => {
+                let text = std::fs::read_to_string(self.scratch.workspace().join(path)).map_err(failed)?;
+                if text == body.text() {
+                    Ok(())
+                } else {
+                    Err(Halt::wrong(line.number, shown, format!("{text:?}")))
+                }
+            }
+            Setup::ThenNoFile { path } => {
+                let there = self.scratch.workspace().join(path).exists();
+                if there { Err(Halt::wrong(line.number, shown, "the file is there")) } else { Ok(()) }
+            }
+            Setup::Restart | Setup::Kill => {
+                self.talk = None;
+                self.book.restarted();
+                self.swallow = None;
+                Ok(())
+            }
+            Setup::AnyAgent
+            | Setup::Needs(_)
+            | Setup::Only(_)
+            | Setup::NoModel
+            | Setup::Aside(_)
+            | Setup::Env { .. } => Ok(()),
+        }
+    }
+
+    /// Sends what the editor says; starts the agent if it doesn't run.
+    pub(super) fn say(&mut self, line: usize, act: &EditorAct) -> Result<(), Halt> {
+        if self.talk.is_none() {
+            let running = self.setting.agent.launch(&self.surroundings);
+            let running =
+                running.map_err(|error| Halt::wrong(line, "an agent that starts", error.to_string()))?;
+            self.talk = Some(Talk::begin(running));
+        }
+        let (bytes, message) = act
+            .line(&self.book, self.next_id)
+            .map_err(|error| Halt::wrong(line, "a line that can be sent", error))?;
+        self.next_id += 1;
+        if let Some(message) = message {
+            self.book.editor_said(&message);
+        }
+        if let Some(talk) = &self.talk {
+            talk.send(bytes);
+        }
+        Ok(())
+    }
+
+    /// Waits for one expected line.
+    fn expect(&mut self, line: usize, shown: &str, expected: &Expected) -> Result<(), Halt> {
+        let mut message = self.next_bound(line, shown)?;
+        loop {
+            match expected.compare(&message, &mut self.book) {
+                Verdict::Same => {
+                    self.accept(&message)?;
+                    let open = matches!(expected, Expected::Update { update: Update::Chunk { text, .. }, .. } if is_open(text));
+                    self.swallow = open.then_some(message);
+                    return Ok(());
+                }
+                Verdict::Part(length) => {
+                    let rest = split_chunk(&mut message, length);
+                    self.heard.push_front(rest);
+                    return Ok(());
+                }
+                Verdict::More => {
+                    let so_far = self.shown(&message);
+                    let next = self.next_bound(line, shown).map_err(|halt| match halt {
+                        Halt::Failed(failure) => {
+                            Halt::wrong(line, shown, format!("{so_far}\nand then {}", failure.got))
+                        }
+                        Halt::NotOffered(what) => Halt::NotOffered(what),
+                    })?;
+                    if !join_chunk(&mut message, &next) {
+                        let then = self.shown(&next);
+                        return Err(Halt::wrong(line, shown, format!("{so_far}\n{then}")));
+                    }
+                }
+                Verdict::Different => {
+                    let got = self.shown(&message);
+                    return Err(Halt::wrong(line, shown, got));
+                }
+            }
+        }
+    }
+
+    /// The next message that no free expectation takes.
+    fn next_bound(&mut self, line: usize, shown: &str) -> Result<Value, Halt> {
+        let deadline = Instant::now() + self.setting.line_within;
+        loop {
+            if let Some(message) = self.hear(line, shown, deadline)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Before the editor goes on, all that was expected must have come.
+    fn end_segment(&mut self) -> Result<(), Halt> {
+        while let Some((line, shown, _)) = self.free.first().cloned() {
+            let deadline = Instant::now() + self.setting.line_within;
+            if let Some(message) = self.hear(line, &shown, deadline)? {
+                let got = self.shown(&message);
+                return Err(Halt::wrong(line, shown, got));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hears one message: gives it back, or `None` if a free expectation took it. `line` and `shown`
+    /// are what is waited for.
+    fn hear(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
+        let message = match self.next(deadline) {
+            Next::Message(message) => message,
+            Next::Nothing => {
+                let within = self.setting.line_within;
+                return Err(Halt::wrong(line, shown, format!("nothing within {within:?}")));
+            }
+            Next::End => return Err(Halt::wrong(line, shown, "the end of the agent's output")),
+            Next::NoMessage(text) => {
+                return Err(Halt::wrong(line, shown, format!("a line that is no message: {text:?}")));
+            }
+        };
+        self.book.learn(&message);
+        let taken = self
+            .free
+            .iter()
+            .position(|(_, _, expected)| expected.compare(&message, &mut self.book) == Verdict::Same);
+        let Some(at) = taken else { return Ok(Some(message)) };
+        self.free.remove(at);
+        self.accept(&message)?;
+        Ok(None)
+    }
+
+    /// The next message that is to be compared at all.
+    pub(super) fn next(&mut self, deadline: Instant) -> Next {
+        loop {
+            let message = match self.heard.pop_front() {
+                Some(message) => message,
+                None => {
+                    let Some(talk) = &self.talk else { return Next::End };
+                    match talk.hear(deadline.saturating_duration_since(Instant::now())) {
+                        Heard::Nothing => return Next::Nothing,
+                        Heard::End => return Next::End,
+                        Heard::Line(line) => match serde_json::from_slice::<Value>(&line) {
+                            Ok(message @ Value::Object(_)) => message,
+                            Ok(_) | Err(_) => {
+                                return Next::NoMessage(String::from_utf8_lossy(&line).into_owned());
+                            }
+                        },
+                    }
+                }
+            };
+            if self.swallow.as_ref().is_some_and(|begun| same_chunk(begun, &message)) {
+                continue;
+            }
+            let aside = update_of(&message)
+                .is_some_and(|update| self.aside.iter().any(|kind| kind == word_for(update)));
+            if !aside {
+                return Next::Message(message);
+            }
+        }
+    }
+
+    /// Takes note of a message that was expected. The answer to `initialize` shows what is offered.
+    pub(super) fn accept(&mut self, message: &Value) -> Result<(), Halt> {
+        let answers_initialize = self
+            .book
+            .editor_open
+            .iter()
+            .any(|(id, method)| method == "initialize" && message.get("id") == Some(id));
+        self.book.agent_said(message);
+        if answers_initialize && message.get("result").is_some() {
+            for capability in &self.needs {
+                let path = format!("/result/agentCapabilities/{}", capability.replace('.', "/"));
+                let offered = message.pointer(&path).is_some_and(|value| !value.is_null() && value != false);
+                if !offered {
+                    return Err(Halt::NotOffered(capability.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the agent's input and reads what is left; there must be nothing that the fixture lacks.
+    pub(super) fn end_of_input(&mut self, line: usize) -> Result<(), Halt> {
+        let Some(talk) = &mut self.talk else { return Ok(()) };
+        talk.close();
+        let deadline = Instant::now() + EXIT_WITHIN;
+        match self.next(deadline) {
+            Next::End => Ok(()),
+            Next::Message(message) => {
+                self.book.learn(&message);
+                let got = self.shown(&message);
+                Err(Halt::wrong(line, "nothing more behind this line", got))
+            }
+            Next::NoMessage(text) => {
+                Err(Halt::wrong(line, "nothing more behind this line", format!("no message: {text:?}")))
+            }
+            Next::Nothing => {
+                let got = format!("the agent still runs {EXIT_WITHIN:?} after its input was closed");
+                Err(Halt::wrong(line, "the agent's end behind this line", got))
+            }
+        }
+    }
+
+    pub(super) fn shown(&self, message: &Value) -> String {
+        let detail = crate::transcript::agent::Detail { ids: true, calls: true };
+        let words = crate::transcript::agent::words_of(message, &mut self.book.clone(), detail);
+        words::write("agent<", &words, None)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let calls = self.model.as_ref().and_then(ModelSide::note);
+        let errors = self.talk.as_ref().map(Talk::errors).filter(|errors| !errors.is_empty());
+        calls.into_iter().chain(errors.map(|errors| format!("the agent's error output: {errors}"))).collect()
+    }
+}
+
+pub(super) enum Next {
+    Message(Value),
+    /// A line that is no JSON object.
+    NoMessage(String),
+    Nothing,
+    End,
+}
+
+/// The expectations without a place up to the editor's next line.
+fn free_lines(lines: &[Line]) -> Vec<(usize, String, Expected)> {
+    let mut free = Vec::new();
+    for line in lines {
+        match &line.what {
+            What::Editor(..) | What::Setup(Setup::Restart | Setup::Kill) => break,
+            What::AgentFree(words, expected) => {
+                free.push((line.number, words::write("agent~", words, None), expected.clone()));
+            }
+            What::Blank
+            | What::Comment
+            | What::Setup(_)
+            | What::Agent(..)
+            | What::Sees(_)
+            | What::Says(_) => {}
+        }
+    }
+    free
+}
+
+/// Whether both are pieces of the same streamed message.
+pub(super) fn same_chunk(first: &Value, second: &Value) -> bool {
+    let key = |message: &Value| {
+        let chunk = chunk_of(update_of(message)?)?;
+        let session = message.pointer("/params/sessionId")?.as_str()?.to_owned();
+        Some((session, chunk.kind as u8, chunk.message.map(str::to_owned)))
+    };
+    key(first).is_some_and(|first| key(second) == Some(first))
+}
+
+/// Appends the text of the next piece; false if it is none of the same message.
+pub(super) fn join_chunk(message: &mut Value, next: &Value) -> bool {
+    if !same_chunk(message, next) {
+        return false;
+    }
+    let more = next.pointer("/params/update/content/text").and_then(Value::as_str).unwrap_or("");
+    if let Some(Value::String(text)) = message.pointer_mut("/params/update/content/text") {
+        text.push_str(more);
+    }
+    true
+}
+
+/// Takes the first bytes off a piece of text and gives back the piece with the rest.
+pub(super) fn split_chunk(message: &mut Value, length: usize) -> Value {
+    let mut rest = message.clone();
+    if let Some(Value::String(text)) = rest.pointer_mut("/params/update/content/text") {
+        *text = text.split_off(length);
+    }
+    if let Some(Value::String(text)) = message.pointer_mut("/params/update/content/text") {
+        text.truncate(length);
+    }
+    rest
+}
+
+fn write_file(path: PathBuf, text: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    std::fs::write(path, text)
+}

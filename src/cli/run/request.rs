@@ -1,0 +1,188 @@
+//! What `epitome run` is asked for: its arguments, and the prompt out of them and of stdin.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Read};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::cli::CliError;
+use crate::thread::Mode;
+
+/// Text that is read from stdin, in bytes. More does not fit any model's window.
+const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// How long stdin may stay open before the person is told what is being waited for.
+const STDIN_SILENCE: Duration = Duration::from_secs(2);
+
+/// What the arguments ask for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    words: Vec<String>,
+    pub recipe: Option<String>,
+    pub session: Which,
+    pub model: Option<String>,
+    pub mode: Option<Mode>,
+    pub output: Output,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Which {
+    New,
+    Newest,
+    Named(String),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Output {
+    Text,
+    Json,
+}
+
+impl Request {
+    /// `None`: the person wants to know what there is.
+    pub fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        use lexopt::prelude::*;
+        let mut request = Request {
+            words: Vec::new(),
+            recipe: None,
+            session: Which::New,
+            model: None,
+            mode: None,
+            output: Output::Text,
+        };
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Short('r') | Long("recipe") => {
+                    let name = parser.value()?.string()?;
+                    request.recipe = Some(name.trim_start_matches('/').to_owned());
+                }
+                Long("follow") => request.choose(Which::Newest)?,
+                Long("resume") => {
+                    let id = parser.value()?.string()?;
+                    request.choose(Which::Named(id))?;
+                }
+                Long("model") => request.model = Some(parser.value()?.string()?),
+                Long("mode") => request.mode = Some(mode(&parser.value()?.string()?)?),
+                Long("json") => request.output = Output::Json,
+                Value(word) => request.words.push(word.string()?),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        if let Some(model) = &request.model
+            && crate::thread::ModelName(model.clone()).split().is_none()
+        {
+            return Err(CliError::usage(format!("a model is named provider/name, not {model:?}")));
+        }
+        Ok(Some(request))
+    }
+
+    fn choose(&mut self, session: Which) -> Result<(), CliError> {
+        if self.session != Which::New {
+            return Err(CliError::usage("--follow and --resume exclude each other, and each is given once"));
+        }
+        self.session = session;
+        Ok(())
+    }
+
+    /// The prompt's text: the words, behind them what stdin has where it is no terminal.
+    pub fn prompt(&self) -> Result<String, CliError> {
+        let stdin = io::stdin();
+        let piped = if stdin.is_terminal() { String::new() } else { read_stdin()? };
+        self.prompt_with(&piped)
+    }
+
+    fn prompt_with(&self, piped: &str) -> Result<String, CliError> {
+        let words = self.words.join(" ");
+        let parts = [words.trim(), piped.trim_end()];
+        let said: Vec<&str> = parts.into_iter().filter(|part| !part.trim().is_empty()).collect();
+        let said = said.join("\n\n");
+        match &self.recipe {
+            Some(recipe) => Ok(format!("/{recipe} {said}").trim_end().to_owned()),
+            None if said.is_empty() => {
+                Err(CliError::usage("there is no prompt: give it as an argument or on stdin"))
+            }
+            None => Ok(said),
+        }
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, CliError> {
+    Mode::parse(text).ok_or_else(|| {
+        let known: Vec<&str> = Mode::ALL.iter().map(|mode| mode.id()).collect();
+        CliError::usage(format!("there is no mode {text:?}; there are {}", known.join(", ")))
+    })
+}
+
+/// Reads stdin to its end. A pipe that nobody closes would look like a hang, so after a while the
+/// person is told what is waited for.
+fn read_stdin() -> Result<String, CliError> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
+        drop(sender.send(read.map(|_| bytes)));
+    });
+    let read = receiver.recv_timeout(STDIN_SILENCE).or_else(|_| {
+        eprintln!("epitome: waiting for the end of stdin (use </dev/null where it has nothing to say)");
+        receiver.recv()
+    });
+    let bytes = read
+        .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended")))
+        .map_err(|error| CliError::failed(format!("stdin can't be read: {error}"), None))?;
+    if bytes.len() as u64 > STDIN_BYTES_MAX {
+        let megabytes = STDIN_BYTES_MAX / (1024 * 1024);
+        let hint = Some("put it into a file and name the file in the prompt".to_owned());
+        return Err(CliError::failed(format!("stdin has more than {megabytes} MiB"), hint));
+    }
+    String::from_utf8(bytes).map_err(|_| {
+        let hint = Some("put it into a file and name the file in the prompt".to_owned());
+        CliError::failed("what stdin has is no UTF-8 text", hint)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Request, String> {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        Request::parse(arguments)
+            .map(|request| request.expect("no help was asked for"))
+            .map_err(|e| e.message)
+    }
+
+    #[test]
+    fn a_recipe_run_is_the_prompt_that_a_person_would_type() {
+        let request = parsed(&["-r", "compact", "--follow", "keep", "the plan"]).expect("good arguments");
+        assert_eq!(request.session, Which::Newest);
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact keep the plan");
+        let request = parsed(&["-r", "/compact"]).expect("good arguments");
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact");
+    }
+
+    #[test]
+    fn what_is_piped_in_follows_the_prompt() {
+        let request = parsed(&["explain", "this"]).expect("good arguments");
+        assert_eq!(request.prompt_with("a\nb\n").expect("a prompt"), "explain this\n\na\nb");
+        let request = parsed(&[]).expect("good arguments");
+        assert_eq!(request.prompt_with("only this\n").expect("a prompt"), "only this");
+        assert_eq!(request.prompt_with(" \n").expect_err("nothing was said").code, 2);
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_are_told() {
+        let cases: [(&[&str], &str); 5] = [
+            (&["--follow", "--resume", "s_1", "x"], "exclude each other"),
+            (&["--mode", "wild", "x"], "there are ask, accept_edits, read_only, full"),
+            (&["--model", "gpt", "x"], "provider/name"),
+            (&["--colour", "x"], "--colour"),
+            (&["--resume"], "--resume"),
+        ];
+        for (arguments, expected) in cases {
+            let error = parsed(arguments).expect_err("these arguments are wrong");
+            assert!(error.contains(expected), "{arguments:?}: {error}");
+        }
+    }
+}

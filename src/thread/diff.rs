@@ -1,0 +1,77 @@
+//! A change of a text, by lines. Pure, and without a clock: the same texts compare alike everywhere.
+
+use similar::{ChangeTag, TextDiff};
+
+/// Lines that stand around a change in a diff.
+const DIFF_CONTEXT_LINES: usize = 2;
+
+/// Texts above this many bytes, old and new together, are not compared: the comparison of two
+/// unlike texts takes time that grows with the square of their length.
+const DIFF_BYTES_MAX: usize = 512 * 1024;
+
+/// One line of a diff.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiffLine {
+    Same(String),
+    Removed(String),
+    Added(String),
+    /// Lines that are the same are left out here.
+    Gap,
+    /// The texts are too long to compare.
+    TooLong {
+        bytes: usize,
+    },
+}
+
+impl DiffLine {
+    /// The line with its sign, as in a patch.
+    pub fn signed(&self) -> String {
+        match self {
+            DiffLine::Same(text) => format!("  {text}"),
+            DiffLine::Removed(text) => format!("- {text}"),
+            DiffLine::Added(text) => format!("+ {text}"),
+            DiffLine::Gap => "  ⋯".to_owned(),
+            DiffLine::TooLong { bytes } => format!("  (a change of {bytes} bytes, too long to show)"),
+        }
+    }
+}
+
+/// Compares two texts by lines; `old` is `None` for a new file.
+pub fn diff(old: Option<&str>, new: &str) -> Vec<DiffLine> {
+    let old = old.unwrap_or_default();
+    let bytes = old.len() + new.len();
+    if bytes > DIFF_BYTES_MAX {
+        return vec![DiffLine::TooLong { bytes }];
+    }
+    let compared = TextDiff::from_lines(old, new);
+    let mut lines = Vec::new();
+    for (index, group) in compared.grouped_ops(DIFF_CONTEXT_LINES).iter().enumerate() {
+        if index > 0 {
+            lines.push(DiffLine::Gap);
+        }
+        for change in group.iter().flat_map(|op| compared.iter_changes(op)) {
+            let text = change.value().trim_end_matches(['\n', '\r']).to_owned();
+            lines.push(match change.tag() {
+                ChangeTag::Equal => DiffLine::Same(text),
+                ChangeTag::Delete => DiffLine::Removed(text),
+                ChangeTag::Insert => DiffLine::Added(text),
+            });
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diff_shows_changed_lines_with_their_surroundings() {
+        let old = "a\nb\nc\nd\ne\nf\n";
+        let new = "a\nb\nc\nd\nE\nf\n";
+        let lines: Vec<String> = diff(Some(old), new).iter().map(DiffLine::signed).collect();
+        assert_eq!(lines, ["  c", "  d", "- e", "+ E", "  f"]);
+        let lines: Vec<String> = diff(None, "new\n").iter().map(DiffLine::signed).collect();
+        assert_eq!(lines, ["+ new"]);
+    }
+}

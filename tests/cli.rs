@@ -1,0 +1,368 @@
+//! The command line as a person or a script uses it: the real binary, a home of its own, and a
+//! scripted model behind HTTP on loopback.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
+use serde_json::{Value, json};
+
+/// A person's machine: a home, a project, and nothing in the environment that was not put there.
+struct Machine {
+    directory: tempfile::TempDir,
+    environment: Vec<(String, String)>,
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let machine = Machine { directory, environment: Vec::new() };
+        std::fs::create_dir(machine.project()).expect("a directory");
+        machine
+    }
+
+    /// With a model that says these replies, one a call.
+    fn with_model(replies: Vec<Vec<ModelStep>>) -> (Machine, ScriptedModel) {
+        let mut machine = Machine::new();
+        let model = ScriptedModel::start(move |request: &RecordedRequest| {
+            replies.get(request.number).cloned().unwrap_or_else(|| {
+                vec![ModelStep::Error {
+                    status: 400,
+                    retry_after: None,
+                    message: Some("not in the script".into()),
+                }]
+            })
+        })
+        .expect("a free port");
+        machine.set("EPITOME_MODEL", "local/scripted");
+        machine.set("EPITOME_LOCAL_URL", &model.openai_base_url());
+        (machine, model)
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    fn project(&self) -> PathBuf {
+        self.directory.path().canonicalize().expect("it was made").join("project")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.project().join(name), text).expect("a file");
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
+        command.args(arguments).current_dir(self.project()).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("EPITOME_HOME", self.directory.path().join("home"));
+        command.env("HOME", self.directory.path());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.command(arguments).output().expect("the binary starts"))
+    }
+
+    fn run_with_stdin(&self, arguments: &[&str], stdin: &str) -> Ran {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().expect("the binary starts");
+        let mut input = child.stdin.take().expect("it is a pipe");
+        input.write_all(stdin.as_bytes()).expect("it reads stdin");
+        drop(input);
+        Ran::of(child.wait_with_output().expect("it ends"))
+    }
+
+    /// The id of the only session.
+    fn session(&self) -> String {
+        let listed = self.run(&["sessions", "list", "--json"]).ok();
+        let [line] = listed.lines().collect::<Vec<&str>>()[..] else { panic!("one session: {listed}") };
+        let header: Value = serde_json::from_str(line).expect("a line is a JSON object");
+        header["session"].as_str().expect("it has an id").to_owned()
+    }
+}
+
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Ran {
+        Ran {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).expect("only text is printed"),
+            err: String::from_utf8(output.stderr).expect("only text is printed"),
+        }
+    }
+
+    /// What it printed, having ended well.
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect()
+    }
+}
+
+fn say(text: &str) -> ModelStep {
+    ModelStep::Text(text.to_owned())
+}
+
+fn call(name: &str, input: Value) -> ModelStep {
+    ModelStep::Call { name: name.to_owned(), input }
+}
+
+fn exists(path: &Path) -> bool {
+    path.try_exists().expect("it can be looked for")
+}
+
+#[test]
+fn a_home_where_nothing_was_said_lists_nothing() {
+    let machine = Machine::new();
+    assert_eq!(machine.run(&["sessions", "list"]).ok(), "There are no sessions yet.\n");
+    assert_eq!(machine.run(&["sessions", "list", "--json"]).ok(), "");
+}
+
+#[test]
+fn without_a_model_a_run_says_what_to_set() {
+    let mut machine = Machine::new();
+    // A port where nothing listens: the machine of the test may have a local server.
+    machine.set("EPITOME_LOCAL_URL", "http://127.0.0.1:9/v1");
+    let ran = machine.run(&["run", "hello"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
+    for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "EPITOME_LOCAL_URL"] {
+        assert!(ran.err.contains(name), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_run_prints_what_is_said_and_one_line_a_call() {
+    let (machine, _model) = Machine::with_model(vec![
+        vec![say("I look."), call("file_read", json!({ "file_path": "a.txt" }))],
+        vec![say("It says "), say("hello.")],
+    ]);
+    machine.write("a.txt", "hello\n");
+    let ran = machine.run(&["run", "what", "does a.txt say?"]);
+    assert_eq!(ran.out, "I look.\n\n● Read a.txt → completed\n\nIt says hello.\n", "{ran:?}");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn what_is_piped_in_is_part_of_the_prompt() {
+    let (machine, model) = Machine::with_model(vec![vec![say("Fine.")]]);
+    machine.run_with_stdin(&["run", "review this"], "+ a line\n").ok();
+    assert_eq!(model.requests()[0].last_user_text(), "review this\n\n+ a line");
+}
+
+#[test]
+fn a_program_gets_one_object_a_line_and_the_last_says_how_it_ended() {
+    let (machine, _model) = Machine::with_model(vec![
+        vec![say("I look."), call("file_read", json!({ "file_path": "a.txt" }))],
+        vec![say("Done."), ModelStep::Usage { input: 2_000, output: 5 }],
+    ]);
+    machine.write("a.txt", "hello\n");
+    let ran = machine.run(&["run", "--json", "look"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let objects = ran.objects();
+    let of = |kind: &str| objects.iter().filter(|object| object["type"] == kind).collect::<Vec<&Value>>();
+    let said: String = of("text").iter().filter_map(|object| object["text"].as_str()).collect();
+    assert_eq!(said, "I look.Done.");
+    assert_eq!(of("tool_call")[0]["name"], "file_read");
+    assert_eq!(of("tool_call")[0]["id"], of("tool_result")[0]["id"]);
+    assert_eq!(of("tool_result")[0]["status"], "completed");
+    assert_eq!(of("usage").last().expect("usage is told")["used"], 2_005);
+    let done = objects.last().expect("there is a last line");
+    assert_eq!((&done["type"], &done["reason"]), (&json!("done"), &json!("end_turn")));
+    assert_eq!(done["session"], machine.session());
+}
+
+#[test]
+fn a_failed_run_says_so_to_people_and_to_programs() {
+    let refusal = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
+    let (machine, _model) = Machine::with_model(vec![vec![refusal.clone()], vec![refusal]]);
+    let ran = machine.run(&["run", "hello"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
+    assert!(ran.err.contains("no such thing"), "{ran:?}");
+    let ran = machine.run(&["run", "--json", "hello"]);
+    let objects = ran.objects();
+    let done = objects.last().expect("there is a last line");
+    assert_eq!((ran.code, &done["reason"]), (Some(1), &json!("failed")));
+    assert!(done["error"].as_str().is_some_and(|error| error.contains("no such thing")), "{done}");
+}
+
+#[test]
+fn where_nobody_can_be_asked_an_edit_is_denied_and_the_way_out_is_told() {
+    let edit = || vec![call("file_write", json!({ "file_path": "new.txt", "text": "x\n" }))];
+    let (machine, _model) =
+        Machine::with_model(vec![edit(), vec![say("Then not.")], edit(), vec![say("Written.")]]);
+    let ran = machine.run(&["run", "write"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("● Write new.txt → denied"), "{ran:?}");
+    assert!(
+        ran.err.contains("nobody is there to be asked") && ran.err.contains("--mode accept_edits"),
+        "{ran:?}"
+    );
+    assert!(!exists(&machine.project().join("new.txt")));
+
+    let ran = machine.run(&["run", "--follow", "--mode", "accept_edits", "write"]);
+    assert!(ran.out.contains("● Write new.txt → completed\n    + x\n"), "{ran:?}");
+    assert!(exists(&machine.project().join("new.txt")));
+}
+
+#[test]
+fn follow_and_resume_go_on_in_the_same_session() {
+    let (machine, model) = Machine::with_model(vec![
+        vec![say("Noted.")],
+        vec![say("Forty-two.")],
+        vec![say("Still forty-two.")],
+    ]);
+    machine.run(&["run", "The number is 42."]).ok();
+    machine.run(&["run", "--follow", "Which number?"]).ok();
+    let session = machine.session();
+    machine.run(&["run", "--resume", &session[..10], "And now?"]).ok();
+    assert_eq!(machine.session(), session);
+    let last = model.requests()[2].body.to_string();
+    for said in ["The number is 42.", "Forty-two.", "And now?"] {
+        assert!(last.contains(said), "{said}: {last}");
+    }
+}
+
+#[test]
+fn following_where_nothing_was_said_is_told() {
+    let (machine, model) = Machine::with_model(Vec::new());
+    let ran = machine.run(&["run", "--follow", "go on"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("there is no session of") && ran.err.contains("hint:"), "{ran:?}");
+    let ran = machine.run(&["run", "--resume", "s_abc", "go on"]);
+    assert!(ran.err.contains("there is no session s_abc"), "{ran:?}");
+    assert!(model.requests().is_empty());
+}
+
+#[test]
+fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
+    let long = "all work and no play makes a dull test ".repeat(200);
+    let (machine, _model) = Machine::with_model(vec![
+        vec![say(&long)],
+        vec![say("<summary>\nThe agent repeated one sentence.\n</summary>")],
+    ]);
+    machine.run(&["run", "say something long"]).ok();
+    let ran = machine.run(&["run", "-r", "compact", "--follow"]);
+    assert!(ran.out.starts_with("Compacted: ") && ran.code == Some(0), "{ran:?}");
+    let shown = machine.run(&["sessions", "show", &machine.session()]).ok();
+    assert!(shown.contains("say something long") && shown.contains("[left the view]"), "{shown}");
+    assert!(shown.contains("The agent repeated one sentence."), "{shown}");
+    let ran = machine.run(&["run", "--follow", "/undo"]);
+    assert!(ran.out.starts_with("Undone: ") && ran.code == Some(0), "{ran:?}");
+}
+
+#[test]
+fn a_recipe_that_is_not_there_is_named_with_those_that_are() {
+    let (machine, model) = Machine::with_model(Vec::new());
+    let ran = machine.run(&["run", "-r", "nonsense"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("there is no recipe \"nonsense\"") && ran.err.contains("compact"), "{ran:?}");
+    assert!(model.requests().is_empty());
+}
+
+#[test]
+fn what_was_said_is_shown_exported_and_deleted() {
+    let (machine, _model) = Machine::with_model(vec![
+        vec![say("I look."), call("file_read", json!({ "file_path": "a.txt" }))],
+        vec![say("It says hello.")],
+    ]);
+    machine.write("a.txt", "hello\n");
+    machine.run(&["run", "what does a.txt say?"]).ok();
+    let session = machine.session();
+
+    let listed = machine.run(&["sessions", "list"]).ok();
+    assert!(listed.contains(&session) && listed.contains("what does a.txt say?"), "{listed}");
+    assert_eq!(machine.run(&["sessions", "list", "--cwd", "/"]).ok(), "There are no sessions yet.\n");
+
+    let shown = machine.run(&["sessions", "show", &session[2..8]]).ok();
+    for part in ["  what does a.txt say?", "● Read a.txt → completed", "  It says hello.", "The model sees"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let shown = machine.run(&["sessions", "show", &session, "--json"]).ok();
+    let shown: Value = serde_json::from_str(&shown).expect("one object");
+    assert_eq!(shown["session"], session);
+
+    let lines = machine.run(&["sessions", "export", &session]).ok();
+    let first: Value =
+        serde_json::from_str(lines.lines().next().expect("a log has a first entry")).expect("JSON");
+    assert_eq!((&first["seq"], &first["change"]), (&json!(0), &json!("opened")));
+    assert!(first.get("crc").is_none());
+    machine.run(&["sessions", "export", &session, "talk.md", "--markdown"]).ok();
+    let file = std::fs::read_to_string(machine.project().join("talk.md")).expect("it was written");
+    assert!(file.starts_with("# what does a.txt say?"), "{file}");
+    let again = machine.run(&["sessions", "export", &session, "talk.md"]);
+    assert!(again.code == Some(1) && again.err.contains("can't be written"), "{again:?}");
+
+    let refused = machine.run(&["sessions", "delete", &session]);
+    assert!(refused.code == Some(1) && refused.err.contains("--yes"), "{refused:?}");
+    assert_eq!(machine.session(), session);
+    machine.run(&["sessions", "delete", &session, "--yes"]).ok();
+    let gone = machine.run(&["sessions", "show", &session]);
+    assert!(gone.code == Some(1) && gone.err.contains("there is no session"), "{gone:?}");
+}
+
+#[test]
+fn a_damaged_session_says_where_and_shows_what_is_whole() {
+    let (machine, _model) = Machine::with_model(vec![vec![say("First.")]]);
+    machine.run(&["run", "hello"]).ok();
+    let session = machine.session();
+    let journal = machine.directory.path().join(format!("home/data/journals/{session}.jsonl"));
+    let text = std::fs::read_to_string(&journal).expect("the journal is there");
+    std::fs::write(&journal, text.replacen("First.", "Forged", 1)).expect("it can be written");
+    let shown = machine.run(&["sessions", "show", &session]);
+    assert!(shown.err.contains("is damaged at line"), "{shown:?}");
+    assert!(shown.out.contains("  hello") && !shown.out.contains("Forged"), "{shown:?}");
+    let exported = machine.run(&["sessions", "export", &session]);
+    assert!(exported.code == Some(1) && exported.err.contains("is damaged at line"), "{exported:?}");
+}
+
+#[test]
+fn one_ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
+    let (machine, model) = Machine::with_model(vec![vec![say("Once upon"), ModelStep::Hang]]);
+    let mut child = machine.command(&["run", "tell me a story"]).spawn().expect("the binary starts");
+    // The first words have come: the turn is in the middle of its answer.
+    let mut first = [0; 4];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut first).expect("text is streamed");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let ran = Ran::of(child.wait_with_output().expect("it ends"));
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    let shown = machine.run(&["sessions", "show", &machine.session()]).ok();
+    assert!(shown.contains("Once upon") && shown.contains("[cancelled here]"), "{shown}");
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[test]
+fn wrong_usage_is_told_apart_from_failure() {
+    let machine = Machine::new();
+    for arguments in
+        [&["run"][..], &["run", "--wild", "x"], &["sessions"], &["sessions", "show"], &["nonsense"]]
+    {
+        let ran = machine.run(arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{arguments:?}: {ran:?}");
+        assert!(ran.err.starts_with("epitome: "), "{arguments:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn the_demo_goes_as_it_should() {
+    let ran = Machine::new().run(&["demo", "--fast"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for part in ["Compacted", "Undone", "kill -9", "Interrupted", "All went as it should"] {
+        assert!(ran.out.contains(part), "{part}: {ran:?}");
+    }
+    assert!(!ran.out.contains('\u{1b}'), "no escapes without a terminal");
+}

@@ -1,0 +1,238 @@
+//! The protocol, told in `protocol-fixtures/*.txt` and run against the real binary.
+//!
+//! `UPDATE=1 cargo test --test protocol` rewrites the agent's lines and what the model was sent;
+//! `FIXTURE=name` runs one fixture alone.
+
+mod support;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use epitome::cli::check;
+use epitome::cli::check::agent::{Inherits, Program};
+use epitome::cli::check::story::{Failure, LINE_WITHIN, Outcome, Setting, run_fixture};
+use epitome::cli::check::update::update_fixture;
+use epitome::provider::scripted::Wire;
+use epitome::transcript::Fixture;
+use support::mini_agent::MiniAgent;
+
+/// Fixtures that run at a time. They mostly wait for each other's processes.
+const AT_A_TIME: usize = 4;
+
+fn rewriting() -> bool {
+    std::env::var_os("UPDATE").is_some_and(|update| update == "1")
+}
+
+fn our_agent() -> Program {
+    Program {
+        command: env!("CARGO_BIN_EXE_epitome").into(),
+        arguments: vec!["acp".into()],
+        inherits: Inherits::PathAlone,
+    }
+}
+
+/// Runs all fixtures against our agent with a model of this format, and reports all that failed.
+fn run_all(wire: Wire) {
+    let only = std::env::var("FIXTURE").ok();
+    let files: Vec<_> = support::fixture_files()
+        .into_iter()
+        .filter(|(name, ..)| only.as_ref().is_none_or(|only| only == name))
+        .collect();
+    assert!(!files.is_empty(), "there are fixtures to run");
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some((name, _, text)) = files.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let fixture = support::parse(name, text);
+                    let agent = our_agent();
+                    let setting = Setting { agent: &agent, wire: Some(wire), line_within: LINE_WITHIN };
+                    let outcome = run_fixture(&fixture, &setting);
+                    if matches!(outcome, Outcome::Failed(_) | Outcome::NotOffered(_)) {
+                        let report = check::as_text(name, fixture.title(), &outcome);
+                        failures.lock().expect("nobody panics with the lock").push(report);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("nobody panics with the lock");
+    assert!(
+        failures.is_empty(),
+        "{} of {} fixtures failed\n{}",
+        failures.len(),
+        files.len(),
+        failures.concat()
+    );
+}
+
+#[test]
+fn every_fixture_holds_with_an_anthropic_model() {
+    if rewriting() {
+        rewrite_all();
+    }
+    run_all(Wire::Anthropic);
+}
+
+#[test]
+fn every_fixture_holds_with_a_chat_completions_model() {
+    if !rewriting() {
+        run_all(Wire::OpenAiChat);
+    }
+}
+
+fn rewrite_all() {
+    let only = std::env::var("FIXTURE").ok();
+    for (name, path, text) in support::fixture_files() {
+        if only.as_ref().is_some_and(|only| *only != name) {
+            continue;
+        }
+        let agent = our_agent();
+        let setting = Setting { agent: &agent, wire: Some(Wire::Anthropic), line_within: LINE_WITHIN };
+        match update_fixture(&support::parse(&name, &text), &setting) {
+            Ok(Some(fixture)) => std::fs::write(&path, fixture.to_string()).expect("fixtures can be written"),
+            Ok(None) => {}
+            Err(failure) => panic!("{name} could not be rewritten: {failure:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_fixture_is_written_in_the_canonical_form() {
+    for (name, path, text) in support::fixture_files() {
+        let canonical = support::parse(&name, &text).to_string();
+        if rewriting() {
+            std::fs::write(&path, canonical).expect("fixtures can be written");
+        } else {
+            assert!(text == canonical, "{name}.txt is not canonical; UPDATE=1 rewrites it as\n{canonical}");
+        }
+    }
+}
+
+#[test]
+fn every_fixture_has_a_title_and_is_told_of_in_the_readme() {
+    let readme = support::fixtures_directory().join("README.md");
+    let readme = std::fs::read_to_string(readme).expect("the fixtures have a README");
+    for (name, _, text) in support::fixture_files() {
+        assert!(!support::parse(&name, &text).title().is_empty(), "{name} begins with a comment");
+        assert!(readme.contains(&format!("`{name}`")), "README.md tells of {name}");
+    }
+}
+
+#[test]
+fn the_built_in_fixtures_are_those_for_any_agent() {
+    let marked: Vec<String> = support::fixture_files()
+        .into_iter()
+        .filter(|(_, _, text)| text.lines().any(|line| line == "any agent"))
+        .map(|(name, ..)| name)
+        .collect();
+    let mut built_in: Vec<&str> = check::built_in().map(|(name, _)| name).collect();
+    built_in.sort_unstable();
+    assert_eq!(built_in, marked);
+}
+
+// The runner itself, tried on a miniature agent whose every line is known.
+
+const SMALL: &str = r#"# A prompt and its answer.
+editor> initialize
+agent<  result {"protocolVersion":1,"*":"*"}
+editor> session/new
+agent<  result {"sessionId":"$S1"}
+agent~  session/update $S1 available_commands /help
+editor> session/prompt $S1 "Hello"
+model?  user "Hello"
+model!  text "Hello, what shall we do today?"
+agent<  session/update $S1 text "Hello, what shall we do today?"
+agent<  result end_turn
+agent~  session/update $S1 usage 7/100
+editor> session/prompt $S1 "Rest."
+model?  user "Rest."
+model!  text "Good."
+agent~  session/update $S1 usage 7/100
+agent<  session/update $S1 text "Goo"
+agent<  session/update $S1 text "d."
+agent<  result end_turn
+"#;
+
+fn mini_setting() -> Setting<'static> {
+    Setting { agent: &MiniAgent, wire: Some(Wire::Anthropic), line_within: Duration::from_secs(10) }
+}
+
+fn run_small(text: &str) -> Outcome {
+    run_fixture(&Fixture::parse(text).expect("the fixture is well formed"), &mini_setting())
+}
+
+fn failure(outcome: Outcome) -> Failure {
+    match outcome {
+        Outcome::Failed(failure) => failure,
+        other => panic!("the fixture should fail, but: {other:?}"),
+    }
+}
+
+#[test]
+fn a_fixture_that_tells_all_that_happens_passes() {
+    assert_eq!(run_small(SMALL), Outcome::Passed);
+}
+
+#[test]
+fn the_first_difference_is_told_with_its_line() {
+    let failure = failure(run_small(&SMALL.replace("text \"Goo\"", "text \"Bad\"")));
+    assert_eq!(failure.line, 17);
+    assert_eq!(failure.expected, r#"agent<  session/update $S1 text "Bad""#);
+    assert_eq!(failure.got, r#"agent<  session/update $S1 text $M1 "Good.""#);
+}
+
+#[test]
+fn a_message_that_the_fixture_lacks_is_a_failure() {
+    let failure =
+        failure(run_small(&SMALL.replace("agent~  session/update $S1 available_commands /help\n", "")));
+    assert!(failure.got.contains("available_commands /help"), "{failure:?}");
+    let last = SMALL.replace("agent<  session/update $S1 text \"d.\"\nagent<  result end_turn\n", "");
+    let Outcome::Failed(failure) = run_small(&last) else { panic!("the rest of a text is unread") };
+    assert_eq!(failure.expected, "nothing more behind this line");
+}
+
+#[test]
+fn kinds_that_are_told_elsewhere_can_be_put_aside() {
+    let text: String =
+        SMALL.lines().filter(|line| !line.starts_with("agent~")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(run_small(&format!("aside usage available_commands\n{text}")), Outcome::Passed);
+}
+
+#[test]
+fn what_the_model_was_sent_is_compared() {
+    let failure = failure(run_small(&SMALL.replace("model?  user \"Rest.\"", "model?  user \"Work.\"")));
+    assert_eq!((failure.line, failure.got.as_str()), (14, r#"model?  user "Rest.""#));
+}
+
+#[test]
+fn a_reply_that_nobody_asked_for_is_a_failure() {
+    let text = format!("{SMALL}model?  user \"More.\"\nmodel!  text \"More.\"\n");
+    let fixture = Fixture::parse(&text).expect("the fixture is well formed");
+    let setting = Setting { line_within: Duration::from_millis(300), ..mini_setting() };
+    let failure = failure(run_fixture(&fixture, &setting));
+    assert_eq!((failure.line, failure.expected.as_str()), (20, "model?  user \"More.\""));
+    assert!(failure.notes[0].contains("called 2 times; the fixture has 3 replies"), "{failure:?}");
+}
+
+#[test]
+fn what_is_not_offered_is_no_failure() {
+    assert_eq!(run_small(&format!("needs loadSession\n{SMALL}")), Outcome::NotOffered("loadSession".into()));
+    let openai = format!("only openai\n{SMALL}");
+    assert!(matches!(run_small(&openai), Outcome::NotMeant(_)));
+}
+
+#[test]
+fn rewriting_changes_only_what_the_agent_says_and_the_model_is_sent() {
+    let wrong = SMALL
+        .replace("model?  user \"Rest.\"", "model?  user \"Work.\"")
+        .replace("text \"Goo\"\nagent<  session/update $S1 text \"d.\"", "text \"Bad.\"")
+        .replace("agent~  session/update $S1 available_commands /help\n", "");
+    let fixture = Fixture::parse(&wrong).expect("the fixture is well formed");
+    let rewritten = update_fixture(&fixture, &mini_setting());
+    let rewritten = rewritten.expect("the agent runs").expect("the fixture is meant for it").to_string();
+    let expected = SMALL.replace("text \"Goo\"\nagent<  session/update $S1 text \"d.\"", "text \"Good.\"");
+    assert_eq!(rewritten, expected);
+}

@@ -1,0 +1,111 @@
+//! A miniature ACP agent on a thread: enough to try the runner of fixtures on.
+//!
+//! It answers prompts by asking an Anthropic-like model and passing its text on. It has no tools, no
+//! cancel and no memory beyond its life.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use epitome::cli::check::agent::{Launch, Running, Surroundings};
+use serde_json::{Value, json};
+
+/// Starts a `MiniAgent` for each launch.
+pub struct MiniAgent;
+
+impl Launch for MiniAgent {
+    fn launch(&self, surroundings: &Surroundings) -> io::Result<Running> {
+        let (from_editor, input) = io::pipe()?;
+        let (output, to_editor) = io::pipe()?;
+        let url = surroundings.variables.iter().find(|(name, _)| name == "ANTHROPIC_BASE_URL");
+        let address = url.map(|(_, url)| url.to_string_lossy().replace("http://", ""));
+        std::thread::spawn(move || {
+            let mut conversation =
+                Conversation { out: to_editor, address, sessions: 0, messages: Vec::new() };
+            for line in BufReader::new(from_editor).lines() {
+                let Ok(line) = line else { return };
+                if conversation.hear(&line).is_err() {
+                    return; // The editor has gone.
+                }
+            }
+        });
+        Ok(Running { input: Box::new(input), output: Box::new(output), errors: None, kill: Box::new(|| {}) })
+    }
+}
+
+struct Conversation {
+    out: io::PipeWriter,
+    address: Option<String>,
+    sessions: u32,
+    messages: Vec<Value>,
+}
+
+impl Conversation {
+    fn hear(&mut self, line: &str) -> io::Result<()> {
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            let error = json!({"code": -32700, "message": "This is no JSON."});
+            return self.write(&json!({"jsonrpc": "2.0", "id": null, "error": error}));
+        };
+        let id = message["id"].clone();
+        let result = match message["method"].as_str().unwrap_or("") {
+            "initialize" => json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": false}}),
+            "session/new" => {
+                self.sessions += 1;
+                let session = format!("mini-{}", self.sessions);
+                self.write(&json!({"jsonrpc": "2.0", "id": id, "result": {"sessionId": session}}))?;
+                let commands = json!([{"name": "help", "description": "Helps"}]);
+                let update =
+                    json!({"sessionUpdate": "available_commands_update", "availableCommands": commands});
+                return self.update(&session, update);
+            }
+            "session/prompt" => {
+                let session = message["params"]["sessionId"].as_str().unwrap_or("").to_owned();
+                self.messages.push(json!({"role": "user", "content": message["params"]["prompt"]}));
+                self.update(&session, json!({"sessionUpdate": "usage_update", "used": 7, "size": 100}))?;
+                let text = self.ask_model(&session)?;
+                self.messages.push(json!({"role": "assistant", "content": text}));
+                json!({"stopReason": "end_turn"})
+            }
+            _ if id.is_null() => return Ok(()),
+            _ => {
+                let error = json!({"code": -32601, "message": "There is no such method."});
+                return self.write(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
+        };
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "result": result}))
+    }
+
+    /// Streams the model's text to the editor and gives it back.
+    fn ask_model(&mut self, session: &str) -> io::Result<String> {
+        let address = self.address.clone().ok_or_else(|| io::Error::other("there is no model"))?;
+        let mut stream = TcpStream::connect(address)?;
+        let body = json!({"model": "m", "stream": true, "messages": self.messages}).to_string();
+        let head = format!(
+            "POST /v1/messages HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let mut text = String::new();
+        for data in answer.lines().filter_map(|line| line.strip_prefix("data: ")) {
+            let event: Value = serde_json::from_str(data).map_err(io::Error::other)?;
+            if let Some(piece) = event["delta"]["text"].as_str() {
+                text.push_str(piece);
+                let content = json!({"type": "text", "text": piece});
+                let update =
+                    json!({"sessionUpdate": "agent_message_chunk", "messageId": "m1", "content": content});
+                self.update(session, update)?;
+            }
+        }
+        Ok(text)
+    }
+
+    fn update(&mut self, session: &str, update: Value) -> io::Result<()> {
+        let params = json!({"sessionId": session, "update": update});
+        self.write(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}))
+    }
+
+    fn write(&mut self, message: &Value) -> io::Result<()> {
+        writeln!(self.out, "{message}")
+    }
+}
