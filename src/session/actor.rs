@@ -81,9 +81,6 @@ pub struct Session {
     pub(super) rendering: Option<Rendering>,
 }
 
-/// New output of a running call.
-type Progress = (CallId, String);
-
 /// A client that leaves once the turn has ended.
 pub enum Closer {
     /// It asked to, and is answered.
