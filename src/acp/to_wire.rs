@@ -24,8 +24,9 @@ const PROGRESS_SENT_BYTES_MAX: usize = 256 * 1024;
 /// What is shown of a running command's output, in bytes: its end.
 const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
 
-/// Notices that are kept for a turn to begin, for clients that show them only inside of one.
-const HELD_NOTICES_MAX: usize = 8;
+/// Notices that are kept for a turn to begin, for clients that show them only inside of one. A slip in
+/// each of a person's recipes is not more; what is beyond is in the log.
+const HELD_NOTICES_MAX: usize = 64;
 
 /// What one client has been shown of one session.
 #[derive(Debug, Default)]
@@ -117,8 +118,15 @@ impl Cursor {
 
     fn entry(&mut self, entry: &Arc<Entry>, shown: Showing<'_>, updates: &mut Vec<SessionUpdate>) {
         match &entry.change {
-            // A replay begins anew, whatever the client was shown before.
-            Change::Opened { .. } if shown.replay => *self = Cursor::default(),
+            // A replay begins anew, whatever the client was shown before. Remarks are not replayed, so
+            // those that wait still do, and no id of an earlier one comes again.
+            Change::Opened { .. } if shown.replay => {
+                *self = Cursor {
+                    held_notices: std::mem::take(&mut self.held_notices),
+                    notices_shown: self.notices_shown,
+                    ..Cursor::default()
+                }
+            }
             Change::Opened { .. } | Change::Framed { .. } => {}
             Change::Queued { .. } if shown.replay => self.queued.push(entry.clone()),
             Change::Queued { .. } => {}

@@ -544,6 +544,17 @@ fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
 }
 
 #[test]
+fn a_notice_after_a_replay_is_not_taken_for_an_earlier_one() {
+    let opened = Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
+    let notice = |text: &str| Out::Notice { severity: Severity::Info, text: text.into() };
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("hi")], Origin::Person)).put(notice("first"));
+    client.entry(ended(StopReason::EndTurn)).put(notice("waits"));
+    client.replayed(opened).entry(said(vec![text("again")], Origin::Person));
+    assert_eq!(client.texts(), [("n1".into(), "first".into()), ("n2".to_owned(), "waits".to_owned())]);
+}
+
+#[test]
 fn a_second_replay_begins_anew() {
     let opened = || Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
     let mut client = Client::new(PLAIN);
