@@ -148,8 +148,7 @@ impl Session {
 impl Session {
     /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
     pub(super) fn prompt(&mut self, prompt: Prompt) {
-        let is_command = typed_command(&prompt.content).is_some_and(|name| self.knows_command(&name));
-        if self.work.is_some() && !is_command {
+        if self.work.is_some() && self.command_in(&prompt.content).is_none() {
             return self.steer(prompt);
         }
         if self.waiting.len() >= WAITING_MAX {
@@ -175,10 +174,11 @@ impl Session {
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
         self.speaker = Some(prompt.client);
-        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
-        let command = typed_command(&prompt.content).filter(|name| self.knows_command(name));
-        if command.as_deref() == Some(UNDO) {
-            self.undo(prompt, typed);
+        let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
+        if let Some(typed) = &typed
+            && command::parse(typed).is_some_and(|typed| typed.name == UNDO)
+        {
+            self.undo(prompt, typed.clone());
             return true;
         }
         match self.locate() {
@@ -192,7 +192,7 @@ impl Session {
                 return true;
             }
         }
-        match command {
+        match typed {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
@@ -210,14 +210,15 @@ impl Session {
 
     /// Begins a recipe; `outputs` is what its shell calls printed so far.
     pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
-        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
-        let parsed = command::parse(&typed)
-            .and_then(|parsed| Some((self.catalog.find(parsed.name)?.clone(), parsed.rest)));
-        let Some((recipe, rest)) = parsed else {
+        let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
+            let parsed = command::parse(typed)?;
+            Some((at, typed.to_owned(), self.catalog.find(parsed.name)?.clone(), parsed.rest.to_owned()))
+        });
+        let Some((at, typed, recipe, rest)) = found else {
             let gone = "the recipe is gone; send the prompt again".to_owned();
             return prompt.responder.answer(Err(SessionError::Invalid(gone)));
         };
-        let arguments = match command::bind(&recipe, rest) {
+        let arguments = match command::bind(&recipe, &rest) {
             Ok(arguments) => arguments,
             Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
         };
@@ -227,6 +228,7 @@ impl Session {
             Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
         };
         if recipe.swaps_context() {
+            self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus);
@@ -234,14 +236,10 @@ impl Session {
             work.summary_instruction = Some(text);
             return self.start_work(work);
         }
-        let mut content = vec![Content::Text { text }];
+        let mut content = prompt.content;
+        content.remove(at);
         // What the person attached beside the command goes along.
-        let mut is_command = true;
-        content.extend(prompt.content.into_iter().filter(|part| {
-            let first = is_command && matches!(part, Content::Text { .. });
-            is_command &= !first;
-            !first
-        }));
+        content.insert(0, Content::Text { text });
         let message = Message { id: self.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
         self.begin_said(Change::Said { message, origin }, prompt.responder);
@@ -252,6 +250,7 @@ impl Session {
 
     /// Takes the newest compaction back. No model is called.
     fn undo(&mut self, prompt: Prompt, typed: String) {
+        self.tell_what_is_left_out(&prompt);
         let layer = self.thread.last_compaction().map(|entry| (entry.seq, entry.change.clone()));
         let commanded = Change::Commanded { message: self.fresh_message(), typed };
         let mut changes = vec![commanded];
@@ -279,8 +278,24 @@ impl Session {
         self.answer_when_synced(prompt.responder, answer);
     }
 
+    /// The command in a prompt, with the index of its part: the first text of it or the last. Some
+    /// editors send what was cancelled, or what they attach, as a text before what is typed.
+    fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
+        let is_command =
+            |text: &str| command::parse(text).is_some_and(|typed| self.knows_command(typed.name));
+        outer_texts(content).find(|(_, text)| is_command(text))
+    }
+
     fn knows_command(&self, name: &str) -> bool {
         name == UNDO || self.catalog.find(name).is_some()
+    }
+
+    /// For commands that send the model nothing of what came beside them.
+    fn tell_what_is_left_out(&self, prompt: &Prompt) {
+        if prompt.content.len() > 1 {
+            let text = "Only the command was run; what came beside it was left out.".to_owned();
+            self.announce(&Out::Notice { severity: Severity::Info, text });
+        }
     }
 
     fn title_by(&mut self, said: &Change) {
@@ -509,16 +524,17 @@ fn provider_error(error: &ProviderError) -> SessionError {
     }
 }
 
-/// The name in `/name …` at the very beginning of a prompt's first text.
-fn typed_command(content: &[Content]) -> Option<String> {
-    command::parse(first_text(content)?).map(|typed| typed.name.to_owned())
-}
-
-fn first_text(content: &[Content]) -> Option<&str> {
-    content.iter().find_map(|part| match part {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    })
+/// The first and the last text of a prompt, each with the index of its part: where a command may be.
+pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &str)> {
+    let mut texts = content.iter().enumerate().filter_map(|(at, part)| match part {
+        Content::Text { text } => Some((at, text.as_str())),
+        Content::Thinking { .. }
+        | Content::Call(_)
+        | Content::Image { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => None,
+    });
+    [texts.next(), texts.next_back()].into_iter().flatten()
 }
 
 /// A title from what the person said first: its first line, cut at a word.
