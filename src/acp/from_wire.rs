@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use agent_client_protocol::v1::schema::{ContentBlock, EmbeddedResourceResource, McpServer};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -191,9 +190,49 @@ pub fn place(field: &str, path: String) -> Result<PathBuf, BadParams> {
     if path.is_absolute() { Ok(path) } else { Err(BadParams(format!("`{field}` must be an absolute path"))) }
 }
 
-fn parse<'a, T: Deserialize<'a>>(name: &str, raw: &'a RawValue) -> Result<T, BadParams> {
-    serde_json::from_str(raw.get())
-        .map_err(|error| BadParams(format!("`{name}` {}", what_is_wrong(&error.to_string()))))
+fn parse<T: DeserializeOwned>(name: &str, raw: &RawValue) -> Result<T, BadParams> {
+    match serde_json::from_str(raw.get()) {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            let wrong = |error: serde_json::Error| {
+                BadParams(format!("`{name}` {}", what_is_wrong(&error.to_string())))
+            };
+            let whole = whole_characters(raw.get()).ok_or_else(|| wrong(error))?;
+            serde_json::from_str(&whole).map_err(wrong)
+        }
+    }
+}
+
+/// JSON with a replacement character for each half of a character that stands alone; `None` where
+/// there is none. Editors whose texts are UTF-16 may cut a selection in the middle of an emoji.
+fn whole_characters(json: &str) -> Option<String> {
+    const ESCAPE_BYTES: usize = "\\u0000".len();
+    let half = |from: &str| -> Option<u16> {
+        let digits = from.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
+    };
+    let mut repaired = String::new();
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        repaired.push_str(before);
+        let length = match half(escape) {
+            // Behind a backslash any character stands for itself, another backslash above all.
+            None => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
+            Some(0xd800..0xdc00) if half(&escape[ESCAPE_BYTES..]).is_some_and(|low| low >= 0xdc00) => {
+                2 * ESCAPE_BYTES
+            }
+            Some(_) => {
+                repaired.push_str("\\ufffd");
+                rest = &escape[ESCAPE_BYTES..];
+                continue;
+            }
+        };
+        repaired.push_str(&escape[..length]);
+        rest = &escape[length..];
+    }
+    repaired.push_str(rest);
+    (repaired != json).then_some(repaired)
 }
 
 /// Keeps of a parser's message what names the schema, and drops what quotes the value.
@@ -250,6 +289,14 @@ mod tests {
                 Content::Image { mime_type: "image/png".into(), data: "iVBO".into(), uri: None },
             ]
         );
+    }
+
+    #[test]
+    fn half_a_character_does_not_cost_a_prompt() {
+        let content =
+            prompt(r#"[{"type":"text","text":"\ud83d\ude00 \ud83d \ude00 \\ud83d \ud83d\u0041 é"}]"#);
+        let text = "😀 \u{fffd} \u{fffd} \\ud83d \u{fffd}A é".to_owned();
+        assert_eq!(content, Ok(vec![Content::Text { text }]));
     }
 
     #[test]
