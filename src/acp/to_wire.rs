@@ -229,7 +229,8 @@ impl Cursor {
     }
 
     /// Sends what is missing of a message that is now an entry. A part is recognised by being the
-    /// first, second, … of its kind, because a cancelled reply may lack a part that was streamed.
+    /// first, second, … of its kind, because a cancelled reply may lack a part that was streamed. Parts
+    /// without text (thinking that only its provider can read) were not.
     fn complete(&mut self, message: &Message, updates: &mut Vec<SessionUpdate>) {
         let live = self.live.take().filter(|live| live.message == message.id);
         let streamed = live.map(|live| live.parts).unwrap_or_default();
@@ -237,6 +238,7 @@ impl Cursor {
         let mut reply = streamed.iter().filter(|part| part.kind == TextKind::Reply);
         for (index, content) in message.content.iter().enumerate() {
             let (kind, text, part) = match content {
+                Content::Text { text } | Content::Thinking { text, .. } if text.is_empty() => continue,
                 Content::Text { text } => (TextKind::Reply, text, reply.next()),
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
                 Content::Call(_)
