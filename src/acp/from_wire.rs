@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::thread::halves::whole_characters;
 use crate::thread::{Content, SessionId};
 
 /// What is wrong with parameters: a sentence that begins with the field's name.
@@ -201,38 +202,6 @@ fn parse<T: DeserializeOwned>(name: &str, raw: &RawValue) -> Result<T, BadParams
             serde_json::from_str(&whole).map_err(wrong)
         }
     }
-}
-
-/// JSON with a replacement character for each half of a character that stands alone; `None` where
-/// there is none. Editors whose texts are UTF-16 may cut a selection in the middle of an emoji.
-fn whole_characters(json: &str) -> Option<String> {
-    const ESCAPE_BYTES: usize = "\\u0000".len();
-    let half = |from: &str| -> Option<u16> {
-        let digits = from.strip_prefix("\\u")?.get(..4)?;
-        u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
-    };
-    let mut repaired = String::new();
-    let mut rest = json;
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        repaired.push_str(before);
-        let length = match half(escape) {
-            // Behind a backslash any character stands for itself, another backslash above all.
-            None => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
-            Some(0xd800..0xdc00) if half(&escape[ESCAPE_BYTES..]).is_some_and(|low| low >= 0xdc00) => {
-                2 * ESCAPE_BYTES
-            }
-            Some(_) => {
-                repaired.push_str("\\ufffd");
-                rest = &escape[ESCAPE_BYTES..];
-                continue;
-            }
-        };
-        repaired.push_str(&escape[..length]);
-        rest = &escape[length..];
-    }
-    repaired.push_str(rest);
-    (repaired != json).then_some(repaired)
 }
 
 /// Keeps of a parser's message what names the schema, and drops what quotes the value.
