@@ -6,8 +6,8 @@ use super::actor::{Background, Closer, Prompt, Responder, Session, TooLate};
 use super::recipes::{Text, UNDO};
 use super::replies::sentence;
 use super::{
-    Answer, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions, Severity, Ticket,
-    problem_notice,
+    Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions,
+    Severity, Ticket, problem_notice,
 };
 use crate::problem::Problem;
 use crate::provider::ProviderError;
@@ -66,18 +66,18 @@ impl Session {
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
+        let before = self.attachments.len();
         self.attachments.retain(|attached| attached.client != attachment.client);
+        let follows_already = self.attachments.len() < before;
         match replay {
             Replay::Everything => {
                 for entry in self.thread.entries() {
                     let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
                     attachment.outlet.put(&self.id, out);
                 }
+                self.show_live_text(&attachment);
             }
             Replay::Nothing => {}
-        }
-        for out in self.live_text() {
-            attachment.outlet.put(&self.id, out);
         }
         let workspace = Workspace {
             cwd: self.thread.cwd().to_path_buf(),
@@ -87,6 +87,10 @@ impl Session {
         self.workspace = Arc::new(workspace);
         let responder = Responder::new(ticket, self.id.clone(), attachment.clone());
         responder.answer(Ok(Answer::Attached { session: self.id.clone(), options: self.options() }));
+        // Without a replay nothing of the conversation may stand before the answer.
+        if replay == Replay::Nothing && !follows_already {
+            self.show_live_text(&attachment);
+        }
         self.attachments.push(attachment.clone());
         if !opening.mcp_servers.is_empty() {
             let text = format!(
@@ -105,6 +109,13 @@ impl Session {
         self.locate_quietly();
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
+        }
+    }
+
+    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    fn show_live_text(&self, attachment: &Attachment) {
+        for out in self.live_text() {
+            attachment.outlet.put(&self.id, out);
         }
     }
 
