@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::clients::outer_texts;
 use super::effects::{ModelCall, ModelStep, Summary};
 use super::recipes::Rendering;
 use super::registry::Services;
@@ -104,12 +105,8 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    fn begins_with_slash(&self) -> bool {
-        let first = self.content.iter().find_map(|part| match part {
-            Content::Text { text } => Some(text),
-            _ => None,
-        });
-        first.is_some_and(|text| text.trim_start().starts_with('/'))
+    fn may_be_command(&self) -> bool {
+        outer_texts(&self.content).any(|(_, text)| text.trim_start().starts_with('/'))
     }
 }
 
@@ -443,7 +440,7 @@ impl Session {
             let Some(work) = &mut self.work else {
                 // What begins with a slash may be a recipe's name, once the recipes are read.
                 let names_known =
-                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::begins_with_slash);
+                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::may_be_command);
                 match self.waiting.pop_front_if(|_| names_known) {
                     Some(prompt) => {
                         if !self.begin(prompt) {

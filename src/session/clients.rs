@@ -6,8 +6,8 @@ use super::actor::{Background, Closer, Prompt, Responder, Session, TooLate};
 use super::recipes::{Text, UNDO};
 use super::replies::sentence;
 use super::{
-    Answer, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions, Severity, Ticket,
-    problem_notice,
+    Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions,
+    Severity, Ticket, problem_notice,
 };
 use crate::problem::Problem;
 use crate::provider::ProviderError;
@@ -66,18 +66,18 @@ impl Session {
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
+        let before = self.attachments.len();
         self.attachments.retain(|attached| attached.client != attachment.client);
+        let follows_already = self.attachments.len() < before;
         match replay {
             Replay::Everything => {
                 for entry in self.thread.entries() {
                     let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
                     attachment.outlet.put(&self.id, out);
                 }
+                self.show_live_text(&attachment);
             }
             Replay::Nothing => {}
-        }
-        for out in self.live_text() {
-            attachment.outlet.put(&self.id, out);
         }
         let workspace = Workspace {
             cwd: self.thread.cwd().to_path_buf(),
@@ -87,6 +87,10 @@ impl Session {
         self.workspace = Arc::new(workspace);
         let responder = Responder::new(ticket, self.id.clone(), attachment.clone());
         responder.answer(Ok(Answer::Attached { session: self.id.clone(), options: self.options() }));
+        // Without a replay nothing of the conversation may stand before the answer.
+        if replay == Replay::Nothing && !follows_already {
+            self.show_live_text(&attachment);
+        }
         self.attachments.push(attachment.clone());
         if !opening.mcp_servers.is_empty() {
             let text = format!(
@@ -105,6 +109,13 @@ impl Session {
         self.locate_quietly();
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
+        }
+    }
+
+    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    fn show_live_text(&self, attachment: &Attachment) {
+        for out in self.live_text() {
+            attachment.outlet.put(&self.id, out);
         }
     }
 
@@ -148,8 +159,7 @@ impl Session {
 impl Session {
     /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
     pub(super) fn prompt(&mut self, prompt: Prompt) {
-        let is_command = typed_command(&prompt.content).is_some_and(|name| self.knows_command(&name));
-        if self.work.is_some() && !is_command {
+        if self.work.is_some() && self.command_in(&prompt.content).is_none() {
             return self.steer(prompt);
         }
         if self.waiting.len() >= WAITING_MAX {
@@ -175,10 +185,11 @@ impl Session {
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
         self.speaker = Some(prompt.client);
-        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
-        let command = typed_command(&prompt.content).filter(|name| self.knows_command(name));
-        if command.as_deref() == Some(UNDO) {
-            self.undo(prompt, typed);
+        let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
+        if let Some(typed) = &typed
+            && command::parse(typed).is_some_and(|typed| typed.name == UNDO)
+        {
+            self.undo(prompt, typed.clone());
             return true;
         }
         match self.locate() {
@@ -192,7 +203,7 @@ impl Session {
                 return true;
             }
         }
-        match command {
+        match typed {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
@@ -210,14 +221,15 @@ impl Session {
 
     /// Begins a recipe; `outputs` is what its shell calls printed so far.
     pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
-        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
-        let parsed = command::parse(&typed)
-            .and_then(|parsed| Some((self.catalog.find(parsed.name)?.clone(), parsed.rest)));
-        let Some((recipe, rest)) = parsed else {
+        let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
+            let parsed = command::parse(typed)?;
+            Some((at, typed.to_owned(), self.catalog.find(parsed.name)?.clone(), parsed.rest.to_owned()))
+        });
+        let Some((at, typed, recipe, rest)) = found else {
             let gone = "the recipe is gone; send the prompt again".to_owned();
             return prompt.responder.answer(Err(SessionError::Invalid(gone)));
         };
-        let arguments = match command::bind(&recipe, rest) {
+        let arguments = match command::bind(&recipe, &rest) {
             Ok(arguments) => arguments,
             Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
         };
@@ -227,6 +239,7 @@ impl Session {
             Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
         };
         if recipe.swaps_context() {
+            self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus);
@@ -234,14 +247,10 @@ impl Session {
             work.summary_instruction = Some(text);
             return self.start_work(work);
         }
-        let mut content = vec![Content::Text { text }];
+        let mut content = prompt.content;
+        content.remove(at);
         // What the person attached beside the command goes along.
-        let mut is_command = true;
-        content.extend(prompt.content.into_iter().filter(|part| {
-            let first = is_command && matches!(part, Content::Text { .. });
-            is_command &= !first;
-            !first
-        }));
+        content.insert(0, Content::Text { text });
         let message = Message { id: self.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
         self.begin_said(Change::Said { message, origin }, prompt.responder);
@@ -252,6 +261,7 @@ impl Session {
 
     /// Takes the newest compaction back. No model is called.
     fn undo(&mut self, prompt: Prompt, typed: String) {
+        self.tell_what_is_left_out(&prompt);
         let layer = self.thread.last_compaction().map(|entry| (entry.seq, entry.change.clone()));
         let commanded = Change::Commanded { message: self.fresh_message(), typed };
         let mut changes = vec![commanded];
@@ -279,8 +289,24 @@ impl Session {
         self.answer_when_synced(prompt.responder, answer);
     }
 
+    /// The command in a prompt, with the index of its part: the first text of it or the last. Some
+    /// editors send what was cancelled, or what they attach, as a text before what is typed.
+    fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
+        let is_command =
+            |text: &str| command::parse(text).is_some_and(|typed| self.knows_command(typed.name));
+        outer_texts(content).find(|(_, text)| is_command(text))
+    }
+
     fn knows_command(&self, name: &str) -> bool {
         name == UNDO || self.catalog.find(name).is_some()
+    }
+
+    /// For commands that send the model nothing of what came beside them.
+    fn tell_what_is_left_out(&self, prompt: &Prompt) {
+        if prompt.content.len() > 1 {
+            let text = "Only the command was run; what came beside it was left out.".to_owned();
+            self.announce(&Out::Notice { severity: Severity::Info, text });
+        }
     }
 
     fn title_by(&mut self, said: &Change) {
@@ -509,16 +535,17 @@ fn provider_error(error: &ProviderError) -> SessionError {
     }
 }
 
-/// The name in `/name …` at the very beginning of a prompt's first text.
-fn typed_command(content: &[Content]) -> Option<String> {
-    command::parse(first_text(content)?).map(|typed| typed.name.to_owned())
-}
-
-fn first_text(content: &[Content]) -> Option<&str> {
-    content.iter().find_map(|part| match part {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    })
+/// The first and the last text of a prompt, each with the index of its part: where a command may be.
+pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &str)> {
+    let mut texts = content.iter().enumerate().filter_map(|(at, part)| match part {
+        Content::Text { text } => Some((at, text.as_str())),
+        Content::Thinking { .. }
+        | Content::Call(_)
+        | Content::Image { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => None,
+    });
+    [texts.next(), texts.next_back()].into_iter().flatten()
 }
 
 /// A title from what the person said first: its first line, cut at a word.

@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod diff;
+pub mod halves;
 pub mod message;
 pub mod text;
 pub mod view;
