@@ -79,6 +79,10 @@ impl Session {
         for out in self.live_text() {
             attachment.outlet.put(&self.id, out);
         }
+        if *self.workspace.environment != *opening.environment {
+            // Keys and addresses are looked up in the new one.
+            self.endpoint = None;
+        }
         let workspace = Workspace {
             cwd: self.thread.cwd().to_path_buf(),
             directories: opening.directories.clone(),
@@ -94,6 +98,11 @@ impl Session {
                 opening.mcp_servers.join(", ")
             );
             attachment.outlet.put(&self.id, Out::Notice { severity: Severity::Warning, text });
+        }
+        if let Some(open) = self.work.as_ref().and_then(|work| work.ask.as_ref())
+            && let Some(permission) = open.shown.clone()
+        {
+            attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
         }
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
@@ -148,18 +157,24 @@ impl Session {
 impl Session {
     /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
     pub(super) fn prompt(&mut self, prompt: Prompt) {
-        let is_command = typed_command(&prompt.content).is_some_and(|name| self.knows_command(&name));
-        if self.work.is_some() && !is_command {
-            return self.steer(prompt);
+        let waiting = self.waiting.len() + self.thread.queued().len();
+        if waiting >= WAITING_MAX {
+            return prompt.responder.answer(Err(SessionError::Busy(waiting)));
         }
-        if self.waiting.len() >= WAITING_MAX {
-            return prompt.responder.answer(Err(SessionError::Busy(self.waiting.len())));
+        let is_command = match self.catalog_read {
+            true => typed_command(&prompt.content).is_some_and(|name| self.knows_command(&name)),
+            false => prompt.begins_with_slash(),
+        };
+        // What is said behind a command that waits means what comes after it.
+        if self.work.is_some() && !is_command && self.waiting.is_empty() {
+            return self.steer(prompt);
         }
         self.waiting.push_back(prompt);
     }
 
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: Prompt) {
+        self.speaker = Some(prompt.client);
         let message = Message { id: self.fresh_message(), content: prompt.content };
         match self.commit(Change::Queued { message }) {
             Ok(entry) => {
@@ -174,6 +189,10 @@ impl Session {
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+        if let Err(error) = self.close_open_turn(StopReason::Failed) {
+            prompt.responder.answer(Err(error));
+            return true;
+        }
         self.speaker = Some(prompt.client);
         let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
         let command = typed_command(&prompt.content).filter(|name| self.knows_command(name));
@@ -188,7 +207,7 @@ impl Session {
                 return false;
             }
             Located::Nowhere(error) => {
-                prompt.responder.answer(Err(error));
+                prompt.responder.answer(Err(provider_error(&error)));
                 return true;
             }
         }
@@ -204,7 +223,7 @@ impl Session {
 
     fn begin_said(&mut self, said: Change, responder: Responder) {
         self.title_by(&said);
-        let turn = Turn::prompt(said, self.settings.max_rounds);
+        let turn = Turn::prompt(said, &self.thread, self.settings.max_rounds);
         self.start_work(Session::new_work(turn, responder));
     }
 
@@ -229,7 +248,7 @@ impl Session {
         if recipe.swaps_context() {
             let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
-            let turn = Turn::compact(commanded, focus);
+            let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
             let mut work = Session::new_work(turn, prompt.responder);
             work.summary_instruction = Some(text);
             return self.start_work(work);
@@ -377,15 +396,15 @@ impl Session {
 // ── Finding the model ──────────────────────────────────────────────────────────────────────────────
 
 /// Whether a model call can be made.
-enum Located {
+pub(super) enum Located {
     Ready,
     /// A local server is being looked for.
     Searching,
-    Nowhere(SessionError),
+    Nowhere(ProviderError),
 }
 
 impl Session {
-    fn locate(&mut self) -> Located {
+    pub(super) fn locate(&mut self) -> Located {
         if self.endpoint.is_some() {
             return Located::Ready;
         }
@@ -404,7 +423,7 @@ impl Session {
                 self.endpoint = Some(endpoint);
                 Located::Ready
             }
-            Err(error) => Located::Nowhere(provider_error(&error)),
+            Err(error) => Located::Nowhere(error),
         }
     }
 
@@ -444,13 +463,22 @@ impl Session {
             self.announce_usage();
             Some(())
         });
-        if located.is_none() && !self.waiting.is_empty() {
-            let error = match chosen {
-                Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
-                None => endpoint::nothing_configured(),
-            };
-            for prompt in self.waiting.drain(..) {
-                prompt.responder.answer(Err(provider_error(&error)));
+        let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
+        if located.is_some() {
+            return postponed.map_or((), |ask| self.perform(ask));
+        }
+        let error = match chosen {
+            Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
+            None => endpoint::nothing_configured(),
+        };
+        match postponed {
+            Some(ask) => self.tell_no_model(&ask, &error),
+            // With a turn running, what waits does not wait for the server.
+            None if self.work.is_some() => {}
+            None => {
+                for prompt in self.waiting.drain(..) {
+                    prompt.responder.answer(Err(provider_error(&error)));
+                }
             }
         }
     }
@@ -473,8 +501,8 @@ impl Session {
                 }
                 self.show_problems(&problems);
             }
-            Background::Shell(outputs) => {
-                if let Some(rendering) = self.rendering.take() {
+            Background::Shell(ticket, outputs) => {
+                if let Some(rendering) = self.rendering.take_if(|rendering| rendering.is_for(ticket)) {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
@@ -487,6 +515,19 @@ impl Session {
                 self.announce(&Out::Notice { severity: Severity::Error, text });
             }
         }
+    }
+
+    /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
+    pub(super) fn background_panicked(&mut self) {
+        if let Some(rendering) = self.rendering.take_if(|rendering| rendering.job.is_finished()) {
+            let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
+            rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
+        }
+        if self.searching {
+            self.local_server_found(None);
+        }
+        self.catalog_read = true;
+        self.sync_due = false;
     }
 
     /// Tells each problem once.

@@ -1,7 +1,11 @@
 //! Counting tokens. For now by an estimate from the classes of characters, corrected by what the
 //! provider last reported; never below zero cost for anything that is sent.
 
-use crate::thread::{Change, Content, Entry, Message, OutcomeContent, Thread, ToolOutcome, ToolSpec, View};
+use std::collections::HashMap;
+
+use crate::thread::{
+    Change, Content, Entry, Message, OutcomeContent, Seq, Thread, ToolOutcome, ToolSpec, View,
+};
 
 /// Tokens that an image takes with any provider, roughly: they charge by area and cap it near this.
 const IMAGE_TOKENS: u64 = 1_500;
@@ -75,6 +79,25 @@ pub fn of_frame(system: &str, tools: &[ToolSpec]) -> u64 {
 /// The tokens that the next request takes: what the provider reported for the newest reply whose
 /// context is still the view's, and an estimate of what came behind it.
 pub fn in_context(thread: &Thread) -> u64 {
+    in_context_by(thread, of_entry)
+}
+
+/// Counts the context of one thread again and again, each entry once: a provider that reports no usage
+/// would otherwise have the whole view counted at every reply.
+#[derive(Debug, Default)]
+pub struct Counter {
+    entries: HashMap<Seq, u64>,
+}
+
+impl Counter {
+    /// As `in_context`.
+    pub fn in_context(&mut self, thread: &Thread) -> u64 {
+        let count = |entry: &Entry| *self.entries.entry(entry.seq).or_insert_with(|| of_entry(entry));
+        in_context_by(thread, count)
+    }
+}
+
+fn in_context_by(thread: &Thread, mut of_entry: impl FnMut(&Entry) -> u64) -> u64 {
     let mut tail = 0;
     for entry in thread.view().entries().iter().rev() {
         if let Change::Replied { usage: Some(usage), .. } = &entry.change
