@@ -100,8 +100,20 @@ impl Desk {
     }
 
     pub fn with(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
+        Desk::with_recipes(&[], script)
+    }
+
+    /// The same for a person who has these recipes.
+    pub fn with_recipes(
+        recipes: &[(&str, &str)],
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let home = directory.path().join("home");
+        std::fs::create_dir_all(home.join("recipes")).expect("a directory");
+        for (name, text) in recipes {
+            std::fs::write(home.join("recipes").join(name), text).expect("a recipe");
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -131,17 +143,12 @@ impl Desk {
             _directory: directory,
             runtime,
         };
-        desk.open();
+        let ticket = desk.ticket();
+        let opening = desk.opening(&desk.client, desk.environment());
+        desk.session = desk.sessions.create(ticket, opening);
+        desk.client.answer(ticket).expect("a session");
+        desk.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
         desk
-    }
-
-    /// Leaves the session and begins another one.
-    pub fn open(&mut self) {
-        let ticket = self.ticket();
-        let opening = self.opening(&self.client, self.environment());
-        self.session = self.sessions.create(ticket, opening);
-        self.client.answer(ticket).expect("a session");
-        self.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
     }
 
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
@@ -295,7 +302,7 @@ impl Tool for Does {
         let gate = self.gate.clone();
         Box::pin(async move {
             assert_ne!(input["do"], "panic", "the tool was told to panic");
-            if input["do"] == "wait" || input["command"] == "wait" {
+            if input["do"] == "wait" || input["command"].as_str().is_some_and(|line| line.contains("wait")) {
                 gate.acquire().await.expect("the gate stays").forget();
             }
             let bytes = input["bytes"].as_u64().unwrap_or(4);

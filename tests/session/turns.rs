@@ -87,16 +87,24 @@ fn a_cancel_before_the_first_event_leaves_no_empty_message() {
 /// It was only looked for among the prompts that wait.
 #[test]
 fn one_prompt_can_be_cancelled_while_the_shell_calls_of_its_recipe_run() {
-    let mut desk = Desk::new(Vec::new());
-    let recipes = desk.home.join("recipes");
-    std::fs::create_dir_all(&recipes).expect("a directory");
-    std::fs::write(recipes.join("slow.md"), "Look: {{bash \"wait\"}}").expect("a recipe");
-    desk.open();
+    let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
     let slow = desk.prompt("/slow");
     let behind = desk.prompt("Behind it");
     desk.send(SessionCommand::CancelPrompt { ticket: slow });
     assert_eq!(desk.reason(slow), StopReason::Cancelled);
     assert_eq!(desk.reason(behind), StopReason::EndTurn);
+    assert_eq!(desk.last_request().last_user_text(), "Behind it");
+}
+
+#[test]
+fn a_cancel_ends_a_recipe_whose_shell_calls_run_and_what_waits_behind_it() {
+    let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
+    let tickets = [desk.prompt("/slow"), desk.prompt("Behind it")];
+    desk.send(SessionCommand::Cancel);
+    for ticket in tickets {
+        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    }
+    assert_eq!(desk.ask("/slow-no-such"), StopReason::EndTurn);
     assert_eq!(desk.model.requests().len(), 1);
 }
 
