@@ -1,8 +1,6 @@
 //! Counting tokens. For now by an estimate from the classes of characters, corrected by what the
 //! provider last reported; never below zero cost for anything that is sent.
 
-use std::collections::HashMap;
-
 use crate::thread::{
     Change, Content, Entry, Message, OutcomeContent, Seq, Thread, ToolOutcome, ToolSpec, View,
 };
@@ -79,25 +77,6 @@ pub fn of_frame(system: &str, tools: &[ToolSpec]) -> u64 {
 /// The tokens that the next request takes: what the provider reported for the newest reply whose
 /// context is still the view's, and an estimate of what came behind it.
 pub fn in_context(thread: &Thread) -> u64 {
-    in_context_by(thread, of_entry)
-}
-
-/// Counts the context of one thread again and again, each entry once: a provider that reports no usage
-/// would otherwise have the whole view counted at every reply.
-#[derive(Debug, Default)]
-pub struct Counter {
-    entries: HashMap<Seq, u64>,
-}
-
-impl Counter {
-    /// As `in_context`.
-    pub fn in_context(&mut self, thread: &Thread) -> u64 {
-        let count = |entry: &Entry| *self.entries.entry(entry.seq).or_insert_with(|| of_entry(entry));
-        in_context_by(thread, count)
-    }
-}
-
-fn in_context_by(thread: &Thread, mut of_entry: impl FnMut(&Entry) -> u64) -> u64 {
     let mut tail = 0;
     for entry in thread.view().entries().iter().rev() {
         if let Change::Replied { usage: Some(usage), .. } = &entry.change
@@ -108,6 +87,37 @@ fn in_context_by(thread: &Thread, mut of_entry: impl FnMut(&Entry) -> u64) -> u6
         tail += of_entry(entry);
     }
     tail + thread.frame().map_or(0, |(system, tools)| of_frame(system, tools))
+}
+
+/// Follows one thread, so that a count costs what is new and not the whole view: where a provider reports
+/// no usage, there would be more to count at every reply.
+#[derive(Debug, Default)]
+pub struct Counter {
+    /// The view's revision at the last count, and what it came to.
+    counted: Option<(Seq, u64)>,
+    /// The first entry that it did not see.
+    next: Seq,
+}
+
+impl Counter {
+    /// As `in_context`, of the same thread each time.
+    pub fn in_context(&mut self, thread: &Thread) -> u64 {
+        let revision = thread.view().revision();
+        let tokens = match self.counted {
+            Some((same, tokens)) if same == revision => {
+                let new = thread.entries().iter().skip(self.next.0 as usize);
+                new.fold(tokens, |tokens, entry| match &entry.change {
+                    Change::Replied { usage: Some(usage), .. } => usage.input + usage.output,
+                    Change::Framed { system, tools } => tokens + of_frame(system, tools),
+                    _ => tokens + of_entry(entry),
+                })
+            }
+            Some(_) | None => in_context(thread),
+        };
+        self.counted = Some((revision, tokens));
+        self.next = thread.next_seq();
+        tokens
+    }
 }
 
 fn of_entry(entry: &Entry) -> u64 {
