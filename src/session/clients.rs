@@ -14,7 +14,10 @@ use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, Choice, LocalServer};
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Message, Mode, ModelName, Origin, StopReason, ThoughtLevel};
+use crate::thread::{
+    Change, Content, Entry, Message, Mode, ModelName, Origin, Seq, StopReason, ThoughtLevel,
+};
+use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::Turn;
 
@@ -276,6 +279,10 @@ impl Session {
         let mut changes = vec![commanded];
         let mut status = "nothing_to_do";
         match layer {
+            Some((entry, _)) if let Some(text) = self.too_large_without(entry) => {
+                status = "refused";
+                changes.push(Change::Noted { message: self.fresh_message(), text });
+            }
             Some((entry, Change::Compacted { tokens_before, tokens_after, .. })) => {
                 status = "undone";
                 changes.push(Change::Undone { entry });
@@ -296,6 +303,24 @@ impl Session {
         let meta = serde_json::json!({ "epitome": { "undo": { "status": status } } });
         let answer = Answer::TurnEnded { reason: StopReason::EndTurn, usage, meta: Some(meta) };
         self.answer_when_synced(prompt.responder, answer);
+    }
+
+    /// Why a compaction can't be taken back: what it replaced is more than the window holds, and the next
+    /// prompt would only be compacted again.
+    fn too_large_without(&self, layer: Seq) -> Option<String> {
+        let endpoint = self.endpoint.as_ref()?;
+        let mut without = self.thread.clone();
+        let undone = Change::Undone { entry: layer };
+        without.apply(Arc::new(Entry { seq: without.next_seq(), at: 0, change: undone }));
+        let tokens = tokens::in_context(&without);
+        let name = &endpoint.name;
+        let window = endpoint.window;
+        (tokens > window).then(|| {
+            format!(
+                "Not undone: without the compaction the conversation takes about {tokens} tokens, and {name} takes \
+                 {window}. Choose a model with a larger window and say /undo again."
+            )
+        })
     }
 
     fn knows_command(&self, name: &str) -> bool {

@@ -18,6 +18,10 @@ use crate::thread::{
     CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage,
 };
 
+/// Overflows with one reply between them that are compacted. A model that reads the same long file again
+/// after each compaction would do so until its rounds are used up, each at the price of two calls.
+const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
+
 /// What the session is to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
@@ -116,6 +120,9 @@ pub struct Turn {
     usage: Usage,
     /// Since the last reply. A second overflow in a row ends the turn: no loop is possible.
     compacted: bool,
+    /// The round of the last overflow, and how many came with one reply between them.
+    overflowed_at: Option<u32>,
+    overflows: u32,
     withdrawn: Vec<Seq>,
     failure: Option<String>,
 }
@@ -174,6 +181,8 @@ impl Turn {
             rounds: 0,
             usage: Usage::default(),
             compacted: false,
+            overflowed_at: None,
+            overflows: 0,
             withdrawn: Vec::new(),
             failure: None,
         }
@@ -325,6 +334,12 @@ impl Turn {
                 };
             }
             ModelAnswer::TooLong(message) if self.compacted => self.fail(message),
+            ModelAnswer::TooLong(message) if self.overflows_again() => {
+                self.fail(format!(
+                    "{message} Compacting does not help: each time, what comes next fills the window again. \
+                     A tool's output is probably larger than the window; ask for less of it at a time."
+                ));
+            }
             ModelAnswer::TooLong(message) => {
                 self.failure = Some(message);
                 let why = Why::Overflow;
@@ -365,6 +380,14 @@ impl Turn {
                 self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"));
             }
         }
+    }
+
+    /// Counts an overflow, and tells whether too many came right behind a compaction each.
+    fn overflows_again(&mut self) -> bool {
+        let follows = self.overflowed_at.is_some_and(|round| self.rounds <= round + 1);
+        self.overflows = if follows { self.overflows + 1 } else { 1 };
+        self.overflowed_at = Some(self.rounds);
+        self.overflows > OVERFLOWS_IN_A_ROW_MAX
     }
 
     fn fail(&mut self, message: String) {

@@ -116,3 +116,23 @@ fn a_compaction_and_its_undo_survive_a_restart() {
     let seen = format!("{:?}", desk.last_request().seen());
     assert!(seen.contains("many words many words") && !seen.contains("Words were said."));
 }
+
+#[test]
+fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
+    let mut desk = strict(|request| match is_summary(request) {
+        true => vec![text("Words were said.")],
+        false => many_words(),
+    });
+    while compactions(&desk).is_empty() {
+        assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+    }
+    let undo = desk.prompt("/undo");
+    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(undo) else { panic!("it ends") };
+    assert_eq!(meta.expect("what came of it")["epitome"]["undo"]["status"], "refused");
+    let note = desk.client.entry(|change| match change {
+        Change::Noted { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    assert!(note.contains("6000") && note.contains("larger window"), "{note}");
+    assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+}
