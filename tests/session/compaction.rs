@@ -25,7 +25,9 @@ fn strict(mut reply: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'st
             let message = Some(format!("prompt is too long: {used} tokens > {WINDOW} maximum"));
             return vec![ModelStep::Error { status: 400, retry_after: None, message }];
         }
-        reply(request)
+        let mut steps = reply(request);
+        steps.push(ModelStep::Usage { input: used as u64, output: 1_100 });
+        steps
     })
 }
 
