@@ -132,7 +132,12 @@ impl Cursor {
             Change::Queued { .. } => {}
             Change::Said { message, origin } => {
                 if let Origin::Queue { entry: taken } = origin {
+                    let waited = self.queued.len();
                     self.queued.retain(|queued| queued.seq != *taken);
+                    if shown.replay && self.queued.len() == waited {
+                        // A crash ended its turn: it was shown there.
+                        return;
+                    }
                 }
                 if shown.replay || !shown.own {
                     user_message(message, origin, updates);

@@ -14,7 +14,10 @@ use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, Choice, LocalServer};
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Message, Mode, ModelName, Origin, StopReason, ThoughtLevel};
+use crate::thread::{
+    Change, Content, Entry, Message, Mode, ModelName, Origin, Seq, StopReason, ThoughtLevel,
+};
+use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::Turn;
 
@@ -79,6 +82,10 @@ impl Session {
             }
             Replay::Nothing => {}
         }
+        if *self.workspace.environment != *opening.environment {
+            // Keys and addresses are looked up in the new one.
+            self.endpoint = None;
+        }
         let workspace = Workspace {
             cwd: self.thread.cwd().to_path_buf(),
             directories: opening.directories.clone(),
@@ -98,6 +105,11 @@ impl Session {
                 opening.mcp_servers.join(", ")
             );
             attachment.outlet.put(&self.id, Out::Notice { severity: Severity::Warning, text });
+        }
+        if let Some(open) = self.work.as_ref().and_then(|work| work.ask.as_ref())
+            && let Some(permission) = open.shown.clone()
+        {
+            attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
         }
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
@@ -159,17 +171,24 @@ impl Session {
 impl Session {
     /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
     pub(super) fn prompt(&mut self, prompt: Prompt) {
-        if self.work.is_some() && self.command_in(&prompt.content).is_none() {
-            return self.steer(prompt);
+        let waiting = self.waiting.len() + self.thread.queued().len();
+        if waiting >= WAITING_MAX {
+            return prompt.responder.answer(Err(SessionError::Busy(waiting)));
         }
-        if self.waiting.len() >= WAITING_MAX {
-            return prompt.responder.answer(Err(SessionError::Busy(self.waiting.len())));
+        let is_command = match self.catalog_read {
+            true => self.command_in(&prompt.content).is_some(),
+            false => prompt.may_be_command(),
+        };
+        // What is said behind a command that waits means what comes after it.
+        if self.work.is_some() && !is_command && self.waiting.is_empty() {
+            return self.steer(prompt);
         }
         self.waiting.push_back(prompt);
     }
 
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: Prompt) {
+        self.speaker = Some(prompt.client);
         let message = Message { id: self.fresh_message(), content: prompt.content };
         match self.commit(Change::Queued { message }) {
             Ok(entry) => {
@@ -184,6 +203,10 @@ impl Session {
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+        if let Err(error) = self.close_open_turn(StopReason::Failed) {
+            prompt.responder.answer(Err(error));
+            return true;
+        }
         self.speaker = Some(prompt.client);
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if let Some(typed) = &typed
@@ -199,7 +222,7 @@ impl Session {
                 return false;
             }
             Located::Nowhere(error) => {
-                prompt.responder.answer(Err(error));
+                prompt.responder.answer(Err(provider_error(&error)));
                 return true;
             }
         }
@@ -215,7 +238,7 @@ impl Session {
 
     fn begin_said(&mut self, said: Change, responder: Responder) {
         self.title_by(&said);
-        let turn = Turn::prompt(said, self.settings.max_rounds);
+        let turn = Turn::prompt(said, &self.thread, self.settings.max_rounds);
         self.start_work(Session::new_work(turn, responder));
     }
 
@@ -242,7 +265,7 @@ impl Session {
             self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
-            let turn = Turn::compact(commanded, focus);
+            let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
             let mut work = Session::new_work(turn, prompt.responder);
             work.summary_instruction = Some(text);
             return self.start_work(work);
@@ -267,6 +290,10 @@ impl Session {
         let mut changes = vec![commanded];
         let mut status = "nothing_to_do";
         match layer {
+            Some((entry, _)) if let Some(text) = self.too_large_without(entry) => {
+                status = "refused";
+                changes.push(Change::Noted { message: self.fresh_message(), text });
+            }
             Some((entry, Change::Compacted { tokens_before, tokens_after, .. })) => {
                 status = "undone";
                 changes.push(Change::Undone { entry });
@@ -295,6 +322,24 @@ impl Session {
         let is_command =
             |text: &str| command::parse(text).is_some_and(|typed| self.knows_command(typed.name));
         outer_texts(content).find(|(_, text)| is_command(text))
+    }
+
+    /// Why a compaction can't be taken back: what it replaced is more than the window holds, and the next
+    /// prompt would only be compacted again.
+    fn too_large_without(&self, layer: Seq) -> Option<String> {
+        let endpoint = self.endpoint.as_ref()?;
+        let mut without = self.thread.clone();
+        let undone = Change::Undone { entry: layer };
+        without.apply(Arc::new(Entry { seq: without.next_seq(), at: 0, change: undone }));
+        let tokens = tokens::in_context(&without);
+        let name = &endpoint.name;
+        let window = endpoint.window;
+        (tokens > window).then(|| {
+            format!(
+                "Not undone: without the compaction the conversation takes about {tokens} tokens, and {name} takes \
+                 {window}. Choose a model with a larger window and say /undo again."
+            )
+        })
     }
 
     fn knows_command(&self, name: &str) -> bool {
@@ -403,15 +448,15 @@ impl Session {
 // ── Finding the model ──────────────────────────────────────────────────────────────────────────────
 
 /// Whether a model call can be made.
-enum Located {
+pub(super) enum Located {
     Ready,
     /// A local server is being looked for.
     Searching,
-    Nowhere(SessionError),
+    Nowhere(ProviderError),
 }
 
 impl Session {
-    fn locate(&mut self) -> Located {
+    pub(super) fn locate(&mut self) -> Located {
         if self.endpoint.is_some() {
             return Located::Ready;
         }
@@ -430,7 +475,7 @@ impl Session {
                 self.endpoint = Some(endpoint);
                 Located::Ready
             }
-            Err(error) => Located::Nowhere(provider_error(&error)),
+            Err(error) => Located::Nowhere(error),
         }
     }
 
@@ -470,13 +515,22 @@ impl Session {
             self.announce_usage();
             Some(())
         });
-        if located.is_none() && !self.waiting.is_empty() {
-            let error = match chosen {
-                Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
-                None => endpoint::nothing_configured(),
-            };
-            for prompt in self.waiting.drain(..) {
-                prompt.responder.answer(Err(provider_error(&error)));
+        let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
+        if located.is_some() {
+            return postponed.map_or((), |ask| self.perform(ask));
+        }
+        let error = match chosen {
+            Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
+            None => endpoint::nothing_configured(),
+        };
+        match postponed {
+            Some(ask) => self.tell_no_model(&ask, &error),
+            // With a turn running, what waits does not wait for the server.
+            None if self.work.is_some() => {}
+            None => {
+                for prompt in self.waiting.drain(..) {
+                    prompt.responder.answer(Err(provider_error(&error)));
+                }
             }
         }
     }
@@ -499,8 +553,8 @@ impl Session {
                 }
                 self.show_problems(&problems);
             }
-            Background::Shell(outputs) => {
-                if let Some(rendering) = self.rendering.take() {
+            Background::Shell(ticket, outputs) => {
+                if let Some(rendering) = self.rendering.take_if(|rendering| rendering.is_for(ticket)) {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
@@ -513,6 +567,19 @@ impl Session {
                 self.announce(&Out::Notice { severity: Severity::Error, text });
             }
         }
+    }
+
+    /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
+    pub(super) fn background_panicked(&mut self) {
+        if let Some(rendering) = self.rendering.take_if(|rendering| rendering.job.is_finished()) {
+            let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
+            rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
+        }
+        if self.searching {
+            self.local_server_found(None);
+        }
+        self.catalog_read = true;
+        self.sync_due = false;
     }
 
     /// Tells each problem once.
