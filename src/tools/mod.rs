@@ -44,8 +44,11 @@ pub trait Tool: Send + Sync {
     /// for the model, so that nobody is asked about a call that cannot run.
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String>;
 
-    /// What the permission card shows beside the title: the diff of an edit, the command.
-    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>>;
+    /// What the permission card shows beside the title: the diff of an edit, the command. Nothing,
+    /// for tools whose title says all.
+    fn preview(&self, _input: &Value, _workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
+        Box::pin(async { Vec::new() })
+    }
 
     /// Runs it. Dropping the future is how it is cancelled: no process that it started may go on.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
@@ -200,6 +203,12 @@ impl ToolResult {
 
     pub fn failed(text: impl Into<String>) -> ToolResult {
         ToolResult { status: OutcomeStatus::Failed, ..ToolResult::completed(text) }
+    }
+
+    /// Text as it is in files, fenced for the person because an editor would render it as Markdown.
+    fn of_files(text: String) -> ToolResult {
+        let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
+        ToolResult { shown, ..ToolResult::completed(text) }
     }
 }
 
