@@ -2,16 +2,16 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
-pub mod acp;
+mod acp;
 pub mod check;
-pub mod demo;
+mod demo;
 mod json_lines;
 mod plot;
 mod printer;
 mod queue;
-pub mod run;
-pub mod serve;
-pub mod sessions;
+mod run;
+mod serve;
+mod sessions;
 mod terminal;
 
 use std::ffi::OsString;

@@ -55,6 +55,7 @@ fn read_fields(front: &str, path: &Path) -> Result<Fields, Problem> {
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
+
 struct Reader<'a> {
     path: &'a Path,
     recipe: Recipe,
@@ -177,6 +178,11 @@ const FIELDS: [&str; 18] = [
 
 /// What there is to say about a field that has no effect.
 fn remark(name: &str) -> Option<(String, Option<String>)> {
+    // A limit that does not hold must not look as if it did.
+    if name == "allowed_commands" {
+        let hint = "leave `bash` out of allowed_tools where no command may run".to_owned();
+        return Some((format!("{name:?} limits nothing yet"), Some(hint)));
+    }
     if FIELDS.contains(&name) {
         return None;
     }
@@ -186,6 +192,7 @@ fn remark(name: &str) -> Option<(String, Option<String>)> {
     let hint = nearest(name, FIELDS).map(|field| format!("did you mean {field:?}?"));
     Some((format!("unknown field {name:?}, ignored"), hint))
 }
+
 fn text(value: &Value) -> Result<String, Wanted> {
     match value {
         Value::String(text) => Ok(text.clone()),

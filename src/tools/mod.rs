@@ -1,20 +1,20 @@
 //! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
 //! in `permission`, asked for by the session, and never by a tool itself.
 
-pub mod bash;
+mod bash;
 mod disk;
-pub mod file_edit;
-pub mod file_read;
-pub mod file_write;
-pub mod glob_tool;
-pub mod grep_tool;
-pub mod group;
+mod file_edit;
+mod file_read;
+mod file_write;
+mod glob_tool;
+mod grep_tool;
+mod group;
 mod input;
 mod output;
 pub mod permission;
 pub mod reaper;
-pub mod todo_write;
-pub mod truncate;
+mod todo_write;
+mod truncate;
 mod walk;
 
 use std::ffi::OsString;
