@@ -18,7 +18,7 @@ use crate::thread::ModelName;
 pub use super::local::{LocalServer, find_local};
 
 /// A place where a model can be called.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub name: ModelName,
     /// The model's name as it is sent.
@@ -67,6 +67,23 @@ impl Endpoint {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);
         self.headers.push((name, Secret::new(value)));
+    }
+}
+
+/// Without what a base URL may hold of a user and a password.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Endpoint { name, model, wire, base_url: _, headers, window, max_output, own_api } = self;
+        f.debug_struct("Endpoint")
+            .field("name", name)
+            .field("model", model)
+            .field("wire", wire)
+            .field("place", &self.place())
+            .field("headers", headers)
+            .field("window", window)
+            .field("max_output", max_output)
+            .field("own_api", own_api)
+            .finish()
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Source {
     BuiltIn,
     /// From a folder of the person's own.
     Person(PathBuf),
-    /// Came with a repository: its shell calls run only when the person trusts it.
+    /// Came with a repository: its shell calls do not run.
     Repository(PathBuf),
 }
 

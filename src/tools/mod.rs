@@ -18,6 +18,7 @@ mod truncate;
 mod walk;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::future::Future;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
@@ -62,8 +63,9 @@ pub struct ToolContext {
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
 }
 
-/// The places and the environment that a session works in.
-#[derive(Clone, Debug)]
+/// The places and the environment that a session works in. `Debug` leaves the environment out, which
+/// holds keys.
+#[derive(Clone)]
 pub struct Workspace {
     /// Absolute; relative paths of tool inputs are below it.
     pub cwd: PathBuf,
@@ -71,6 +73,15 @@ pub struct Workspace {
     pub directories: Vec<PathBuf>,
     /// The environment of the editor that sent the prompt; commands get this and nothing else.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace")
+            .field("cwd", &self.cwd)
+            .field("directories", &self.directories)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Workspace {
