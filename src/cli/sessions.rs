@@ -371,10 +371,7 @@ mod tests {
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Request, String> {
-        let arguments = arguments.iter().map(OsString::from).collect();
-        Request::parse(arguments)
-            .map(|request| request.expect("no help was asked for"))
-            .map_err(|e| e.message)
+        crate::cli::parsed(Request::parse, arguments)
     }
 
     #[test]

@@ -63,6 +63,20 @@ impl Endpoint {
         }
     }
 
+    /// What is known before place, key and limits are: most speak Chat Completions.
+    fn without_place(model: &ModelName, name: &str) -> Endpoint {
+        Endpoint {
+            name: model.clone(),
+            model: name.to_owned(),
+            wire: WireFormat::OpenAiChat,
+            base_url: String::new(),
+            headers: Vec::new(),
+            window: 0,
+            max_output: 0,
+            own_api: false,
+        }
+    }
+
     fn set_header(&mut self, name: &str, value: impl Into<String>) {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);
@@ -165,16 +179,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
     let Some((provider, name)) = model.split() else {
         return Err(unknown_provider(&model.0, settings));
     };
-    let mut endpoint = Endpoint {
-        name: model.clone(),
-        model: name.to_owned(),
-        wire: WireFormat::OpenAiChat,
-        base_url: String::new(),
-        headers: Vec::new(),
-        window: 0,
-        max_output: 0,
-        own_api: false,
-    };
+    let mut endpoint = Endpoint::without_place(model, name);
     set_limits(&mut endpoint, settings.models.get(&model.0));
     if let Some(configured) = settings.providers.get(provider) {
         endpoint.wire = configured.wire;
@@ -213,16 +218,8 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
 
 /// The place of a model that `find_local` found.
 pub fn resolve_local(model: &ModelName, server: &LocalServer, settings: &Settings) -> Endpoint {
-    let mut endpoint = Endpoint {
-        name: model.clone(),
-        model: model.split().map_or(model.0.as_str(), |(_, name)| name).to_owned(),
-        wire: WireFormat::OpenAiChat,
-        base_url: String::new(),
-        headers: Vec::new(),
-        window: 0,
-        max_output: 0,
-        own_api: false,
-    };
+    let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
+    let mut endpoint = Endpoint::without_place(model, name);
     let reported = server.models.iter().find(|(name, _)| name == model).and_then(|(_, window)| *window);
     let mut limits = settings.models.get(&model.0).cloned().unwrap_or_default();
     limits.context_window = limits.context_window.or(reported);
