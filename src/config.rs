@@ -87,8 +87,8 @@ pub enum WireFormat {
     OpenAiChat,
 }
 
-/// When and how a long conversation is made short (`HOOKS.md` section 10). Shares and ratios are parts
-/// of the window, from 0 to 1.
+/// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
+/// 1.
 ///
 /// Read and checked, and not yet acted on: today a compaction is asked for, or follows a request that
 /// the provider refused as too long.

@@ -42,8 +42,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Reads all places (`HOOKS.md` section 13, earlier wins). `extra` are folders given on the command
-    /// line, which are the person's. Blocks on the disk: call it on a blocking thread.
+    /// Reads all places; of two recipes with one id that of the earlier place counts. `extra` are further
+    /// folders of the person's. Blocks on the disk: call it on a blocking thread.
     pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Catalog {
         let mut loader = Loader::new(cwd);
         for place in places(cwd, paths, extra) {

@@ -1,4 +1,4 @@
-//! Reads the YAML front matter of a recipe (`HOOKS.md` section 13) into its fields. Pure and bounded.
+//! Reads the YAML front matter of a recipe into its fields. Pure and bounded.
 //!
 //! A known field of the wrong kind is an error with its place; an unknown field is a remark.
 
@@ -13,7 +13,7 @@ use crate::problem::{Problem, nearest};
 
 /// Nodes of one front matter. The longest recipe known has about a hundred.
 const FRONT_MATTER_NODES_MAX: usize = 4096;
-/// Nesting of one front matter; section 13 of the contract needs six levels.
+/// Nesting of one front matter; a `hooks` table needs six levels.
 const FRONT_MATTER_DEPTH_MAX: usize = 32;
 /// Events that aliases in one front matter may add.
 const FRONT_MATTER_ALIASES_MAX: usize = 1024;

@@ -65,7 +65,7 @@ pub enum StoreError {
     /// A line other than the last is not what was written. `read_whole_part` has what stands before.
     #[error(
         "the journal of session {session} is damaged at line {line}: {reason}; \
-         it was left as it is (`epitome doctor --repair` is to come)"
+         it was left as it is, and `epitome sessions show {session}` prints what stands before"
     )]
     Damaged {
         session: SessionId,

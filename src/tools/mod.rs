@@ -32,8 +32,8 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Something that the model can ask to be done.
 ///
-/// The name and the input's keys are the contract with hooks that were written for other agents
-/// (`HOOKS.md`); they are never renamed.
+/// The name and the input's keys are those that hooks written for other agents know; they are never
+/// renamed.
 pub trait Tool: Send + Sync {
     /// What the model is told.
     fn spec(&self) -> ToolSpec;

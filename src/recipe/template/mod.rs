@@ -1,7 +1,7 @@
 //! The part of Go's `text/template` that recipes use: a lexer, a parser and an evaluator.
 //!
 //! It is pure and bounded. It starts no process: a `bash` call whose output is not known yet is handed
-//! to the caller. It has no lists, no methods and no functions beside those of [`parser::FUNCTIONS`].
+//! to the caller. It has no lists, no methods and no functions beside those of `parser::FUNCTIONS`.
 
 mod eval;
 mod functions;
