@@ -9,6 +9,8 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::paths::Paths;
@@ -58,8 +60,9 @@ pub struct ModelSettings {
     pub max_output: Option<u32>,
 }
 
-/// A provider that speaks a wire format that we know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A provider that speaks a wire format that we know. URL and headers may hold keys, so `Debug` shows
+/// the names of the headers alone.
+#[derive(Clone, PartialEq, Eq)]
 pub struct ProviderSettings {
     pub wire: WireFormat,
     pub base_url: String,
@@ -68,14 +71,27 @@ pub struct ProviderSettings {
     pub headers: BTreeMap<String, String>,
 }
 
+impl fmt::Debug for ProviderSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderSettings")
+            .field("wire", &self.wire)
+            .field("key_variable", &self.key_variable)
+            .field("headers", &self.headers.keys())
+            .finish_non_exhaustive()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFormat {
     AnthropicMessages,
     OpenAiChat,
 }
 
-/// When and how a long conversation is made short (`HOOKS.md` section 10). Shares and ratios are parts
-/// of the window, from 0 to 1.
+/// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
+/// 1.
+///
+/// Read and checked, and not yet acted on: today a compaction is asked for, or follows a request that
+/// the provider refused as too long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
     /// Whether it happens by itself.
@@ -205,10 +221,17 @@ fn text_of(path: &Path) -> Result<Option<String>, String> {
         Err(error) => return Err(format!("cannot read the settings: {error}")),
     };
     // Opening a pipe would wait for its writer.
-    if !metadata.is_file() || metadata.len() > CONFIG_BYTES_MAX {
-        return Err(format!("settings must be an ordinary file of at most {} KiB", CONFIG_BYTES_MAX / 1024));
+    if !metadata.is_file() {
+        return Err("the settings must be an ordinary file".to_owned());
     }
-    std::fs::read_to_string(path).map(Some).map_err(|error| format!("cannot read the settings: {error}"))
+    let mut text = String::new();
+    let file = std::fs::File::open(path);
+    file.and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| format!("cannot read the settings: {error}"))?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(format!("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024));
+    }
+    Ok(Some(text))
 }
 
 #[cfg(test)]
@@ -341,8 +364,6 @@ mod tests {
         assert_eq!(settings.mode, Mode::Ask);
     }
 
-    /// A cloned repository must not switch the questions off, nor send the conversation or a key to a
-    /// server of its own.
     #[test]
     fn one_slip_is_told_once_whatever_it_makes_of_the_rest_of_its_line() {
         // The parser finds an open array and an unquoted text here, and we a value of the wrong kind.
@@ -351,6 +372,8 @@ mod tests {
         assert_eq!(problem.place.map(|(line, _)| line), Some(2));
     }
 
+    /// A cloned repository must not switch the questions off, nor send the conversation or a key to a
+    /// server of its own.
     #[test]
     fn a_repository_cannot_set_what_widens_its_rights() {
         let text = r#"
@@ -384,6 +407,28 @@ mod tests {
         assert!(settings.providers.is_empty(), "a provider without its key is no use");
         let told = problems.iter().map(Problem::to_string).collect::<String>();
         assert!(told.contains("name of an environment variable") && !told.contains("sk-secret-1"), "{told}");
+    }
+
+    /// The headers of a provider of one's own often hold its key.
+    #[test]
+    fn what_may_be_a_key_is_not_shown_by_debug() {
+        let text = "[providers.x]\nwire = \"anthropic\"\nbase_url = \"https://me:sk-1@x.example\"\nheaders = { api-key = \"sk-2\" }\n";
+        let (settings, problems) = Disk::new(text, "").load(&[]);
+        assert_eq!(problems, []);
+        let shown = format!("{settings:?}");
+        assert!(shown.contains("api-key") && !shown.contains("sk-"), "{shown}");
+    }
+
+    #[test]
+    fn settings_that_are_no_ordinary_file_or_too_long_are_told() {
+        let disk = Disk::new("", &"#".repeat(CONFIG_BYTES_MAX as usize + 1));
+        let person = disk.root.path().join("home/config.toml");
+        std::fs::remove_file(&person).expect("it is there");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &person, 0o600.into()).expect("pipes can be made");
+        let (settings, problems) = disk.load(&[]);
+        assert_eq!(settings, Settings::default());
+        let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(told, ["the settings must be an ordinary file", "the settings have more than 1024 KiB"]);
     }
 
     #[test]

@@ -314,6 +314,20 @@ fn what_was_said_is_shown_exported_and_deleted() {
     assert!(gone.code == Some(1) && gone.err.contains("there is no session"), "{gone:?}");
 }
 
+/// Every time was once shown in UTC, whatever the zone of the machine.
+#[test]
+fn times_are_those_of_the_persons_zone() {
+    let (machine, _model) = Machine::with_model(vec![vec![say("Hello.")]]);
+    machine.run(&["run", "hello"]).ok();
+    let minute = |zone: &str| -> u32 {
+        let listing = machine.command(&["sessions", "list"]).env("TZ", zone).output();
+        let listed = Ran::of(listing.expect("the binary starts")).ok();
+        let (_, behind) = listed.split_once(':').expect("the listing shows a time");
+        behind[..2].parse().expect("minutes are two digits")
+    };
+    assert_eq!(minute("HERE-05:30"), (minute("UTC0") + 30) % 60);
+}
+
 #[test]
 fn a_damaged_session_says_where_and_shows_what_is_whole() {
     let (machine, _model) = Machine::with_model(vec![vec![say("First.")]]);

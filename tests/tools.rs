@@ -234,6 +234,17 @@ async fn a_read_only_file_is_not_replaced() {
 }
 
 #[tokio::test]
+async fn what_is_not_a_file_is_not_written() {
+    let place = Place::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("pipe"), 0o600.into()).expect("made");
+    for (path, part) in [("pipe", "named pipe"), ("/dev/null", "a device"), (".", "is a directory")] {
+        assert_failed(&place.run("file_write", json!({"file_path": path, "text": "x"})).await, part);
+        let edit = json!({"file_path": path, "old_text": "x", "new_text": "y"});
+        assert_failed(&place.run("file_edit", edit).await, part);
+    }
+}
+
+#[tokio::test]
 async fn an_edit_shows_its_diff_and_its_line() {
     let place = Place::new();
     place.write("a.rs", "fn a() {}\nfn b() {}\n");

@@ -1,15 +1,16 @@
 //! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout, for as long as the editor does.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CliError, serve};
+use super::{CliError, mode_named, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
 use crate::acp::server::Parts;
 use crate::config::Settings;
@@ -17,7 +18,6 @@ use crate::paths::Paths;
 use crate::provider::endpoint;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
-use crate::thread::Mode;
 use crate::transcript::Recorder;
 
 struct Flags {
@@ -60,12 +60,7 @@ fn read(arguments: Vec<OsString>) -> Result<Flags, CliError> {
     while let Some(argument) = parser.next()? {
         match argument {
             Long("model") => flags.overrides.model = Some(parser.value()?.string()?),
-            Long("mode") => {
-                let id = parser.value()?.string()?;
-                let mode =
-                    Mode::parse(&id).ok_or_else(|| CliError::usage(format!("there is no mode {id:?}")))?;
-                flags.overrides.mode = Some(mode);
-            }
+            Long("mode") => flags.overrides.mode = Some(mode_named(&parser.value()?.string()?)?),
             Long("transcript") => flags.transcript = Some(PathBuf::from(parser.value()?)),
             // One process does all, for now in any case.
             Long("standalone") => {}
@@ -112,7 +107,9 @@ fn close_on_signal(runtime: &tokio::runtime::Runtime, closer: Closer<Sessions>) 
 }
 
 fn record(path: &Path) -> Result<Tap, CliError> {
-    let file = File::create(path).map_err(|error| {
+    // As private as the journals: it holds what is said.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = file.map_err(|error| {
         CliError::failed(format!("the transcript {} can't be written: {error}", path.display()), None)
     })?;
     let mut recorder = Recorder::new(file);

@@ -2,19 +2,21 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
-pub mod acp;
+mod acp;
 pub mod check;
-pub mod demo;
+mod demo;
 mod json_lines;
 mod plot;
 mod printer;
 mod queue;
-pub mod run;
-pub mod serve;
-pub mod sessions;
+mod run;
+mod serve;
+mod sessions;
 mod terminal;
 
 use std::ffi::OsString;
+
+use crate::thread::Mode;
 
 /// A fault that ends a command: what was tried, and apart from it what to do.
 #[derive(Debug)]
@@ -61,6 +63,22 @@ pub fn main() -> i32 {
     }
 }
 
+/// The mode that a flag names.
+fn mode_named(id: &str) -> Result<Mode, CliError> {
+    let known = Mode::ALL.map(Mode::id).join(", ");
+    Mode::parse(id).ok_or_else(|| CliError::usage(format!("there is no mode {id:?}; there are {known}")))
+}
+
+/// What a command reads out of its arguments, or the message that the person gets.
+#[cfg(test)]
+fn parsed<T>(
+    parse: impl FnOnce(Vec<OsString>) -> Result<Option<T>, CliError>,
+    arguments: &[&str],
+) -> Result<T, String> {
+    let request = parse(arguments.iter().map(OsString::from).collect());
+    request.map(|request| request.expect("no help was asked for")).map_err(|error| error.message)
+}
+
 fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
     if arguments.is_empty() {
         terminal::print(HELP)?;
@@ -89,7 +107,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
 const HELP: &str = "\
 epitome: a coding agent for editors, with compaction that you can trust
 
-  epitome acp [--model NAME] [--transcript FILE]
+  epitome acp [--model NAME] [--mode MODE] [--transcript FILE]
         speak the Agent Client Protocol on stdin and stdout; this is what editors launch
   epitome run [-r RECIPE] [--follow | --resume ID] [--model NAME] [--mode MODE] [--json] \"prompt\"
         one prompt without an editor; --follow goes on with the newest session of this directory

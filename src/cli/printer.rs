@@ -25,6 +25,9 @@ const FAILURE_LINES_MAX: usize = 4;
 /// Characters of one line of those.
 const LINE_CHARS_MAX: usize = 160;
 
+/// Characters of a title in the progress line, which must not wrap: a second line would stay.
+const PROGRESS_TITLE_CHARS_MAX: usize = 60;
+
 /// How long nothing must have been printed before the progress line appears.
 const QUIET: Duration = Duration::from_millis(900);
 
@@ -175,7 +178,7 @@ impl<'a> Printer<'a> {
             parts.push(format!("{} of {} tokens", text::tokens(usage.used), text::tokens(usage.size)));
         }
         if let Some(title) = self.running.last().and_then(|call| self.titles.get(call)) {
-            parts.push(clipped(title, 60));
+            parts.push(clipped(title, PROGRESS_TITLE_CHARS_MAX));
         }
         let line = self.err_dress.paint(Ink::Dim, &format!("  {}", parts.join(" · ")));
         write!(self.err, "\r\x1b[2K{line}")?;

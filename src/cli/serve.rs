@@ -1,6 +1,8 @@
 //! The composition root: builds what sessions share out of paths, environment and flags.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -77,7 +79,7 @@ impl<'a> MakeWriter<'a> for LogFile {
     fn make_writer(&'a self) -> Self::Writer {
         let file = self.file.get_or_init(|| {
             // The appender tells stderr of a directory that is not there.
-            std::fs::create_dir_all(&self.directory).ok()?;
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).ok()?;
             RollingFileAppender::builder()
                 .rotation(Rotation::DAILY)
                 .max_log_files(LOG_FILES_MAX)

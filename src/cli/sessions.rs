@@ -266,7 +266,6 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
     if let Some(damage) = damage {
         // What stands before the damage is worth seeing, and that there is more is worth knowing.
         eprintln!("epitome: {damage}");
-        eprintln!("hint: what follows is what stands before the damage");
     }
     let thread = fold(session, entries)?;
     match form {
@@ -356,9 +355,9 @@ fn failed(error: &StoreError) -> CliError {
     let hint = match error {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows what there is"),
         StoreError::InUse(_) => Some("close it in the editor or the other terminal first"),
-        StoreError::Damaged { .. } => Some("`epitome sessions show ID` prints what stands before the damage"),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
         StoreError::Exists(_)
+        | StoreError::Damaged { .. }
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
         | StoreError::Io { .. } => None,
@@ -371,10 +370,7 @@ mod tests {
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Request, String> {
-        let arguments = arguments.iter().map(OsString::from).collect();
-        Request::parse(arguments)
-            .map(|request| request.expect("no help was asked for"))
-            .map_err(|e| e.message)
+        crate::cli::parsed(Request::parse, arguments)
     }
 
     #[test]

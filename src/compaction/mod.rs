@@ -5,7 +5,7 @@
 use crate::thread::{Change, Content, Message, MessageId, ModelName, Thread, Trigger, Usage, View};
 use crate::tokens;
 
-/// A compaction that does not shrink the view by a tenth is none (`DESIGN.md` I6).
+/// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 const GAIN_MIN_PERCENT: u64 = 10;
 
 /// A view below this many tokens holds nothing that a summary could shorten.

@@ -15,7 +15,7 @@ const KEYS: [&str; 9] =
     ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
 const MODEL_KEYS: [&str; 3] = ["context_window", "max_output", "betas"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
-/// Keys of `HOOKS.md` section 10; those that nothing reads yet are accepted.
+/// Those that nothing reads yet are accepted: files may be shared with an agent that does.
 const COMPACTION_KEYS: [&str; 16] = [
     "auto",
     "ratio",

@@ -17,7 +17,7 @@ use crate::thread::{Content, Native, OutcomeContent, OutcomeStatus, ThoughtLevel
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     pub body: Vec<u8>,
-    /// Goes into the seal of the reply's thinking (`DESIGN.md` I3).
+    /// Goes into the seal of the reply's thinking, which is sent again behind this prefix alone.
     pub prefix: String,
 }
 

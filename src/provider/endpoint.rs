@@ -18,7 +18,7 @@ use crate::thread::ModelName;
 pub use super::local::{LocalServer, find_local};
 
 /// A place where a model can be called.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub name: ModelName,
     /// The model's name as it is sent.
@@ -69,10 +69,41 @@ impl Endpoint {
         self.max_output = self.max_output.min(quarter_of(window));
     }
 
+    /// What is known before place, key and limits are: most speak Chat Completions.
+    fn without_place(model: &ModelName, name: &str) -> Endpoint {
+        Endpoint {
+            name: model.clone(),
+            model: name.to_owned(),
+            wire: WireFormat::OpenAiChat,
+            base_url: String::new(),
+            headers: Vec::new(),
+            window: 0,
+            max_output: 0,
+            own_api: false,
+        }
+    }
+
     fn set_header(&mut self, name: &str, value: impl Into<String>) {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);
         self.headers.push((name, Secret::new(value)));
+    }
+}
+
+/// Without what a base URL may hold of a user and a password.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Endpoint { name, model, wire, base_url: _, headers, window, max_output, own_api } = self;
+        f.debug_struct("Endpoint")
+            .field("name", name)
+            .field("model", model)
+            .field("wire", wire)
+            .field("place", &self.place())
+            .field("headers", headers)
+            .field("window", window)
+            .field("max_output", max_output)
+            .field("own_api", own_api)
+            .finish()
     }
 }
 
@@ -154,16 +185,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
     let Some((provider, name)) = model.split() else {
         return Err(unknown_provider(&model.0, settings));
     };
-    let mut endpoint = Endpoint {
-        name: model.clone(),
-        model: name.to_owned(),
-        wire: WireFormat::OpenAiChat,
-        base_url: String::new(),
-        headers: Vec::new(),
-        window: 0,
-        max_output: 0,
-        own_api: false,
-    };
+    let mut endpoint = Endpoint::without_place(model, name);
     set_limits(&mut endpoint, settings.models.get(&model.0));
     if let Some(configured) = settings.providers.get(provider) {
         endpoint.wire = configured.wire;
@@ -202,16 +224,8 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
 
 /// The place of a model that `find_local` found.
 pub fn resolve_local(model: &ModelName, server: &LocalServer, settings: &Settings) -> Endpoint {
-    let mut endpoint = Endpoint {
-        name: model.clone(),
-        model: model.split().map_or(model.0.as_str(), |(_, name)| name).to_owned(),
-        wire: WireFormat::OpenAiChat,
-        base_url: String::new(),
-        headers: Vec::new(),
-        window: 0,
-        max_output: 0,
-        own_api: false,
-    };
+    let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
+    let mut endpoint = Endpoint::without_place(model, name);
     let reported = server.models.iter().find(|(name, _)| name == model).and_then(|(_, window)| *window);
     let mut limits = settings.models.get(&model.0).cloned().unwrap_or_default();
     limits.context_window = limits.context_window.or(reported);

@@ -7,7 +7,7 @@
 //! `collect::Collector` makes into a reply.
 
 mod address;
-pub mod anthropic;
+mod anthropic;
 mod anthropic_stream;
 pub mod collect;
 pub mod endpoint;
@@ -15,7 +15,7 @@ mod failure;
 pub mod http;
 mod local;
 pub mod models;
-pub mod openai_chat;
+mod openai_chat;
 mod openai_stream;
 pub mod retry;
 pub mod scripted;

@@ -1,4 +1,4 @@
-//! Reads the YAML front matter of a recipe (`HOOKS.md` section 13) into its fields. Pure and bounded.
+//! Reads the YAML front matter of a recipe into its fields. Pure and bounded.
 //!
 //! A known field of the wrong kind is an error with its place; an unknown field is a remark.
 
@@ -13,7 +13,7 @@ use crate::problem::{Problem, nearest};
 
 /// Nodes of one front matter. The longest recipe known has about a hundred.
 const FRONT_MATTER_NODES_MAX: usize = 4096;
-/// Nesting of one front matter; section 13 of the contract needs six levels.
+/// Nesting of one front matter; a `hooks` table needs six levels.
 const FRONT_MATTER_DEPTH_MAX: usize = 32;
 /// Events that aliases in one front matter may add.
 const FRONT_MATTER_ALIASES_MAX: usize = 1024;
@@ -55,6 +55,7 @@ fn read_fields(front: &str, path: &Path) -> Result<Fields, Problem> {
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
+
 struct Reader<'a> {
     path: &'a Path,
     recipe: Recipe,
@@ -177,6 +178,11 @@ const FIELDS: [&str; 18] = [
 
 /// What there is to say about a field that has no effect.
 fn remark(name: &str) -> Option<(String, Option<String>)> {
+    // A limit that does not hold must not look as if it did.
+    if name == "allowed_commands" {
+        let hint = "leave `bash` out of allowed_tools where no command may run".to_owned();
+        return Some((format!("{name:?} limits nothing yet"), Some(hint)));
+    }
     if FIELDS.contains(&name) {
         return None;
     }
@@ -186,6 +192,7 @@ fn remark(name: &str) -> Option<(String, Option<String>)> {
     let hint = nearest(name, FIELDS).map(|field| format!("did you mean {field:?}?"));
     Some((format!("unknown field {name:?}, ignored"), hint))
 }
+
 fn text(value: &Value) -> Result<String, Wanted> {
     match value {
         Value::String(text) => Ok(text.clone()),

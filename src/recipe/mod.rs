@@ -6,7 +6,7 @@
 
 pub mod catalog;
 pub mod command;
-pub mod foreign;
+mod foreign;
 mod front_matter;
 pub mod parse;
 pub mod render;

@@ -54,7 +54,7 @@ pub enum Source {
     BuiltIn,
     /// From a folder of the person's own.
     Person(PathBuf),
-    /// Came with a repository: its shell calls run only when the person trusts it.
+    /// Came with a repository: its shell calls do not run.
     Repository(PathBuf),
 }
 
@@ -230,6 +230,7 @@ pub(super) fn split(text: &str) -> Option<Split<'_>> {
     let looks_like_fields = text[first.len()..].lines().next().is_some_and(|line| line.contains(": "));
     looks_like_fields.then_some(Split { front: &text[first.len()..], body: None })
 }
+
 fn check_template(recipe: &Recipe) -> Result<(), Problem> {
     match recipe.syntax {
         Syntax::Template => template::compile(&recipe.body)
@@ -249,6 +250,7 @@ pub(super) fn template_problem(recipe: &Recipe, error: &template::TemplateError,
         hint: error.hint.clone(),
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,7 +285,8 @@ mod tests {
              output: append\ncontext: isolated\nhistory: flat\nmodel: small\nmax_turns: 3\n\
              callable_by: [user, agent]\nrun_hooks: no\n---\nBody {{.target}}\n",
         );
-        assert_eq!(parsed.notes, []);
+        let noted: Vec<&str> = parsed.notes.iter().map(|note| note.message.as_str()).collect();
+        assert_eq!(noted, ["\"allowed_commands\" limits nothing yet"]);
         let target = Argument {
             description: "branch".to_owned(),
             default: Some("main".to_owned()),
@@ -343,12 +346,18 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_noted_with_their_place() {
-        let notes = read("---\nname: a\nalowed_tools: []\nworkflow: x\n---\n").notes;
+    fn unknown_fields_and_those_without_effect_are_noted_with_their_place() {
+        let text = "---\nname: a\nalowed_tools: []\nworkflow: x\nallowed_commands: [git *]\n---\n";
+        let notes = read(text).notes;
         let told: Vec<_> = notes.iter().map(|n| (n.place, n.message.as_str(), n.hint.as_deref())).collect();
         assert_eq!(
             told,
             [
+                (
+                    Some((5, 19)),
+                    "\"allowed_commands\" limits nothing yet",
+                    Some("leave `bash` out of allowed_tools where no command may run")
+                ),
                 (
                     Some((3, 15)),
                     "unknown field \"alowed_tools\", ignored",

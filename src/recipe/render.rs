@@ -1,8 +1,8 @@
 //! Makes the prompt of a recipe. Pure: commands that the body wants run are handed to the caller, who
 //! decides whether they may run and calls again with what they printed.
 //!
-//! The caller must not run the commands of a [`Source::Repository`](super::parse::Source) recipe unless
-//! the person trusts that repository; it answers them by [`refused`] instead.
+//! The caller must not run the commands of a [`Source::Repository`](super::parse::Source) recipe, which
+//! nobody has said may run; it gives a sentence on that as their output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,12 +23,6 @@ pub enum ShellCall {
 
 /// What calls printed: stdout and stderr, or why they failed. Both go into the prompt.
 pub type ShellOutputs = BTreeMap<ShellCall, String>;
-
-/// The outputs of calls that were not allowed to run, so that the prompt says so in their place.
-pub fn refused(calls: Vec<ShellCall>) -> ShellOutputs {
-    const WHY: &str = "[not run: this recipe came with a repository that is not trusted]";
-    calls.into_iter().map(|call| (call, WHY.to_owned())).collect()
-}
 
 /// What a recipe sees beside its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -179,13 +173,5 @@ mod tests {
             rendered(body, "", &ShellOutputs::from([(call, "a\nb\n".to_owned())])),
             Rendered::Done(prompt)
         );
-    }
-
-    #[test]
-    fn a_command_that_may_not_run_is_named_as_such_in_the_prompt() {
-        let body = "Log: {{bash \"git\" \"log\"}}";
-        let Rendered::Needs(calls) = rendered(body, "", &ShellOutputs::new()) else { panic!("it needs git") };
-        let Rendered::Done(prompt) = rendered(body, "", &refused(calls)) else { panic!("it needs no more") };
-        assert!(prompt.text.starts_with("Log: [not run: "), "{}", prompt.text);
     }
 }

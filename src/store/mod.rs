@@ -6,7 +6,7 @@
 //! <data>/journals/<session>.jsonl   the log, one line an entry        (journal, scan, line)
 //! <data>/journals/<session>.torn    last lines that a crash broke off
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line         (blobs)
-//! <data>/db/                        sled: rows and headers            (rows, index)
+//! <data>/db/                        sled: rows and headers            (rows, index, index_thread)
 //! ```
 //!
 //! It refuses to rewrite an entry, to guess at a line whose checksum is wrong, and to let anything
@@ -16,6 +16,7 @@
 mod blobs;
 mod header;
 mod index;
+mod index_thread;
 mod journal;
 mod line;
 mod rows;
@@ -64,7 +65,7 @@ pub enum StoreError {
     /// A line other than the last is not what was written. `read_whole_part` has what stands before.
     #[error(
         "the journal of session {session} is damaged at line {line}: {reason}; \
-         it was left as it is (`epitome doctor --repair` is to come)"
+         it was left as it is, and `epitome sessions show {session}` prints what stands before"
     )]
     Damaged {
         session: SessionId,

@@ -2,7 +2,7 @@
 //!
 //! Nothing here is the truth, so nothing here is repaired: what cannot be read is reported, and the
 //! index throws it away. sled 0.34 panics on damaged files, so every call belongs behind a
-//! `catch_unwind`; `index` does that. It uses no batch and no transaction: they take a lock that all
+//! `catch_unwind`; `index_thread` does that. It uses no batch and no transaction: they take a lock that all
 //! databases of a process share, and one that is closed while another waits for it never ends. The
 //! order of writes makes up for them.
 //!

@@ -1,5 +1,6 @@
-//! What the file tools share: opening only what is a file, writing it whole or not at all, and saying
-//! in a sentence what went wrong. It decides nothing about permission.
+//! What the file tools share: their card and the frame of their run, opening only what is a file,
+//! writing it whole or not at all, and saying in a sentence what went wrong. It decides nothing about
+//! permission.
 //!
 //! Paths that come here have had their links followed (`Workspace::real`), and the last part of a path
 //! is opened without following links again: a link that was put there meanwhile fails. A directory on
@@ -12,10 +13,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
+use serde_json::Value;
 
-use super::Workspace;
+use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
+use crate::thread::{Card, Location, Shown, ToolKind};
 
 /// Bytes of a file that is edited or replaced: all of it is held in memory, twice.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -23,6 +27,10 @@ pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Bytes of one side of a diff that is shown: diffs are stored and sent as one line of JSON, of which
 /// clients read at least 10 MiB.
 pub const DIFF_BYTES_MAX: usize = 512 * 1024;
+
+/// How long one call may work on the disk: twice what a search takes at most. What takes longer hangs,
+/// in a network file system or in a named pipe that somebody called `.gitignore`.
+const WORK_MAX: Duration = Duration::from_secs(60);
 
 /// Names of a directory that are looked at to find near ones.
 const NEAR_NAMES_LOOKED_AT: usize = 2_000;
@@ -61,6 +69,43 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 
             Err(_) => std::future::pending().await,
         },
     }
+}
+
+/// The run of a tool that works on the disk. What is wrong with the call, or goes wrong, is a sentence
+/// for the model.
+pub fn run<C: Send + 'static>(
+    call: Result<C, String>,
+    context: ToolContext,
+    work: impl FnOnce(C, &Workspace, &Stop) -> Result<ToolResult, String> + Send + 'static,
+) -> BoxFuture<ToolResult> {
+    Box::pin(async move {
+        let call = match call {
+            Ok(call) => call,
+            Err(sentence) => return ToolResult::failed(sentence),
+        };
+        within(WORK_MAX, blocking(move |stop| work(call, &context.workspace, stop))).await
+    })
+}
+
+async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, String>>) -> ToolResult {
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done.unwrap_or_else(ToolResult::failed),
+        Err(_) => ToolResult::failed(format!(
+            "The disk took more than {} seconds, so the call was given up. Try a smaller part; what was being \
+             written may be there or not.",
+            limit.as_secs()
+        )),
+    }
+}
+
+/// The card of a tool that works on the file that `file_path` names; `verb` says what it does to it.
+pub fn card(verb: &str, kind: ToolKind, input: &Value, workspace: &Workspace) -> Card {
+    let Ok(path) = input::named(input, "file_path") else {
+        return Card { title: format!("{verb} a file"), kind, locations: Vec::new() };
+    };
+    let path = workspace.resolve(&path);
+    let title = format!("{verb} {}", workspace.display(&path));
+    Card { title, kind, locations: vec![Location { path, line: None }] }
 }
 
 /// Opens a regular file for reading. Never waits for the other end of a pipe. The error is a sentence.
@@ -213,6 +258,21 @@ fn write_beside(temporary: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::R
     file.sync_all()
 }
 
+/// A diff, or a sentence where it would be too large to store and send.
+pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> Shown {
+    let old_length = old.as_ref().map_or(0, String::len);
+    if old_length.max(new.len()) <= DIFF_BYTES_MAX {
+        return Shown::Diff { path, old, new };
+    }
+    Shown::Text {
+        text: format!(
+            "{}: {old_length} bytes become {} bytes, too large for a diff.",
+            path.display(),
+            new.len()
+        ),
+    }
+}
+
 /// A fenced block that no text inside can end.
 pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -224,6 +284,21 @@ pub fn fenced(language: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread::OutcomeStatus;
+
+    #[tokio::test]
+    async fn work_that_hangs_is_given_up() {
+        let result = within(Duration::from_millis(1), std::future::pending()).await;
+        assert_eq!(result.status, OutcomeStatus::Failed);
+    }
+
+    #[test]
+    fn a_card_names_the_file_as_a_person_would() {
+        let workspace = Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Arc::default() };
+        let title = |input| card("Read", ToolKind::Read, &input, &workspace).title;
+        assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
+        assert_eq!(title(serde_json::json!({})), "Read a file");
+    }
 
     #[test]
     fn a_fence_is_longer_than_any_inside() {

@@ -6,14 +6,16 @@ use serde_json::{Value, json};
 use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
-use super::file_write::shown_diff;
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 
 /// Line numbers that are listed when a text is there more than once.
 const PLACES_LISTED_MAX: usize = 10;
 
-/// Lines that are compared to find the nearest one: a second's work at most.
+/// Lines that are compared to find the nearest one.
 const LINES_COMPARED_MAX: usize = 20_000;
+
+/// Pairs of bytes that may be compared on the way to the nearest line: about a second's work.
+const PAIRS_COMPARED_MAX: usize = 100_000_000;
 
 /// How alike a line must be to be called the nearest, from 0 to 1.
 const NEARNESS: f32 = 0.6;
@@ -52,13 +54,7 @@ impl Tool for FileEdit {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let kind = ToolKind::Edit;
-        let Ok(path) = input::named(input, "file_path") else {
-            return Card { title: "Edit a file".to_string(), kind, locations: Vec::new() };
-        };
-        let path = workspace.resolve(&path);
-        let title = format!("Edit {}", workspace.display(&path));
-        Card { title, kind, locations: vec![Location { path, line: None }] }
+        disk::card("Edit", ToolKind::Edit, input, workspace)
     }
 
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
@@ -71,7 +67,9 @@ impl Tool for FileEdit {
         Box::pin(async move {
             let Ok(call) = call else { return Vec::new() };
             disk::blocking(move |_| match prepare(&call, &workspace) {
-                Ok((old, edit)) => vec![shown_diff(workspace.resolve(&call.path), Some(old), edit.text)],
+                Ok((old, edit)) => {
+                    vec![disk::shown_diff(workspace.resolve(&call.path), Some(old), edit.text)]
+                }
                 Err(sentence) => vec![Shown::Text { text: sentence }],
             })
             .await
@@ -79,16 +77,7 @@ impl Tool for FileEdit {
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        Box::pin(async move {
-            let call = match Call::read(&input) {
-                Ok(call) => call,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
-            disk::blocking(move |stop| {
-                run(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
-            })
-            .await
-        })
+        disk::run(Call::read(&input), context, run)
     }
 }
 
@@ -119,9 +108,9 @@ impl Call {
     }
 }
 
-fn run(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn run(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
     let real = workspace.real(&call.path);
-    let (old, edit) = prepare(call, workspace)?;
+    let (old, edit) = prepare(&call, workspace)?;
     disk::replace(&real, edit.text.as_bytes(), stop)
         .map_err(|error| disk::trouble("write", &real, workspace, &error))?;
     let name = workspace.display(&real);
@@ -132,7 +121,7 @@ fn run(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, St
     let path = workspace.resolve(&call.path);
     let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
     Ok(ToolResult {
-        shown: vec![shown_diff(path.clone(), Some(old), edit.text)],
+        shown: vec![disk::shown_diff(path.clone(), Some(old), edit.text)],
         locations: vec![Location { path, line }],
         ..ToolResult::completed(text)
     })
@@ -176,8 +165,15 @@ fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edit, String> {
         }
         _ => {}
     }
-    let text = text.replace(&old, &new);
-    Ok(Edit { text, lines })
+    // A short text that is there often and a long one in its place would fill the memory.
+    let length = text.len() - lines.len() * old.len() + lines.len().saturating_mul(new.len());
+    if length as u64 > disk::FILE_BYTES_MAX {
+        return Err(format!(
+            "The file would grow to {length} bytes, and at most {} can be edited here. Change it with a command.",
+            disk::FILE_BYTES_MAX
+        ));
+    }
+    Ok(Edit { text: text.replace(&old, &new), lines })
 }
 
 /// The text to look for with the file's CRLF, if it is only there in that form.
@@ -258,11 +254,13 @@ fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
         return Some(same);
     }
     // Lines of quite another length cannot be alike, and comparing them takes longest.
-    let candidates: Vec<&str> = lines
-        .iter()
-        .copied()
-        .filter(|line| line.len() >= wanted.len() / 3 && line.len() <= wanted.len() * 3)
-        .collect();
+    let alike = |line: &&str| line.len() >= wanted.len() / 3 && line.len() <= wanted.len() * 3;
+    let mut pairs = 0;
+    let within_bounds = |line: &&str| {
+        pairs += line.len() * wanted.len();
+        pairs <= PAIRS_COMPARED_MAX
+    };
+    let candidates: Vec<&str> = lines.iter().copied().filter(alike).take_while(within_bounds).collect();
     let near = similar::get_close_matches(wanted, &candidates, 1, NEARNESS);
     let near = near.first()?;
     lines.iter().position(|line| line == near)
@@ -291,6 +289,13 @@ mod tests {
         assert!(why.contains("2 times") && why.contains("lines 1, 3"), "{why}");
         let edited = edit("x\ny\nx\n", "x", "z", true);
         assert_eq!(edited, Ok(Edit { text: "z\ny\nz\n".into(), lines: vec![1, 3] }));
+    }
+
+    #[test]
+    fn an_edit_that_would_fill_the_memory_is_refused() {
+        let text = "x\n".repeat(100_000);
+        let why = edit(&text, "x", &"y".repeat(1_000), true).unwrap_err();
+        assert!(why.contains("grow to 100100000 bytes"), "{why}");
     }
 
     #[test]

@@ -57,18 +57,15 @@ impl Tool for FileRead {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let kind = ToolKind::Read;
-        let Ok(path) = input::named(input, "file_path") else {
-            return Card { title: "Read a file".to_string(), kind, locations: Vec::new() };
-        };
-        let path = workspace.resolve(&path);
+        let mut card = disk::card("Read", ToolKind::Read, input, workspace);
         let offset = input::whole(input, "offset").ok().flatten().filter(|offset| *offset > 1);
-        let mut title = format!("Read {}", workspace.display(&path));
         if let Some(offset) = offset {
-            title.push_str(&format!(" from line {offset}"));
+            card.title.push_str(&format!(" from line {offset}"));
         }
-        let line = u32::try_from(offset.unwrap_or(1)).ok();
-        Card { title, kind, locations: vec![Location { path, line }] }
+        for location in &mut card.locations {
+            location.line = u32::try_from(offset.unwrap_or(1)).ok();
+        }
+        card
     }
 
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
@@ -76,21 +73,8 @@ impl Tool for FileRead {
         Ok(Access::Read(vec![workspace.real(&call.path)]))
     }
 
-    fn preview(&self, _: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
-        Box::pin(async { Vec::new() })
-    }
-
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        Box::pin(async move {
-            let call = match Call::read(&input) {
-                Ok(call) => call,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
-            disk::blocking(move |stop| {
-                read(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
-            })
-            .await
-        })
+        disk::run(Call::read(&input), context, read)
     }
 }
 
@@ -111,7 +95,7 @@ impl Call {
     }
 }
 
-fn read(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn read(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
     let real = workspace.real(&call.path);
     let (mut file, metadata) = disk::open(&real, workspace)?;
     let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, &error);
@@ -129,15 +113,13 @@ fn read(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, S
         ));
     }
     let mut lines = Lines { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
-    let page = page(&mut lines, call).map_err(unreadable)?;
+    let page = page(&mut lines, &call).map_err(unreadable)?;
     let location = Location {
         path: workspace.resolve(&call.path),
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
     };
-    let text = page.text(call, &workspace.display(&real))?;
-    // Fenced, because a person's editor would render a file's text as Markdown.
-    let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
-    Ok(ToolResult { shown, locations: vec![location], ..ToolResult::completed(text) })
+    let text = page.text(&call, &workspace.display(&real))?;
+    Ok(ToolResult { locations: vec![location], ..ToolResult::of_files(text) })
 }
 
 /// What one call shows of a file.

@@ -35,13 +35,7 @@ impl Tool for FileWrite {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let kind = ToolKind::Edit;
-        let Ok(path) = input::named(input, "file_path") else {
-            return Card { title: "Write a file".to_string(), kind, locations: Vec::new() };
-        };
-        let path = workspace.resolve(&path);
-        let title = format!("Write {}", workspace.display(&path));
-        Card { title, kind, locations: vec![Location { path, line: None }] }
+        disk::card("Write", ToolKind::Edit, input, workspace)
     }
 
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
@@ -62,16 +56,7 @@ impl Tool for FileWrite {
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        Box::pin(async move {
-            let call = match Call::read(&input) {
-                Ok(call) => call,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
-            disk::blocking(move |stop| {
-                write(call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
-            })
-            .await
-        })
+        disk::run(Call::read(&input), context, write)
     }
 }
 
@@ -143,20 +128,5 @@ fn diff(path: PathBuf, old: Old, new: String) -> Shown {
             };
         }
     };
-    shown_diff(path, old, new)
-}
-
-/// A diff, or a sentence where it would be too large to store and send.
-pub(super) fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> Shown {
-    let old_length = old.as_ref().map_or(0, String::len);
-    if old_length.max(new.len()) <= disk::DIFF_BYTES_MAX {
-        return Shown::Diff { path, old, new };
-    }
-    Shown::Text {
-        text: format!(
-            "{}: {old_length} bytes become {} bytes, too large for a diff.",
-            path.display(),
-            new.len()
-        ),
-    }
+    disk::shown_diff(path, old, new)
 }

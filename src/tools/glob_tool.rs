@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+use crate::thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};
@@ -66,21 +66,8 @@ impl Tool for GlobTool {
         Ok(Access::Read(vec![super::real_path(&call.root)]))
     }
 
-    fn preview(&self, _: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
-        Box::pin(async { Vec::new() })
-    }
-
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        Box::pin(async move {
-            let call = match Call::read(&input, &context.workspace) {
-                Ok(call) => call,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
-            disk::blocking(move |stop| {
-                find(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
-            })
-            .await
-        })
+        disk::run(Call::read(&input, &context.workspace), context, find)
     }
 }
 
@@ -111,7 +98,7 @@ impl Call {
     }
 }
 
-fn find(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn find(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
     let pattern = Pattern::new(&[&call.pattern])?;
     let root = directory(&call.root, workspace)?;
     let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();
@@ -151,8 +138,7 @@ fn find(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, S
     if let Some(note) = end.note() {
         text.push_str(&format!("\n{note}"));
     }
-    let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
-    Ok(ToolResult { shown, ..ToolResult::completed(text) })
+    Ok(ToolResult::of_files(text))
 }
 
 /// The directory itself, links followed; the error is a sentence for the model.

@@ -9,7 +9,7 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde_json::{Value, json};
 
-use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+use crate::thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};
@@ -29,6 +29,12 @@ const LINE_BYTES_MAX: usize = 400;
 
 /// Bytes that one search holds of one line.
 const HEAP_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Bytes that a compiled pattern may take: repetitions within repetitions grow without end.
+const PATTERN_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes that matching may remember of a pattern. Beyond, it goes on more slowly.
+const PATTERN_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub struct GrepTool;
 
@@ -91,21 +97,8 @@ impl Tool for GrepTool {
         Ok(Access::Read(vec![super::real_path(&call.root)]))
     }
 
-    fn preview(&self, _: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
-        Box::pin(async { Vec::new() })
-    }
-
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        Box::pin(async move {
-            let call = match Call::read(&input, &context.workspace) {
-                Ok(call) => call,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
-            disk::blocking(move |stop| {
-                search(&call, &context.workspace, stop).unwrap_or_else(ToolResult::failed)
-            })
-            .await
-        })
+        disk::run(Call::read(&input, &context.workspace), context, search)
     }
 }
 
@@ -143,6 +136,8 @@ impl Call {
             .case_insensitive(self.ignore_case)
             .fixed_strings(self.fixed)
             .line_terminator(Some(b'\n'))
+            .size_limit(PATTERN_BYTES_MAX)
+            .dfa_size_limit(PATTERN_CACHE_BYTES_MAX)
             .build(&self.pattern)
             .map_err(|error| {
                 let advice = if self.pattern.contains('\n') || self.pattern.contains("\\n") {
@@ -166,7 +161,7 @@ impl Call {
     }
 }
 
-fn search(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn search(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
     let matcher = call.matcher()?;
     let include = call.files()?;
     let root = super::real_path(&call.root);
@@ -201,9 +196,8 @@ fn search(call: &Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult,
             return Err(sentence.clone());
         }
     }
-    let text = found.text(call, workspace, end.note());
-    let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
-    Ok(ToolResult { shown, ..ToolResult::completed(text) })
+    let text = found.text(&call, workspace, end.note());
+    Ok(ToolResult::of_files(text))
 }
 
 /// Why no more matches are taken.

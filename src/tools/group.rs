@@ -14,7 +14,7 @@
 //! detaches itself.
 
 use std::io;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::process::Child;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -43,9 +43,6 @@ pub enum Ending {
 
 /// A command that runs. Dropping it ends the group.
 pub struct Running {
-    pub stdin: Option<ChildStdin>,
-    pub stdout: Option<ChildStdout>,
-    pub stderr: Option<ChildStderr>,
     /// Resolves when the leader has ended; others of the group may still run.
     pub ending: oneshot::Receiver<Ending>,
     group: Arc<Group>,
@@ -54,8 +51,7 @@ pub struct Running {
 
 impl Running {
     /// Takes the leader of `group`, which is on the list of `reaper` as `key`.
-    pub(super) fn new(mut child: Child, group: Pid, reaper: Arc<Reaper>, key: Key) -> io::Result<Running> {
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    pub(super) fn new(child: Child, group: Pid, reaper: Arc<Reaper>, key: Key) -> io::Result<Running> {
         let group = Arc::new(Group { id: group, leader: Mutex::new(Some(child)), reaped: Condvar::new() });
         let (tell_ending, ending) = oneshot::channel();
         let (release, released) = sync_channel(1);
@@ -71,10 +67,11 @@ impl Running {
             group.reap();
             return Err(error);
         }
-        Ok(Running { stdin, stdout, stderr, ending, group, release })
+        Ok(Running { ending, group, release })
     }
 
     /// The number of the process group.
+    #[cfg(test)]
     pub fn id(&self) -> Pid {
         self.group.id
     }

@@ -1,23 +1,24 @@
 //! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
 //! in `permission`, asked for by the session, and never by a tool itself.
 
-pub mod bash;
+mod bash;
 mod disk;
-pub mod file_edit;
-pub mod file_read;
-pub mod file_write;
-pub mod glob_tool;
-pub mod grep_tool;
-pub mod group;
+mod file_edit;
+mod file_read;
+mod file_write;
+mod glob_tool;
+mod grep_tool;
+mod group;
 mod input;
 mod output;
 pub mod permission;
 pub mod reaper;
-pub mod todo_write;
-pub mod truncate;
+mod todo_write;
+mod truncate;
 mod walk;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::future::Future;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
@@ -31,8 +32,8 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Something that the model can ask to be done.
 ///
-/// The name and the input's keys are the contract with hooks that were written for other agents
-/// (`HOOKS.md`); they are never renamed.
+/// The name and the input's keys are those that hooks written for other agents know; they are never
+/// renamed.
 pub trait Tool: Send + Sync {
     /// What the model is told.
     fn spec(&self) -> ToolSpec;
@@ -44,8 +45,11 @@ pub trait Tool: Send + Sync {
     /// for the model, so that nobody is asked about a call that cannot run.
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String>;
 
-    /// What the permission card shows beside the title: the diff of an edit, the command.
-    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>>;
+    /// What the permission card shows beside the title: the diff of an edit, the command. Nothing,
+    /// for tools whose title says all.
+    fn preview(&self, _input: &Value, _workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
+        Box::pin(async { Vec::new() })
+    }
 
     /// Runs it. Dropping the future is how it is cancelled: no process that it started may go on.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
@@ -59,8 +63,9 @@ pub struct ToolContext {
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
 }
 
-/// The places and the environment that a session works in.
-#[derive(Clone, Debug)]
+/// The places and the environment that a session works in. `Debug` leaves the environment out, which
+/// holds keys.
+#[derive(Clone)]
 pub struct Workspace {
     /// Absolute; relative paths of tool inputs are below it.
     pub cwd: PathBuf,
@@ -68,6 +73,15 @@ pub struct Workspace {
     pub directories: Vec<PathBuf>,
     /// The environment of the editor that sent the prompt; commands get this and nothing else.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workspace")
+            .field("cwd", &self.cwd)
+            .field("directories", &self.directories)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Workspace {
@@ -200,6 +214,12 @@ impl ToolResult {
 
     pub fn failed(text: impl Into<String>) -> ToolResult {
         ToolResult { status: OutcomeStatus::Failed, ..ToolResult::completed(text) }
+    }
+
+    /// Text as it is in files, fenced for the person because an editor would render it as Markdown.
+    fn of_files(text: String) -> ToolResult {
+        let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
+        ToolResult { shown, ..ToolResult::completed(text) }
     }
 }
 

@@ -129,13 +129,27 @@ fn denied(what: &str) -> Verdict {
 }
 
 /// Directories whose files other programs run or obey: hooks, tasks, settings with commands in them.
-const DIRECTORIES_THAT_RUN: [&str; 12] = [
-    ".git", ".hg", ".epitome", ".claude", ".kodelet", ".vscode", ".idea", ".zed", ".husky", ".cargo", ".ssh",
+const DIRECTORIES_THAT_RUN: [&str; 16] = [
+    ".git",
+    ".hg",
+    ".epitome",
+    ".claude",
+    ".kodelet",
+    ".gemini",
+    ".cursor",
+    ".codex",
+    ".vscode",
+    ".devcontainer",
+    ".idea",
+    ".zed",
+    ".husky",
+    ".cargo",
+    ".ssh",
     ".direnv",
 ];
 
 /// Files that shells, editors and tools run when they start.
-const FILES_THAT_RUN: [&str; 22] = [
+const FILES_THAT_RUN: [&str; 25] = [
     ".bashrc",
     ".bash_profile",
     ".bash_login",
@@ -155,7 +169,10 @@ const FILES_THAT_RUN: [&str; 22] = [
     ".envrc",
     ".gitconfig",
     ".exrc",
+    ".vimrc",
+    ".nvimrc",
     ".nvim.lua",
+    ".dir-locals.el",
     ".mcp.json",
     "config.fish",
 ];
@@ -250,7 +267,9 @@ mod tests {
             (writing("/w/src/main.rs"), "Aada"),
             (writing("/w/.git/hooks/pre-commit"), "ooda"),
             (writing("/w/.epitome/config.toml"), "ooda"),
+            (writing("/w/.devcontainer/devcontainer.json"), "ooda"),
             (writing("/w/sub/.envrc"), "ooda"),
+            (writing("/w/sub/.dir-locals.el"), "ooda"),
             (writing("/w/.env"), "ooda"),
             (writing("/etc/hosts"), "oodo"),
             (Access::Command("cargo test".into()), "AAda"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::thread::{Card, PlanPriority, PlanStatus, PlanStep, Shown, ToolKind, ToolSpec};
+use crate::thread::{Card, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, truncate};
 
@@ -50,10 +50,6 @@ impl Tool for TodoWrite {
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
         read(input).map(|_| Access::Nothing)
-    }
-
-    fn preview(&self, _: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
-        Box::pin(async { Vec::new() })
     }
 
     fn run(&self, input: Value, _: ToolContext) -> BoxFuture<ToolResult> {

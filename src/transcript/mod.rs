@@ -28,9 +28,9 @@
 pub mod agent;
 pub mod book;
 pub mod editor;
-pub mod model;
+mod model;
 pub mod names;
-pub mod record;
+mod record;
 pub mod setup;
 pub mod update;
 pub mod words;

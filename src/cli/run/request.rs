@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, mode_named};
 use crate::thread::Mode;
 
 /// Text that is read from stdin, in bytes. More does not fit any model's window.
@@ -64,7 +64,7 @@ impl Request {
                     request.choose(Which::Named(id))?;
                 }
                 Long("model") => request.model = Some(parser.value()?.string()?),
-                Long("mode") => request.mode = Some(mode(&parser.value()?.string()?)?),
+                Long("mode") => request.mode = Some(mode_named(&parser.value()?.string()?)?),
                 Long("json") => request.output = Output::Json,
                 Value(word) => request.words.push(word.string()?),
                 other => return Err(other.unexpected().into()),
@@ -108,13 +108,6 @@ impl Request {
     }
 }
 
-fn mode(text: &str) -> Result<Mode, CliError> {
-    Mode::parse(text).ok_or_else(|| {
-        let known: Vec<&str> = Mode::ALL.iter().map(|mode| mode.id()).collect();
-        CliError::usage(format!("there is no mode {text:?}; there are {}", known.join(", ")))
-    })
-}
-
 /// Reads stdin to its end. A pipe that nobody closes would look like a hang, so after a while the
 /// person is told what is waited for.
 fn read_stdin() -> Result<String, CliError> {
@@ -147,10 +140,7 @@ mod tests {
     use super::*;
 
     fn parsed(arguments: &[&str]) -> Result<Request, String> {
-        let arguments = arguments.iter().map(OsString::from).collect();
-        Request::parse(arguments)
-            .map(|request| request.expect("no help was asked for"))
-            .map_err(|e| e.message)
+        crate::cli::parsed(Request::parse, arguments)
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! The part of Go's `text/template` that recipes use: a lexer, a parser and an evaluator.
 //!
 //! It is pure and bounded. It starts no process: a `bash` call whose output is not known yet is handed
-//! to the caller. It has no lists, no methods and no functions beside those of [`parser::FUNCTIONS`].
+//! to the caller. It has no lists, no methods and no functions beside those of `parser::FUNCTIONS`.
 
-pub mod eval;
+mod eval;
 mod functions;
-pub mod lexer;
-pub mod parser;
+mod lexer;
+mod parser;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 pub use eval::{Evaluated, Scope, evaluate};
-pub use parser::{Template, compile};
+pub use parser::compile;
 
 /// Nesting of blocks and parentheses in the text. Deeper text is a mistake, or wants our stack.
 pub const NESTING_MAX: usize = 64;

@@ -1,0 +1,202 @@
+//! What a repository and a home directory hold, and which recipes come of it.
+
+use super::*;
+
+/// A home and a repository in a fresh directory, with files in them.
+struct Disk {
+    root: tempfile::TempDir,
+}
+
+impl Disk {
+    fn with(files: &[(&str, &str)]) -> Disk {
+        let disk = Disk { root: tempfile::tempdir().expect("a temporary directory can be made") };
+        fs::create_dir_all(disk.cwd()).expect("directories can be made");
+        for (path, text) in files {
+            let path = disk.root.path().join(path);
+            fs::create_dir_all(path.parent().expect("test paths have a folder"))
+                .expect("directories can be made");
+            fs::write(path, text).expect("files can be written");
+        }
+        disk
+    }
+
+    fn cwd(&self) -> PathBuf {
+        self.root.path().join("repo")
+    }
+
+    fn paths(&self) -> Paths {
+        let home = self.root.path().join("home");
+        Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) }
+    }
+
+    fn catalog(&self) -> Catalog {
+        Catalog::load(&self.cwd(), &self.paths(), &[])
+    }
+}
+
+fn body(catalog: &Catalog, name: &str) -> String {
+    catalog.find(name).unwrap_or_else(|| panic!("there is a recipe {name}")).body.trim().to_owned()
+}
+
+#[test]
+fn a_file_of_the_repository_becomes_a_command() {
+    let disk =
+        Disk::with(&[("repo/.epitome/recipes/github/pr.md", "---\ndescription: Open a PR\n---\nGo.\n")]);
+    let catalog = disk.catalog();
+    let command = catalog.commands().into_iter().find(|command| command.name == "github/pr");
+    assert_eq!(command.expect("it is listed").description, "Open a PR");
+    let source = &catalog.find("github/pr").expect("it is found").source;
+    assert!(matches!(source, Source::Repository(_)));
+    assert_eq!(catalog.problems, []);
+}
+
+#[test]
+fn the_built_in_recipes_are_sound_and_can_be_replaced() {
+    let catalog = Catalog::built_in();
+    assert_eq!(catalog.problems, []);
+    assert_eq!(catalog.recipes.len(), BUILT_IN.len());
+    let compact = catalog.find("compact").expect("it ships");
+    assert_eq!(compact.output, parse::Output::Mutate);
+    assert_eq!(compact.allowed_tools.as_deref(), Some(&[][..]));
+    assert!(!catalog.find("commit").expect("it ships").run_hooks);
+
+    let disk = Disk::with(&[("home/.epitome/recipes/compact", "My own.")]);
+    assert_eq!(body(&disk.catalog(), "compact"), "My own.");
+}
+
+#[test]
+fn earlier_places_win() {
+    let files = [
+        ("repo/.epitome/recipes/x.md", "1"),
+        ("repo/.kodelet/recipes/x.md", "2"),
+        ("repo/recipes/x.md", "---\nname: x\n---\n3"),
+        ("home/.epitome/recipes/x.md", "4"),
+        ("home/.kodelet/recipes/x.md", "5"),
+        ("repo/.claude/commands/x.md", "6"),
+        ("home/.claude/commands/x.md", "7"),
+        ("repo/.gemini/commands/x.toml", "prompt = \"8\""),
+    ];
+    for first in 0..files.len() {
+        let disk = Disk::with(&files[first..]);
+        assert_eq!(body(&disk.catalog(), "x"), (first + 1).to_string());
+    }
+}
+
+#[test]
+fn a_broken_file_is_a_problem_and_shadows_nothing() {
+    let disk = Disk::with(&[
+        ("repo/.epitome/recipes/x.md", "---\nallowed_tools: {}\n---\nBroken."),
+        ("home/.epitome/recipes/x.md", "Whole."),
+    ]);
+    let catalog = disk.catalog();
+    assert_eq!(body(&catalog, "x"), "Whole.");
+    let problem = catalog.problems.first().expect("it is told");
+    assert_eq!(problem.place, Some((2, 16)));
+    assert!(problem.message.contains("allowed_tools"), "{problem}");
+}
+
+#[test]
+fn the_plain_recipes_folder_takes_only_files_with_front_matter() {
+    let disk = Disk::with(&[
+        ("repo/recipes/cake.md", "# Cake\n"),
+        ("repo/recipes/do.md", "---\nname: do\n---\nDo."),
+    ]);
+    let catalog = disk.catalog();
+    assert!(catalog.find("cake").is_none());
+    assert!(catalog.find("do").is_some());
+}
+
+#[test]
+fn plugins_prefix_their_recipes() {
+    let disk = Disk::with(&[("home/.kodelet/plugins/org@repo/recipes/ship.md", "Ship.")]);
+    let catalog = disk.catalog();
+    assert_eq!(body(&catalog, "org/repo/ship"), "Ship.");
+    assert_eq!(body(&catalog, "org@repo/ship"), "Ship.");
+}
+
+#[test]
+fn skills_and_commands_of_other_agents_are_commands() {
+    let disk = Disk::with(&[
+        ("repo/.claude/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Reads PDFs\n---\nUse it."),
+        ("home/.claude/commands/git/pr.md", "---\nargument-hint: [a] [b]\n---\nSend $1."),
+    ]);
+    let catalog = disk.catalog();
+    let pdf = catalog.find("pdf").expect("it is found");
+    assert_eq!(pdf.description, "Reads PDFs");
+    assert!(pdf.body.contains(".claude/skills/pdf"), "{}", pdf.body);
+    assert_eq!(body(&catalog, "git/pr"), "Send $1.");
+    assert_eq!(
+        catalog.find("git:pr").expect("as Claude Code spells it").argument_hint.as_deref(),
+        Some("[a] [b]")
+    );
+}
+
+#[test]
+fn a_session_in_the_home_directory_has_the_persons_recipes() {
+    let disk = Disk::with(&[("home/.epitome/recipes/mine.md", "Mine.")]);
+    let catalog = Catalog::load(&disk.root.path().join("home"), &disk.paths(), &[]);
+    assert!(matches!(catalog.find("mine").expect("it is found").source, Source::Person(_)));
+}
+
+#[test]
+fn missing_folders_and_odd_files_are_harmless() {
+    let disk = Disk::with(&[
+        ("repo/.epitome/recipes/.hidden.md", "x"),
+        ("repo/.epitome/recipes/old.md~", "x"),
+        ("repo/.epitome/recipes/notes.txt", "x"),
+        ("repo/.epitome/recipes/two words.md", "x"),
+    ]);
+    let catalog = disk.catalog();
+    assert_eq!(catalog.recipes.len(), BUILT_IN.len());
+    assert_eq!(catalog.problems.len(), 1);
+}
+
+/// A cloned repository held a link from a recipe to a key file; using the recipe would have sent the
+/// key to the provider.
+#[cfg(unix)]
+#[test]
+fn a_recipe_of_a_repository_cannot_lead_out_of_it() {
+    let disk = Disk::with(&[("home/secret", "key"), ("repo/.epitome/recipes/a.md", "fine")]);
+    let link = disk.cwd().join(".epitome/recipes/x.md");
+    std::os::unix::fs::symlink(disk.root.path().join("home/secret"), link).expect("links can be made");
+    let catalog = disk.catalog();
+    assert!(catalog.find("x").is_none());
+    assert!(catalog.problems[0].message.contains("leads out of the repository"));
+}
+
+#[cfg(unix)]
+#[test]
+fn links_to_folders_work_within_the_repository_and_for_the_person() {
+    let disk = Disk::with(&[
+        ("repo/.agents/skills/pdf/SKILL.md", "Inside."),
+        ("elsewhere/own/SKILL.md", "The person's."),
+        ("elsewhere/stolen/SKILL.md", "Outside."),
+        ("repo/.claude/x", ""),
+        ("home/.claude/skills/x", ""),
+    ]);
+    let at = |path: &str| disk.root.path().join(path);
+    let link =
+        |to: &str, from: &str| std::os::unix::fs::symlink(at(to), at(from)).expect("links can be made");
+    link("repo/.agents/skills", "repo/.claude/skills");
+    link("elsewhere/own", "home/.claude/skills/own");
+    link("elsewhere", "repo/.agents/skills/all");
+    let catalog = disk.catalog();
+    assert!(body(&catalog, "pdf").ends_with("Inside."));
+    assert!(body(&catalog, "own").ends_with("The person's."));
+    assert!(catalog.find("all/stolen").is_none() && catalog.find("stolen").is_none());
+    assert_eq!(catalog.problems, []);
+}
+
+#[test]
+fn what_is_watched_covers_folders_that_are_not_there_yet() {
+    let disk = Disk::with(&[("repo/.epitome/recipes/a/b.md", "x")]);
+    let plan = Catalog::watched(&disk.cwd(), &disk.paths(), &[]);
+    for folder in [".epitome/recipes", ".epitome/recipes/a", ".epitome", ""] {
+        let folder = disk.cwd().join(folder);
+        let wanted = plan.directories.iter().any(|directory| directory.components().eq(folder.components()));
+        assert!(wanted, "{} is watched", folder.display());
+    }
+    assert!(plan.concerns(&disk.cwd().join(".claude")));
+    assert!(plan.concerns(&disk.cwd().join(".epitome/recipes/a/c.md")));
+    assert!(!plan.concerns(&disk.cwd().join("Cargo.toml")));
+}

@@ -1,0 +1,158 @@
+//! What the index says is what the journals say, whatever happens to sled.
+
+use super::super::Store;
+use super::*;
+use crate::paths::Paths;
+use crate::thread::{Change, FORMAT_VERSION, MessageId};
+
+fn session(number: u64) -> SessionId {
+    SessionId(format!("s_{number:020x}"))
+}
+
+fn titled(title: &str) -> Change {
+    Change::Titled { title: title.to_owned() }
+}
+
+/// What a person said: only then is a session indexed.
+fn prompted(typed: &str) -> Change {
+    Change::Commanded { message: MessageId(0), typed: typed.to_owned() }
+}
+
+/// Writes a session of so many entries beside its opening, and closes it.
+fn write_session(store: &Store, number: u64, entries: usize) {
+    let opened = Change::Opened { format: FORMAT_VERSION, session: session(number), cwd: "/w".into() };
+    let (mut journal, _) = store.create(&session(number), opened).unwrap();
+    (0..entries).for_each(|n| drop(journal.append(prompted(&n.to_string())).unwrap()));
+}
+
+/// Whether sled says of a session just what its journal says.
+fn agrees(store: &Store, number: u64) -> bool {
+    store.settle();
+    let bytes = scan::read_file(&store.places, &session(number)).unwrap();
+    let scan = Scan::of(&session(number), &bytes, Bodies::Inline).unwrap();
+    let lines: Vec<&[u8]> = scan.lines.iter().map(|line| &bytes[line.bytes.clone()]).collect();
+    let rows = Rows::open(&store.places.db()).unwrap();
+    let marked = rows.header(&session(number)).unwrap();
+    rows.lines(&session(number)).unwrap() == lines
+        && marked == Some(MarkedHeader { header: scan.header, mark: scan.mark })
+}
+
+fn home() -> (tempfile::TempDir, Store) {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::new(&Paths::below(home.path()));
+    (home, store)
+}
+
+#[test]
+fn sled_says_what_the_journal_says() {
+    let (_home, store) = home();
+    write_session(&store, 1, 3);
+    assert!(agrees(&store, 1));
+    let (mut journal, _) = store.load(&session(1)).unwrap();
+    journal.append(titled(&"x".repeat(60_000))).unwrap();
+    journal.append(Change::Planned { steps: Vec::new() }).unwrap();
+    assert!(agrees(&store, 1), "also after sled was closed and opened again");
+}
+
+#[test]
+fn what_the_queue_does_not_take_is_fetched_from_the_journal() {
+    let (_home, store) = home();
+    // The thread cannot be quicker than this many appends, but need not be slower either: both
+    // ways must come to the same.
+    write_session(&store, 1, 10 * QUEUE_NOTES_MAX);
+    write_session(&store, 2, 1);
+    assert!(agrees(&store, 1));
+    assert!(agrees(&store, 2));
+}
+
+#[test]
+fn a_journal_that_is_ahead_is_replayed() {
+    let (home, store) = home();
+    write_session(&store, 1, 3);
+    store.settle();
+    // As by a process that cannot have sled.
+    let lock = File::open(home.path().join("data/db.lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let other = Store::new(&Paths::below(home.path()));
+    let (mut journal, _) = other.load(&session(1)).unwrap();
+    journal.append(titled("unseen")).unwrap();
+    drop(journal);
+    other.settle();
+    drop(lock);
+
+    let (mut journal, _) = store.load(&session(1)).unwrap();
+    journal.append(titled("seen")).unwrap();
+    assert!(agrees(&store, 1));
+}
+
+#[test]
+fn a_sled_that_is_ahead_drops_what_the_journal_lost() {
+    let (_home, store) = home();
+    write_session(&store, 1, 5);
+    store.settle();
+    // A power loss took the last two entries from the journal alone.
+    let path = store.places.journal(&session(1));
+    let bytes = std::fs::read(&path).unwrap();
+    let scan = Scan::of(&session(1), &bytes, Bodies::Inline).unwrap();
+    std::fs::write(&path, &bytes[..scan.lines[3].bytes.end + 1]).unwrap();
+
+    let (mut journal, entries) = store.load(&session(1)).unwrap();
+    assert_eq!(entries.len(), 4);
+    journal.append(titled("another life")).unwrap();
+    assert!(agrees(&store, 1));
+}
+
+#[test]
+fn rows_of_a_deleted_session_go() {
+    let (_home, store) = home();
+    write_session(&store, 1, 5);
+    write_session(&store, 2, 5);
+    store.settle();
+    store.delete(&session(1)).unwrap();
+    assert!(agrees(&store, 2));
+    let rows = Rows::open(&store.places.db()).unwrap();
+    assert_eq!(rows.header(&session(1)).unwrap(), None);
+    assert!(rows.lines(&session(1)).unwrap().is_empty());
+}
+
+#[test]
+fn a_directory_that_sled_cannot_open_is_set_aside_and_rebuilt() {
+    let (home, store) = home();
+    write_session(&store, 1, 5);
+    write_session(&store, 2, 5);
+    store.settle();
+    std::fs::write(store.places.db().join("conf"), "no configuration of sled's").unwrap();
+    drop(store);
+
+    let store = Store::new(&Paths::below(home.path()));
+    let (mut journal, _) = store.load(&session(1)).unwrap();
+    journal.append(titled("seen")).unwrap();
+    assert!(agrees(&store, 1));
+    assert!(agrees(&store, 2), "also what nobody has touched since");
+    let names = std::fs::read_dir(&store.places.data).unwrap();
+    let aside =
+        names.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("db.corrupt-"));
+    assert_eq!(aside.count(), 1);
+}
+
+#[test]
+fn a_panic_in_an_open_sled_ends_it_alone() {
+    let (_home, store) = home();
+    write_session(&store, 1, 5);
+    store.settle();
+    let mut thread = Thread::new(store.places.clone(), Arc::default());
+    assert!(thread.with(|_| Ok(())).is_some());
+    assert!(thread.with::<()>(|_| panic!("as sled does")).is_none());
+    thread.work_off();
+    assert!(thread.open.is_some());
+    thread.close();
+    assert!(agrees(&store, 1));
+
+    // A disk that breaks each new one is not filled up with them.
+    for _ in 0..2 * SET_ASIDE_MAX {
+        thread.with::<()>(|_| panic!("as sled does"));
+    }
+    assert!(thread.given_up);
+    let count = std::fs::read_dir(&store.places.data).unwrap().count();
+    assert!(count < 10, "{count}");
+}

@@ -1,0 +1,383 @@
+//! The index thread: writes sled's rows behind the journals, and survives sled.
+//!
+//! Everything after a damage, a lost lock or a full disk is fetched from the journals: they are all that
+//! it needs. It opens sled when there is something to do and closes it soon after, because an open sled
+//! costs memory and keeps other processes out. It never writes a journal.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::header::{Mark, MarkedHeader};
+use super::index::{Backlog, Note, QUEUE_NOTES_MAX, Row};
+use super::line::Bodies;
+use super::rows::{self, Rows, RowsError};
+use super::scan::{self, Scan, ScannedLine};
+use super::{Places, StoreError, open_private, private_directory};
+use crate::thread::SessionId;
+
+/// How long sled stays open with nothing to do.
+const IDLE_CLOSES: Duration = Duration::from_secs(10);
+
+/// How long to leave sled alone after it could not be had. Another process that has it keeps it for
+/// at least `IDLE_CLOSES` anyway.
+const REFUSED_WAITS: Duration = Duration::from_secs(10);
+
+/// How long sled may take to end its threads and let go of its file. It can hang in there, above all
+/// after a panic, and one that has not ended would write into its successor.
+const CLOSE_WAITS: Duration = Duration::from_secs(5);
+
+/// Damaged directories that one process sets aside before it goes on without sled: a disk that
+/// breaks each new one must not fill up with them.
+const SET_ASIDE_MAX: usize = 3;
+
+/// The thread's own state.
+pub(super) struct Thread {
+    places: Places,
+    backlog: Arc<Backlog>,
+    open: Option<Open>,
+    /// When sled could not be had.
+    refused: Option<Instant>,
+    given_up: bool,
+    set_aside: usize,
+}
+
+/// An open sled, with the lock that keeps others from setting it aside meanwhile.
+struct Open {
+    rows: Rows,
+    /// What the rows of a session are known to agree with.
+    known: HashMap<SessionId, MarkedHeader>,
+    lock: File,
+}
+
+impl Thread {
+    /// Starts the thread; it ends when nobody can send notes any more.
+    pub fn start(places: Places, backlog: Arc<Backlog>, notes: Receiver<Note>) -> std::io::Result<()> {
+        let thread = Thread::new(places, backlog);
+        let started = std::thread::Builder::new().name("epitome-index".into()).spawn(|| thread.run(notes));
+        started.map(drop)
+    }
+
+    fn new(places: Places, backlog: Arc<Backlog>) -> Thread {
+        Thread { places, backlog, open: None, refused: None, given_up: false, set_aside: 0 }
+    }
+
+    fn run(mut self, notes: Receiver<Note>) {
+        loop {
+            let first = match self.open {
+                Some(_) => match notes.recv_timeout(IDLE_CLOSES) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.close();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Ok(note) => note,
+                },
+                None => match notes.recv() {
+                    Ok(note) => note,
+                    Err(_) => break,
+                },
+            };
+            self.take(first);
+            // The backlog gets its turn even if sessions fill the queue as fast as it empties.
+            for note in notes.try_iter().take(QUEUE_NOTES_MAX) {
+                self.take(note);
+            }
+            self.work_off();
+        }
+        self.work_off();
+        self.close();
+    }
+
+    fn take(&mut self, note: Note) {
+        match note {
+            Note::Row(row) => {
+                self.backlog.queued_bytes.fetch_sub(row.line.len(), Ordering::Relaxed);
+                self.write(&row);
+            }
+            Note::Behind => {}
+            Note::Headers(answer) => {
+                // A listing alone is no reason to make a database.
+                let exists = self.open.is_some() || self.places.db().exists();
+                let headers = if exists { self.with(|open| open.rows.headers()) } else { None };
+                // Whoever asked may have gone on without.
+                let _ = answer.try_send(headers.unwrap_or_default());
+            }
+            Note::Settle(answer) => {
+                self.work_off();
+                self.close();
+                let _ = answer.try_send(());
+            }
+        }
+    }
+
+    /// Writes a row if it is the next one of its session, and has the session caught up otherwise.
+    fn write(&mut self, row: &Row) {
+        let session = &row.after.header.session;
+        let written = self.with(|open| {
+            let known = open.known.get(session);
+            if known.is_some_and(|known| known.mark.entries >= row.after.mark.entries) {
+                // A catch-up took it from the journal while it waited here.
+                return Ok(true);
+            }
+            let stored = match known {
+                Some(known) => Some(known.clone()),
+                None => open.rows.header(session)?,
+            };
+            let is_next = match &stored {
+                Some(stored) => stored.mark == row.before,
+                None => row.before.entries == 0,
+            };
+            if is_next {
+                if known.is_none() {
+                    // The header is written last, so a crash may have left lines beyond it.
+                    open.rows.remove_lines(session, row.before.entries)?;
+                }
+                let old_time = stored.map(|stored| stored.header.updated_at);
+                let line = std::iter::once(row.line.as_slice());
+                open.rows.append(&row.after, row.before.entries, line, old_time)?;
+                open.known.insert(session.clone(), row.after.clone());
+            }
+            Ok(is_next)
+        });
+        if written != Some(true) {
+            self.backlog.add([session.clone()]);
+        }
+    }
+
+    /// Makes the rows of all sessions in the backlog what their journals say. What cannot be done
+    /// now waits for the next note.
+    fn work_off(&mut self) {
+        // Damage on the way puts every session into the backlog again, hence a second round.
+        for _ in 0..2 {
+            for session in self.backlog.take() {
+                if !self.catch_up(&session) {
+                    self.backlog.add([session]);
+                }
+            }
+        }
+    }
+
+    /// Whether the session needs no more.
+    fn catch_up(&mut self, session: &SessionId) -> bool {
+        let gone = !self.places.journal(session).exists();
+        if gone && self.open.is_none() && !self.places.db().exists() {
+            return true;
+        }
+        if self.with(|_| Ok(())).is_none() {
+            return false;
+        }
+        let bytes = match scan::read_file(&self.places, session) {
+            Err(StoreError::NotFound(_)) => return self.forget(session),
+            Err(error) => {
+                tracing::debug!(%session, %error, "a journal cannot be indexed");
+                return true;
+            }
+            Ok(bytes) => bytes,
+        };
+        let scan = match Scan::of(session, &bytes, Bodies::Inline) {
+            Err(StoreError::NotFound(_)) => return self.forget(session),
+            // Its rows stay as they are; a listing sees that they are not up to date.
+            Err(_) => return true,
+            Ok(scan) => scan,
+        };
+        let marked = MarkedHeader { header: scan.header, mark: scan.mark };
+        let done = self.with(|open| {
+            let stored = open.rows.header(session)?;
+            let from = match &stored {
+                Some(stored) if ends_in(&scan.lines, &stored.mark) => stored.mark.entries,
+                Some(_) | None => 0,
+            };
+            open.rows.remove_lines(session, from)?;
+            let lines = scan.lines[from as usize..].iter().map(|line| &bytes[line.bytes.clone()]);
+            open.rows.append(&marked, from, lines, stored.map(|stored| stored.header.updated_at))?;
+            open.known.insert(session.clone(), marked.clone());
+            Ok(())
+        });
+        done.is_some()
+    }
+
+    fn forget(&mut self, session: &SessionId) -> bool {
+        let done = self.with(|open| {
+            open.known.remove(session);
+            open.rows.remove(session)
+        });
+        done.is_some()
+    }
+
+    /// Does something with an open sled; `None` if it cannot be had or broke on the way.
+    fn with<T>(&mut self, work: impl FnOnce(&mut Open) -> Result<T, RowsError>) -> Option<T> {
+        if self.open.is_none() {
+            self.open = self.open();
+        }
+        let open = self.open.as_mut()?;
+        match guarded(|| work(open)) {
+            Ok(done) => Some(done),
+            Err(RowsError::Unavailable(error)) => {
+                // A full disk makes sled's handle useless for good, so it is opened anew later.
+                self.refuse(&error.to_string());
+                self.close();
+                None
+            }
+            Err(RowsError::Damaged(reason)) => {
+                self.replace(&reason);
+                None
+            }
+        }
+    }
+
+    fn open(&mut self) -> Option<Open> {
+        let resting = self.refused.is_some_and(|refused| refused.elapsed() < REFUSED_WAITS);
+        if self.given_up || resting {
+            return None;
+        }
+        let lock = match self.lock() {
+            Ok(lock) => lock,
+            Err(error) => {
+                self.refuse(&error.to_string());
+                return None;
+            }
+        };
+        let directory = self.places.db();
+        let mut opened = guarded(|| Rows::open(&directory));
+        if let Err(RowsError::Damaged(reason)) = &opened
+            && let Some(snapshot) = rows::newest_snapshot(&directory)
+        {
+            tracing::warn!(reason, snapshot = %snapshot.display(), "sled does not open; trying without its snapshot");
+            // Only a name that begins with `snap.` counts for sled.
+            let moved = snapshot.with_file_name(format!("unreadable-{}", now_millis()));
+            if std::fs::rename(&snapshot, moved).is_ok() {
+                opened = guarded(|| Rows::open(&directory));
+            }
+        }
+        if let Err(RowsError::Damaged(reason)) = &opened {
+            if !self.set_aside(reason) {
+                return None;
+            }
+            opened = guarded(|| Rows::open(&directory));
+        }
+        match opened {
+            Ok(rows) => Some(Open { rows, known: HashMap::new(), lock }),
+            Err(error) => {
+                self.refuse(&error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Takes the lock beside the database. sled has one of its own, but that one goes with the
+    /// directory when it is set aside.
+    fn lock(&self) -> std::io::Result<File> {
+        private_directory(&self.places.data)?;
+        private_directory(&self.places.db())?;
+        let lock = open_private().write(true).create(true).open(self.places.data.join("db.lock"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(lock)
+    }
+
+    fn refuse(&mut self, reason: &str) {
+        tracing::debug!(reason, "sled cannot be used for now; listings read the journals");
+        self.refused = Some(Instant::now());
+    }
+
+    /// Puts a sled that broke while it was open out of the way.
+    fn replace(&mut self, reason: &str) {
+        let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
+        if self.end(rows) {
+            self.set_aside(reason);
+            drop(lock);
+        } else {
+            // As long as its threads live, nobody else may use the directory.
+            std::mem::forget(lock);
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
+        if self.end(rows) {
+            drop(lock);
+        } else {
+            std::mem::forget(lock);
+        }
+    }
+
+    /// Ends sled, or gives it up for this process if it does not end in time.
+    fn end(&mut self, rows: Rows) -> bool {
+        let file = rows::lock_file(&self.places.db());
+        let ended = end_within(CLOSE_WAITS, move || {
+            drop(rows);
+            // Its threads may hold the file for a moment longer: have its lock once, to see it free.
+            if let Ok(file) = File::open(file) {
+                let _ = flock(file, FlockOperation::LockExclusive);
+            }
+        });
+        if !ended {
+            tracing::error!("sled does not end; going on without an index");
+            self.given_up = true;
+        }
+        ended
+    }
+
+    /// Renames the directory and has everything rebuilt. The lock must be held.
+    fn set_aside(&mut self, reason: &str) -> bool {
+        let directory = self.places.db();
+        let aside = self.places.data.join(format!("db.corrupt-{}", now_millis()));
+        self.set_aside += 1;
+        if self.set_aside > SET_ASIDE_MAX {
+            tracing::error!(reason, "sled broke again; going on without an index");
+            self.given_up = true;
+            return false;
+        }
+        if let Err(error) = std::fs::rename(&directory, &aside) {
+            tracing::error!(reason, %error, "a damaged sled cannot be set aside; going on without an index");
+            self.given_up = true;
+            return false;
+        }
+        tracing::warn!(reason, aside = %aside.display(), "sled was damaged and is rebuilt from the journals");
+        self.backlog.add(self.places.sessions().unwrap_or_default());
+        true
+    }
+}
+
+/// Whether the mark is one that the journal of these lines once had.
+fn ends_in(lines: &[ScannedLine], mark: &Mark) -> bool {
+    let last = usize::try_from(mark.entries).ok().and_then(|entries| entries.checked_sub(1));
+    last.and_then(|last| lines.get(last))
+        .is_some_and(|line| line.crc == mark.crc && line.bytes.end as u64 + 1 == mark.bytes)
+}
+
+/// Runs something that may panic in sled.
+fn guarded<T>(work: impl FnOnce() -> Result<T, RowsError>) -> Result<T, RowsError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let message = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("a panic without words");
+        Err(RowsError::Damaged(format!("it panicked: {message}")))
+    })
+}
+
+/// Whether the work ended in time. If not, it goes on by itself.
+pub(super) fn end_within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+    let (ended, end) = sync_channel(1);
+    let started = std::thread::Builder::new().name("epitome-index-end".into()).spawn(move || {
+        let _ = catch_unwind(AssertUnwindSafe(work));
+        let _ = ended.try_send(());
+    });
+    started.is_ok() && end.recv_timeout(limit).is_ok()
+}
+
+fn now_millis() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+//! An editor at the other end of the connection: writes lines, reads lines, and holds every one to the
+//! protocol's own schema.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+
+use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
+use epitome::acp::connection::{Exit, Memory, Tap, memory};
+use epitome::acp::server::Parts;
+use epitome::session::ClientId;
+use serde_json::{Value, json};
+
+use super::played::Played;
+
+/// An editor at the other end.
+pub struct Editor {
+    pub wire: Memory,
+    pub played: Played,
+    pub runtime: tokio::runtime::Runtime,
+    next: u64,
+}
+
+impl Editor {
+    pub fn new() -> Editor {
+        Editor::with(true, None)
+    }
+
+    pub fn with(configured: bool, tap: Option<Tap>) -> Editor {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let played = Played::default();
+        let parts = Parts {
+            sessions: played.clone(),
+            runtime: runtime.handle().clone(),
+            client: ClientId(1),
+            environment: Arc::new(Vec::new()),
+            configured: Box::new(move || configured),
+        };
+        Editor { wire: memory(parts, tap).unwrap(), played, runtime, next: 1 }
+    }
+
+    pub fn initialized() -> Editor {
+        let mut editor = Editor::new();
+        editor.call("initialize", json!({ "protocolVersion": 1 }));
+        editor
+    }
+
+    pub fn write(&mut self, line: &[u8]) {
+        self.wire.to_agent.write_all(line).unwrap();
+        self.wire.to_agent.write_all(b"\n").unwrap();
+    }
+
+    pub fn send(&mut self, message: Value) {
+        self.write(message.to_string().as_bytes());
+    }
+
+    pub fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.wire.from_agent.read_line(&mut line).unwrap();
+        let message: Value = serde_json::from_str(&line).expect("each line is JSON");
+        assert_eq!(message["jsonrpc"], "2.0");
+        match message["method"].as_str() {
+            Some("session/update") => reads_as::<SessionNotification>(&message["params"]),
+            Some("session/request_permission") => reads_as::<RequestPermissionRequest>(&message["params"]),
+            Some(_) | None => {}
+        }
+        message
+    }
+
+    /// Sends a request and gives its id.
+    pub fn request(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    /// Sends a request and reads until its answer; what came before it is given too.
+    pub fn call_after(&mut self, method: &str, params: Value) -> (Vec<Value>, Value) {
+        let id = self.request(method, params);
+        let mut before = Vec::new();
+        loop {
+            let message = self.read();
+            if message["id"] == id && message.get("method").is_none() {
+                return (before, message);
+            }
+            before.push(message);
+        }
+    }
+
+    pub fn call(&mut self, method: &str, params: Value) -> Value {
+        self.call_after(method, params).1
+    }
+
+    pub fn new_session(&mut self) -> String {
+        let answer = self.call("session/new", json!({ "cwd": "/w", "mcpServers": [] }));
+        assert_eq!(self.read()["params"]["update"]["sessionUpdate"], "available_commands_update");
+        answer["result"]["sessionId"].as_str().expect("a new session has an id").to_owned()
+    }
+
+    pub fn prompt(&mut self, session: &str, text: &str) -> u64 {
+        self.request("session/prompt", prompt(session, text))
+    }
+
+    pub fn close(self) -> (Played, Exit) {
+        drop(self.wire.to_agent);
+        let exit = self.wire.served.join().unwrap();
+        drop(self.runtime);
+        (self.played, exit)
+    }
+}
+
+/// The schema's own type reads it and leaves nothing out.
+fn reads_as<T: serde::Serialize + serde::de::DeserializeOwned>(params: &Value) {
+    let read: T = serde_json::from_value(params.clone()).expect("the schema reads it");
+    assert_eq!(&serde_json::to_value(read).unwrap(), params);
+}
+
+pub fn prompt(session: &str, text: &str) -> Value {
+    json!({ "sessionId": session, "prompt": [{ "type": "text", "text": text }] })
+}

@@ -1,0 +1,219 @@
+//! Sessions that are played: a prompt does what its text says.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use epitome::session::port::SessionPort;
+use epitome::session::registry::Header;
+use epitome::session::{
+    Answer, AskId, ClientId, CommandInfo, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
+    SessionCommand, SessionError, SessionOptions, TextKind, Ticket,
+};
+use epitome::thread::{
+    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, SessionId,
+    StopReason, ThoughtLevel, ToolKind, Usage,
+};
+use serde_json::json;
+
+#[derive(Clone, Default)]
+pub struct Played {
+    pub state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub live: HashMap<SessionId, Arc<dyn Outlet>>,
+    pub made: u64,
+    pub waiting: Vec<(SessionId, Ticket)>,
+    pub decisions: Vec<(AskId, Decision)>,
+    pub headers: Vec<Header>,
+    pub detached: Vec<ClientId>,
+}
+
+fn options() -> Arc<SessionOptions> {
+    let model = ModelName("anthropic/claude".into());
+    Arc::new(SessionOptions {
+        mode: Mode::Ask,
+        model: Some(model.clone()),
+        models: vec![(model, "Claude".into())],
+        thought: ThoughtLevel::Medium,
+    })
+}
+
+fn entry(seq: u64, change: Change) -> Arc<Entry> {
+    Arc::new(Entry { seq: Seq(seq), at: 0, change })
+}
+
+fn message(id: u64, text: &str) -> Message {
+    Message { id: MessageId(id), content: vec![Content::Text { text: text.to_owned() }] }
+}
+
+fn replied(id: u64, text: &str) -> Change {
+    let model = ModelName("anthropic/claude".into());
+    Change::Replied { message: message(id, text), model, usage: None, cut: None }
+}
+
+fn ended(reason: StopReason) -> Result<Answer, SessionError> {
+    Ok(Answer::TurnEnded { reason, usage: Usage::default(), meta: None })
+}
+
+fn commands() -> Out {
+    let compact = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint: None };
+    Out::Commands(Arc::new([compact]))
+}
+
+/// A text longer than any pipe or outbox holds.
+pub fn long_text() -> String {
+    (0..400_000).map(|n| format!("{n} ")).collect()
+}
+
+impl SessionPort for Played {
+    fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
+        let mut state = self.state.lock().unwrap();
+        state.made += 1;
+        let session = SessionId(format!("s_{:020x}", state.made));
+        let outlet = opening.attachment.outlet;
+        state.live.insert(session.clone(), outlet.clone());
+        let answer = Ok(Answer::Attached { session: session.clone(), options: options() });
+        outlet.put(&session, Out::Answer { ticket, answer });
+        outlet.put(&session, commands());
+        session
+    }
+
+    fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
+        let outlet = opening.attachment.outlet;
+        let mut state = self.state.lock().unwrap();
+        if !state.live.contains_key(&session) {
+            let answer = Err(SessionError::NotFound(session.clone()));
+            return outlet.put(&session, Out::Answer { ticket, answer });
+        }
+        state.live.insert(session.clone(), outlet.clone());
+        if replay == Replay::Everything {
+            let past = [
+                Change::Opened { format: 1, session: session.clone(), cwd: "/w".into() },
+                Change::Said { message: message(0, "hello"), origin: Origin::Person },
+                replied(1, "hi"),
+            ];
+            for (seq, change) in past.into_iter().enumerate() {
+                outlet
+                    .put(&session, Out::Entry { entry: entry(seq as u64, change), replay: true, own: false });
+            }
+        }
+        let answer = Ok(Answer::Attached { session: session.clone(), options: options() });
+        outlet.put(&session, Out::Answer { ticket, answer });
+        outlet.put(&session, commands());
+    }
+
+    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
+        let mut state = self.state.lock().unwrap();
+        let Some(outlet) = state.live.get(session).cloned() else {
+            return Err(SessionError::NotFound(session.clone()));
+        };
+        let answer = |ticket, answer| outlet.put(session, Out::Answer { ticket, answer });
+        match command {
+            SessionCommand::Prompt { ticket, content, .. } => match &content[0] {
+                Content::Text { text } if text == "wait" => state.waiting.push((session.clone(), ticket)),
+                Content::Text { text } if text == "ask" => {
+                    outlet.put(session, Out::Ask { ask: AskId(1), permission: Arc::new(permission()) });
+                    state.waiting.push((session.clone(), ticket));
+                }
+                Content::Text { text } if text == "withdraw" => {
+                    outlet.put(session, Out::Withdrawn { ask: AskId(1) });
+                    answer(ticket, ended(StopReason::EndTurn));
+                }
+                Content::Text { text } if text == "stream" => {
+                    let outlet = outlet.clone();
+                    let session = session.clone();
+                    std::thread::spawn(move || {
+                        let whole = long_text();
+                        for piece in whole.as_bytes().chunks(20) {
+                            let text = std::str::from_utf8(piece).unwrap().to_owned();
+                            let (message, kind) = (MessageId(1), TextKind::Reply);
+                            outlet.put(&session, Out::Text { message, part: 0, kind, text });
+                        }
+                        let entry = entry(1, replied(1, &whole));
+                        outlet.put(&session, Out::Entry { entry, replay: false, own: true });
+                        outlet.put(&session, Out::Answer { ticket, answer: ended(StopReason::EndTurn) });
+                    });
+                }
+                Content::Text { text } if text == "fail" => {
+                    let (message, hint) = ("The key was refused".to_owned(), Some("Set another".to_owned()));
+                    answer(ticket, Err(SessionError::Provider { message, hint }));
+                }
+                _ => answer(ticket, ended(StopReason::EndTurn)),
+            },
+            SessionCommand::Cancel => {
+                let (ours, others): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut state.waiting).into_iter().partition(|(of, _)| of == session);
+                state.waiting = others;
+                for (_, ticket) in ours {
+                    answer(ticket, ended(StopReason::Cancelled));
+                }
+            }
+            SessionCommand::CancelPrompt { ticket } => {
+                state.waiting.retain(|(_, waiting)| *waiting != ticket);
+                answer(ticket, ended(StopReason::Cancelled));
+            }
+            SessionCommand::SetMode { ticket, mode, .. } => answer(
+                ticket,
+                match Mode::parse(&mode) {
+                    Some(_) => Ok(Answer::Options(options())),
+                    None => Err(SessionError::Invalid("there is no such mode".into())),
+                },
+            ),
+            SessionCommand::SetOption { ticket, .. } => answer(ticket, Ok(Answer::Options(options()))),
+            SessionCommand::Decide { ask, decision } => {
+                state.decisions.push((ask, decision));
+                for (_, ticket) in std::mem::take(&mut state.waiting) {
+                    answer(ticket, ended(StopReason::EndTurn));
+                }
+            }
+            SessionCommand::Close { ticket, .. } => {
+                state.live.remove(session);
+                answer(ticket, Ok(Answer::Closed));
+            }
+            SessionCommand::Attach { .. }
+            | SessionCommand::Detach { .. }
+            | SessionCommand::End
+            | SessionCommand::RecipesChanged => {
+                unreachable!("the port has its own")
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
+        let headers = self.state.lock().unwrap().headers.clone();
+        Ok(headers.into_iter().filter(|header| cwd.is_none_or(|cwd| header.cwd == cwd)).collect())
+    }
+
+    fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        let mut state = self.state.lock().unwrap();
+        state.live.remove(session);
+        if session.0.ends_with("dead") {
+            drop(state);
+            panic!("the store is broken");
+        }
+        Ok(())
+    }
+
+    fn detach(&self, client: ClientId) {
+        self.state.lock().unwrap().detached.push(client);
+    }
+
+    fn settled(&self) -> futures_util::future::BoxFuture<'static, ()> {
+        Box::pin(async {})
+    }
+}
+
+fn permission() -> PermissionAsk {
+    PermissionAsk {
+        call: CallId("c1".into()),
+        tool: "bash".into(),
+        input: json!({ "command": "make" }),
+        card: Card { title: "make".into(), kind: ToolKind::Execute, locations: vec![] },
+        preview: vec![],
+        always: None,
+    }
+}

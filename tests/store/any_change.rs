@@ -1,0 +1,194 @@
+//! Changes of each kind and of any content: what is stored comes back to the byte.
+
+use epitome::thread::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{BIG, Home, said};
+
+/// One change of each kind. A new kind does not compile here until it has its place in the list.
+pub fn one_of_each() -> Vec<Change> {
+    let usage = Usage { input: 5, output: 4, cache_read: 3, cache_write: 2, thinking: 1 };
+    let message = |id, content| Message { id: MessageId(id), content };
+    let text = |text: &str| Content::Text { text: text.into() };
+    let model = ModelName("anthropic/claude".into());
+    let call = ToolCall {
+        id: CallId("call_1".into()),
+        name: "bash".into(),
+        input: json!({"z": 1.1, "a": [null, true, 18446744073709551615u64, -3], "é": {"nested": "\u{0}\n"}}),
+        card: Card {
+            title: "Run".into(),
+            kind: ToolKind::Execute,
+            locations: vec![Location { path: "/w/a".into(), line: Some(3) }],
+        },
+    };
+    let native = Native {
+        provider: "anthropic".into(),
+        model: "claude".into(),
+        data: json!({"type": "thinking", "signature": "c2ln"}),
+    };
+    let changes = vec![
+        Change::Framed {
+            system: "You are an agent.".into(),
+            tools: vec![ToolSpec {
+                name: "bash".into(),
+                description: "Runs".into(),
+                schema: json!({"type": "object", "properties": {"z": {}, "a": {}}}),
+            }],
+        },
+        Change::Queued { message: message(0, vec![text("wait")]) },
+        Change::Commanded { message: MessageId(1), typed: "/compact".into() },
+        Change::Said {
+            message: message(
+                1,
+                vec![
+                    text("look"),
+                    Content::Image {
+                        mime_type: "image/png".into(),
+                        data: "aGk=".into(),
+                        uri: Some("file:///a.png".into()),
+                    },
+                    Content::Resource { uri: "file:///a".into(), text: "a".into() },
+                    Content::ResourceLink { uri: "file:///b".into(), name: "b".into() },
+                ],
+            ),
+            origin: Origin::Queue { entry: Seq(2) },
+        },
+        Change::Replied {
+            message: message(
+                2,
+                vec![
+                    Content::Thinking { text: "hm".into(), native: Some(native) },
+                    text("I run it"),
+                    Content::Call(call),
+                ],
+            ),
+            model: model.clone(),
+            usage: Some(usage),
+            cut: Some(Cut::Broken { reason: "reset".into() }),
+        },
+        Change::ToolFinished {
+            outcome: ToolOutcome {
+                call: CallId("call_1".into()),
+                status: OutcomeStatus::Failed,
+                content: vec![
+                    OutcomeContent::Text { text: "no".into() },
+                    OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() },
+                ],
+                shown: vec![
+                    Shown::Text { text: "no".into() },
+                    Shown::Diff { path: "/w/a".into(), old: None, new: "b".into() },
+                ],
+                locations: vec![Location { path: "/w/a".into(), line: None }],
+                raw: Some(json!({"stdout": "", "exitCode": 1})),
+            },
+        },
+        Change::Compacted {
+            through: Seq(3),
+            summary: message(3, vec![text("so far")]),
+            trigger: Trigger::Manual,
+            focus: Some("tests".into()),
+            tokens_before: 100,
+            tokens_after: 10,
+            model: None,
+            usage: Some(usage),
+        },
+        Change::Undone { entry: Seq(6) },
+        Change::Noted { message: MessageId(4), text: "undone".into() },
+        Change::ModelChosen { model },
+        Change::ModeChosen { mode: Mode::AcceptEdits },
+        Change::ThoughtChosen { level: ThoughtLevel::Max },
+        Change::Titled { title: "Title".into() },
+        Change::Planned {
+            steps: vec![PlanStep {
+                content: "do".into(),
+                status: PlanStatus::InProgress,
+                priority: PlanPriority::High,
+            }],
+        },
+        Change::Allowed { rule: Rule::Command { line: "cargo test".into() } },
+        Change::TurnEnded { reason: StopReason::Cancelled, usage },
+    ];
+    let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
+    changes
+}
+
+fn kind(change: &Change) -> usize {
+    match change {
+        Change::Opened { .. } => 0,
+        Change::Framed { .. } => 1,
+        Change::Queued { .. } => 2,
+        Change::Said { .. } => 3,
+        Change::Replied { .. } => 4,
+        Change::ToolFinished { .. } => 5,
+        Change::Compacted { .. } => 6,
+        Change::Undone { .. } => 7,
+        Change::Noted { .. } => 8,
+        Change::ModelChosen { .. } => 9,
+        Change::ModeChosen { .. } => 10,
+        Change::ThoughtChosen { .. } => 11,
+        Change::Titled { .. } => 12,
+        Change::Planned { .. } => 13,
+        Change::Allowed { .. } => 14,
+        Change::TurnEnded { .. } => 15,
+        Change::Commanded { .. } => 16,
+    }
+}
+
+/// Text that a careless store breaks on, and any other.
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => any::<String>(),
+        1 => Just("\"},\n{\"crc\":\"00000000\",\u{2028}".to_owned()),
+        1 => (0..3usize).prop_map(|more| "é".repeat(BIG / 2 + more)),
+    ]
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        proptest::num::f64::NORMAL.prop_map(Value::from),
+        any_text().prop_map(Value::from),
+        Just(json!({"type": "image", "data": "x", "inner": null})),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((any::<String>(), inner), 0..4)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let each = one_of_each();
+    prop_oneof![
+        any_text().prop_map(|text| said(&text)),
+        any_text().prop_map(|title| Change::Titled { title }),
+        (any_text(), any_json()).prop_map(|(text, raw)| {
+            let outcome = ToolOutcome::text(CallId("call_1".into()), OutcomeStatus::Completed, text);
+            Change::ToolFinished { outcome: ToolOutcome { raw: Some(raw), ..outcome } }
+        }),
+        (any_text(), any_json()).prop_map(|(system, schema)| Change::Framed {
+            system,
+            tools: vec![ToolSpec { name: "t".into(), description: String::new(), schema }],
+        }),
+        (0..each.len()).prop_map(move |at| each[at].clone()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_changes_come_back_to_the_byte(changes in prop::collection::vec(any_change(), 0..8)) {
+        let home = Home::new();
+        let (session, entries) = home.session(1, &changes);
+        let loaded = home.load(&session).unwrap();
+        prop_assert_eq!(serde_json::to_string(&loaded).unwrap(), serde_json::to_string(&entries).unwrap());
+        prop_assert_eq!(loaded, entries);
+    }
+}
