@@ -22,9 +22,10 @@ use crate::tools::reaper::Reaper;
 /// Log files that are kept, one a day.
 const LOG_FILES_MAX: usize = 7;
 
-/// Threads that run sessions. Two keep one busy session from holding up another; more would only
-/// take memory, since the heavy work is in tools and on the network.
-const WORKER_THREADS: usize = 2;
+/// Threads that run sessions. One: every step of a session is short, what is long runs on threads of
+/// its own, and the tasks of one reply (the connection's and the session's) hand each piece over without
+/// waking another core, which costs more than the piece does.
+const WORKER_THREADS: usize = 1;
 
 /// The environment of this process, as sessions take it.
 pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
