@@ -250,6 +250,21 @@ fn a_prompt_that_was_queued_and_never_taken_is_not_lost_in_a_replay() {
     assert_eq!(client.texts(), [("m3".into(), "taken".into()), ("m5".into(), "cancelled".into())]);
 }
 
+/// A crash leaves it in the queue, and it enters the view with the next prompt.
+#[test]
+fn a_queued_prompt_that_outlived_its_turn_is_replayed_once() {
+    let message = Message { id: MessageId(4), content: vec![text("and this")] };
+    let mut client = Client::new(PLAIN);
+    client.replayed(Change::Queued { message }).replayed(ended(StopReason::Interrupted));
+    client.replayed(said(vec![text("and this")], Origin::Queue { entry: Seq(1) }));
+    assert_eq!(
+        client.texts().iter().filter(|(_, said)| said == "and this").count(),
+        1,
+        "{:?}",
+        client.texts()
+    );
+}
+
 #[test]
 fn entries_that_are_one_update_or_none() {
     let step = |content: &str, status| PlanStep {

@@ -14,33 +14,25 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::clients::outer_texts;
-use super::effects::{self, ModelCall, ModelStep, Summary};
+use super::effects::{self, ModelStep};
 use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::{cost_of, cost_of_change};
-use super::{
-    Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionCommand, SessionError,
-    Ticket,
-};
+use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
+use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
 use crate::config::Settings;
 use crate::problem::Problem;
-use crate::provider::ProviderError;
-use crate::provider::endpoint::{Endpoint, LocalServer};
+use crate::provider::endpoint::Endpoint;
 use crate::recipe::catalog::Catalog;
-use crate::recipe::render::ShellOutputs;
 use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
-use crate::thread::{
-    CallId, Change, Content, Cut, Entry, MessageId, ModelName, PlanStep, Rule, Seq, SessionId, Shown,
-    StopReason, Thread, ToolOutcome, Usage,
-};
+use crate::thread::{CallId, Change, Cut, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Usage};
 use crate::tokens;
-use crate::tools::{Access, Workspace};
-use crate::turn::{Answer as Told, Ask, Next, Turn, Why, interrupted};
+use crate::tools::Workspace;
+use crate::turn::{Answer as Told, Ask, Next, interrupted};
 
-/// How many pieces of live output may wait for the session. A command that prints faster is slowed
-/// down by it, not remembered.
+/// How many pieces of live output may wait for the session. What a command prints beyond that is not
+/// shown live; its outcome has the whole.
 const PROGRESS_MAX: usize = 64;
 
 /// New output of a running call.
@@ -85,111 +77,6 @@ pub struct Session {
     next_message: u64,
     pub(super) watch: Option<Arc<Registration>>,
     pub(super) rendering: Option<Rendering>,
-}
-
-/// A client that leaves once the turn has ended.
-pub enum Closer {
-    /// It asked to, and is answered.
-    Client(ClientId, Responder),
-    /// Its connection is gone.
-    Gone(ClientId),
-}
-
-/// A client that wanted to attach to a session that was just ending.
-pub struct TooLate {
-    pub ticket: Ticket,
-    pub opening: Opening,
-    pub replay: Replay,
-}
-
-/// A prompt that has not begun.
-pub struct Prompt {
-    pub responder: Responder,
-    pub client: ClientId,
-    pub content: Vec<Content>,
-}
-
-impl Prompt {
-    pub(super) fn may_be_command(&self) -> bool {
-        outer_texts(&self.content).any(|(_, text)| text.trim_start().starts_with('/'))
-    }
-}
-
-/// A running turn and what belongs to it.
-pub struct Work {
-    pub turn: Turn,
-    /// Who is answered when it ends; a queued prompt with the entry that holds it.
-    pub responders: Vec<(Responder, Option<Seq>)>,
-    /// The tools that the recipe of this turn is limited to.
-    pub allowed_tools: Option<Vec<String>>,
-    /// Goes into the answer's `_meta`.
-    pub meta: Option<serde_json::Value>,
-    /// What `/compact` tells the model to write.
-    pub summary_instruction: Option<String>,
-    pub model: Option<ModelCall>,
-    /// What the turn asked for while the model's server was looked for.
-    pub postponed: Option<Ask>,
-    /// The provider said that the key is missing, wrong or without the right.
-    pub unauthorised: bool,
-    pub ask: Option<OpenAsk>,
-    pub jobs: JoinSet<Done>,
-}
-
-/// A permission card that waits for the person.
-pub struct OpenAsk {
-    pub ask: AskId,
-    pub call: CallId,
-    /// What the person is asked about; a link that is exchanged meanwhile would change it.
-    pub access: Access,
-    /// What "always" remembers, with its words.
-    pub always: Option<(Rule, String)>,
-    /// The card, once it is shown.
-    pub shown: Option<Arc<PermissionAsk>>,
-}
-
-/// Owes one answer. Dropped without it (a panic of the session), it answers with an internal error.
-pub struct Responder {
-    pub(super) ticket: Ticket,
-    session: SessionId,
-    attachment: Attachment,
-    owes: bool,
-}
-
-impl Responder {
-    pub fn new(ticket: Ticket, session: SessionId, attachment: Attachment) -> Responder {
-        Responder { ticket, session, attachment, owes: true }
-    }
-
-    pub fn answer(mut self, answer: Result<Answer, SessionError>) {
-        self.owes = false;
-        self.attachment.outlet.put(&self.session, Out::Answer { ticket: self.ticket, answer });
-    }
-}
-
-impl Drop for Responder {
-    fn drop(&mut self) {
-        if self.owes {
-            let message = "the session ended before it could answer; load it again and repeat".to_owned();
-            let answer = Err(SessionError::Internal(message));
-            self.attachment.outlet.put(&self.session, Out::Answer { ticket: self.ticket, answer });
-        }
-    }
-}
-
-/// What a job of a turn came to.
-pub enum Done {
-    Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
-    Preview(CallId, Vec<Shown>),
-    Summary(Box<Result<Summary, ProviderError>>, Option<String>, Why),
-}
-
-/// What work outside of turns came to.
-pub enum Background {
-    Recipes(Catalog, Option<Arc<Registration>>),
-    /// For the prompt of this ticket: it may have been cancelled meanwhile, and another one rendered.
-    Shell(Ticket, ShellOutputs),
-    LocalServer(Option<LocalServer>),
-    Synced(Result<(), StoreError>),
 }
 
 enum Event {
@@ -496,22 +383,6 @@ impl Session {
     pub(super) fn start_work(&mut self, work: Work) {
         self.work = Some(work);
         self.sync_beside();
-    }
-
-    /// A turn with the one who sent it and nothing else yet.
-    pub(super) fn new_work(turn: Turn, responder: Responder) -> Work {
-        Work {
-            turn,
-            responders: vec![(responder, None)],
-            allowed_tools: None,
-            meta: None,
-            summary_instruction: None,
-            model: None,
-            postponed: None,
-            unauthorised: false,
-            ask: None,
-            jobs: JoinSet::new(),
-        }
     }
 
     pub(super) fn tell(&mut self, answer: Told) {

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::actor::{Done, OpenAsk, Session};
+use super::actor::Session;
 use super::effects;
+use super::work::{Done, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
 use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolOutcome};
 use crate::tools::permission::{self, Verdict};

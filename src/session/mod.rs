@@ -8,11 +8,13 @@ mod actor;
 mod calls;
 mod clients;
 mod effects;
+mod models;
 pub mod port;
 mod prompt;
 mod recipes;
 pub mod registry;
 mod replies;
+mod work;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::actor::{Background, Prompt, Session};
+use super::actor::Session;
+use super::work::{Background, Prompt};
 use super::{CommandInfo, Out, SessionCommand, Severity, Ticket};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};

@@ -9,7 +9,8 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use super::actor::{Responder, Session, TooLate};
+use super::actor::Session;
+use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::Settings;
 use crate::paths::Paths;

@@ -1,8 +1,9 @@
 //! A session's model calls: replies as they stream, and the summaries that compaction asks for.
 
-use super::actor::{Done, Session};
-use super::clients::Located;
+use super::actor::Session;
 use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
+use super::models::Located;
+use super::work::Done;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::compaction;
 use crate::provider::collect::{Piece, PieceKind, Reply};
