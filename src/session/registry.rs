@@ -28,6 +28,9 @@ const COMMANDS_MAX: usize = 256;
 /// How long a session that is deleted may take to end.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// How often a session is ended that somebody loads again and again while it is deleted.
+const DELETE_ATTEMPTS_MAX: u32 = 3;
+
 /// What every session of a process shares.
 #[derive(Clone)]
 pub struct Services {
@@ -226,19 +229,34 @@ impl Sessions {
 
     /// Ends the session, if it lives, and removes it. Unknown ones are no error. Reads the disk.
     pub fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        let found = self.live().remove(session);
-        if let Some(mut found) = found {
-            // Closed already is as good as told.
-            drop(found.commands.try_send(SessionCommand::End));
-            let ended = self
-                .inner
-                .runtime
-                .block_on(async { tokio::time::timeout(END_TIME_MAX, found.ended.changed()).await });
-            if ended.is_err() {
-                tracing::warn!(%session, "a session that is deleted did not end in time");
+        let mut attempts = 1;
+        loop {
+            self.end(session);
+            match self.inner.services.store.delete(session) {
+                // A load that came meanwhile has opened it again.
+                Err(StoreError::InUse(_))
+                    if attempts < DELETE_ATTEMPTS_MAX && self.live().contains_key(session) =>
+                {
+                    attempts += 1;
+                }
+                deleted => return deleted.map_err(|error| SessionError::Store(error.to_string())),
             }
         }
-        self.inner.services.store.delete(session).map_err(|error| SessionError::Store(error.to_string()))
+    }
+
+    fn end(&self, session: &SessionId) {
+        let Some(mut found) = self.live().remove(session) else { return };
+        let ended = self.inner.runtime.block_on(async {
+            let end = async {
+                // Closed already is as good as told.
+                drop(found.commands.send(SessionCommand::End).await);
+                found.ended.changed().await
+            };
+            tokio::time::timeout(END_TIME_MAX, end).await
+        });
+        if ended.is_err() {
+            tracing::warn!(%session, "a session that is deleted did not end in time");
+        }
     }
 
     /// A client's connection is gone.

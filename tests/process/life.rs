@@ -175,3 +175,32 @@ fn one_queued_prompt_can_be_taken_back_alone() {
     let last = desk.model.requests().pop().unwrap();
     assert!(!last.seen().contains(&Seen::User("say two".into())), "what was taken back is not sent");
 }
+
+/// An editor deleted a session in one window and restored it in another: the load opened the log again
+/// between the session's end and its removal, and the deletion was refused with the file still there.
+#[test]
+fn what_is_loaded_while_it_is_deleted_is_deleted_all_the_same() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    for _ in 0..20 {
+        let session = desk.new_session(&mut agent);
+        agent.turn(&session, "say hello");
+        let deleted = agent.request("session/delete", json!({ "sessionId": session }));
+        let place = json!({ "sessionId": session, "cwd": desk.workspace, "mcpServers": [] });
+        let loaded = agent.request("session/load", place);
+        // Either may be answered first, and the load may come too late.
+        let (mut deletion, mut load) = (None, None);
+        agent.until("both answers", |message| {
+            if is_answer(message, deleted) {
+                deletion = Some(message.clone());
+            } else if is_answer(message, loaded) {
+                load = Some(());
+            }
+            deletion.is_some() && load.is_some()
+        });
+        assert_eq!(deletion.expect("it was waited for")["result"], json!({}));
+        assert!(!desk.journal(&session).exists());
+    }
+    agent.close_input();
+    agent.ended();
+}
