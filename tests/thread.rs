@@ -9,6 +9,7 @@ use epitome::thread::{
     OutcomeStatus, ReplayError, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage,
     View, ViewItem,
 };
+use epitome::tokens::{Counter, in_context};
 use proptest::prelude::*;
 
 /// One step of a made-up conversation.
@@ -83,6 +84,24 @@ proptest! {
                 .map(|outcome| calls.iter().position(|call| **call == outcome.call).expect("its reply's outcome"))
                 .collect();
             prop_assert!(ranks.is_sorted_by(|a, b| a < b), "{ranks:?}");
+        }
+    }
+
+    /// A provider that reports no usage would have the whole view counted at every reply.
+    #[test]
+    fn tokens_counted_as_they_come_are_those_of_a_whole_count(steps in steps(), reported: Vec<bool>) {
+        let all = play(&steps);
+        let mut thread = Thread::replay([all.entries()[0].clone()]).expect("an opened thread");
+        let mut counter = Counter::default();
+        for (at, entry) in all.entries().iter().enumerate().skip(1) {
+            let mut entry = Entry::clone(entry);
+            if let Change::Replied { usage, .. } = &mut entry.change
+                && reported.get(at) == Some(&true)
+            {
+                *usage = Some(Usage { input: 1_000, output: at as u64, ..Usage::default() });
+            }
+            thread.apply(Arc::new(entry));
+            prop_assert_eq!(counter.in_context(&thread), in_context(&thread));
         }
     }
 

@@ -134,12 +134,13 @@ impl Play {
         match verb {
             "prompt" => {
                 let message = self.message(quoted(rest));
-                self.turn = Some(Turn::prompt(Change::Said { message, origin: Origin::Person }, limit));
+                self.turn =
+                    Some(Turn::prompt(Change::Said { message, origin: Origin::Person }, &self.thread, limit));
             }
             "compact" => {
                 let message = self.fresh();
                 let commanded = Change::Commanded { message, typed: "/compact".into() };
-                self.turn = Some(Turn::compact(commanded, None));
+                self.turn = Some(Turn::compact(commanded, None, limit));
             }
             "queue" => {
                 let message = self.message(quoted(rest));

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use agent_client_protocol::v1::schema::{ContentBlock, EmbeddedResourceResource, McpServer};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::thread::halves::whole_characters;
 use crate::thread::{Content, SessionId};
 
 /// What is wrong with parameters: a sentence that begins with the field's name.
@@ -191,9 +191,17 @@ pub fn place(field: &str, path: String) -> Result<PathBuf, BadParams> {
     if path.is_absolute() { Ok(path) } else { Err(BadParams(format!("`{field}` must be an absolute path"))) }
 }
 
-fn parse<'a, T: Deserialize<'a>>(name: &str, raw: &'a RawValue) -> Result<T, BadParams> {
-    serde_json::from_str(raw.get())
-        .map_err(|error| BadParams(format!("`{name}` {}", what_is_wrong(&error.to_string()))))
+fn parse<T: DeserializeOwned>(name: &str, raw: &RawValue) -> Result<T, BadParams> {
+    match serde_json::from_str(raw.get()) {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            let wrong = |error: serde_json::Error| {
+                BadParams(format!("`{name}` {}", what_is_wrong(&error.to_string())))
+            };
+            let whole = whole_characters(raw.get()).ok_or_else(|| wrong(error))?;
+            serde_json::from_str(&whole).map_err(wrong)
+        }
+    }
 }
 
 /// Keeps of a parser's message what names the schema, and drops what quotes the value.
@@ -250,6 +258,14 @@ mod tests {
                 Content::Image { mime_type: "image/png".into(), data: "iVBO".into(), uri: None },
             ]
         );
+    }
+
+    #[test]
+    fn half_a_character_does_not_cost_a_prompt() {
+        let content =
+            prompt(r#"[{"type":"text","text":"\ud83d\ude00 \ud83d \ude00 \\ud83d \ud83d\u0041 é"}]"#);
+        let text = "😀 \u{fffd} \u{fffd} \\ud83d \u{fffd}A é".to_owned();
+        assert_eq!(content, Ok(vec![Content::Text { text }]));
     }
 
     #[test]

@@ -24,8 +24,9 @@ const PROGRESS_SENT_BYTES_MAX: usize = 256 * 1024;
 /// What is shown of a running command's output, in bytes: its end.
 const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
 
-/// Notices that are kept for a turn to begin, for clients that show them only inside of one.
-const HELD_NOTICES_MAX: usize = 8;
+/// Notices that are kept for a turn to begin, for clients that show them only inside of one. A slip in
+/// each of a person's recipes is not more; what is beyond is in the log.
+const HELD_NOTICES_MAX: usize = 64;
 
 /// What one client has been shown of one session.
 #[derive(Debug, Default)]
@@ -117,14 +118,26 @@ impl Cursor {
 
     fn entry(&mut self, entry: &Arc<Entry>, shown: Showing<'_>, updates: &mut Vec<SessionUpdate>) {
         match &entry.change {
-            // A replay begins anew, whatever the client was shown before.
-            Change::Opened { .. } if shown.replay => *self = Cursor::default(),
+            // A replay begins anew, whatever the client was shown before. Remarks are not replayed, so
+            // those that wait still do, and no id of an earlier one comes again.
+            Change::Opened { .. } if shown.replay => {
+                *self = Cursor {
+                    held_notices: std::mem::take(&mut self.held_notices),
+                    notices_shown: self.notices_shown,
+                    ..Cursor::default()
+                }
+            }
             Change::Opened { .. } | Change::Framed { .. } => {}
             Change::Queued { .. } if shown.replay => self.queued.push(entry.clone()),
             Change::Queued { .. } => {}
             Change::Said { message, origin } => {
                 if let Origin::Queue { entry: taken } = origin {
+                    let waited = self.queued.len();
                     self.queued.retain(|queued| queued.seq != *taken);
+                    if shown.replay && self.queued.len() == waited {
+                        // A crash ended its turn: it was shown there.
+                        return;
+                    }
                 }
                 if shown.replay || !shown.own {
                     user_message(message, origin, updates);
@@ -221,7 +234,8 @@ impl Cursor {
     }
 
     /// Sends what is missing of a message that is now an entry. A part is recognised by being the
-    /// first, second, … of its kind, because a cancelled reply may lack a part that was streamed.
+    /// first, second, … of its kind, because a cancelled reply may lack a part that was streamed. Parts
+    /// without text (thinking that only its provider can read) were not.
     fn complete(&mut self, message: &Message, updates: &mut Vec<SessionUpdate>) {
         let live = self.live.take().filter(|live| live.message == message.id);
         let streamed = live.map(|live| live.parts).unwrap_or_default();
@@ -229,6 +243,7 @@ impl Cursor {
         let mut reply = streamed.iter().filter(|part| part.kind == TextKind::Reply);
         for (index, content) in message.content.iter().enumerate() {
             let (kind, text, part) = match content {
+                Content::Text { text } | Content::Thinking { text, .. } if text.is_empty() => continue,
                 Content::Text { text } => (TextKind::Reply, text, reply.next()),
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
                 Content::Call(_)

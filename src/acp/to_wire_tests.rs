@@ -544,6 +544,25 @@ fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
 }
 
 #[test]
+fn a_notice_after_a_replay_is_not_taken_for_an_earlier_one() {
+    let opened = Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
+    let notice = |text: &str| Out::Notice { severity: Severity::Info, text: text.into() };
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("hi")], Origin::Person)).put(notice("first"));
+    client.entry(ended(StopReason::EndTurn)).put(notice("waits"));
+    client.replayed(opened).entry(said(vec![text("again")], Origin::Person));
+    assert_eq!(client.texts(), [("n1".into(), "first".into()), ("n2".to_owned(), "waits".to_owned())]);
+}
+
+#[test]
+fn thinking_that_only_its_provider_can_read_does_not_repeat_what_was_shown() {
+    let mut client = Client::new(PLAIN);
+    client.text(1, TextKind::Thinking, "hm").text(2, TextKind::Reply, "so");
+    client.entry(replied(vec![thinking(""), thinking("hm"), text("so")], None));
+    assert_eq!(client.texts(), [("m7.1".into(), "hm".into()), ("m7.2".to_owned(), "so".to_owned())]);
+}
+
+#[test]
 fn a_second_replay_begins_anew() {
     let opened = || Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
     let mut client = Client::new(PLAIN);

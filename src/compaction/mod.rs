@@ -2,7 +2,7 @@
 //!
 //! Pure. Who calls the model and commits is the session.
 
-use crate::thread::{Change, Content, Message, MessageId, ModelName, Origin, Seq, Thread, Trigger, Usage};
+use crate::thread::{Change, Content, Message, MessageId, ModelName, Thread, Trigger, Usage, View};
 use crate::tokens;
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
@@ -11,8 +11,8 @@ const GAIN_MIN_PERCENT: u64 = 10;
 /// A view below this many tokens holds nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 200;
 
-/// The most of the last request that is quoted, in bytes; the middle of a longer one is left out.
-const QUOTE_BYTES_MAX: usize = 32 * 1024;
+/// What of the last request is quoted however little room there is, in bytes.
+const QUOTE_BYTES_MIN: usize = 512;
 
 /// Whether there is anything to compact.
 pub fn is_worthwhile(thread: &Thread) -> bool {
@@ -37,7 +37,8 @@ pub fn extract(reply: &str) -> Option<String> {
 
 /// The change that puts a summary in the place of the whole view, or why that gains nothing.
 ///
-/// `id` is the new message's. The person's last request is quoted byte for byte.
+/// `id` is the new message's. The person's last request is quoted byte for byte. Only where it would
+/// not fit (`room_bytes`), or an overflow leaves no other way to gain anything, its middle is left out.
 pub fn compacted(
     thread: &Thread,
     id: MessageId,
@@ -45,16 +46,33 @@ pub fn compacted(
     trigger: Trigger,
     focus: Option<String>,
     written: Option<(ModelName, Usage)>,
+    room_bytes: usize,
 ) -> Option<Change> {
     let through = thread.entries().last()?.seq;
-    let text = frame(summary, last_request(thread).as_deref());
-    let summary = Message { id, content: vec![Content::Text { text }] };
     let before = tokens::of_view(thread.view());
-    let after = tokens::of_message(&summary);
+    let request = last_request(thread);
+    let mut quoted_max = request.as_ref().map_or(0, String::len).min(room_bytes);
+    let (summary, after) = loop {
+        let quote = request.as_ref().map(|request| head_and_tail(request, quoted_max));
+        let text = frame(summary, quote.as_deref());
+        let message = Message { id, content: vec![Content::Text { text }] };
+        let after = tokens::of_message(&message);
+        if after * 100 <= before * (100 - GAIN_MIN_PERCENT) {
+            break (message, after);
+        }
+        // A person who asked for it loses no word to a compaction; a request that is too long must shrink.
+        let may_cut = match trigger {
+            Trigger::Overflow => quoted_max > QUOTE_BYTES_MIN,
+            Trigger::Manual => false,
+        };
+        if !may_cut {
+            return None;
+        }
+        quoted_max /= 2;
+    };
     let (model, usage) = written.unzip();
-    let shrinks = after * 100 <= before * (100 - GAIN_MIN_PERCENT);
-    shrinks.then(|| Change::Compacted {
-        through: Seq(through.0),
+    Some(Change::Compacted {
+        through,
         summary,
         trigger,
         focus,
@@ -65,15 +83,19 @@ pub fn compacted(
     })
 }
 
-/// The view as plain text, for a model that can't take it as messages; oldest parts are left out
-/// until it fits `bytes_max`.
-pub fn flat(thread: &Thread, bytes_max: usize) -> String {
+/// The view as plain text, for a model that can't take it as messages: an earlier summary, because all
+/// that is older is nowhere else, and then the newest parts that fit `bytes_max`.
+pub fn flat(view: &View, bytes_max: usize) -> String {
+    let (earlier, entries) = match view.entries() {
+        [first, rest @ ..] if matches!(first.change, Change::Compacted { .. }) => (Some(first), rest),
+        entries => (None, entries),
+    };
+    let earlier = earlier.map(|entry| head_and_tail(&flat_entry(&entry.change), bytes_max / 3));
+    let mut bytes = earlier.as_ref().map_or(0, String::len);
     let mut parts: Vec<String> = Vec::new();
-    let mut bytes = 0;
-    for entry in thread.view().entries().iter().rev() {
-        let part = flat_entry(&entry.change);
+    for entry in entries.iter().rev() {
         // One long outcome must not push out all that is older.
-        let part = head_and_tail(&part, bytes_max / 4);
+        let part = head_and_tail(&flat_entry(&entry.change), bytes_max / 4);
         bytes += part.len() + 2;
         if bytes > bytes_max {
             parts.push("[earlier parts left out]".to_owned());
@@ -81,13 +103,24 @@ pub fn flat(thread: &Thread, bytes_max: usize) -> String {
         }
         parts.push(part);
     }
+    parts.extend(earlier);
     parts.reverse();
     parts.join("\n\n")
 }
 
+/// What stands for a summary that no model could write: the conversation's own words, as many as there
+/// is room for.
+pub fn without_model(view: &View, room_bytes: usize) -> String {
+    format!(
+        "(No summary could be written. These are the conversation's own words instead; what is oldest is \
+         left out, and long parts are cut.)\n\n{}",
+        flat(view, room_bytes)
+    )
+}
+
 fn flat_entry(change: &Change) -> String {
     match change {
-        Change::Said { message, .. } => format!("USER: {}", message.text()),
+        Change::Said { message, .. } => format!("USER: {}", said(message)),
         Change::Compacted { summary, .. } => format!("EARLIER SUMMARY: {}", summary.text()),
         Change::Replied { message, .. } => {
             let mut text = format!("AGENT: {}", message.text());
@@ -124,15 +157,32 @@ fn frame(summary: &str, last_request: Option<&str>) -> String {
     text
 }
 
-/// What the person last asked, also across an earlier compaction.
+/// What the person last asked, also across an earlier compaction; of a recipe, its text: without it
+/// nobody knows what its name asks for.
 fn last_request(thread: &Thread) -> Option<String> {
     thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        Change::Said { message, origin: Origin::Person | Origin::Queue { .. } } => {
-            Some(head_and_tail(&message.text(), QUOTE_BYTES_MAX))
-        }
-        Change::Said { origin: Origin::Recipe { typed, .. }, .. } => Some(typed.clone()),
+        Change::Said { message, .. } => Some(said(message)),
         _ => None,
     })
+}
+
+/// A person's message as text; what can't be quoted is named.
+fn said(message: &Message) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for content in &message.content {
+        match content {
+            Content::Text { text } => parts.push(text.clone()),
+            Content::Image { mime_type, uri, .. } => {
+                let name = uri.as_deref().unwrap_or(mime_type);
+                parts.push(format!("[image that was attached: {name}]"));
+            }
+            Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
+                parts.push(format!("[file that was attached: {uri}]"));
+            }
+            Content::Thinking { .. } | Content::Call(_) => {}
+        }
+    }
+    parts.join("\n\n")
 }
 
 fn head_and_tail(text: &str, bytes_max: usize) -> String {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::stream::{DecodeError, append};
+use super::stream::{DecodeError, append, read_event};
 use super::{ProviderEvent, ReplyStop};
 use crate::thread::Usage;
 
@@ -51,7 +51,8 @@ impl Decoder {
         if data.trim().is_empty() || self.whole {
             return Ok(());
         }
-        let event: Event<'_> = serde_json::from_str(data).map_err(|error| DecodeError::unreadable(&error))?;
+        let mut whole = String::new();
+        let event: Event<'_> = read_event(data, &mut whole)?;
         match event.kind.as_ref() {
             "content_block_delta" => self.delta(event.delta.unwrap_or_default(), out),
             "content_block_start" => {

@@ -77,6 +77,12 @@ impl Endpoint {
         }
     }
 
+    /// Takes over what the provider says of the model's window.
+    pub fn set_window(&mut self, window: u64) {
+        self.window = window;
+        self.max_output = self.max_output.min(quarter_of(window));
+    }
+
     fn set_header(&mut self, name: &str, value: impl Into<String>) {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);
@@ -361,12 +367,17 @@ fn set_limits(endpoint: &mut Endpoint, configured: Option<&ModelSettings>) {
         .and_then(|model| model.context_window)
         .or(known.map(|known| known.window))
         .unwrap_or(WINDOW_DEFAULT);
-    // A reply must leave room for the conversation, also in the small windows of local models.
-    let quarter = u32::try_from(endpoint.window / 4).unwrap_or(u32::MAX).max(1);
+    let quarter = quarter_of(endpoint.window);
     endpoint.max_output = configured
         .and_then(|model| model.max_output)
         .or(known.map(|known| known.max_output.min(quarter)))
         .unwrap_or(OUTPUT_DEFAULT.min(quarter));
+}
+
+/// The most that a reply may take of a window: it must leave room for the conversation, also in the small
+/// windows of local models.
+fn quarter_of(window: u64) -> u32 {
+    u32::try_from(window / 4).unwrap_or(u32::MAX).max(1)
 }
 
 /// Reads `Name: value` lines.

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::stream::{DecodeError, Unfinished, append};
+use super::stream::{DecodeError, Unfinished, append, read_event};
 use super::{ProviderEvent, ReplyStop};
 use crate::thread::Usage;
 
@@ -52,7 +52,8 @@ impl Decoder {
             }
             return Ok(());
         }
-        let chunk: Chunk = serde_json::from_str(data).map_err(|error| DecodeError::unreadable(&error))?;
+        let mut whole = String::new();
+        let chunk: Chunk = read_event(data, &mut whole)?;
         if !matches!(chunk.error, None | Some(Value::Null)) {
             return Err(DecodeError::Provider(data.to_owned()));
         }

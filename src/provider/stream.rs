@@ -1,11 +1,14 @@
 //! The bytes of one reply's stream to its events, for every wire format. Pure: whoever has the bytes
 //! pushes them in.
 
+use serde::Deserialize;
+
 use super::endpoint::Endpoint;
 use super::failure::{self, Failure};
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, Events};
 use super::{ErrorClass, ProviderError, ProviderEvent, anthropic_stream, openai_stream};
 use crate::config::WireFormat;
+use crate::thread::halves::whole_characters;
 
 /// The most that one reply's stream may hold, in bytes. The longest replies (128,000 tokens, one event
 /// each of some 300 bytes) stay below it; a stream without end does not.
@@ -163,6 +166,21 @@ pub(super) enum Unfinished {
     Cut,
     /// Not even a beginning.
     Empty,
+}
+
+/// Reads the data of one event. `whole` holds it where it had to be repaired: servers that cut their
+/// text between UTF-16 units send half of an emoji in each of two events.
+pub(super) fn read_event<'a, T: Deserialize<'a>>(
+    data: &'a str,
+    whole: &'a mut String,
+) -> Result<T, DecodeError> {
+    serde_json::from_str(data).or_else(|error| match whole_characters(data) {
+        Some(repaired) => {
+            *whole = repaired;
+            serde_json::from_str(whole).map_err(|error| DecodeError::unreadable(&error))
+        }
+        None => Err(DecodeError::unreadable(&error)),
+    })
 }
 
 /// Appends an event, merging it with the one before where both are pieces of the same part.

@@ -6,18 +6,22 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::effects::{ModelCall, ModelStep, Summary};
+use super::clients::outer_texts;
+use super::effects::{self, ModelCall, ModelStep, Summary};
 use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::{cost_of, cost_of_change};
 use super::{
-    Answer, AskId, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket,
+    Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionCommand, SessionError,
+    Ticket,
 };
 use crate::config::Settings;
 use crate::problem::Problem;
@@ -31,6 +35,7 @@ use crate::thread::{
     CallId, Change, Content, Cut, Entry, MessageId, ModelName, PlanStep, Rule, Seq, SessionId, Shown,
     StopReason, Thread, ToolOutcome, Usage,
 };
+use crate::tokens;
 use crate::tools::{Access, Workspace};
 use crate::turn::{Answer as Told, Ask, Next, Turn, Why, interrupted};
 
@@ -74,6 +79,7 @@ pub struct Session {
     pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
     pub(super) next_ask: u64,
     pub(super) cost: Option<f64>,
+    pub(super) counter: tokens::Counter,
     commands: mpsc::Receiver<SessionCommand>,
     sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
@@ -104,12 +110,8 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    fn begins_with_slash(&self) -> bool {
-        let first = self.content.iter().find_map(|part| match part {
-            Content::Text { text } => Some(text),
-            _ => None,
-        });
-        first.is_some_and(|text| text.trim_start().starts_with('/'))
+    pub(super) fn may_be_command(&self) -> bool {
+        outer_texts(&self.content).any(|(_, text)| text.trim_start().starts_with('/'))
     }
 }
 
@@ -125,6 +127,8 @@ pub struct Work {
     /// What `/compact` tells the model to write.
     pub summary_instruction: Option<String>,
     pub model: Option<ModelCall>,
+    /// What the turn asked for while the model's server was looked for.
+    pub postponed: Option<Ask>,
     /// The provider said that the key is missing, wrong or without the right.
     pub unauthorised: bool,
     pub ask: Option<OpenAsk>,
@@ -139,6 +143,8 @@ pub struct OpenAsk {
     pub access: Access,
     /// What "always" remembers, with its words.
     pub always: Option<(Rule, String)>,
+    /// The card, once it is shown.
+    pub shown: Option<Arc<PermissionAsk>>,
 }
 
 /// Owes one answer. Dropped without it (a panic of the session), it answers with an internal error.
@@ -180,7 +186,8 @@ pub enum Done {
 /// What work outside of turns came to.
 pub enum Background {
     Recipes(Catalog, Option<Arc<Registration>>),
-    Shell(ShellOutputs),
+    /// For the prompt of this ticket: it may have been cancelled meanwhile, and another one rendered.
+    Shell(Ticket, ShellOutputs),
     LocalServer(Option<LocalServer>),
     Synced(Result<(), StoreError>),
 }
@@ -235,13 +242,16 @@ impl Session {
             journal,
             progress: mpsc::channel(PROGRESS_MAX),
             next_ask: 0,
+            counter: tokens::Counter::default(),
             commands,
             watch: None,
             rendering: None,
             sender,
         };
         session.show_problems(&problems);
-        session.finish_what_was_interrupted();
+        if let Err(error) = session.close_open_turn(StopReason::Interrupted) {
+            tracing::error!(session = %session.id, %error, "an interrupted turn could not be ended");
+        }
         session
     }
 
@@ -282,19 +292,16 @@ impl Session {
         too_late
     }
 
-    /// A crash may have left calls without an outcome and a turn without an end: both are written now,
-    /// so that every later view is valid (I1, I16).
-    fn finish_what_was_interrupted(&mut self) {
-        let mut changes: Vec<Change> = self.thread.open_calls().iter().cloned().map(interrupted).collect();
+    /// A crash or a full disk may have left calls without an outcome and a turn without an end: both are
+    /// written now, so that every later view is valid (I1, I16). Nothing to do for a turn that ended.
+    pub(super) fn close_open_turn(&mut self, reason: StopReason) -> Result<(), SessionError> {
+        for call in self.thread.open_calls().to_vec() {
+            self.commit(interrupted(call))?;
+        }
         if self.thread.in_turn() {
-            changes.push(Change::TurnEnded { reason: StopReason::Interrupted, usage: Usage::default() });
+            self.commit(Change::TurnEnded { reason, usage: Usage::default() })?;
         }
-        for change in changes {
-            if let Err(error) = self.commit(change) {
-                tracing::error!(session = %self.id, %error, "an interrupted turn could not be ended");
-                return;
-            }
-        }
+        Ok(())
     }
 
     /// Lets clients go whose turn has ended; the session ends with the last one.
@@ -331,7 +338,11 @@ impl Session {
         let http = &self.services.http;
         tokio::select! {
             command = self.commands.recv() => Event::Command(command),
-            step = async { model.expect("the branch is on only with a model call").step(http).await },
+            step = async {
+                let call = model.expect("the branch is on only with a model call");
+                // A decoder that panics costs its reply, not the session.
+                AssertUnwindSafe(call.step(http)).catch_unwind().await.unwrap_or_else(|_| effects::panicked())
+            },
                 if model.is_some() => Event::Model(step),
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
@@ -348,13 +359,19 @@ impl Session {
             Event::Model(step) => self.model_step(step),
             Event::Job(Ok(done)) => self.job_done(done),
             Event::Job(Err(error)) if error.is_cancelled() => {}
-            Event::Job(Err(error)) => self.job_panicked(&error),
+            Event::Job(Err(error)) => {
+                // Jobs guard themselves; what still panics is not known by name.
+                tracing::error!(session = %self.id, %error, "a job of a turn panicked");
+                self.cancel();
+            }
+            // What comes after the outcome is in the outcome.
+            Event::Progress(call, _) if !self.thread.open_calls().contains(&call) => {}
             Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {
                 tracing::error!(session = %self.id, %error, "background work panicked");
-                self.searching = false;
+                self.background_panicked();
             }
         }
     }
@@ -443,7 +460,7 @@ impl Session {
             let Some(work) = &mut self.work else {
                 // What begins with a slash may be a recipe's name, once the recipes are read.
                 let names_known =
-                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::begins_with_slash);
+                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::may_be_command);
                 match self.waiting.pop_front_if(|_| names_known) {
                     Some(prompt) => {
                         if !self.begin(prompt) {
@@ -490,6 +507,7 @@ impl Session {
             meta: None,
             summary_instruction: None,
             model: None,
+            postponed: None,
             unauthorised: false,
             ask: None,
             jobs: JoinSet::new(),
@@ -530,11 +548,15 @@ impl Session {
 
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
-        if let Some(work) = self.work.take() {
-            if let Some(open) = &work.ask {
+        if let Some(Work { ask, responders, .. }) = self.work.take() {
+            if let Some(open) = ask {
                 self.announce(&Out::Withdrawn { ask: open.ask });
             }
-            for (responder, _) in work.responders {
+            // The next prompt tries again where this fails; until then the turn is open in the log.
+            if let Err(error) = self.close_open_turn(StopReason::Failed) {
+                tracing::error!(session = %self.id, %error, "the turn could not be ended in the log");
+            }
+            for (responder, _) in responders {
                 responder.answer(Err(error.clone()));
             }
         }
@@ -542,13 +564,11 @@ impl Session {
 
     /// Ends the running turn, and everything that waits for one, as cancelled.
     pub(super) fn cancel(&mut self) {
-        if let Some(rendering) = self.rendering.take() {
-            rendering.job.abort();
-            rendering.prompt.responder.answer(Ok(cancelled()));
-        }
+        self.cancel_rendering();
         for prompt in self.waiting.drain(..) {
             prompt.responder.answer(Ok(cancelled()));
         }
+        self.take_finished_tools();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
         let ask = work.ask.take();
@@ -562,7 +582,27 @@ impl Session {
         }
     }
 
+    /// A tool that finished at the moment of a cancel has done its work: the model is told so.
+    fn take_finished_tools(&mut self) {
+        while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
+            match job {
+                Ok(done @ Done::Tool(..)) => self.job_done(done),
+                Ok(Done::Preview(..) | Done::Summary(..)) | Err(_) => {}
+            }
+        }
+    }
+
+    fn cancel_rendering(&mut self) {
+        if let Some(rendering) = self.rendering.take() {
+            rendering.job.abort();
+            rendering.prompt.responder.answer(Ok(cancelled()));
+        }
+    }
+
     pub(super) fn cancel_prompt(&mut self, ticket: Ticket) {
+        if self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket)) {
+            return self.cancel_rendering();
+        }
         if let Some(at) = self.waiting.iter().position(|prompt| prompt.responder.ticket == ticket) {
             if let Some(prompt) = self.waiting.remove(at) {
                 prompt.responder.answer(Ok(cancelled()));

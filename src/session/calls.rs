@@ -9,7 +9,7 @@ use super::{AskId, Decision, Out, PermissionAsk};
 use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolOutcome};
 use crate::tools::permission::{self, Verdict};
 use crate::tools::{Access, ToolContext};
-use crate::turn::{Answer as Told, CompactAnswer, Permit};
+use crate::turn::{Answer as Told, Permit};
 
 /// How much of unreadable arguments the model is shown, in bytes.
 const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
@@ -32,8 +32,11 @@ impl Session {
         let ask = AskId(self.next_ask);
         self.next_ask += 1;
         let Some(work) = &mut self.work else { return };
-        work.ask = Some(OpenAsk { ask, call: id.clone(), access, always });
-        work.jobs.spawn(async move { Done::Preview(id, tool.preview(&call.input, &workspace).await) });
+        work.ask = Some(OpenAsk { ask, call: id.clone(), access, always, shown: None });
+        work.jobs.spawn(async move {
+            let preview = async { tool.preview(&call.input, &workspace).await };
+            Done::Preview(id, effects::guarded(preview, Vec::new).await)
+        });
     }
 
     /// Decides what can be decided without a person.
@@ -88,22 +91,20 @@ impl Session {
     }
 
     pub(super) fn show_ask(&mut self, id: &CallId, preview: Vec<Shown>) {
-        let Some(open) =
-            self.work.as_ref().and_then(|work| work.ask.as_ref()).filter(|open| open.call == *id)
-        else {
-            return;
-        };
+        let Some(work) = &mut self.work else { return };
+        let Some(open) = work.ask.as_mut().filter(|open| open.call == *id) else { return };
         let Some(call) = self.thread.call(id) else { return };
         let ask = open.ask;
-        let permission = PermissionAsk {
+        let permission = Arc::new(PermissionAsk {
             call: id.clone(),
             tool: call.name.clone(),
             input: call.input.clone(),
             card: call.card.clone(),
             preview,
             always: open.always.as_ref().map(|(_, words)| words.clone()),
-        };
-        self.announce(&Out::Ask { ask, permission: Arc::new(permission) });
+        });
+        open.shown = Some(permission.clone());
+        self.announce(&Out::Ask { ask, permission });
     }
 
     pub(super) fn decided(&mut self, ask: AskId, decision: Decision) {
@@ -149,7 +150,8 @@ impl Session {
         let span = tracing::info_span!("tool", session = %self.id, call = %id, name = %call.name);
         let Some(work) = &mut self.work else { return };
         let job = async move {
-            let (outcome, plan) = effects::run_tool(tool, call, context, sync_first).await;
+            let run = effects::run_tool(tool, call, context, sync_first);
+            let (outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
             Done::Tool(id, Box::new(outcome), plan)
         };
         work.jobs.spawn(tracing::Instrument::instrument(job, span));
@@ -169,17 +171,10 @@ impl Session {
             Done::Summary(summary, focus, why) => self.summarised(*summary, focus, why),
         }
     }
+}
 
-    /// A tool of ours panicked. Its call is not known here, so every running call is told the same.
-    pub(super) fn job_panicked(&mut self, error: &tokio::task::JoinError) {
-        tracing::error!(session = %self.id, %error, "a tool panicked");
-        for id in self.thread.open_calls().to_vec() {
-            let text = "The tool failed by a fault of Epitome's own; the log has the details.";
-            let outcome = ToolOutcome::text(id.clone(), OutcomeStatus::Failed, text);
-            self.tell(Told::Tool(id, Box::new(outcome)));
-        }
-        self.tell(Told::Compacted(CompactAnswer::Failed(
-            "a fault of Epitome's own; the log has the details".to_owned(),
-        )));
-    }
+/// The outcome of a call whose tool panicked.
+fn fault_of_ours(call: CallId) -> ToolOutcome {
+    let text = "The tool failed by a fault of Epitome's own; the log has the details.";
+    ToolOutcome::text(call, OutcomeStatus::Failed, text)
 }

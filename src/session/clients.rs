@@ -6,15 +6,18 @@ use super::actor::{Background, Closer, Prompt, Responder, Session, TooLate};
 use super::recipes::{Text, UNDO};
 use super::replies::sentence;
 use super::{
-    Answer, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions, Severity, Ticket,
-    problem_notice,
+    Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, SessionOptions,
+    Severity, Ticket, problem_notice,
 };
 use crate::problem::Problem;
 use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, Choice, LocalServer};
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Message, Mode, ModelName, Origin, StopReason, ThoughtLevel};
+use crate::thread::{
+    Change, Content, Entry, Message, Mode, ModelName, Origin, Seq, StopReason, ThoughtLevel,
+};
+use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::Turn;
 
@@ -66,18 +69,22 @@ impl Session {
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
+        let before = self.attachments.len();
         self.attachments.retain(|attached| attached.client != attachment.client);
+        let follows_already = self.attachments.len() < before;
         match replay {
             Replay::Everything => {
                 for entry in self.thread.entries() {
                     let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
                     attachment.outlet.put(&self.id, out);
                 }
+                self.show_live_text(&attachment);
             }
             Replay::Nothing => {}
         }
-        for out in self.live_text() {
-            attachment.outlet.put(&self.id, out);
+        if *self.workspace.environment != *opening.environment {
+            // Keys and addresses are looked up in the new one.
+            self.endpoint = None;
         }
         let workspace = Workspace {
             cwd: self.thread.cwd().to_path_buf(),
@@ -87,6 +94,10 @@ impl Session {
         self.workspace = Arc::new(workspace);
         let responder = Responder::new(ticket, self.id.clone(), attachment.clone());
         responder.answer(Ok(Answer::Attached { session: self.id.clone(), options: self.options() }));
+        // Without a replay nothing of the conversation may stand before the answer.
+        if replay == Replay::Nothing && !follows_already {
+            self.show_live_text(&attachment);
+        }
         self.attachments.push(attachment.clone());
         if !opening.mcp_servers.is_empty() {
             let text = format!(
@@ -94,6 +105,11 @@ impl Session {
                 opening.mcp_servers.join(", ")
             );
             attachment.outlet.put(&self.id, Out::Notice { severity: Severity::Warning, text });
+        }
+        if let Some(open) = self.work.as_ref().and_then(|work| work.ask.as_ref())
+            && let Some(permission) = open.shown.clone()
+        {
+            attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
         }
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
@@ -105,6 +121,13 @@ impl Session {
         self.locate_quietly();
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
+        }
+    }
+
+    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    fn show_live_text(&self, attachment: &Attachment) {
+        for out in self.live_text() {
+            attachment.outlet.put(&self.id, out);
         }
     }
 
@@ -148,18 +171,24 @@ impl Session {
 impl Session {
     /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
     pub(super) fn prompt(&mut self, prompt: Prompt) {
-        let is_command = typed_command(&prompt.content).is_some_and(|name| self.knows_command(&name));
-        if self.work.is_some() && !is_command {
-            return self.steer(prompt);
+        let waiting = self.waiting.len() + self.thread.queued().len();
+        if waiting >= WAITING_MAX {
+            return prompt.responder.answer(Err(SessionError::Busy(waiting)));
         }
-        if self.waiting.len() >= WAITING_MAX {
-            return prompt.responder.answer(Err(SessionError::Busy(self.waiting.len())));
+        let is_command = match self.catalog_read {
+            true => self.command_in(&prompt.content).is_some(),
+            false => prompt.may_be_command(),
+        };
+        // What is said behind a command that waits means what comes after it.
+        if self.work.is_some() && !is_command && self.waiting.is_empty() {
+            return self.steer(prompt);
         }
         self.waiting.push_back(prompt);
     }
 
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: Prompt) {
+        self.speaker = Some(prompt.client);
         let message = Message { id: self.fresh_message(), content: prompt.content };
         match self.commit(Change::Queued { message }) {
             Ok(entry) => {
@@ -174,11 +203,16 @@ impl Session {
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
     pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+        if let Err(error) = self.close_open_turn(StopReason::Failed) {
+            prompt.responder.answer(Err(error));
+            return true;
+        }
         self.speaker = Some(prompt.client);
-        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
-        let command = typed_command(&prompt.content).filter(|name| self.knows_command(name));
-        if command.as_deref() == Some(UNDO) {
-            self.undo(prompt, typed);
+        let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
+        if let Some(typed) = &typed
+            && command::parse(typed).is_some_and(|typed| typed.name == UNDO)
+        {
+            self.undo(prompt, typed.clone());
             return true;
         }
         match self.locate() {
@@ -188,11 +222,11 @@ impl Session {
                 return false;
             }
             Located::Nowhere(error) => {
-                prompt.responder.answer(Err(error));
+                prompt.responder.answer(Err(provider_error(&error)));
                 return true;
             }
         }
-        match command {
+        match typed {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
@@ -204,20 +238,21 @@ impl Session {
 
     fn begin_said(&mut self, said: Change, responder: Responder) {
         self.title_by(&said);
-        let turn = Turn::prompt(said, self.settings.max_rounds);
+        let turn = Turn::prompt(said, &self.thread, self.settings.max_rounds);
         self.start_work(Session::new_work(turn, responder));
     }
 
     /// Begins a recipe; `outputs` is what its shell calls printed so far.
     pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
-        let typed = first_text(&prompt.content).map(str::to_owned).unwrap_or_default();
-        let parsed = command::parse(&typed)
-            .and_then(|parsed| Some((self.catalog.find(parsed.name)?.clone(), parsed.rest)));
-        let Some((recipe, rest)) = parsed else {
+        let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
+            let parsed = command::parse(typed)?;
+            Some((at, typed.to_owned(), self.catalog.find(parsed.name)?.clone(), parsed.rest.to_owned()))
+        });
+        let Some((at, typed, recipe, rest)) = found else {
             let gone = "the recipe is gone; send the prompt again".to_owned();
             return prompt.responder.answer(Err(SessionError::Invalid(gone)));
         };
-        let arguments = match command::bind(&recipe, rest) {
+        let arguments = match command::bind(&recipe, &rest) {
             Ok(arguments) => arguments,
             Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
         };
@@ -227,21 +262,18 @@ impl Session {
             Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
         };
         if recipe.swaps_context() {
+            self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
-            let turn = Turn::compact(commanded, focus);
+            let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
             let mut work = Session::new_work(turn, prompt.responder);
             work.summary_instruction = Some(text);
             return self.start_work(work);
         }
-        let mut content = vec![Content::Text { text }];
+        let mut content = prompt.content;
+        content.remove(at);
         // What the person attached beside the command goes along.
-        let mut is_command = true;
-        content.extend(prompt.content.into_iter().filter(|part| {
-            let first = is_command && matches!(part, Content::Text { .. });
-            is_command &= !first;
-            !first
-        }));
+        content.insert(0, Content::Text { text });
         let message = Message { id: self.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
         self.begin_said(Change::Said { message, origin }, prompt.responder);
@@ -252,11 +284,16 @@ impl Session {
 
     /// Takes the newest compaction back. No model is called.
     fn undo(&mut self, prompt: Prompt, typed: String) {
+        self.tell_what_is_left_out(&prompt);
         let layer = self.thread.last_compaction().map(|entry| (entry.seq, entry.change.clone()));
         let commanded = Change::Commanded { message: self.fresh_message(), typed };
         let mut changes = vec![commanded];
         let mut status = "nothing_to_do";
         match layer {
+            Some((entry, _)) if let Some(text) = self.too_large_without(entry) => {
+                status = "refused";
+                changes.push(Change::Noted { message: self.fresh_message(), text });
+            }
             Some((entry, Change::Compacted { tokens_before, tokens_after, .. })) => {
                 status = "undone";
                 changes.push(Change::Undone { entry });
@@ -279,8 +316,42 @@ impl Session {
         self.answer_when_synced(prompt.responder, answer);
     }
 
+    /// The command in a prompt, with the index of its part: the first text of it or the last. Some
+    /// editors send what was cancelled, or what they attach, as a text before what is typed.
+    fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
+        let is_command =
+            |text: &str| command::parse(text).is_some_and(|typed| self.knows_command(typed.name));
+        outer_texts(content).find(|(_, text)| is_command(text))
+    }
+
+    /// Why a compaction can't be taken back: what it replaced is more than the window holds, and the next
+    /// prompt would only be compacted again.
+    fn too_large_without(&self, layer: Seq) -> Option<String> {
+        let endpoint = self.endpoint.as_ref()?;
+        let mut without = self.thread.clone();
+        let undone = Change::Undone { entry: layer };
+        without.apply(Arc::new(Entry { seq: without.next_seq(), at: 0, change: undone }));
+        let tokens = tokens::in_context(&without);
+        let name = &endpoint.name;
+        let window = endpoint.window;
+        (tokens > window).then(|| {
+            format!(
+                "Not undone: without the compaction the conversation takes about {tokens} tokens, and {name} takes \
+                 {window}. Choose a model with a larger window and say /undo again."
+            )
+        })
+    }
+
     fn knows_command(&self, name: &str) -> bool {
         name == UNDO || self.catalog.find(name).is_some()
+    }
+
+    /// For commands that send the model nothing of what came beside them.
+    fn tell_what_is_left_out(&self, prompt: &Prompt) {
+        if prompt.content.len() > 1 {
+            let text = "Only the command was run; what came beside it was left out.".to_owned();
+            self.announce(&Out::Notice { severity: Severity::Info, text });
+        }
     }
 
     fn title_by(&mut self, said: &Change) {
@@ -377,15 +448,15 @@ impl Session {
 // ── Finding the model ──────────────────────────────────────────────────────────────────────────────
 
 /// Whether a model call can be made.
-enum Located {
+pub(super) enum Located {
     Ready,
     /// A local server is being looked for.
     Searching,
-    Nowhere(SessionError),
+    Nowhere(ProviderError),
 }
 
 impl Session {
-    fn locate(&mut self) -> Located {
+    pub(super) fn locate(&mut self) -> Located {
         if self.endpoint.is_some() {
             return Located::Ready;
         }
@@ -404,7 +475,7 @@ impl Session {
                 self.endpoint = Some(endpoint);
                 Located::Ready
             }
-            Err(error) => Located::Nowhere(provider_error(&error)),
+            Err(error) => Located::Nowhere(error),
         }
     }
 
@@ -444,13 +515,22 @@ impl Session {
             self.announce_usage();
             Some(())
         });
-        if located.is_none() && !self.waiting.is_empty() {
-            let error = match chosen {
-                Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
-                None => endpoint::nothing_configured(),
-            };
-            for prompt in self.waiting.drain(..) {
-                prompt.responder.answer(Err(provider_error(&error)));
+        let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
+        if located.is_some() {
+            return postponed.map_or((), |ask| self.perform(ask));
+        }
+        let error = match chosen {
+            Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
+            None => endpoint::nothing_configured(),
+        };
+        match postponed {
+            Some(ask) => self.tell_no_model(&ask, &error),
+            // With a turn running, what waits does not wait for the server.
+            None if self.work.is_some() => {}
+            None => {
+                for prompt in self.waiting.drain(..) {
+                    prompt.responder.answer(Err(provider_error(&error)));
+                }
             }
         }
     }
@@ -473,8 +553,8 @@ impl Session {
                 }
                 self.show_problems(&problems);
             }
-            Background::Shell(outputs) => {
-                if let Some(rendering) = self.rendering.take() {
+            Background::Shell(ticket, outputs) => {
+                if let Some(rendering) = self.rendering.take_if(|rendering| rendering.is_for(ticket)) {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
@@ -487,6 +567,19 @@ impl Session {
                 self.announce(&Out::Notice { severity: Severity::Error, text });
             }
         }
+    }
+
+    /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
+    pub(super) fn background_panicked(&mut self) {
+        if let Some(rendering) = self.rendering.take_if(|rendering| rendering.job.is_finished()) {
+            let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
+            rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
+        }
+        if self.searching {
+            self.local_server_found(None);
+        }
+        self.catalog_read = true;
+        self.sync_due = false;
     }
 
     /// Tells each problem once.
@@ -509,16 +602,17 @@ fn provider_error(error: &ProviderError) -> SessionError {
     }
 }
 
-/// The name in `/name …` at the very beginning of a prompt's first text.
-fn typed_command(content: &[Content]) -> Option<String> {
-    command::parse(first_text(content)?).map(|typed| typed.name.to_owned())
-}
-
-fn first_text(content: &[Content]) -> Option<&str> {
-    content.iter().find_map(|part| match part {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    })
+/// The first and the last text of a prompt, each with the index of its part: where a command may be.
+pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &str)> {
+    let mut texts = content.iter().enumerate().filter_map(|(at, part)| match part {
+        Content::Text { text } => Some((at, text.as_str())),
+        Content::Thinking { .. }
+        | Content::Call(_)
+        | Content::Image { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => None,
+    });
+    [texts.next(), texts.next_back()].into_iter().flatten()
 }
 
 /// A title from what the person said first: its first line, cut at a word.

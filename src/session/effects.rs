@@ -1,10 +1,12 @@
 //! Performs what a turn asks for: model calls, tools, summaries. It decides nothing and commits
 //! nothing; what came of it goes back to the session.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::Sleep;
 
 use crate::compaction;
@@ -26,8 +28,9 @@ pub const SUMMARY_TOKENS_MAX: u32 = 4_096;
 /// How long writing one summary may take.
 const SUMMARY_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// How often a summary from flat text is tried, each time on half as much.
-const FLAT_ATTEMPTS_MAX: u32 = 4;
+/// How often a summary from flat text is tried, each time on half as much: a window that is taken for
+/// a hundred times its size is still met.
+const FLAT_ATTEMPTS_MAX: u32 = 8;
 
 /// What a request is made of, apart from the thread so that it can outlive a borrow of it.
 #[derive(Clone)]
@@ -40,6 +43,15 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The tokens that the view and the frame take, by estimate.
+    fn tokens(&self) -> u64 {
+        let frame = match &self.frame.change {
+            Change::Framed { system, tools } => tokens::of_frame(system, tools),
+            _ => 0,
+        };
+        frame + tokens::of_view(&self.view)
+    }
+
     /// The request for the view as it stands, with one more user message where `more` is given.
     pub fn request<'a>(&'a self, more: Option<&'a Message>) -> Request<'a> {
         let Change::Framed { system, tools } = &self.frame.change else {
@@ -185,30 +197,31 @@ pub async fn summarise(
     http: Http,
     endpoint: Endpoint,
     snapshot: Snapshot,
-    flat: String,
     instruction: String,
 ) -> Result<Summary, ProviderError> {
     let work = async {
         let said = Message { id: MessageId(0), content: vec![Content::Text { text: instruction.clone() }] };
-        let taken =
-            tokens::of_view(&snapshot.view) + tokens::of_message(&said) + u64::from(SUMMARY_TOKENS_MAX);
+        let reserve = u64::from(snapshot.max_output.min(endpoint.max_output));
+        let taken = snapshot.tokens() + tokens::of_message(&said) + reserve;
+        let mut window = endpoint.window;
         let mut last_error = None;
-        if taken <= endpoint.window {
+        if taken <= window {
             match ask(&http, &endpoint, &snapshot.request(Some(&said))).await {
                 Ok(summary) => return Ok(summary),
                 Err(error) if matches!(error.class, ErrorClass::Auth | ErrorClass::Retry { .. }) => {
                     return Err(error);
                 }
-                Err(error) => last_error = Some(error),
+                Err(error) => {
+                    window = narrowed(window, &error);
+                    last_error = Some(error);
+                }
             }
         }
-        // Three bytes a token, and half of the window for the text: the rest is the answer's.
-        let mut bytes = usize::try_from(endpoint.window).unwrap_or(usize::MAX / 4) * 3 / 2;
+        let mut bytes = half_of(window);
         for _ in 0..FLAT_ATTEMPTS_MAX {
+            let flat = compaction::flat(&snapshot.view, bytes);
             let text = format!(
-                "Below is a conversation between a person and a coding agent.\n\n<conversation>\n{}\n</conversation>\n\n{}",
-                tail(&flat, bytes),
-                instruction
+                "Below is a conversation between a person and a coding agent.\n\n<conversation>\n{flat}\n</conversation>\n\n{instruction}"
             );
             let said = Message { id: MessageId(0), content: vec![Content::Text { text }] };
             let request = Request {
@@ -222,7 +235,8 @@ pub async fn summarise(
             match ask(&http, &endpoint, &request).await {
                 Ok(summary) => return Ok(summary),
                 Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
-                    bytes /= 2;
+                    window = narrowed(window, &error);
+                    bytes = (flat.len() / 2).min(half_of(window));
                     last_error = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -280,13 +294,53 @@ fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderErro
     if message.calls().next().is_some() {
         return Err(broken("the model called a tool instead of writing a summary"));
     }
-    let text =
+    let mut text =
         compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
+    if let Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded) = reply.stop {
+        text.push_str("\n[The summary was cut off here: it grew too long.]");
+    }
     Ok(Summary { text, model: endpoint.name.clone(), usage: reply.usage.unwrap_or_default() })
 }
 
-fn tail(text: &str, bytes_max: usize) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
+/// The window, as far as the provider corrects what is known of it.
+fn narrowed(window: u64, error: &ProviderError) -> u64 {
+    match error.class {
+        ErrorClass::TooLong { limit: Some(limit), .. } => window.min(limit),
+        ErrorClass::TooLong { limit: None, .. }
+        | ErrorClass::Retry { .. }
+        | ErrorClass::Auth
+        | ErrorClass::Refused
+        | ErrorClass::Broken => window,
+    }
+}
+
+/// Bytes of text that take half of a window, at three bytes a token: the rest is the instruction's and
+/// the answer's.
+fn half_of(window: u64) -> usize {
+    usize::try_from(window.saturating_mul(3) / 2).unwrap_or(usize::MAX)
+}
+
+/// Runs a job to its end; a panic of ours comes to what `otherwise` says, so that whoever waits for the
+/// job goes on.
+pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -> T) -> T {
+    AssertUnwindSafe(job).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!("a job of a turn panicked");
+        otherwise()
+    })
+}
+
+/// What a model call comes to whose decoder panicked.
+pub fn panicked() -> ModelStep {
+    ModelStep::Failed(fault_of_ours())
+}
+
+/// A provider's answer met a fault of ours.
+pub fn fault_of_ours() -> ProviderError {
+    ProviderError {
+        class: ErrorClass::Broken,
+        message: "the model's answer met a fault of Epitome's own; the log has the details".to_owned(),
+        hint: None,
+    }
 }
 
 /// Makes ids of a reply's calls unique in their thread and well formed for every provider.

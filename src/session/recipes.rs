@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::actor::{Background, Prompt, Session};
-use super::{CommandInfo, Out, SessionCommand, Severity};
+use super::{CommandInfo, Out, SessionCommand, Severity, Ticket};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{Recipe, Source};
@@ -23,6 +23,12 @@ const SHELL_SECONDS_MAX: u64 = 30;
 pub struct Rendering {
     pub prompt: Prompt,
     pub job: AbortHandle,
+}
+
+impl Rendering {
+    pub(super) fn is_for(&self, ticket: Ticket) -> bool {
+        self.prompt.responder.ticket == ticket
+    }
 }
 
 /// What rendering came to.
@@ -114,6 +120,7 @@ impl Session {
         };
         let toolbox = self.services.toolbox.clone();
         let workspace = self.workspace.clone();
+        let ticket = prompt.responder.ticket;
         let job = self.background.spawn(async move {
             for call in calls {
                 let output = match may_run {
@@ -122,7 +129,7 @@ impl Session {
                 };
                 outputs.insert(call, output);
             }
-            Background::Shell(outputs)
+            Background::Shell(ticket, outputs)
         });
         self.rendering = Some(Rendering { prompt, job });
     }

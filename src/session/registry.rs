@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::actor::{Responder, Session, TooLate};
-use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::Settings;
 use crate::paths::Paths;
 use crate::provider::http::Http;
@@ -175,7 +175,12 @@ impl Sessions {
                     live.attach(ticket, opening, replay);
                     again.attach_again(&session, live.run().await);
                 }
-                Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
+                Err(error) => {
+                    let (_, commands) = channel;
+                    let opener = opening.attachment;
+                    Responder::new(ticket, session.clone(), opener.clone()).answer(Err(error.clone()));
+                    refuse_all(commands, &session, &opener, &error);
+                }
             }
         });
     }
@@ -272,6 +277,41 @@ impl Sessions {
     fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
         // Nothing that could panic runs under this lock.
         self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Answers what was sent to a session that then could not be opened: who sends many requests at once
+/// does not wait for the first answer.
+fn refuse_all(
+    mut commands: mpsc::Receiver<SessionCommand>,
+    session: &SessionId,
+    opener: &Attachment,
+    error: &SessionError,
+) {
+    commands.close();
+    while let Ok(command) = commands.try_recv() {
+        let (ticket, attachment) = match command {
+            SessionCommand::Attach { ticket, opening, .. } => (ticket, opening.attachment),
+            SessionCommand::Prompt { ticket, client, .. }
+            | SessionCommand::SetMode { ticket, client, .. }
+            | SessionCommand::SetOption { ticket, client, .. }
+            | SessionCommand::Close { ticket, client }
+                if client == opener.client =>
+            {
+                (ticket, opener.clone())
+            }
+            SessionCommand::Prompt { .. }
+            | SessionCommand::SetMode { .. }
+            | SessionCommand::SetOption { .. }
+            | SessionCommand::Close { .. }
+            | SessionCommand::Cancel
+            | SessionCommand::CancelPrompt { .. }
+            | SessionCommand::Decide { .. }
+            | SessionCommand::Detach { .. }
+            | SessionCommand::End
+            | SessionCommand::RecipesChanged => continue,
+        };
+        Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
     }
 }
 

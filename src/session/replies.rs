@@ -1,19 +1,27 @@
 //! A session's model calls: replies as they stream, and the summaries that compaction asks for.
 
 use super::actor::{Done, Session};
+use super::clients::Located;
 use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::compaction;
 use crate::provider::collect::{Piece, PieceKind, Reply};
+use crate::provider::endpoint::Endpoint;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread, Trigger};
 use crate::tokens;
-use crate::turn::{Answer as Told, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
+use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
+
+/// A window below this many tokens is a misread number: the system text alone would not fit.
+const WINDOW_TOKENS_MIN: u64 = 1_000;
+
+/// What of the last request is quoted even in the smallest window, in bytes.
+const ROOM_BYTES_MIN: usize = 512;
 
 impl Session {
     pub(super) fn call_model(&mut self) {
+        let Some(endpoint) = self.endpoint_for(&Ask::CallModel) else { return };
         let started = self.ensure_frame().and_then(|()| {
-            let endpoint = self.endpoint.clone().ok_or_else(|| "no model is chosen".to_owned())?;
             let snapshot = self.snapshot(endpoint.max_output);
             let message = self.fresh_message();
             ModelCall::start(&self.services.http, endpoint, snapshot, message)
@@ -26,6 +34,39 @@ impl Session {
                 }
             }
             Err(message) => self.tell(Told::Model(ModelAnswer::Failed(message))),
+        }
+    }
+
+    /// The model to call as things are now: the person may have chosen another one during the turn.
+    /// `None` where its server is still looked for, after which the ask is performed again, and where
+    /// there is none, which the turn was told.
+    fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
+        match self.locate() {
+            Located::Ready => self.endpoint.clone(),
+            Located::Searching => {
+                if let Some(work) = &mut self.work {
+                    work.postponed = Some(ask.clone());
+                }
+                None
+            }
+            Located::Nowhere(error) => {
+                self.tell_no_model(ask, &error);
+                None
+            }
+        }
+    }
+
+    /// Tells the turn that what it asked for can't be done without a model.
+    pub(super) fn tell_no_model(&mut self, ask: &Ask, error: &ProviderError) {
+        if let Some(work) = &mut self.work {
+            work.unauthorised = error.class == ErrorClass::Auth;
+        }
+        let reason = sentence(error);
+        match ask {
+            Ask::Compact { .. } => self.tell(Told::Compacted(CompactAnswer::Failed(reason))),
+            Ask::CallModel | Ask::Permission(_) | Ask::RunTool(_) => {
+                self.tell(Told::Model(ModelAnswer::Failed(reason)))
+            }
         }
     }
 
@@ -118,6 +159,7 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.unauthorised = error.class == ErrorClass::Auth;
         }
+        self.learn_window(&call.model, &error.class);
         let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
                 ModelAnswer::Reply { replied: Box::new(replied), stop: ReplyEnd::Broken }
@@ -130,6 +172,19 @@ impl Session {
             },
         };
         self.tell(Told::Model(answer));
+    }
+
+    /// A provider that refuses a request as too long tells the model's true window.
+    fn learn_window(&mut self, model: &ModelName, class: &ErrorClass) {
+        let ErrorClass::TooLong { limit: Some(limit), .. } = class else { return };
+        let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model) else {
+            return;
+        };
+        if (WINDOW_TOKENS_MIN..endpoint.window).contains(limit) {
+            tracing::info!(session = %self.id, %model, limit, "the window is smaller than was known");
+            endpoint.set_window(*limit);
+            self.announce_usage();
+        }
     }
 
     /// What had been shown of a reply that will not be finished; `None` where that is nothing.
@@ -161,20 +216,20 @@ impl Session {
         call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
     }
 
-    pub(super) fn announce_usage(&self) {
+    pub(super) fn announce_usage(&mut self) {
         if let Some(usage) = self.usage_now() {
             self.announce(&Out::Usage(usage));
         }
     }
 
-    pub(super) fn usage_now(&self) -> Option<UsageNow> {
+    pub(super) fn usage_now(&mut self) -> Option<UsageNow> {
         let last = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { usage, .. } => *usage,
             _ => None,
         });
         let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
         Some(UsageNow {
-            used: tokens::in_context(&self.thread),
+            used: self.counter.in_context(&self.thread),
             size,
             cost: self.cost,
             last: last.unwrap_or_default(),
@@ -187,21 +242,18 @@ impl Session {
         if !compaction::is_worthwhile(&self.thread) {
             return self.nothing_to_compact();
         }
+        let Some(endpoint) = self.endpoint_for(&Ask::Compact { focus: focus.clone(), why }) else { return };
         if let Err(message) = self.ensure_frame() {
             return self.tell(Told::Compacted(CompactAnswer::Failed(message)));
         }
-        let Some(endpoint) = self.endpoint.clone() else {
-            return self.tell(Told::Compacted(CompactAnswer::Failed("no model is chosen".to_owned())));
-        };
         let instruction = self.work.as_ref().and_then(|work| work.summary_instruction.clone());
         let instruction = instruction.unwrap_or_else(|| self.summary_instruction());
         let snapshot = self.snapshot(effects::SUMMARY_TOKENS_MAX);
-        let bytes_max = usize::try_from(endpoint.window.saturating_mul(4)).unwrap_or(usize::MAX / 8);
-        let flat = compaction::flat(&self.thread, bytes_max);
         let http = self.services.http.clone();
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
-            let summary = effects::summarise(http, endpoint, snapshot, flat, instruction).await;
+            let summarise = effects::summarise(http, endpoint, snapshot, instruction);
+            let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
             Done::Summary(Box::new(summary), focus, why)
         });
     }
@@ -212,8 +264,12 @@ impl Session {
         focus: Option<String>,
         why: Why,
     ) {
-        let summary = match summary {
-            Ok(summary) => summary,
+        let (text, written) = match summary {
+            Ok(summary) => (summary.text, Some((summary.model, summary.usage))),
+            Err(error) if why == Why::Overflow && can_do_without(&error) => {
+                tracing::warn!(session = %self.id, %error, "no summary: the newest words stand for it");
+                (compaction::without_model(self.thread.view(), self.room_bytes()), None)
+            }
             Err(error) => {
                 self.compaction_meta("failed", None);
                 return self.tell(Told::Compacted(CompactAnswer::Failed(sentence(&error))));
@@ -224,8 +280,8 @@ impl Session {
             Why::Overflow => Trigger::Overflow,
         };
         let id = self.fresh_message();
-        let written = Some((summary.model, summary.usage));
-        match compaction::compacted(&self.thread, id, &summary.text, trigger, focus, written) {
+        let room = self.room_bytes();
+        match compaction::compacted(&self.thread, id, &text, trigger, focus, written, room) {
             Some(change) => {
                 if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
                     let tokens = (*tokens_before, *tokens_after);
@@ -235,6 +291,15 @@ impl Session {
             }
             None => self.nothing_to_compact(),
         }
+    }
+
+    /// Bytes of text for which there is room beside the frame, a summary and the next reply.
+    fn room_bytes(&self) -> usize {
+        let Some(endpoint) = &self.endpoint else { return ROOM_BYTES_MIN };
+        let frame = self.thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
+        let taken = frame + 2 * u64::from(endpoint.max_output);
+        let tokens = endpoint.window.saturating_sub(taken) / 2;
+        usize::try_from(tokens * 3).unwrap_or(usize::MAX).max(ROOM_BYTES_MIN)
     }
 
     pub(super) fn nothing_to_compact(&mut self) {
@@ -269,6 +334,15 @@ fn live(message: MessageId, piece: Piece) -> Option<Out> {
         }
         // A call is shown with its arguments, which come with the whole reply.
         Piece::CallOpened { .. } => None,
+    }
+}
+
+/// Whether trying again or another key would not help: then a conversation that is too long goes on
+/// without a summary rather than not at all.
+fn can_do_without(error: &ProviderError) -> bool {
+    match error.class {
+        ErrorClass::TooLong { .. } | ErrorClass::Refused | ErrorClass::Broken => true,
+        ErrorClass::Retry { .. } | ErrorClass::Auth => false,
     }
 }
 

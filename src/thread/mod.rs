@@ -5,6 +5,7 @@
 
 pub mod change;
 pub mod diff;
+pub mod halves;
 pub mod message;
 pub mod text;
 pub mod view;
@@ -154,9 +155,18 @@ impl Thread {
             Change::Titled { title } => self.title = Some(title.clone()),
             Change::Planned { steps } => self.plan = steps.clone(),
             Change::Allowed { rule } => self.rules.push(rule.clone()),
-            Change::TurnEnded { .. } => {
+            Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
-                self.queued.clear();
+                match reason {
+                    // Nobody took them back: they enter the view with the next prompt (I12).
+                    StopReason::Interrupted => {}
+                    StopReason::EndTurn
+                    | StopReason::MaxTokens
+                    | StopReason::MaxRounds
+                    | StopReason::Refusal
+                    | StopReason::Cancelled
+                    | StopReason::Failed => self.queued.clear(),
+                }
             }
         }
     }
@@ -242,7 +252,7 @@ impl Thread {
         &self.open_calls
     }
 
-    /// Prompts that wait for the running turn, oldest first.
+    /// Prompts that wait for the running turn, or were left by a turn that a crash ended; oldest first.
     pub fn queued(&self) -> &[Arc<Entry>] {
         &self.queued
     }

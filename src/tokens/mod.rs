@@ -1,7 +1,9 @@
 //! Counting tokens. For now by an estimate from the classes of characters, corrected by what the
 //! provider last reported; never below zero cost for anything that is sent.
 
-use crate::thread::{Change, Content, Entry, Message, OutcomeContent, Thread, ToolOutcome, ToolSpec, View};
+use crate::thread::{
+    Change, Content, Entry, Message, OutcomeContent, Seq, Thread, ToolOutcome, ToolSpec, View,
+};
 
 /// Tokens that an image takes with any provider, roughly: they charge by area and cap it near this.
 const IMAGE_TOKENS: u64 = 1_500;
@@ -85,6 +87,37 @@ pub fn in_context(thread: &Thread) -> u64 {
         tail += of_entry(entry);
     }
     tail + thread.frame().map_or(0, |(system, tools)| of_frame(system, tools))
+}
+
+/// Follows one thread, so that a count costs what is new and not the whole view: where a provider reports
+/// no usage, there would be more to count at every reply.
+#[derive(Debug, Default)]
+pub struct Counter {
+    /// The view's revision at the last count, and what it came to.
+    counted: Option<(Seq, u64)>,
+    /// The first entry that it did not see.
+    next: Seq,
+}
+
+impl Counter {
+    /// As `in_context`, of the same thread each time.
+    pub fn in_context(&mut self, thread: &Thread) -> u64 {
+        let revision = thread.view().revision();
+        let tokens = match self.counted {
+            Some((same, tokens)) if same == revision => {
+                let new = thread.entries().iter().skip(self.next.0 as usize);
+                new.fold(tokens, |tokens, entry| match &entry.change {
+                    Change::Replied { usage: Some(usage), .. } => usage.input + usage.output,
+                    Change::Framed { system, tools } => tokens + of_frame(system, tools),
+                    _ => tokens + of_entry(entry),
+                })
+            }
+            Some(_) | None => in_context(thread),
+        };
+        self.counted = Some((revision, tokens));
+        self.next = thread.next_seq();
+        tokens
+    }
 }
 
 fn of_entry(entry: &Entry) -> u64 {

@@ -12,10 +12,15 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::thread::{
-    CallId, Change, Cut, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage,
+    CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage,
 };
+
+/// Overflows with one reply between them that are compacted. A model that reads the same long file again
+/// after each compaction would do so until its rounds are used up, each at the price of two calls.
+const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
 
 /// What the session is to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +120,9 @@ pub struct Turn {
     usage: Usage,
     /// Since the last reply. A second overflow in a row ends the turn: no loop is possible.
     compacted: bool,
+    /// The round of the last overflow, and how many came with one reply between them.
+    overflowed_at: Option<u32>,
+    overflows: u32,
     withdrawn: Vec<Seq>,
     failure: Option<String>,
 }
@@ -149,16 +157,20 @@ enum Step {
 }
 
 impl Turn {
-    /// A turn that begins by committing `said`.
-    pub fn prompt(said: Change, max_rounds: u32) -> Turn {
-        Turn::new(State::Ready, VecDeque::from([said]), max_rounds)
+    /// A turn that begins by committing `said`. What a crash left in the queue was said before it, and
+    /// enters the view before it.
+    pub fn prompt(said: Change, thread: &Thread, max_rounds: u32) -> Turn {
+        let mut commits: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
+        commits.push_back(said);
+        Turn::new(State::Ready, commits, max_rounds)
     }
 
-    /// A turn that is one compaction, begun by the command that `commanded` records.
-    pub fn compact(commanded: Change, focus: Option<String>) -> Turn {
+    /// A turn that is one compaction, begun by the command that `commanded` records. What the person
+    /// says meanwhile is answered behind it.
+    pub fn compact(commanded: Change, focus: Option<String>, max_rounds: u32) -> Turn {
         let why = Why::Command;
         let state = State::Compacting { ask: Some(Ask::Compact { focus, why }), why };
-        Turn::new(state, VecDeque::from([commanded]), 1)
+        Turn::new(state, VecDeque::from([commanded]), max_rounds)
     }
 
     fn new(state: State, commits: VecDeque<Change>, max_rounds: u32) -> Turn {
@@ -169,6 +181,8 @@ impl Turn {
             rounds: 0,
             usage: Usage::default(),
             compacted: false,
+            overflowed_at: None,
+            overflows: 0,
             withdrawn: Vec::new(),
             failure: None,
         }
@@ -229,7 +243,7 @@ impl Turn {
             (State::Sampling, Answer::Model(answer)) => self.tell_model(answer, thread),
             (State::Compacting { why, .. }, Answer::Compacted(answer)) => {
                 let why = *why;
-                self.tell_compacted(why, answer);
+                self.tell_compacted(why, answer, thread);
             }
             (State::Calls(calls), Answer::Permission(id, permit)) => {
                 let Some(call) = calls.iter_mut().find(|call| call.id == id && call.step == Step::Asking)
@@ -313,14 +327,19 @@ impl Turn {
                     ReplyEnd::Finished | ReplyEnd::Paused | ReplyEnd::MaxTokens if !calls.is_empty() => {
                         State::Calls(calls)
                     }
-                    ReplyEnd::Finished if self.has_queued(thread) => State::Ready,
-                    ReplyEnd::Finished | ReplyEnd::Broken => State::Ending(StopReason::EndTurn),
+                    ReplyEnd::Finished | ReplyEnd::Broken => self.end_or_go_on(StopReason::EndTurn, thread),
                     ReplyEnd::Paused => State::Ready,
-                    ReplyEnd::MaxTokens => State::Ending(StopReason::MaxTokens),
-                    ReplyEnd::Refused => State::Ending(StopReason::Refusal),
+                    ReplyEnd::MaxTokens => self.end_or_go_on(StopReason::MaxTokens, thread),
+                    ReplyEnd::Refused => self.end_or_go_on(StopReason::Refusal, thread),
                 };
             }
             ModelAnswer::TooLong(message) if self.compacted => self.fail(message),
+            ModelAnswer::TooLong(message) if self.overflows_again() => {
+                self.fail(format!(
+                    "{message} Compacting does not help: each time, what comes next fills the window again. \
+                     A tool's output is probably larger than the window; ask for less of it at a time."
+                ));
+            }
             ModelAnswer::TooLong(message) => {
                 self.failure = Some(message);
                 let why = Why::Overflow;
@@ -330,13 +349,20 @@ impl Turn {
         }
     }
 
-    fn tell_compacted(&mut self, why: Why, answer: CompactAnswer) {
+    fn tell_compacted(&mut self, why: Why, answer: CompactAnswer, thread: &Thread) {
+        if let CompactAnswer::Done(change) = &answer
+            && let Change::Compacted { usage: Some(usage), .. } = &**change
+        {
+            self.usage.add(usage);
+        }
         match (why, answer) {
             (Why::Command, CompactAnswer::Done(change)) => {
                 self.commits.push_back(*change);
-                self.state = State::Ending(StopReason::EndTurn);
+                self.state = self.end_or_go_on(StopReason::EndTurn, thread);
             }
-            (Why::Command, CompactAnswer::Nothing) => self.state = State::Ending(StopReason::EndTurn),
+            (Why::Command, CompactAnswer::Nothing) => {
+                self.state = self.end_or_go_on(StopReason::EndTurn, thread)
+            }
             (Why::Command, CompactAnswer::Failed(message)) => self.fail(message),
             (Why::Overflow, CompactAnswer::Done(change)) => {
                 self.commits.push_back(*change);
@@ -354,6 +380,14 @@ impl Turn {
                 self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"));
             }
         }
+    }
+
+    /// Counts an overflow, and tells whether too many came right behind a compaction each.
+    fn overflows_again(&mut self) -> bool {
+        let follows = self.overflowed_at.is_some_and(|round| self.rounds <= round + 1);
+        self.overflows = if follows { self.overflows + 1 } else { 1 };
+        self.overflowed_at = Some(self.rounds);
+        self.overflows > OVERFLOWS_IN_A_ROW_MAX
     }
 
     fn fail(&mut self, message: String) {
@@ -380,15 +414,25 @@ impl Turn {
         calls
     }
 
-    fn has_queued(&self, thread: &Thread) -> bool {
-        thread.queued().iter().any(|queued| !self.withdrawn.contains(&queued.seq))
+    /// Ends the turn, or goes on with what the person said meanwhile: it was accepted, so the model
+    /// must see it, however the reply before it ended.
+    fn end_or_go_on(&self, reason: StopReason, thread: &Thread) -> State {
+        if self.next_queued(thread).is_some() { State::Ready } else { State::Ending(reason) }
     }
 
     fn take_queued(&self, thread: &Thread) -> Option<Change> {
-        let queued = thread.queued().iter().find(|queued| !self.withdrawn.contains(&queued.seq))?;
-        let Change::Queued { message } = &queued.change else { return None };
-        Some(Change::Said { message: message.clone(), origin: Origin::Queue { entry: queued.seq } })
+        self.next_queued(thread).and_then(|entry| taken(entry))
     }
+
+    fn next_queued<'a>(&self, thread: &'a Thread) -> Option<&'a Arc<Entry>> {
+        thread.queued().iter().find(|queued| !self.withdrawn.contains(&queued.seq))
+    }
+}
+
+/// A queued prompt as it enters the view.
+fn taken(queued: &Entry) -> Option<Change> {
+    let Change::Queued { message } = &queued.change else { return None };
+    Some(Change::Said { message: message.clone(), origin: Origin::Queue { entry: queued.seq } })
 }
 
 /// The outcome of a call that a cancel or a crash overtook.

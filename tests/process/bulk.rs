@@ -6,7 +6,7 @@ use std::time::Duration;
 use epitome::provider::scripted::ModelStep;
 use serde_json::json;
 
-use crate::desk::{Desk, agent_said, obey, stop_reason, text, within};
+use crate::desk::{Agent, Desk, agent_said, obey, stop_reason, text, within};
 
 const DELTA: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
 
@@ -58,6 +58,25 @@ fn an_editor_that_stops_reading_costs_little_and_misses_nothing() {
     assert!(not_reading < reading + UNREAD_KB_MAX, "by {reading} kB, without reading by {not_reading} kB");
 }
 
+#[test]
+fn an_editor_that_reads_nothing_does_not_hold_up_the_end() {
+    let by_pipe: fn(&mut Agent) = Agent::close_input;
+    let by_signal: fn(&mut Agent) = |agent| agent.terminate();
+    for end in [by_pipe, by_signal] {
+        let desk =
+            Desk::new(|_| vec![ModelStep::Flood { count: 20_000, text: DELTA.into() }, ModelStep::Hang]);
+        let mut agent = desk.start();
+        let session = desk.new_session(&mut agent);
+        agent.prompt(&session, "go");
+        agent.until("some text", |message| !agent_said(std::slice::from_ref(message)).is_empty());
+        end(&mut agent);
+        agent.ended_unread();
+        let mut agent = desk.start();
+        let replay = desk.load(&mut agent, &session);
+        assert!(agent_said(&replay).starts_with(DELTA), "what had come is kept");
+    }
+}
+
 /// Bytes of all files below a directory.
 fn size_of(directory: &std::path::Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -84,14 +103,11 @@ fn a_prompt_with_a_large_image_arrives_whole_and_one_beyond_the_limit_is_refused
     assert_eq!((agent_said(&updates).as_str(), stop_reason(&answer).as_str()), ("A picture.", "end_turn"));
     let sent = desk.model.requests()[0].body.to_string();
     assert!(sent.contains(&image), "the model gets all of it: {} bytes", sent.len());
-    drop((prompt_of(&mut agent, &session, 65), sent));
+    // The id of such a line is not known to whoever refuses it.
+    agent.prompt(&session, &"A".repeat(65 * 1024 * 1024));
     let refused = agent.until("the refusal", |message| message.get("error").is_some()).pop().unwrap();
     assert!(refused["error"]["message"].as_str().unwrap().contains("64 MiB"), "{refused}");
     assert_eq!(agent.turn(&session, "go on").1, "end_turn");
-}
-
-fn prompt_of(agent: &mut crate::desk::Agent, session: &str, megabytes: usize) -> u64 {
-    agent.prompt(session, &"A".repeat(megabytes * 1024 * 1024))
 }
 
 #[test]

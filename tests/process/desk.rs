@@ -323,6 +323,15 @@ impl Agent {
         rest
     }
 
+    /// Waits for an orderly end without reading any more.
+    pub fn ended_unread(mut self) {
+        let since = Instant::now();
+        let status = self.child.wait().unwrap();
+        assert!(since.elapsed() < EXIT_TIME_MAX, "the end took {:?}", since.elapsed());
+        assert!(status.success(), "the agent ended with {status}");
+        self.gone();
+    }
+
     /// Ends the agent as a power cut would, and gives what it had said before.
     pub fn kill(mut self) -> Vec<Value> {
         self.child.kill().unwrap();

@@ -1,13 +1,11 @@
 //! How turns and processes end: by cancel, by the end of input, by a signal.
 
-use std::time::Duration;
-
 use epitome::provider::scripted::ModelStep;
 use serde_json::{Value, json};
 
 use crate::desk::{
-    Agent, Desk, agent_said, assert_paired, final_statuses, is_history, is_question, obey, person_said,
-    stop_reason, wants_summary, within,
+    Agent, Desk, SILENCE_MAX, agent_said, assert_paired, final_statuses, is_history, is_question, obey,
+    person_said, stop_reason, wants_summary, within,
 };
 
 /// Brings a turn to some point, cancels it, and gives what came from the cancel on.
@@ -44,9 +42,7 @@ fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> V
 #[test]
 fn cancelled_before_the_first_word() {
     let seen = cancelled("hang", |desk, _| {
-        within(Duration::from_secs(20), "the model's call", || {
-            (!desk.model.requests().is_empty()).then(Vec::new)
-        })
+        within(SILENCE_MAX, "the model's call", || (!desk.model.requests().is_empty()).then(Vec::new))
     });
     assert_eq!(agent_said(&seen), "");
 }
@@ -61,7 +57,7 @@ fn cancelled_in_the_middle_of_a_reply() {
 fn cancelled_while_a_command_runs() {
     let seen = cancelled("run echo begun > marker; sleep 1000", |desk, _| {
         let marker = desk.workspace.join("marker");
-        within(Duration::from_secs(20), "the command's file", || marker.exists().then(Vec::new))
+        within(SILENCE_MAX, "the command's file", || marker.exists().then(Vec::new))
     });
     assert_eq!(final_statuses(&seen), ["failed"]);
 }
@@ -86,7 +82,7 @@ fn a_cancelled_compaction_changes_nothing() {
     agent.turn(&session, &format!("say {}", "a long story ".repeat(200)));
     let before = desk.last_messages();
     let id = agent.prompt(&session, "/compact");
-    within(Duration::from_secs(20), "the call for a summary", || {
+    within(SILENCE_MAX, "the call for a summary", || {
         desk.model.requests().iter().any(wants_summary).then_some(())
     });
     agent.cancel(&session);
@@ -120,9 +116,7 @@ fn the_end_of_input_and_a_signal_record_a_running_turn_as_cancelled() {
             let mut agent = desk.start_trusted();
             let session = desk.new_session(&mut agent);
             agent.prompt(&session, words);
-            within(Duration::from_secs(20), "the model's call", || {
-                (!desk.model.requests().is_empty()).then_some(())
-            });
+            within(SILENCE_MAX, "the model's call", || (!desk.model.requests().is_empty()).then_some(()));
             end(&mut agent);
             agent.ended();
             let mut agent = desk.start();

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::desk::{
-    Agent, Desk, agent_said, assert_paired, final_statuses, is_answer, is_history, is_question, kind, obey,
-    person_said, stop_reason, wants_summary, within,
+    Agent, Desk, SILENCE_MAX, agent_said, assert_paired, final_statuses, is_answer, is_history, is_question,
+    kind, obey, person_said, stop_reason, wants_summary, within,
 };
 use epitome::provider::scripted::ModelStep;
 
@@ -68,7 +68,7 @@ fn killed_while_a_command_runs() {
     agent.turn(&session, "run echo one");
     agent.prompt(&session, "run echo begun > marker; sleep 1000");
     let marker = desk.workspace.join("marker");
-    within(Duration::from_secs(20), "the command's file", || marker.exists().then_some(()));
+    within(SILENCE_MAX, "the command's file", || marker.exists().then_some(()));
     agent.kill();
     let (mut agent, replay) = come_back(&desk, &session);
     assert_eq!(final_statuses(&replay), ["completed", "failed"]);
@@ -110,7 +110,7 @@ fn killed_in_the_middle_of_a_compaction() {
     agent.turn(&session, &long);
     let before = desk.last_messages();
     agent.prompt(&session, "/compact");
-    within(Duration::from_secs(20), "the call for a summary", || {
+    within(SILENCE_MAX, "the call for a summary", || {
         desk.model.requests().iter().any(wants_summary).then_some(())
     });
     agent.kill();

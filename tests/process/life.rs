@@ -131,7 +131,7 @@ fn what_is_said_during_a_turn_enters_before_the_next_model_call() {
     let first = agent.prompt(&session, "run echo hi");
     let question = agent.until("the card", |message| message["method"] == "session/request_permission");
     let second = agent.prompt(&session, "say two");
-    // The list comes behind the prompt, so that the prompt is in before the card is answered.
+    // Commands are taken in order: once this one is answered, the prompt is in.
     agent.call("session/set_mode", json!({ "sessionId": session, "modeId": "ask" }));
     agent.decide(question.last().unwrap(), "allow_once");
     let (before, answer) = agent.answer(first);

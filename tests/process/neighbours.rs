@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::desk::{Agent, Desk, agent_said, is_answer, kind, obey, person_said, write};
 
@@ -136,6 +136,5 @@ fn broken_files_are_told_once_with_line_and_column() {
         let column = numbers.next().and_then(|column| column.parse::<u32>().ok());
         assert!(at.is_some_and(|at| at.abs_diff(line) <= 1) && column.is_some(), "{notice}");
     }
-    let names: Value = json!(seen);
-    assert!(!names.to_string().contains("\"broken\""), "a broken recipe is no command");
+    assert!(!json!(seen).to_string().contains("\"broken\""), "a broken recipe is no command");
 }

@@ -71,6 +71,14 @@ fn commands_end_with_a_closed_session() {
 }
 
 #[test]
+fn commands_end_with_a_deleted_session() {
+    all_sleepers_end_by(|desk, agent, session| {
+        agent.call("session/delete", json!({ "sessionId": session }));
+        assert!(!desk.journal(session).exists());
+    });
+}
+
+#[test]
 fn the_process_that_watches_over_commands_ends_too() {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();

@@ -1,0 +1,58 @@
+//! JSON whose texts hold half a character: a surrogate that stands alone.
+//!
+//! Programs whose texts are UTF-16 make it when they cut a text in the middle of an emoji, and write it
+//! as an escape that no parser of ours takes. It repairs only that.
+
+/// JSON with a replacement character for each half of a character that stands alone; `None` where
+/// there is none. `json` must be JSON but for these.
+pub fn whole_characters(json: &str) -> Option<String> {
+    const ESCAPE_BYTES: usize = "\\u0000".len();
+    let half = |from: &str| -> Option<u16> {
+        let digits = from.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok().filter(|unit| (0xd800..0xe000).contains(unit))
+    };
+    let mut repaired = String::new();
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        repaired.push_str(before);
+        let length = match half(escape) {
+            // Behind a backslash any character stands for itself, another backslash above all.
+            None => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
+            Some(0xd800..0xdc00) if half(&escape[ESCAPE_BYTES..]).is_some_and(|low| low >= 0xdc00) => {
+                2 * ESCAPE_BYTES
+            }
+            Some(_) => {
+                repaired.push_str("\\ufffd");
+                rest = &escape[ESCAPE_BYTES..];
+                continue;
+            }
+        };
+        repaired.push_str(&escape[..length]);
+        rest = &escape[length..];
+    }
+    repaired.push_str(rest);
+    (repaired != json).then_some(repaired)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_characters;
+
+    #[test]
+    fn only_halves_that_stand_alone_are_replaced() {
+        for (json, expected) in [
+            (r#""plain é""#, None),
+            (r#""\ud83d\ude00""#, None),
+            (r#""\\ud83d""#, None),
+            (r#""\ud83d""#, Some(r#""\ufffd""#)),
+            (r#""\uDE00\uD83D""#, Some(r#""\ufffd\ufffd""#)),
+            (r#""\ud83d\ud83d\ude00""#, Some(r#""\ufffd\ud83d\ude00""#)),
+            (r#""\ud83d\n\"é""#, Some(r#""\ufffd\n\"é""#)),
+            (r#""\ud83"#, None),
+            ("\"\\", None),
+        ] {
+            assert_eq!(whole_characters(json).as_deref(), expected, "{json}");
+        }
+    }
+}

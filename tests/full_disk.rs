@@ -1,0 +1,69 @@
+//! A disk that is full in the middle of a turn, and then has room again. A file of its own: the limit
+//! that stands for the full disk holds for the whole process.
+
+#[path = "session/desk.rs"]
+#[allow(dead_code)]
+mod desk;
+
+use epitome::session::{Decision, Out, SessionCommand, SessionError};
+use epitome::thread::{CallId, Change, OutcomeStatus, StopReason, Thread};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+
+use desk::{Desk, call, text};
+
+/// Files of this process may not grow past `bytes`; `None` lifts the limit.
+fn limit_files(bytes: Option<u64>) {
+    let hard = getrlimit(Resource::Fsize).maximum;
+    setrlimit(Resource::Fsize, Rlimit { current: bytes.or(hard), maximum: hard }).expect("a soft limit");
+}
+
+/// The turn stayed open in the log: the next view had a call without an outcome, which every provider
+/// refuses, so that the session was dead although the disk had room again.
+#[test]
+fn a_session_goes_on_when_a_full_disk_has_room_again() {
+    let calls = vec![call(json!({"do": "say"})), call(json!({"do": "wait", "asks": "person"}))];
+    let mut desk = Desk::new(vec![vec![text("fine")], calls, vec![text("done")]]);
+    // Where nobody listens, the kernel ends a process that writes past the limit.
+    let _listening = desk.on_runtime(|| {
+        let too_large = tokio::signal::unix::SignalKind::from_raw(25);
+        tokio::signal::unix::signal(too_large).expect("SIGXFSZ can be listened to")
+    });
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+
+    let ticket = desk.prompt("Go");
+    let ask = desk.client.until(|out| match out {
+        Out::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    desk.client.entry(|change| matches!(change, Change::ToolFinished { .. }).then_some(()));
+    // Room for a part of a line: what was written of it must be taken back.
+    let before = std::fs::metadata(desk.journal()).expect("a journal").len();
+    limit_files(Some(before + 10));
+    desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+    match desk.client.answer(ticket) {
+        Err(SessionError::Store(message)) => assert!(message.contains("can't be written"), "{message}"),
+        other => panic!("the disk's refusal was expected: {other:?}"),
+    }
+    let while_full = desk.prompt("Is there room?");
+    assert!(matches!(desk.client.answer(while_full), Err(SessionError::Store(_))));
+    assert_eq!(std::fs::metadata(desk.journal()).expect("a journal").len(), before);
+
+    limit_files(None);
+    assert_eq!(desk.ask("And now?"), StopReason::EndTurn);
+    let log = desk.log();
+    let thread = Thread::replay(log.iter().cloned()).expect("a log without gaps");
+    assert!(thread.open_calls().is_empty() && !thread.in_turn());
+    let outcomes: Vec<(CallId, OutcomeStatus)> = log
+        .iter()
+        .filter_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => Some((outcome.call.clone(), outcome.status)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+    assert_eq!(outcomes[1].1, OutcomeStatus::Interrupted);
+    assert!(!log.iter().any(
+        |entry| matches!(&entry.change, Change::Said { message, .. } if message.text() == "Is there room?")
+    ));
+}

@@ -1,0 +1,140 @@
+//! Compaction where it is hard: small windows, summaries that fail, one message that is too long.
+
+use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
+use epitome::session::{Answer, Out};
+use epitome::thread::{Change, StopReason, Trigger};
+
+use super::desk::{Desk, text};
+
+/// Tokens of a window that is much smaller than what is known of the model.
+const WINDOW: usize = 6_000;
+
+fn tokens(request: &RecordedRequest) -> usize {
+    request.body.to_string().len() / 4
+}
+
+fn is_summary(request: &RecordedRequest) -> bool {
+    request.last_user_text().contains("Then write the handover")
+}
+
+/// A provider that counts, refuses what is too long, and says a lot.
+fn strict(mut reply: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
+    Desk::with(move |request| {
+        let used = tokens(request);
+        if used > WINDOW {
+            let message = Some(format!("prompt is too long: {used} tokens > {WINDOW} maximum"));
+            return vec![ModelStep::Error { status: 400, retry_after: None, message }];
+        }
+        let mut steps = reply(request);
+        steps.push(ModelStep::Usage { input: used as u64, output: 1_100 });
+        steps
+    })
+}
+
+fn many_words() -> Vec<ModelStep> {
+    vec![ModelStep::Flood { count: 400, text: "many words ".into() }]
+}
+
+fn compactions(desk: &Desk) -> Vec<Trigger> {
+    desk.log()
+        .iter()
+        .filter_map(|entry| match &entry.change {
+            Change::Compacted { trigger, .. } => Some(*trigger),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_conversation_goes_on_through_many_overflows_of_a_small_window() {
+    let mut desk = strict(|request| match is_summary(request) {
+        true => vec![text("<summary>They say many words. The first word was walnut.</summary>")],
+        false => many_words(),
+    });
+    for round in 0..24 {
+        assert_eq!(desk.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
+    }
+    assert!(compactions(&desk).len() >= 2, "{:?}", compactions(&desk));
+    let size = desk.client.until(|out| match out {
+        Out::Usage(usage) if usage.size == WINDOW as u64 => Some(usage.size),
+        _ => None,
+    });
+    assert_eq!(size, WINDOW as u64, "the provider's own window is shown from then on");
+}
+
+#[test]
+fn a_conversation_goes_on_where_no_summary_can_be_had() {
+    let mut desk = strict(|request| match is_summary(request) {
+        true => vec![ModelStep::Call { name: "does".into(), input: serde_json::json!({}) }],
+        false => many_words(),
+    });
+    for round in 0..12 {
+        assert_eq!(desk.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
+    }
+    assert!(!compactions(&desk).is_empty());
+}
+
+#[test]
+fn one_message_that_is_longer_than_the_window_is_answered() {
+    let mut desk = strict(|request| match is_summary(request) {
+        true => vec![text("They pasted a long text.")],
+        false => vec![text("Long indeed.")],
+    });
+    let paste = format!("Begin. {}The end: count the words.", "some words of a paste ".repeat(4_000));
+    assert_eq!(desk.ask(&paste), StopReason::EndTurn);
+    let last = desk.last_request().last_user_text();
+    assert!(last.contains("Begin. ") && last.contains("count the words."), "{last}");
+}
+
+#[test]
+fn what_a_compaction_by_command_gives_is_told_with_its_tokens() {
+    let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
+    let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
+    let mut desk = Desk::new(vec![flood, summary]);
+    desk.ask("  Say many words,\n\ttwice.");
+    let compact = desk.prompt("/compact the words");
+    let Ok(Answer::TurnEnded { usage, meta, .. }) = desk.client.answer(compact) else { panic!("it ends") };
+    assert_eq!((usage.input, usage.output), (5_000, 7));
+    assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "compacted");
+    desk.ask("Next");
+    let seen = desk.last_request().seen();
+    let quoted =
+        |seen: &Seen| matches!(seen, Seen::User(text) if text.contains("\n  Say many words,\n\ttwice.\n"));
+    assert!(seen.iter().any(quoted), "{seen:?}");
+}
+
+#[test]
+fn a_compaction_and_its_undo_survive_a_restart() {
+    let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
+    let mut desk = Desk::new(vec![flood, vec![text("Words were said.")]]);
+    desk.ask("Say many words.");
+    assert_eq!(desk.ask("/compact"), StopReason::EndTurn);
+    desk.reload(desk.environment());
+    let twice = desk.prompt("/compact");
+    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(twice) else { panic!("it ends") };
+    assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "nothing_to_do");
+    desk.ask("/undo");
+    desk.ask("Next");
+    let seen = format!("{:?}", desk.last_request().seen());
+    assert!(seen.contains("many words many words") && !seen.contains("Words were said."));
+}
+
+#[test]
+fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
+    let mut desk = strict(|request| match is_summary(request) {
+        true => vec![text("Words were said.")],
+        false => many_words(),
+    });
+    while compactions(&desk).is_empty() {
+        assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+    }
+    let undo = desk.prompt("/undo");
+    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(undo) else { panic!("it ends") };
+    assert_eq!(meta.expect("what came of it")["epitome"]["undo"]["status"], "refused");
+    let note = desk.client.entry(|change| match change {
+        Change::Noted { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    assert!(note.contains("6000") && note.contains("larger window"), "{note}");
+    assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+}

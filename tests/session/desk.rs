@@ -1,0 +1,313 @@
+//! A desk for tests of sessions: real sessions, store and HTTP, a scripted model, and a tool that does
+//! what its input says. It knows no wire format of editors.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use epitome::paths::Paths;
+use epitome::provider::http::Http;
+use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
+use epitome::recipe::watch::RecipeWatch;
+use epitome::session::registry::{Overrides, Services, Sessions};
+use epitome::session::{
+    Answer, Attachment, ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
+};
+use epitome::store::Store;
+use epitome::thread::{Card, Change, Content, Entry, OutcomeStatus, SessionId, Shown, StopReason, ToolSpec};
+use epitome::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Toolbox, Workspace};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+/// Nothing on loopback takes this long; a test that waits longer has failed.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// A client of one session, and everything behind it.
+pub struct Desk {
+    pub sessions: Sessions,
+    pub model: ScriptedModel,
+    pub session: SessionId,
+    pub home: PathBuf,
+    pub client: Client,
+    gate: Arc<Semaphore>,
+    tickets: u64,
+    _directory: tempfile::TempDir,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// What a client was told.
+pub struct Client {
+    pub id: ClientId,
+    news: Receiver<Out>,
+    outlet: Arc<Tray>,
+    pub seen: Vec<Out>,
+}
+
+struct Tray(Mutex<Sender<Out>>);
+
+impl Outlet for Tray {
+    fn put(&self, _: &SessionId, out: Out) {
+        // A test that has ended listens no more.
+        drop(self.0.lock().expect("no panic under it").send(out));
+    }
+}
+
+impl Client {
+    pub fn new(id: u64) -> Client {
+        let (sender, news) = channel();
+        Client { id: ClientId(id), news, outlet: Arc::new(Tray(Mutex::new(sender))), seen: Vec::new() }
+    }
+
+    /// Waits for news of this kind, also among what came before and was not asked for.
+    pub fn until<T>(&mut self, wanted: impl Fn(&Out) -> Option<T>) -> T {
+        for at in 0.. {
+            if at == self.seen.len() {
+                let news = self.news.recv_timeout(WITHIN);
+                self.seen
+                    .push(news.unwrap_or_else(|_| panic!("it did not come; so far {}", told(&self.seen))));
+            }
+            if let Some(found) = wanted(&self.seen[at]) {
+                self.seen.remove(at);
+                return found;
+            }
+        }
+        unreachable!("the loop ends by what it waits for")
+    }
+
+    pub fn answer(&mut self, wanted: Ticket) -> Result<Answer, SessionError> {
+        self.until(|out| match out {
+            Out::Answer { ticket, answer } if *ticket == wanted => Some(answer.clone()),
+            _ => None,
+        })
+    }
+
+    pub fn entry<T>(&mut self, wanted: impl Fn(&Change) -> Option<T>) -> T {
+        self.until(|out| match out {
+            Out::Entry { entry, .. } => wanted(&entry.change),
+            _ => None,
+        })
+    }
+}
+
+impl Desk {
+    /// A new session with a model that says these replies, one a call, and then "ok".
+    pub fn new(replies: Vec<Vec<ModelStep>>) -> Desk {
+        let mut replies = VecDeque::from(replies);
+        Desk::with(move |_| replies.pop_front().unwrap_or_else(|| vec![ModelStep::Text("ok".into())]))
+    }
+
+    pub fn with(script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
+        Desk::with_recipes(&[], script)
+    }
+
+    /// The same for a person who has these recipes.
+    pub fn with_recipes(
+        recipes: &[(&str, &str)],
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let home = directory.path().join("home");
+        std::fs::create_dir_all(home.join("recipes")).expect("a directory");
+        for (name, text) in recipes {
+            std::fs::write(home.join("recipes").join(name), text).expect("a recipe");
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let paths = Paths::below(&home);
+        let gate = Arc::new(Semaphore::new(0));
+        let tools: Vec<Arc<dyn Tool>> =
+            ["does", "bash"].map(|name| Arc::new(Does { name, gate: gate.clone() }) as Arc<dyn Tool>).into();
+        let services = Services {
+            store: Store::new(&paths),
+            paths,
+            http: Http::new(),
+            toolbox: Toolbox::new(tools),
+            overrides: Overrides::default(),
+            watch: RecipeWatch::new(),
+        };
+        let sessions = Sessions::new(services, runtime.handle().clone());
+        let mut desk = Desk {
+            sessions,
+            model: ScriptedModel::start(script).expect("loopback"),
+            session: SessionId(String::new()),
+            home,
+            client: Client::new(1),
+            gate,
+            tickets: 0,
+            _directory: directory,
+            runtime,
+        };
+        let ticket = desk.ticket();
+        let opening = desk.opening(&desk.client, desk.environment());
+        desk.session = desk.sessions.create(ticket, opening);
+        desk.client.answer(ticket).expect("a session");
+        desk.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
+        desk
+    }
+
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        [("ANTHROPIC_BASE_URL", self.model.base_url()), ("ANTHROPIC_API_KEY", "sk-test-1".into())]
+            .map(|(name, value)| (name.into(), value.into()))
+            .into()
+    }
+
+    pub fn opening(&self, client: &Client, environment: Vec<(OsString, OsString)>) -> Opening {
+        Opening {
+            attachment: Attachment { client: client.id, outlet: client.outlet.clone() },
+            cwd: self.cwd().to_path_buf(),
+            directories: Vec::new(),
+            mcp_servers: Vec::new(),
+            environment: Arc::new(environment),
+        }
+    }
+
+    pub fn cwd(&self) -> &Path {
+        self.home.parent().expect("the home is below the scratch directory")
+    }
+
+    pub fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    pub fn send(&mut self, command: SessionCommand) {
+        self.sessions.send(&self.session, command).expect("the session lives");
+    }
+
+    pub fn prompt(&mut self, text: &str) -> Ticket {
+        self.prompt_with(vec![Content::Text { text: text.into() }])
+    }
+
+    pub fn prompt_with(&mut self, content: Vec<Content>) -> Ticket {
+        let ticket = self.ticket();
+        self.send(SessionCommand::Prompt { ticket, client: self.client.id, content });
+        ticket
+    }
+
+    /// Sends a prompt and waits for the end of its turn.
+    pub fn ask(&mut self, text: &str) -> StopReason {
+        let ticket = self.prompt(text);
+        self.reason(ticket)
+    }
+
+    pub fn reason(&mut self, ticket: Ticket) -> StopReason {
+        match self.client.answer(ticket) {
+            Ok(Answer::TurnEnded { reason, .. }) => reason,
+            other => panic!("a turn's end was expected: {other:?}"),
+        }
+    }
+
+    pub fn choose(&mut self, option: &str, value: &str) -> Result<Answer, SessionError> {
+        let ticket = self.ticket();
+        let client = self.client.id;
+        let (option, value) = (option.to_owned(), value.to_owned());
+        self.send(SessionCommand::SetOption { ticket, client, option, value });
+        self.client.answer(ticket)
+    }
+
+    /// Closes the session and loads it again from its log, with this environment.
+    pub fn reload(&mut self, environment: Vec<(OsString, OsString)>) {
+        let ticket = self.ticket();
+        self.send(SessionCommand::Close { ticket, client: self.client.id });
+        self.client.answer(ticket).expect("it closes");
+        self.client.seen.clear();
+        self.load(environment);
+    }
+
+    pub fn load(&mut self, environment: Vec<(OsString, OsString)>) {
+        let ticket = self.ticket();
+        let opening = self.opening(&self.client, environment);
+        self.sessions.attach(ticket, self.session.clone(), opening, Replay::Nothing);
+        self.client.answer(ticket).expect("it loads");
+        self.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
+    }
+
+    /// Lets one waiting tool go on.
+    pub fn release_tool(&self) {
+        self.gate.add_permits(1);
+    }
+
+    /// Runs something that needs the runtime's signals or timers.
+    pub fn on_runtime<T>(&self, run: impl FnOnce() -> T) -> T {
+        let _entered = self.runtime.enter();
+        run()
+    }
+
+    pub fn journal(&self) -> PathBuf {
+        Paths::below(&self.home).data.join("journals").join(format!("{}.jsonl", self.session))
+    }
+
+    /// The log as it is on the disk.
+    pub fn log(&self) -> Vec<Arc<Entry>> {
+        Store::new(&Paths::below(&self.home)).read(&self.session).expect("a whole log")
+    }
+
+    /// The last message that the model was sent, and all of the last request.
+    pub fn last_request(&self) -> RecordedRequest {
+        self.model.requests().pop().expect("a request")
+    }
+}
+
+/// News in a few words each.
+fn told(seen: &[Out]) -> String {
+    let lines =
+        seen.iter().map(|out| format!("\n{}", format!("{out:?}").chars().take(160).collect::<String>()));
+    lines.collect()
+}
+
+/// A call of the tool that does what its input says; `id`s are `toolu_1`, `toolu_2`, ….
+pub fn call(input: Value) -> ModelStep {
+    ModelStep::Call { name: "does".into(), input }
+}
+
+pub fn text(text: &str) -> ModelStep {
+    ModelStep::Text(text.into())
+}
+
+/// `{"do": "wait" | "panic" | "say", "bytes": 10, "asks": "nothing" | "person", "preview": "panic"}`
+struct Does {
+    name: &'static str,
+    gate: Arc<Semaphore>,
+}
+
+impl Tool for Does {
+    fn spec(&self) -> ToolSpec {
+        let schema = json!({"type": "object", "properties": {}});
+        ToolSpec { name: self.name.into(), description: "Does what it is told.".into(), schema }
+    }
+
+    fn card(&self, _: &Value, _: &Workspace) -> Card {
+        Card { title: "Doing".into(), ..Card::default() }
+    }
+
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        match input["asks"].as_str() {
+            Some("person") => Ok(Access::Command("do".into())),
+            _ => Ok(Access::Nothing),
+        }
+    }
+
+    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+        assert_ne!(input["preview"], "panic", "the tool was told to panic");
+        Box::pin(async { Vec::new() })
+    }
+
+    fn run(&self, input: Value, _: ToolContext) -> BoxFuture<ToolResult> {
+        let gate = self.gate.clone();
+        Box::pin(async move {
+            assert_ne!(input["do"], "panic", "the tool was told to panic");
+            if input["do"] == "wait" || input["command"].as_str().is_some_and(|line| line.contains("wait")) {
+                gate.acquire().await.expect("the gate stays").forget();
+            }
+            let bytes = input["bytes"].as_u64().unwrap_or(4);
+            let words = "done ".repeat(usize::try_from(bytes / 5 + 1).expect("a small number"));
+            ToolResult { status: OutcomeStatus::Completed, ..ToolResult::completed(words) }
+        })
+    }
+}

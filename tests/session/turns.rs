@@ -1,0 +1,159 @@
+//! One outcome for each call and one answer for each prompt, whatever happens to a turn.
+
+use std::sync::Arc;
+
+use epitome::provider::scripted::ModelStep;
+use epitome::session::{Decision, Out, Replay, SessionCommand, SessionError};
+use epitome::thread::{Change, OutcomeStatus, StopReason};
+use serde_json::json;
+
+use super::desk::{Client, Desk, call, text};
+
+#[test]
+fn a_tool_that_panics_fails_its_own_call_alone() {
+    let mut desk = Desk::new(vec![vec![call(json!({"do": "panic"})), call(json!({"do": "wait"}))]]);
+    let ticket = desk.prompt("Go");
+    let first = desk.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    assert_eq!(first.status, OutcomeStatus::Failed);
+    desk.release_tool();
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    let statuses: Vec<OutcomeStatus> = desk
+        .log()
+        .iter()
+        .filter_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => Some(outcome.status),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(statuses, [OutcomeStatus::Failed, OutcomeStatus::Completed]);
+}
+
+/// The card was never shown, and the turn waited for an answer to it.
+#[test]
+fn a_preview_that_panics_costs_the_preview_and_not_the_card() {
+    let mut desk = Desk::new(vec![vec![call(json!({"asks": "person", "preview": "panic"}))]]);
+    let ticket = desk.prompt("Go");
+    let ask = desk.client.until(asked);
+    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+}
+
+#[test]
+fn a_client_that_comes_later_is_asked_too() {
+    let mut desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
+    let ticket = desk.prompt("Go");
+    let ask = desk.client.until(asked);
+    let mut other = Client::new(2);
+    let (attach, opening) = (desk.ticket(), desk.opening(&other, desk.environment()));
+    desk.sessions.attach(attach, desk.session.clone(), opening, Replay::Everything);
+    assert_eq!(other.until(asked), ask);
+    desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+    desk.client.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    other.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+}
+
+#[test]
+fn a_cancel_with_an_open_card_withdraws_it_and_interrupts_the_call() {
+    let mut desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
+    let ticket = desk.prompt("Go");
+    desk.client.until(asked);
+    desk.send(SessionCommand::Cancel);
+    desk.send(SessionCommand::Cancel);
+    desk.client.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    let interrupted = desk.log().iter().filter(|entry| is_interrupted(&entry.change)).count();
+    assert_eq!(interrupted, 1);
+}
+
+#[test]
+fn a_cancel_before_the_first_event_leaves_no_empty_message() {
+    // The request may not even have left.
+    let mut desk = Desk::with(|request| match request.last_user_text().as_str() {
+        "Go" => vec![ModelStep::Hang],
+        _ => vec![text("ok")],
+    });
+    let ticket = desk.prompt("Go");
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    assert!(!desk.log().iter().any(|entry| matches!(entry.change, Change::Replied { .. })));
+    // Both prompts are one message to the model.
+    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
+}
+
+/// It was only looked for among the prompts that wait.
+#[test]
+fn one_prompt_can_be_cancelled_while_the_shell_calls_of_its_recipe_run() {
+    let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
+    let slow = desk.prompt("/slow");
+    let behind = desk.prompt("Behind it");
+    desk.send(SessionCommand::CancelPrompt { ticket: slow });
+    assert_eq!(desk.reason(slow), StopReason::Cancelled);
+    assert_eq!(desk.reason(behind), StopReason::EndTurn);
+    assert_eq!(desk.last_request().last_user_text(), "Behind it");
+}
+
+#[test]
+fn a_cancel_ends_a_recipe_whose_shell_calls_run_and_what_waits_behind_it() {
+    let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
+    let tickets = [desk.prompt("/slow"), desk.prompt("Behind it")];
+    desk.send(SessionCommand::Cancel);
+    for ticket in tickets {
+        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    }
+    assert_eq!(desk.ask("/slow-no-such"), StopReason::EndTurn);
+    assert_eq!(desk.model.requests().len(), 1);
+}
+
+#[test]
+fn a_model_whose_key_is_gone_is_told_and_another_one_can_be_chosen() {
+    let mut desk = Desk::new(Vec::new());
+    desk.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(desk.last_request().body["model"], "claude-haiku-4-5");
+    let without_key =
+        [("OPENAI_BASE_URL", desk.model.openai_base_url()), ("OPENAI_API_KEY", "sk-test-2".into())];
+    desk.reload(without_key.map(|(name, value)| (name.into(), value.into())).into());
+    let ticket = desk.prompt("Still there?");
+    match desk.client.answer(ticket) {
+        Err(SessionError::AuthRequired(message)) => {
+            assert!(message.contains("ANTHROPIC_API_KEY"), "{message}")
+        }
+        other => panic!("a missing key was expected: {other:?}"),
+    }
+    desk.choose("model", "openai/gpt-6-sol").expect("it is offered");
+    assert_eq!(desk.ask("Still there?"), StopReason::EndTurn);
+    assert_eq!(desk.last_request().body["model"], "gpt-6-sol");
+}
+
+/// The next prompt found a call without an outcome in the view, and no provider takes that.
+#[test]
+fn an_outcome_that_the_disk_refuses_ends_the_turn_and_the_next_prompt_works() {
+    let mut desk = Desk::new(vec![vec![call(json!({"do": "say", "bytes": 200_000}))], vec![text("fine")]]);
+    let blobs = epitome::paths::Paths::below(&desk.home).data.join("blobs");
+    std::fs::write(&blobs, "where a directory must be").expect("a file");
+    let ticket = desk.prompt("Go");
+    match desk.client.answer(ticket) {
+        Err(SessionError::Store(message)) => assert!(message.contains("can't be written"), "{message}"),
+        other => panic!("the disk's refusal was expected: {other:?}"),
+    }
+    let log = desk.log();
+    assert!(log.iter().any(|entry| is_interrupted(&entry.change)));
+    let ended = |entry: &Arc<epitome::thread::Entry>| matches!(entry.change, Change::TurnEnded { .. });
+    assert!(log.last().is_some_and(ended));
+    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
+}
+
+fn asked(out: &Out) -> Option<epitome::session::AskId> {
+    match out {
+        Out::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    }
+}
+
+fn is_interrupted(change: &Change) -> bool {
+    matches!(change, Change::ToolFinished { outcome } if outcome.status == OutcomeStatus::Interrupted)
+}
