@@ -5,7 +5,6 @@
 
 pub mod agent;
 mod model_side;
-mod scratch;
 pub mod story;
 pub mod update;
 

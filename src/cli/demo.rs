@@ -9,17 +9,16 @@ mod screen;
 mod story;
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::plot::{Bar, bars};
+use super::scratch::{self, Scratch};
 use super::terminal::{self, Dress};
-use super::{CliError, serve};
+use super::{CliError, EXIT_CANCELLED, serve};
 use crate::provider::scripted::ScriptedModel;
 use crate::thread::text;
 use client::{Client, Until};
@@ -53,9 +52,9 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         }
     }
     let began = Instant::now();
-    let scratch = Scratch::make()
+    let scratch = Scratch::new("demo")
         .map_err(|error| CliError::failed(format!("no scratch directory could be made: {error}"), None))?;
-    scratch.remove_on_interrupt()?;
+    remove_on_interrupt(&scratch)?;
     let mut demo =
         Demo::begin(&scratch, Screen::new(dress, pace)).map_err(|what| wrong("the start", &what))?;
     demo.tell_what_is_real();
@@ -104,8 +103,8 @@ struct Demo {
 impl Demo {
     fn begin(scratch: &Scratch, screen: Screen) -> Result<Demo, String> {
         let cannot = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
-        let workspace = scratch.path.join("greeter");
-        let home = scratch.path.join("home");
+        let workspace = scratch.path().join("greeter");
+        let home = scratch.path().join("home");
         story::write_files(&workspace, &home)
             .map_err(|error| cannot("the files can't be written", &error))?;
         let model = ScriptedModel::start(story::script())
@@ -317,45 +316,19 @@ fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// A directory that goes when it is dropped.
-struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    fn make() -> std::io::Result<Scratch> {
-        let name = format!("epitome-demo-{:016x}", fastrand::u64(..));
-        let path = std::env::temp_dir().join(name);
-        DirBuilder::new().mode(0o700).create(&path)?;
-        // Tools follow links, so that the workspace must be named by its real path.
-        path.canonicalize().map(|path| Scratch { path })
-    }
-
-    /// Ctrl-C ends the demo; the daemon ends with its pipes.
-    fn remove_on_interrupt(&self) -> Result<(), CliError> {
-        let runtime = serve::runtime()?;
-        let path = self.path.clone();
-        let inside = runtime.enter();
-        let interrupts = signal(SignalKind::interrupt());
-        drop(inside);
-        let mut interrupts = interrupts
-            .map_err(|error| CliError::failed(format!("Ctrl-C can't be listened for: {error}"), None))?;
-        std::thread::spawn(move || {
-            runtime.block_on(interrupts.recv());
-            remove(&path);
-            std::process::exit(130);
-        });
-        Ok(())
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        remove(&self.path);
-    }
-}
-
-/// A directory for temporary files is cleaned by others, should this fail.
-fn remove(path: &Path) {
-    drop(std::fs::remove_dir_all(path));
+/// Ctrl-C ends the demo; the daemon ends with its pipes.
+fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
+    let runtime = serve::runtime()?;
+    let path = scratch.path().to_path_buf();
+    let inside = runtime.enter();
+    let interrupts = signal(SignalKind::interrupt());
+    drop(inside);
+    let mut interrupts = interrupts
+        .map_err(|error| CliError::failed(format!("Ctrl-C can't be listened for: {error}"), None))?;
+    std::thread::spawn(move || {
+        runtime.block_on(interrupts.recv());
+        scratch::remove(&path);
+        std::process::exit(EXIT_CANCELLED);
+    });
+    Ok(())
 }

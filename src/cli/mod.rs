@@ -10,6 +10,7 @@ mod plot;
 mod printer;
 mod queue;
 mod run;
+mod scratch;
 mod serve;
 mod sessions;
 mod terminal;
@@ -17,6 +18,9 @@ mod terminal;
 use std::ffi::OsString;
 
 use crate::thread::Mode;
+
+/// The exit code of what the person ended by Ctrl-C, as shells have it for SIGINT.
+const EXIT_CANCELLED: i32 = 130;
 
 /// A fault that ends a command: what was tried, and apart from it what to do.
 #[derive(Debug)]

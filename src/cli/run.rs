@@ -17,7 +17,7 @@ use super::json_lines::JsonLines;
 use super::printer::Printer;
 use super::queue::{News, Queue};
 use super::terminal::{self, Dress, Ink};
-use super::{CliError, serve};
+use super::{CliError, EXIT_CANCELLED, serve};
 use crate::session::registry::{Overrides, Sessions};
 use crate::session::{
     Answer, AskId, Attachment, ClientId, CommandInfo, Decision, Opening, Out, PermissionAsk, Replay,
@@ -39,9 +39,6 @@ const ATTACH: Ticket = Ticket(1);
 const MODEL: Ticket = Ticket(2);
 const MODE: Ticket = Ticket(3);
 const PROMPT: Ticket = Ticket(4);
-
-/// The exit code of a turn that the person ended, as shells have it for SIGINT.
-const EXIT_CANCELLED: i32 = 130;
 
 const HELP: &str = "\
 epitome run: one prompt without an editor

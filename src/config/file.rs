@@ -289,7 +289,7 @@ pub(super) fn check_model_name(name: &str) -> Result<(), (String, String)> {
     if ModelName(name.to_owned()).split().is_some() {
         return Ok(());
     }
-    let hint = "write provider/model, for example \"anthropic/claude-sonnet-4-5\"".to_owned();
+    let hint = "write provider/model, for example \"anthropic/claude-sonnet-5-5\"".to_owned();
     Err((format!("{name:?} names no provider"), hint))
 }
 

@@ -5,6 +5,9 @@
 
 use serde_json::Value;
 
+/// Characters of a line that a fault quotes.
+const NEAR_CHARS_MAX: usize = 20;
+
 /// Columns that a line may take before a JSON value in it is laid out over several lines.
 const WIDTH: usize = 110;
 
@@ -91,7 +94,7 @@ pub fn read(line: &str) -> Result<(Vec<Word>, Option<String>), String> {
             }
         }
         if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
-            let near: String = rest.chars().take(20).collect();
+            let near: String = rest.chars().take(NEAR_CHARS_MAX).collect();
             return Err(format!("a space is missing before `{near}`"));
         }
         rest = rest.trim_start();

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::super::scratch::Scratch;
 use super::agent::{Heard, Launch, Surroundings, Talk};
 use super::model_side::ModelSide;
-use super::scratch::Scratch;
 use crate::provider::scripted::Wire;
 use crate::transcript::agent::{Expected, Verdict, update_of};
 use crate::transcript::book::Book;
@@ -123,7 +123,9 @@ pub(super) fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<Stri
 /// A fixture while it is told.
 pub(super) struct Story<'a> {
     pub(super) setting: &'a Setting<'a>,
-    scratch: Scratch,
+    /// Held for its end.
+    _scratch: Scratch,
+    home: PathBuf,
     surroundings: Surroundings,
     pub(super) book: Book,
     pub(super) model: Option<ModelSide>,
@@ -141,15 +143,16 @@ pub(super) struct Story<'a> {
 
 impl<'a> Story<'a> {
     pub(super) fn begin(fixture: &Fixture, setting: &'a Setting<'a>) -> io::Result<Story<'a>> {
-        let scratch = Scratch::new()?;
+        let scratch = Scratch::new("check")?;
+        let (workspace, home) = (scratch.directory("workspace")?, scratch.directory("home")?);
         let mut book = Book::default();
-        book.names.bind_place("$DIR", &scratch.workspace().display().to_string());
-        book.names.bind_place("$HOME", &scratch.home().display().to_string());
+        book.names.bind_place("$DIR", &workspace.display().to_string());
+        book.names.bind_place("$HOME", &home.display().to_string());
         let mut variables: Vec<(String, std::ffi::OsString)> = Vec::new();
         let mut model = None;
         if let Some(wire) = setting.wire {
-            variables.push(("HOME".into(), scratch.home().into()));
-            variables.push(("EPITOME_HOME".into(), scratch.home().join("epitome").into()));
+            variables.push(("HOME".into(), home.clone().into()));
+            variables.push(("EPITOME_HOME".into(), home.join("epitome").into()));
             if !fixture.setups().any(|setup| *setup == Setup::NoModel) {
                 let side = ModelSide::start(fixture, &book.names)?;
                 variables.extend(side.variables(wire));
@@ -172,10 +175,11 @@ impl<'a> Story<'a> {
                 | Setup::Kill => {}
             }
         }
-        let surroundings = Surroundings { workspace: scratch.workspace().to_path_buf(), variables };
+        let surroundings = Surroundings { workspace, variables };
         Ok(Story {
             setting,
-            scratch,
+            _scratch: scratch,
+            home,
             surroundings,
             book,
             model,
@@ -237,13 +241,13 @@ impl<'a> Story<'a> {
         match setup {
             Setup::File { place, path, body } => {
                 let root = match place {
-                    Place::Workspace => self.scratch.workspace().to_path_buf(),
-                    Place::Home => self.scratch.home().join("epitome"),
+                    Place::Workspace => self.surroundings.workspace.clone(),
+                    Place::Home => self.home.join("epitome"),
                 };
                 write_file(root.join(path), &body.text()).map_err(failed)
             }
             Setup::ThenFile { path, body } => {
-                let text = std::fs::read_to_string(self.scratch.workspace().join(path)).map_err(failed)?;
+                let text = std::fs::read_to_string(self.surroundings.workspace.join(path)).map_err(failed)?;
                 if text == body.text() {
                     Ok(())
                 } else {
@@ -251,7 +255,7 @@ impl<'a> Story<'a> {
                 }
             }
             Setup::ThenNoFile { path } => {
-                let there = self.scratch.workspace().join(path).exists();
+                let there = self.surroundings.workspace.join(path).exists();
                 if there { Err(Halt::wrong(line.number, shown, "the file is there")) } else { Ok(()) }
             }
             Setup::Restart | Setup::Kill => {

@@ -22,6 +22,9 @@ const STEP_PAUSE: Duration = Duration::from_millis(450);
 /// Lines of a tool's output that are shown.
 const OUTPUT_LINES_MAX: usize = 3;
 
+/// Characters of one of those lines.
+const OUTPUT_CHARS_MAX: usize = 90;
+
 /// Whether it is shown at a person's pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
@@ -151,7 +154,7 @@ impl Screen {
             let Some(output) = content["content"]["text"].as_str() else { continue };
             let lines: Vec<&str> = output.lines().filter(|line| !line.starts_with("```")).collect();
             for line in lines.iter().take(OUTPUT_LINES_MAX) {
-                let clipped: String = harmless(line).chars().take(90).collect();
+                let clipped: String = harmless(line).chars().take(OUTPUT_CHARS_MAX).collect();
                 self.narrate(&format!("    {clipped}"));
             }
             if lines.len() > OUTPUT_LINES_MAX {
