@@ -81,15 +81,6 @@ impl Endpoint {
             max_output: 0,
             own_api: false,
         }
-<<<<<<< HEAD
-=======
-    }
-
-    /// Takes over what the provider says of the model's window.
-    pub fn set_window(&mut self, window: u64) {
-        self.window = window;
-        self.max_output = self.max_output.min(quarter_of(window));
->>>>>>> w/tidyup
     }
 
     fn set_header(&mut self, name: &str, value: impl Into<String>) {
