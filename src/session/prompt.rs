@@ -1,8 +1,10 @@
 //! The system text: who the agent is, where it works, and the project's own instructions.
 //!
-//! It is made once, at a thread's first model call, and frozen in the log (`DESIGN.md` I3). Nothing
+//! It is made once, at a thread's first model call, and frozen in the log. Nothing
 //! volatile is in it: no date, no file list, or every provider's cache would be lost with it.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::problem::Problem;
@@ -35,32 +37,59 @@ pub fn instructions(cwd: &Path, home: &Path) -> (Vec<Instructions>, Vec<Problem>
         // Outside a repository, parents are somebody else's.
         directories.truncate(1);
     }
-    directories.push(home);
+    let root = directories.last().copied().unwrap_or(cwd);
     directories.reverse();
+    // The person's own files may be links to wherever they keep them.
+    let places =
+        std::iter::once((home, None)).chain(directories.into_iter().map(|place| (place, Some(root))));
 
     let mut found = Vec::new();
     let mut problems = Vec::new();
-    for directory in directories {
+    for (directory, within) in places {
         for name in INSTRUCTION_NAMES {
             let path = directory.join(name);
-            match std::fs::read(&path) {
-                Ok(bytes) => {
+            match read(&path, within) {
+                Ok(Some(bytes)) => {
                     let (text, problem) = readable(&path, &bytes);
                     problems.extend(problem);
                     found.push(Instructions { path, text });
                     break;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => problems.push(Problem {
+                Ok(None) => {}
+                Err(why) => problems.push(Problem {
                     path,
                     place: None,
-                    message: format!("these instructions can't be read: {error}"),
+                    message: format!("these instructions are not read: {why}"),
                     hint: None,
                 }),
             }
         }
     }
     (found, problems)
+}
+
+/// Reads one file up to a byte over its bound; `None` if there is none. What a repository brings goes to
+/// the model's provider, so a link in it must not lead to a file outside.
+fn read(path: &Path, within: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if let Some(root) = within {
+        let root = root.canonicalize().map_err(|error| error.to_string())?;
+        if !real.starts_with(root) {
+            return Err("the link leads out of the repository".to_owned());
+        }
+    }
+    // Opening a pipe would wait for its writer.
+    if !real.metadata().map_err(|error| error.to_string())?.is_file() {
+        return Err("it is no ordinary file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(&real).map_err(|error| error.to_string())?;
+    file.take(INSTRUCTION_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(Some(bytes))
 }
 
 /// The whole system text.
@@ -97,7 +126,7 @@ fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
     let problem = Problem {
         path: path.to_path_buf(),
         place: None,
-        message: format!("only the first {cut} of {} bytes of these instructions are used", text.len()),
+        message: format!("only the first {cut} bytes of these instructions are used"),
         hint: Some("move what is rarely needed into files that the instructions name".to_owned()),
     };
     (format!("{}\n[cut here]", &text[..cut]), Some(problem))
@@ -149,6 +178,27 @@ mod tests {
         let texts: Vec<&str> = found.iter().map(|file| file.text.as_str()).collect();
         assert_eq!(texts, ["mine", "the project's", "this folder's"]);
         assert!(problems.is_empty());
+    }
+
+    #[test]
+    fn what_a_repository_links_to_outside_of_it_is_not_read() {
+        // A cloned repository could otherwise have a key file sent to the provider.
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let (root, home) = (directory.path().join("repository"), directory.path().join("home"));
+        std::fs::create_dir_all(root.join(".git")).expect("a directory");
+        std::fs::create_dir_all(&home).expect("a directory");
+        std::fs::write(directory.path().join("key"), "secret").expect("a file");
+        std::os::unix::fs::symlink(directory.path().join("key"), root.join("AGENTS.md")).expect("a link");
+        std::fs::write(root.join("real.md"), "inside").expect("a file");
+        std::os::unix::fs::symlink("real.md", root.join("CLAUDE.md")).expect("a link");
+        std::fs::create_dir(home.join("AGENTS.md")).expect("a directory");
+
+        let (found, problems) = instructions(&root, &home);
+        let texts: Vec<&str> = found.iter().map(|file| file.text.as_str()).collect();
+        assert_eq!(texts, ["inside"]);
+        let told: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+        assert!(told[0].contains("no ordinary file"), "{told:?}");
+        assert!(told[1].contains("leads out of the repository"), "{told:?}");
     }
 
     #[test]

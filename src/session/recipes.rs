@@ -17,7 +17,7 @@ use crate::tools::{ToolContext, Toolbox, Workspace};
 /// The one command that is no recipe.
 pub(super) const UNDO: &str = "undo";
 
-/// How long one shell call of a recipe may take, in seconds (`HOOKS.md` section 14).
+/// How long one shell call of a recipe may take, in seconds.
 const SHELL_SECONDS_MAX: u64 = 30;
 
 /// A prompt whose recipe waits for what its shell calls print.

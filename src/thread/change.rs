@@ -1,7 +1,7 @@
 //! The one vocabulary of what can happen to a thread, and its stored form.
 //!
 //! A change is appended and never rewritten. Variants are only ever added: an old journal must fold
-//! to the same view in every later build (`DESIGN.md` decision 1).
+//! to the same view in every later build.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -152,6 +152,31 @@ pub enum Change {
         /// Tokens of the whole turn.
         usage: Usage,
     },
+}
+
+impl Change {
+    /// The variant's name, for logs: what a change holds is never logged.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Change::Opened { .. } => "opened",
+            Change::Framed { .. } => "framed",
+            Change::Queued { .. } => "queued",
+            Change::Said { .. } => "said",
+            Change::Commanded { .. } => "commanded",
+            Change::Replied { .. } => "replied",
+            Change::ToolFinished { .. } => "tool_finished",
+            Change::Compacted { .. } => "compacted",
+            Change::Undone { .. } => "undone",
+            Change::Noted { .. } => "noted",
+            Change::ModelChosen { .. } => "model_chosen",
+            Change::ModeChosen { .. } => "mode_chosen",
+            Change::ThoughtChosen { .. } => "thought_chosen",
+            Change::Titled { .. } => "titled",
+            Change::Planned { .. } => "planned",
+            Change::Allowed { .. } => "allowed",
+            Change::TurnEnded { .. } => "turn_ended",
+        }
+    }
 }
 
 /// Where a user message comes from.

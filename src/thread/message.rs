@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Names a message of a thread: dense, in the order in which messages begin. Shown as `m7`.
 ///
 /// It is given out before the first delta is streamed, so that live chunks, the log and a replay
-/// carry the same id (`DESIGN.md` I13).
+/// carry the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub u64);

@@ -1,7 +1,7 @@
 //! A thread: the durable conversation behind a session, as the fold of its log.
 //!
 //! Pure data. Nothing here reads a clock, a file or a setting: the same log gives the same thread,
-//! byte for byte (`DESIGN.md` I7).
+//! byte for byte.
 
 pub mod change;
 pub mod diff;
