@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// A crash or a full disk may have left calls without an outcome and a turn without an end: both are
-    /// written now, so that every later view is valid (I1, I16). Nothing to do for a turn that ended.
+    /// written now, so that every later view is valid. Nothing to do for a turn that ended.
     pub(super) fn close_open_turn(&mut self, reason: StopReason) -> Result<(), SessionError> {
         for call in self.thread.open_calls().to_vec() {
             self.commit(interrupted(call))?;

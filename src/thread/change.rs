@@ -67,7 +67,7 @@ pub enum Change {
         cwd: PathBuf,
     },
     /// The system text and the tools that every request of this thread begins with, frozen at the
-    /// first model call (I3).
+    /// first model call.
     Framed {
         system: String,
         tools: Vec<ToolSpec>,
@@ -97,7 +97,7 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut: Option<Cut>,
     },
-    /// A tool call got its one outcome (I16).
+    /// A tool call got its one outcome.
     ToolFinished {
         outcome: ToolOutcome,
     },

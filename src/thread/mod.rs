@@ -158,7 +158,7 @@ impl Thread {
             Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
                 match reason {
-                    // Nobody took them back: they enter the view with the next prompt (I12).
+                    // Nobody took them back: they enter the view with the next prompt.
                     StopReason::Interrupted => {}
                     StopReason::EndTurn
                     | StopReason::MaxTokens

@@ -11,7 +11,7 @@ use super::message::{Message, ToolOutcome};
 /// The entries that the model sees, in the order in which it sees them.
 ///
 /// Only `Said`, `Replied`, `ToolFinished` and `Compacted` entries are in it, and each outcome stands
-/// behind the reply that asked for it, in the order of the calls (I1).
+/// behind the reply that asked for it, in the order of the calls.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     shown: Vec<Arc<Entry>>,
@@ -64,7 +64,7 @@ impl View {
         self.shown.is_empty()
     }
 
-    /// The last change that altered the view other than by appending (I17).
+    /// The last change that altered the view other than by appending.
     pub fn revision(&self) -> Seq {
         self.revision
     }
