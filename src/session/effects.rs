@@ -13,7 +13,7 @@ use crate::compaction;
 use crate::provider::collect::{Collector, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::http::{Http, ReplyStream, Starting};
-use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request};
+use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request, retry};
 use crate::store::Syncer;
 use crate::thread::{
     CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
@@ -27,6 +27,11 @@ pub const SUMMARY_TOKENS_MAX: u32 = 4_096;
 
 /// How long writing one summary may take.
 const SUMMARY_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// How often the way that reuses the cached prefix is tried. A local server can fail it every time: with
+/// the tools in the request, a small model may write something that its grammar does not take, and the
+/// server calls that a fault of its own. The flat way has no tools.
+const CACHED_TRIES_MAX: u32 = 2;
 
 /// How often a summary from flat text is tried, each time on half as much: a window that is taken for
 /// a hundred times its size is still met.
@@ -206,11 +211,9 @@ pub async fn summarise(
         let mut window = endpoint.window;
         let mut last_error = None;
         if taken <= window {
-            match ask(&http, &endpoint, &snapshot.request(Some(&said))).await {
+            match ask(&http, &endpoint, &snapshot.request(Some(&said)), CACHED_TRIES_MAX).await {
                 Ok(summary) => return Ok(summary),
-                Err(error) if matches!(error.class, ErrorClass::Auth | ErrorClass::Retry { .. }) => {
-                    return Err(error);
-                }
+                Err(error) if error.class == ErrorClass::Auth => return Err(error),
                 Err(error) => {
                     window = narrowed(window, &error);
                     last_error = Some(error);
@@ -232,7 +235,7 @@ pub async fn summarise(
                 max_output: SUMMARY_TOKENS_MAX,
                 cache_key: &snapshot.cache_key,
             };
-            match ask(&http, &endpoint, &request).await {
+            match ask(&http, &endpoint, &request, retry::ATTEMPTS_MAX).await {
                 Ok(summary) => return Ok(summary),
                 Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
                     window = narrowed(window, &error);
@@ -253,19 +256,24 @@ pub async fn summarise(
     })
 }
 
-async fn ask(http: &Http, endpoint: &Endpoint, request: &Request<'_>) -> Result<Summary, ProviderError> {
-    let mut attempts = 0;
+/// Asks for a summary, at most so many times where the provider can't answer just now.
+async fn ask(
+    http: &Http,
+    endpoint: &Endpoint,
+    request: &Request<'_>,
+    tries_max: u32,
+) -> Result<Summary, ProviderError> {
+    let mut tries = 0;
     loop {
         let starting = http.start(endpoint, request)?;
-        match collect(endpoint, starting).await {
+        let error = match collect(endpoint, starting).await {
             Ok(reply) => return summary_of(endpoint, reply),
-            Err(error) => match crate::provider::retry::delay(&error.class, attempts + 1, fastrand::f64()) {
-                Some(delay) => {
-                    attempts += 1;
-                    tokio::time::sleep(delay).await;
-                }
-                None => return Err(error),
-            },
+            Err(error) => error,
+        };
+        tries += 1;
+        match retry::delay(&error.class, tries, fastrand::f64()) {
+            Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
+            Some(_) | None => return Err(error),
         }
     }
 }

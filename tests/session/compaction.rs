@@ -103,6 +103,29 @@ fn what_a_compaction_by_command_gives_is_told_with_its_tokens() {
     assert!(seen.iter().any(quoted), "{seen:?}");
 }
 
+/// A small model on llama-server, asked for a summary with the tools still in the request, wrote what the
+/// server's tool grammar does not take; the server answered 500 each time. `/compact` retried the same
+/// request for a minute and failed, though without tools the model writes a summary at once.
+#[test]
+fn a_server_that_fails_with_tools_in_the_request_is_asked_without_them() {
+    let mut desk = Desk::with(|request| {
+        let has_tools = request.body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+        match (is_summary(request), has_tools) {
+            (true, true) => {
+                let message = Some("The model produced output that does not match the format".into());
+                vec![ModelStep::Error { status: 500, retry_after: None, message }]
+            }
+            (true, false) => vec![text("Words were said.")],
+            (false, _) => vec![ModelStep::Flood { count: 2000, text: "many words ".into() }],
+        }
+    });
+    desk.ask("Say many words.");
+    let compact = desk.prompt("/compact");
+    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(compact) else { panic!("it ends") };
+    assert_eq!(meta.expect("what came of it")["epitome"]["compaction"]["status"], "compacted");
+    assert_eq!(compactions(&desk), [Trigger::Manual]);
+}
+
 #[test]
 fn a_compaction_and_its_undo_survive_a_restart() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
