@@ -239,7 +239,7 @@ impl Pending {
                 self.items.push_back(Item::News { session: session.clone(), out });
                 return;
             }
-            Out::Usage(_) | Out::Commands(_) | Out::Options(_) | Out::Info { .. } => {
+            Out::Usage(_) | Out::Commands(_) | Out::Options(_) => {
                 if let Some(waiting) = self.waiting_like(session, &out) {
                     *waiting = out;
                     return;
@@ -292,7 +292,6 @@ impl Pending {
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)
-                | Out::Info { .. }
                 | Out::Notice { .. } => {}
             }
         }

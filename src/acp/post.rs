@@ -44,7 +44,6 @@ impl Post {
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)
-                | Out::Info { .. }
                 | Out::Notice { .. }) => {
                     let mut updates = std::mem::take(&mut self.updates);
                     self.cursor(&session).translate(out, traits, &mut updates);

@@ -106,11 +106,6 @@ impl Requests {
         self.asked.remove(&id);
         Some(id)
     }
-
-    /// Requests of the client that have no answer yet.
-    pub fn open_count(&self) -> usize {
-        self.open.len()
-    }
 }
 
 #[cfg(test)]

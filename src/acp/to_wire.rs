@@ -94,7 +94,6 @@ impl Cursor {
             Out::Options(options) => updates.push(SessionUpdate::ConfigOptionUpdate(
                 wire::ConfigOptionUpdate::new(answers::config_options(&options)),
             )),
-            Out::Info { title, updated_at } => updates.push(info_update(title, updated_at)),
             Out::Notice { severity, text } => self.notice(severity, text, traits, updates),
             Out::Ask { .. } | Out::Withdrawn { .. } | Out::Answer { .. } => {}
         }

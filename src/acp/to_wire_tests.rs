@@ -495,7 +495,6 @@ fn session_wide_news() {
     let hint = Some("what to keep".to_owned());
     let command = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint };
     client.put(Out::Commands(Arc::new([command])));
-    client.put(Out::Info { title: "T".into(), updated_at: 0 });
     client.put(Out::Notice { severity: Severity::Warning, text: "Retrying\nin 2 s".into() });
     client.put(Out::Notice { severity: Severity::Error, text: " \n".into() });
     assert_eq!(
@@ -510,7 +509,6 @@ fn session_wide_news() {
                     "cachedWriteTokens": 0, "thoughtTokens": 0, "totalTokens": 0 } } }),
             json!({ "sessionUpdate": "available_commands_update", "availableCommands": [
                 { "name": "compact", "description": "Compacts", "input": { "hint": "what to keep" } }] }),
-            json!({ "sessionUpdate": "session_info_update", "title": "T", "updatedAt": "1970-01-01T00:00:00Z" }),
             json!({ "sessionUpdate": "notice", "severity": "warning", "title": "Retrying",
                 "description": "in 2 s" }),
         ]

@@ -47,7 +47,6 @@ impl<'a> JsonLines<'a> {
             | Out::CallProgress { .. }
             | Out::Commands(_)
             | Out::Options(_)
-            | Out::Info { .. }
             | Out::Ask { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => Ok(()),

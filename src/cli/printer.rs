@@ -160,7 +160,6 @@ impl<'a> Printer<'a> {
             Out::CallProgress { .. }
             | Out::Commands(_)
             | Out::Options(_)
-            | Out::Info { .. }
             | Out::Ask { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => Ok(()),

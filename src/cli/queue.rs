@@ -83,7 +83,6 @@ impl Outlet for Queue {
             | Out::Usage(_)
             | Out::Commands(_)
             | Out::Options(_)
-            | Out::Info { .. }
             | Out::Notice { .. }
             | Out::Ask { .. }
             | Out::Withdrawn { .. }

@@ -260,7 +260,6 @@ impl Run {
             | Out::CallProgress { .. }
             | Out::Usage(_)
             | Out::Options(_)
-            | Out::Info { .. }
             | Out::Notice { .. } => {}
         }
         match &mut self.face {

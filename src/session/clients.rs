@@ -371,7 +371,7 @@ impl Session {
     }
 }
 
-// ── Background work and problems ───────────────────────────────────────────────────────────────────────────
+// ── Background work and problems ───────────────────────────────────────────────────────────────────
 
 impl Session {
     pub(super) fn background_done(&mut self, done: Background) {

@@ -170,11 +170,6 @@ pub enum Out {
     Commands(Arc<[CommandInfo]>),
     /// Modes and options, complete.
     Options(Arc<SessionOptions>),
-    /// The title changed.
-    Info {
-        title: String,
-        updated_at: u64,
-    },
     /// A passing remark that is not kept: waiting for a provider, a problem in a file.
     Notice {
         severity: Severity,

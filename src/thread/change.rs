@@ -335,6 +335,4 @@ pub enum Rule {
     Command { line: String },
     /// Reads below this directory, which lies outside the workspace.
     ReadsBelow { path: PathBuf },
-    /// Any use of the tool, for tools that know no finer measure.
-    Tool { name: String },
 }
