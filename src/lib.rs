@@ -48,12 +48,13 @@
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
+//! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
 //! | `provider` | model services: encode, decode, HTTP | thread, config, transcript |
 //! | `tools` | what the model can do, and permission | thread |
 //! | `store` | journals, blobs, sled | thread, paths |
-//! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, provider, tools, store |
+//! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
-//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, provider, tools, store, session, acp |
+//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, session, acp |
 //!
 //! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
 //! `reqwest` in `provider`.
@@ -73,6 +74,7 @@ pub mod acp;
 pub mod cli;
 pub mod compaction;
 pub mod config;
+pub mod hooks;
 pub mod paths;
 pub mod problem;
 pub mod provider;

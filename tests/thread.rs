@@ -232,7 +232,11 @@ fn play(steps: &[Step]) -> Thread {
             Step::Ended => {
                 append(
                     &mut thread,
-                    Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() },
+                    Change::TurnEnded {
+                        reason: StopReason::EndTurn,
+                        usage: Usage::default(),
+                        quiet_hooks: 0,
+                    },
                 );
             }
         }

@@ -203,7 +203,15 @@ impl Cursor {
                 }
             }
             // They show as options; the session sends those.
-            Change::ModelChosen { .. } | Change::ThoughtChosen { .. } | Change::Allowed { .. } => {}
+            Change::ModelChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Allowed { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. } => {}
         }
     }
 
@@ -315,7 +323,13 @@ impl Cursor {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Planned { .. }
-            | Change::Allowed { .. } => {}
+            | Change::Allowed { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. } => {}
         }
     }
 

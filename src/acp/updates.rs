@@ -62,7 +62,7 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     };
     let typed = match origin {
         Origin::Recipe { typed, .. } => Some(typed),
-        Origin::Person | Origin::Queue { .. } => None,
+        Origin::Person | Origin::Queue { .. } | Origin::Hook { .. } | Origin::Context { .. } => None,
     };
     if let Some(typed) = typed {
         send(wire::ContentBlock::from(typed.clone()));

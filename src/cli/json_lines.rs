@@ -126,6 +126,12 @@ impl<'a> JsonLines<'a> {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. }
             | Change::TurnEnded { .. } => Ok(()),
         }
     }

@@ -263,6 +263,12 @@ impl<'a> Printer<'a> {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. }
             | Change::TurnEnded { .. } => Ok(()),
         }
     }

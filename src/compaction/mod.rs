@@ -62,7 +62,7 @@ pub fn compacted(
         }
         // A person who asked for it loses no word to a compaction; a request that is too long must shrink.
         let may_cut = match trigger {
-            Trigger::Overflow => quoted_max > QUOTE_BYTES_MIN,
+            Trigger::Overflow | Trigger::Threshold | Trigger::Hook => quoted_max > QUOTE_BYTES_MIN,
             Trigger::Manual => false,
         };
         if !may_cut {

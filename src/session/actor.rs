@@ -186,7 +186,7 @@ impl Session {
             self.commit(interrupted(call))?;
         }
         if self.thread.in_turn() {
-            self.commit(Change::TurnEnded { reason, usage: Usage::default() })?;
+            self.commit(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 })?;
         }
         Ok(())
     }

@@ -304,7 +304,7 @@ impl Session {
             }
         }
         let usage = crate::thread::Usage::default();
-        changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage });
+        changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage, quiet_hooks: 0 });
         for change in changes {
             if let Err(error) = self.commit(change) {
                 return prompt.responder.answer(Err(error));

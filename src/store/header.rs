@@ -56,6 +56,12 @@ impl Header {
             | Change::ToolFinished { .. }
             | Change::Compacted { .. }
             | Change::Undone { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. }
             | Change::Noted { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }

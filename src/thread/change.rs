@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
+use super::hooked::{Edit, HookRun, Spoken};
+use super::message::{CallId, Card, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
 
 /// The version of the stored form and of the fold, written into every `Opened`. A journal with a
 /// higher one is refused and left untouched.
@@ -119,6 +120,46 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
     },
+    /// A hook put another history in the place of the view up to and with `through`.
+    Mutated {
+        through: Seq,
+        messages: Vec<Spoken>,
+        /// The hook, or the recipe whose text it is.
+        by: String,
+        /// Estimated tokens of the view before and after.
+        tokens_before: u64,
+        tokens_after: u64,
+    },
+    /// A hook edited single entries of the view: all of these or, where one is not possible, none.
+    Edited {
+        by: String,
+        edits: Vec<Edit>,
+    },
+    /// A hook changed what a tool call is run with. The model keeps seeing what it asked for.
+    CallChanged {
+        call: CallId,
+        input: serde_json::Value,
+        card: Card,
+        by: String,
+    },
+    /// A prompt that never entered the view, because a hook stopped it or the person cancelled before
+    /// the hooks had seen it. `note` is the message that tells why.
+    Withheld {
+        message: Message,
+        note: MessageId,
+        why: Withheld,
+    },
+    /// What hooks did or asked for at one moment, and what was made of it. Runs that did nothing are not
+    /// in it.
+    Hooked {
+        /// The canonical name of the moment.
+        event: String,
+        runs: Vec<HookRun>,
+    },
+    /// What the work is for, kept outside of the history; `None` ends it.
+    GoalSet {
+        goal: Option<String>,
+    },
     /// The layer that `entry` made is taken back; what was appended since stays.
     Undone {
         entry: Seq,
@@ -151,7 +192,14 @@ pub enum Change {
         reason: StopReason,
         /// Tokens of the whole turn.
         usage: Usage,
+        /// Hook runs of this turn that did and asked nothing.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        quiet_hooks: u32,
     },
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Change {
@@ -166,6 +214,12 @@ impl Change {
             Change::Replied { .. } => "replied",
             Change::ToolFinished { .. } => "tool_finished",
             Change::Compacted { .. } => "compacted",
+            Change::Mutated { .. } => "mutated",
+            Change::Edited { .. } => "edited",
+            Change::CallChanged { .. } => "call_changed",
+            Change::Withheld { .. } => "withheld",
+            Change::Hooked { .. } => "hooked",
+            Change::GoalSet { .. } => "goal_set",
             Change::Undone { .. } => "undone",
             Change::Noted { .. } => "noted",
             Change::ModelChosen { .. } => "model_chosen",
@@ -190,6 +244,19 @@ pub enum Origin {
     Recipe { recipe: String, typed: String },
     /// Taken from the queue during a turn; the `Queued` entry that it came from.
     Queue { entry: Seq },
+    /// A follow-up that a hook asked for.
+    Hook { hook: String },
+    /// Something that the model is told beside what the person says: a hook's context, the goal. Not
+    /// shown as the person's words.
+    Context { by: String },
+}
+
+/// Why a prompt did not enter the view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Withheld {
+    Blocked { hook: String, reason: String },
+    Cancelled,
 }
 
 /// Why a reply stopped early.
@@ -213,6 +280,10 @@ pub enum Trigger {
     Manual,
     /// The provider refused a request as too long.
     Overflow,
+    /// The configured share of the window was reached.
+    Threshold,
+    /// A hook or a recipe's handler asked for it.
+    Hook,
 }
 
 /// Why a turn ended; ACP's stop reasons, and the one for a turn that a crash ended.

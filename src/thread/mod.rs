@@ -6,6 +6,7 @@
 pub mod change;
 pub mod diff;
 pub mod halves;
+pub mod hooked;
 pub mod message;
 pub mod text;
 pub mod view;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use change::*;
+pub use hooked::*;
 pub use message::*;
 pub use view::{View, ViewItem};
 
@@ -112,7 +114,8 @@ impl Thread {
                 self.saw_message(message.id);
                 match origin {
                     Origin::Queue { entry: taken } => self.queued.retain(|queued| queued.seq != *taken),
-                    Origin::Person | Origin::Recipe { .. } => {}
+                    Origin::Person | Origin::Recipe { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
+                    }
                 }
                 self.in_turn = true;
                 self.view.push(entry);
@@ -149,6 +152,12 @@ impl Thread {
                 self.saw_message(*message);
                 self.in_turn = true;
             }
+            Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. } => {}
             Change::ModelChosen { model } => self.model = Some(model.clone()),
             Change::ModeChosen { mode } => self.mode = *mode,
             Change::ThoughtChosen { level } => self.thought = *level,

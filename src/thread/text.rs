@@ -80,7 +80,13 @@ pub fn markdown(thread: &Thread) -> String {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Planned { .. }
-            | Change::Allowed { .. } => {}
+            | Change::Allowed { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. } => {}
         }
     }
     text
@@ -117,7 +123,13 @@ pub fn one_line(change: &Change) -> Option<String> {
         | Change::ToolFinished { .. }
         | Change::ThoughtChosen { .. }
         | Change::Titled { .. }
-        | Change::Allowed { .. } => None,
+        | Change::Allowed { .. }
+        | Change::Mutated { .. }
+        | Change::Edited { .. }
+        | Change::CallChanged { .. }
+        | Change::Withheld { .. }
+        | Change::Hooked { .. }
+        | Change::GoalSet { .. } => None,
     }
 }
 
@@ -245,7 +257,13 @@ impl<'a> Reader<'a> {
             | Change::Opened { .. }
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
-            | Change::Allowed { .. } => return None,
+            | Change::Allowed { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. } => return None,
         };
         Some(block)
     }
@@ -377,7 +395,9 @@ fn outcome_text(outcome: &ToolOutcome) -> String {
 /// What the person typed, with what they attached named behind it.
 fn said(message: &Message, origin: &Origin) -> String {
     let mut text = match origin {
-        Origin::Person | Origin::Queue { .. } => message.text(),
+        Origin::Person | Origin::Queue { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
+            message.text()
+        }
         Origin::Recipe { recipe, typed } => format!("{typed}\n(the recipe {recipe} made a prompt of it)"),
     };
     for content in &message.content {

@@ -95,7 +95,7 @@ fn what_left_the_view_is_still_shown_and_marked() {
         model: None,
         usage: None,
     });
-    changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default() });
+    changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 });
     let text = readable(&thread(changes.clone()), Detail::Full);
     assert!(text.contains("e2  you  [left the view]\n  What is in a.txt?"), "{text}");
     assert!(text.contains("e5  Compacted: 12.4k → 900 tokens."), "{text}");

@@ -49,6 +49,12 @@ impl View {
                 | Change::Titled { .. }
                 | Change::Planned { .. }
                 | Change::Allowed { .. }
+                | Change::Mutated { .. }
+                | Change::Edited { .. }
+                | Change::CallChanged { .. }
+                | Change::Withheld { .. }
+                | Change::Hooked { .. }
+                | Change::GoalSet { .. }
                 | Change::TurnEnded { .. } => {}
             }
         }

@@ -230,7 +230,11 @@ impl Turn {
                 State::Ending(reason) => {
                     let reason = *reason;
                     self.state = State::Ended(reason);
-                    return Next::Commit(Box::new(Change::TurnEnded { reason, usage: self.usage }));
+                    return Next::Commit(Box::new(Change::TurnEnded {
+                        reason,
+                        usage: self.usage,
+                        quiet_hooks: 0,
+                    }));
                 }
                 State::Ended(reason) => return Next::End(*reason),
             }

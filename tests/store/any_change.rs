@@ -107,7 +107,7 @@ pub fn one_of_each() -> Vec<Change> {
             }],
         },
         Change::Allowed { rule: Rule::Command { line: "cargo test".into() } },
-        Change::TurnEnded { reason: StopReason::Cancelled, usage },
+        Change::TurnEnded { reason: StopReason::Cancelled, usage, quiet_hooks: 2 },
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
@@ -133,6 +133,12 @@ fn kind(change: &Change) -> usize {
         Change::Allowed { .. } => 14,
         Change::TurnEnded { .. } => 15,
         Change::Commanded { .. } => 16,
+        Change::Mutated { .. } => 17,
+        Change::Edited { .. } => 18,
+        Change::CallChanged { .. } => 19,
+        Change::Withheld { .. } => 20,
+        Change::Hooked { .. } => 21,
+        Change::GoalSet { .. } => 22,
     }
 }
 

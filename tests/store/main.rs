@@ -402,7 +402,7 @@ fn a_listing_shows_the_newest_first_and_what_each_is() {
             said("Fix it"),
             titled("First title"),
             titled("Fix the build"),
-            Change::TurnEnded { reason: StopReason::EndTurn, usage },
+            Change::TurnEnded { reason: StopReason::EndTurn, usage, quiet_hooks: 0 },
         ],
     );
     let (newer, entries) = home.session(3, &[]);

@@ -1,0 +1,77 @@
+//! The moments at which hooks run, under every name that they have been given.
+
+use std::fmt;
+
+/// A moment of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HookEvent {
+    SessionStart,
+    UserMessageSend,
+    BeforeToolCall,
+    AfterToolCall,
+    /// A model's reply and the outcomes of its calls are in: a round's end.
+    TurnEnd,
+    /// The agent would stop work on this prompt.
+    AgentStop,
+    PreCompact,
+    PostCompact,
+    SessionEnd,
+}
+
+impl HookEvent {
+    pub const ALL: [HookEvent; 9] = [
+        HookEvent::SessionStart,
+        HookEvent::UserMessageSend,
+        HookEvent::BeforeToolCall,
+        HookEvent::AfterToolCall,
+        HookEvent::TurnEnd,
+        HookEvent::AgentStop,
+        HookEvent::PreCompact,
+        HookEvent::PostCompact,
+        HookEvent::SessionEnd,
+    ];
+
+    /// The name in payloads, logs and documents.
+    pub fn name(self) -> &'static str {
+        self.names()[0]
+    }
+
+    /// All names, the canonical one first: kodelet's newer ones, then Claude Code's.
+    pub fn names(self) -> &'static [&'static str] {
+        match self {
+            HookEvent::SessionStart => &["session_start", "session.start", "SessionStart"],
+            HookEvent::UserMessageSend => &["user_message_send", "user.message", "UserPromptSubmit"],
+            HookEvent::BeforeToolCall => &["before_tool_call", "tool.call", "PreToolUse"],
+            HookEvent::AfterToolCall => &["after_tool_call", "tool.result", "PostToolUse"],
+            HookEvent::TurnEnd => &["turn_end", "after_turn", "turn.end"],
+            HookEvent::AgentStop => &["agent_stop", "agent.end", "Stop", "SubagentStop"],
+            HookEvent::PreCompact => &["pre_compact", "PreCompact"],
+            HookEvent::PostCompact => &["post_compact", "PostCompact"],
+            HookEvent::SessionEnd => &["session_end", "session.end", "SessionEnd"],
+        }
+    }
+
+    /// Reads any of the names.
+    pub fn parse(name: &str) -> Option<HookEvent> {
+        HookEvent::ALL.into_iter().find(|event| event.names().contains(&name))
+    }
+
+    /// Whether a hook may stop what is about to happen.
+    pub fn blocks(self) -> bool {
+        match self {
+            HookEvent::UserMessageSend | HookEvent::BeforeToolCall | HookEvent::PreCompact => true,
+            HookEvent::SessionStart
+            | HookEvent::AfterToolCall
+            | HookEvent::TurnEnd
+            | HookEvent::AgentStop
+            | HookEvent::PostCompact
+            | HookEvent::SessionEnd => false,
+        }
+    }
+}
+
+impl fmt::Display for HookEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,18 @@
+//! Hooks: what a person declares to run at moments of a session, and what comes of it.
+//!
+//! ```text
+//!  files ── discover ──► Hook (declared)         trust: may it run?
+//!  session ─ Moment ──► Chain ── payload ──► run (script, webhook, resident, function)
+//!                        ▲  └──── normalise ◄── read ◄── stdout
+//!                        └─► Resolution + trail ──► the session commits what it means
+//! ```
+//!
+//! `event`, `hook`, `moment` and `output` are data. `read` takes what a hook printed as JSON,
+//! `normalise` is the one place that knows every spelling of a result, `chain` decides in what order
+//! hooks run and what all of their results together mean, `payload` writes what they are given. All of
+//! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
+
+pub mod event;
+pub mod hook;
+pub mod moment;
+pub mod output;
