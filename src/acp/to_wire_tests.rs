@@ -491,12 +491,7 @@ fn session_wide_news() {
     let mut client = Client::new(ClientTraits { notices: true, ..PLAIN });
     let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7 };
     client.put(Out::Usage(UsageNow { used: 120, size: 200_000, cost: Some(0.5), last }));
-    client.put(Out::Usage(UsageNow {
-        used: 1,
-        size: 2,
-        cost: Some(f64::NAN),
-        last: Usage::default(),
-    }));
+    client.put(Out::Usage(UsageNow { used: 1, size: 2, cost: Some(f64::NAN), last: Usage::default() }));
     let hint = Some("what to keep".to_owned());
     let command = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint };
     client.put(Out::Commands(Arc::new([command])));

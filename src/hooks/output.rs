@@ -59,6 +59,56 @@ pub enum Action {
         target: Option<String>,
     },
     Callback(Callback),
+    /// The text takes the place of the history, as its summary (`swap_context`).
+    Swap {
+        summary: String,
+        keep: Keep,
+    },
+    /// A compaction like that of `/compact` (`compact_context`, the threshold).
+    Compact {
+        keep: Keep,
+        threshold: bool,
+    },
+}
+
+/// What of the newest part of the history stays verbatim behind a summary.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Keep {
+    #[default]
+    Nothing,
+    /// The newest so many messages.
+    Messages(usize),
+    /// The newest share of the window, from 0 to 1.
+    Ratio(f64),
+}
+
+/// What became of one run, before its result is read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ran {
+    /// A process ended, or was ended. Both outputs are bounded; `stderr` keeps its end.
+    Ended {
+        exit: Exit,
+        stdout: Vec<u8>,
+        stdout_cut: bool,
+        stderr: String,
+    },
+    /// A result without a process: a webhook's or declared object (`Object`), or a handler's or function's
+    /// own words (`Answered`).
+    Object(Map<String, Value>),
+    Answered(Box<HookOutput>),
+    /// It could not be run, or did not come to a result: a sentence.
+    Failed(String),
+    /// It was not started: a sentence.
+    Skipped(String),
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+    /// It was ended at its time limit.
+    TimedOut(std::time::Duration),
 }
 
 /// A recipe or function that a hook calls.
