@@ -65,9 +65,14 @@ impl Session {
         let reason = sentence(error);
         match ask {
             Ask::Compact { .. } => self.tell(Told::Compacted(CompactAnswer::Failed(reason))),
-            Ask::CallModel | Ask::Permission(_) | Ask::RunTool(_) => {
-                self.tell(Told::Model(ModelAnswer::Failed(reason)))
-            }
+            Ask::CallModel
+            | Ask::Greet(_)
+            | Ask::BeforeTool(_)
+            | Ask::Permission(_)
+            | Ask::RunTool(_)
+            | Ask::RoundEnd { .. }
+            | Ask::Stop(_)
+            | Ask::Swapped => self.tell(Told::Model(ModelAnswer::Failed(reason))),
         }
     }
 
@@ -279,6 +284,8 @@ impl Session {
         let trigger = match why {
             Why::Command => Trigger::Manual,
             Why::Overflow => Trigger::Overflow,
+            Why::Threshold => Trigger::Threshold,
+            Why::Hook => Trigger::Hook,
         };
         let id = self.fresh_message();
         let room = self.room_bytes();
