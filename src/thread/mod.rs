@@ -334,6 +334,18 @@ impl Thread {
         self.undone.contains(&entry)
     }
 
+    /// Whether a hook rewrote this entry, alone or with the history around it, and that still holds.
+    pub fn is_rewritten(&self, entry: Seq) -> bool {
+        let after = self.entries.iter().skip(entry.0 as usize).filter(|later| !self.is_undone(later.seq));
+        after.into_iter().any(|later| match &later.change {
+            Change::Mutated { through, .. } => *through >= entry,
+            Change::Edited { edits, .. } => {
+                edits.iter().any(|edit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry))
+            }
+            _ => false,
+        })
+    }
+
     /// The `through` of a layer that leaves the view from its entry `kept_from` on (`View::entries`), or
     /// from a little before, where a round would be split. What an older layer has put in front goes in
     /// any case.
