@@ -5,7 +5,7 @@ use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::models::Located;
 use super::work::Done;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
-use crate::compaction;
+use crate::compaction::{self, Keep, Order};
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
@@ -288,8 +288,9 @@ impl Session {
             Why::Hook => Trigger::Hook,
         };
         let id = self.fresh_message();
-        let room = self.room_bytes();
-        match compaction::compacted(&self.thread, id, &text, trigger, focus, written, room) {
+        let through = compaction::through(&self.thread, Keep::Nothing, 0);
+        let order = Order { trigger, focus, through, room_bytes: self.room_bytes() };
+        match compaction::compacted(&self.thread, id, &text, written, order) {
             Some(change) => {
                 if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
                     let tokens = (*tokens_before, *tokens_after);
