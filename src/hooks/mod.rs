@@ -16,3 +16,4 @@ pub mod event;
 pub mod hook;
 pub mod moment;
 pub mod output;
+pub mod process;
