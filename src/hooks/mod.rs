@@ -25,6 +25,7 @@ pub mod moment;
 pub mod normalise;
 pub mod output;
 pub mod payload;
+pub mod process;
 pub mod read;
 pub mod settle;
 mod words;
