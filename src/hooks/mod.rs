@@ -13,6 +13,7 @@
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
 pub mod event;
+pub mod handlers;
 pub mod hook;
 pub mod moment;
 pub mod output;
