@@ -12,7 +12,9 @@
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
+pub mod chain;
 pub mod event;
+pub mod functions;
 pub mod handlers;
 pub mod hook;
 pub mod moment;
