@@ -17,6 +17,7 @@ pub mod event;
 mod fields;
 pub mod fits;
 mod fold;
+pub mod functions;
 pub mod handlers;
 pub mod heard;
 pub mod hook;

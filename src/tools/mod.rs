@@ -3,7 +3,7 @@
 
 mod bash;
 pub mod command_line;
-mod disk;
+pub(crate) mod disk;
 mod file_edit;
 mod file_read;
 mod file_write;
