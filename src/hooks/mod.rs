@@ -12,6 +12,12 @@
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
+pub mod claude;
+mod claude_match;
+pub mod claude_output;
+pub mod claude_payload;
+pub mod claude_tools;
+mod claude_words;
 pub mod event;
 pub mod hook;
 pub mod moment;
