@@ -12,6 +12,7 @@
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
+pub mod chain;
 pub mod claude;
 mod claude_match;
 pub mod claude_output;
@@ -19,6 +20,17 @@ pub mod claude_payload;
 pub mod claude_tools;
 mod claude_words;
 pub mod event;
+mod fields;
+pub mod fits;
+mod fold;
+pub mod handlers;
+pub mod heard;
 pub mod hook;
+pub mod messages;
 pub mod moment;
+pub mod normalise;
 pub mod output;
+pub mod payload;
+pub mod read;
+pub mod settle;
+mod words;
