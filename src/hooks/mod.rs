@@ -13,6 +13,12 @@
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
 pub mod chain;
+pub mod claude;
+mod claude_match;
+pub mod claude_output;
+pub mod claude_payload;
+pub mod claude_tools;
+mod claude_words;
 pub mod event;
 mod fields;
 pub mod fits;
