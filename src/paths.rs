@@ -55,3 +55,15 @@ impl Paths {
         self.state.join("log")
     }
 }
+
+/// Where a repository's files are looked for: the directory of a session and then, when it is another,
+/// the root of the Git repository that it is in. Never the home directory for a session below it: what
+/// stands there is the person's own. Blocks on the disk.
+pub fn repository_roots(cwd: &Path) -> Vec<PathBuf> {
+    let home = etcetera::home_dir().ok();
+    let above = cwd.ancestors().take_while(|folder| Some(*folder) != home.as_deref());
+    let root = above.into_iter().find(|folder| folder.join(".git").exists());
+    let mut roots = vec![cwd.to_path_buf()];
+    roots.extend(root.filter(|root| *root != cwd).map(Path::to_path_buf));
+    roots
+}

@@ -12,7 +12,12 @@
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
+mod asked;
+pub mod digest;
+pub mod discover;
 pub mod event;
 pub mod hook;
+pub mod manifest;
 pub mod moment;
 pub mod output;
+pub mod trust;

@@ -8,7 +8,7 @@ mod file_read;
 mod file_write;
 mod glob_tool;
 mod grep_tool;
-mod group;
+pub(crate) mod group;
 mod input;
 mod output;
 pub mod permission;
