@@ -20,4 +20,5 @@ pub mod hook;
 pub mod manifest;
 pub mod moment;
 pub mod output;
+pub mod process;
 pub mod trust;
