@@ -15,6 +15,12 @@
 mod asked;
 pub mod digest;
 pub mod discover;
+pub mod claude;
+mod claude_match;
+pub mod claude_output;
+pub mod claude_payload;
+pub mod claude_tools;
+mod claude_words;
 pub mod event;
 pub mod hook;
 pub mod manifest;
