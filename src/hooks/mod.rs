@@ -12,6 +12,7 @@
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
+mod asked;
 pub mod chain;
 pub mod claude;
 mod claude_match;
@@ -19,6 +20,8 @@ pub mod claude_output;
 pub mod claude_payload;
 pub mod claude_tools;
 mod claude_words;
+pub mod digest;
+pub mod discover;
 pub mod event;
 mod fields;
 pub mod fits;
@@ -27,6 +30,7 @@ pub mod functions;
 pub mod handlers;
 pub mod heard;
 pub mod hook;
+pub mod manifest;
 pub mod messages;
 pub mod moment;
 pub mod normalise;
@@ -35,4 +39,5 @@ pub mod payload;
 pub mod process;
 pub mod read;
 pub mod settle;
+pub mod trust;
 mod words;
