@@ -118,6 +118,19 @@ fn command(line: &str, mode: Mode, rules: &[Rule]) -> Verdict {
     }
 }
 
+/// What can begin another command, or a file, within a command line.
+const SHELL_OPERATORS: [&str; 9] = [";", "|", "&", "<", ">", "`", "$(", "\n", "\r"];
+
+/// Whether a command line is one of those that a recipe may run. `*` in a pattern stands for any text but
+/// for what would begin another command; a line that has any of that must be listed as it stands.
+pub fn is_listed(line: &str, patterns: &[String]) -> bool {
+    let line = line.trim();
+    let is_single = !SHELL_OPERATORS.iter().any(|operator| line.contains(operator));
+    let fits =
+        |pattern: &str| globset::Glob::new(pattern).is_ok_and(|glob| glob.compile_matcher().is_match(line));
+    patterns.iter().any(|pattern| pattern.trim() == line || (is_single && fits(pattern.trim())))
+}
+
 fn denied(what: &str) -> Verdict {
     Verdict::Deny {
         why: format!(
