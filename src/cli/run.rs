@@ -258,6 +258,7 @@ impl Run {
             | Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
+            | Out::CallFinished { .. }
             | Out::Usage(_)
             | Out::Options(_)
             | Out::Notice { .. } => {}
@@ -452,6 +453,7 @@ fn failed(error: &SessionError) -> CliError {
         SessionError::Provider { hint, .. } => hint.clone(),
         SessionError::AuthRequired(_)
         | SessionError::Invalid(_)
+        | SessionError::TooLong(_)
         | SessionError::Store(_)
         | SessionError::Busy(_)
         | SessionError::Internal(_) => None,
