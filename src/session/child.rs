@@ -347,12 +347,12 @@ impl Child {
         match answer {
             Some(Ok(Answer::TurnEnded { reason, usage, .. })) => match reason {
                 StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => {
-                    let replies = kept.entries.iter().filter_map(|entry| match &entry.change {
+                    let mut replies = kept.entries.iter().filter_map(|entry| match &entry.change {
                         Change::Replied { message, .. } => Some(message),
                         _ => None,
                     });
                     let rounds = u32::try_from(replies.clone().count()).unwrap_or(u32::MAX);
-                    let text = replies.last().map(|message| message.text()).unwrap_or_default();
+                    let text = replies.next_back().map(|message| message.text()).unwrap_or_default();
                     Ok(ChildOutcome {
                         text,
                         reason,

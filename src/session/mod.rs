@@ -11,6 +11,8 @@ mod clients;
 pub mod complete;
 mod effects;
 mod foreign;
+#[cfg(test)]
+mod foreign_tests;
 mod models;
 pub mod port;
 mod prompt;

@@ -294,6 +294,29 @@ mod tests {
     }
 
     #[test]
+    fn a_listed_command_is_one_command() {
+        let listed = ["git *", "make test", "ls; pwd"].map(str::to_owned);
+        for line in ["git status", " git log a/b --oneline", "make test", "ls; pwd"] {
+            assert!(is_listed(line, &listed), "{line}");
+        }
+        for line in [
+            "git",
+            "make",
+            "make test all",
+            "git status; rm x",
+            "git log | sh",
+            "git log > /etc/hosts",
+            "git log $(rm x)",
+            "git log `rm x`",
+            "git log\nrm x",
+            "git & rm x",
+        ] {
+            assert!(!is_listed(line, &listed), "{line}");
+        }
+        assert!(!is_listed("ls", &[]), "an empty list allows nothing");
+    }
+
+    #[test]
     fn always_for_a_command_means_this_very_line() {
         let asked = judge(&Access::Command("ls".into()), Mode::Ask, &[]);
         let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
