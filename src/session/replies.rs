@@ -94,7 +94,8 @@ impl Session {
             view: self.thread.view().clone(),
             thought: self.thread.thought(),
             max_output,
-            cache_key: self.id.0.clone(),
+            // A child begins its requests as its parent does.
+            cache_key: self.lineage.parent.as_ref().unwrap_or(&self.id).0.clone(),
         }
     }
 
@@ -245,6 +246,13 @@ impl Session {
     // ── Compaction ─────────────────────────────────────────────────────────────────────────────
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
+        if why == Why::Overflow && self.is_first_request_of_child() {
+            if let Some(work) = &mut self.work {
+                work.too_long = true;
+            }
+            let reason = "the history that it was given is too long".to_owned();
+            return self.tell(Told::Compacted(CompactAnswer::Failed(reason)));
+        }
         if !compaction::is_worthwhile(&self.thread) {
             return self.nothing_to_compact();
         }
@@ -262,6 +270,13 @@ impl Session {
             let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
             Done::Summary(Box::new(summary), focus, why)
         });
+    }
+
+    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
+    fn is_first_request_of_child(&self) -> bool {
+        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
+        self.lineage.is_child()
+            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
     pub(super) fn summarised(

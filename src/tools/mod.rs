@@ -253,6 +253,12 @@ impl Toolbox {
         self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
     }
 
+    /// Those of the tools that have one of these names.
+    pub fn only(&self, names: &[String]) -> Toolbox {
+        let named = self.tools.iter().filter(|(spec, _)| names.contains(&spec.name));
+        Toolbox { tools: named.cloned().collect() }
+    }
+
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.tools.iter().map(|(spec, _)| spec.clone()).collect()
     }
