@@ -15,20 +15,27 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::child::{ChildNews, Lineage};
+use super::compacting::Pace;
+use super::consent::Consent;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::{cost_of, cost_of_change};
+use super::services::{SERVICE_CALLS_MAX, ServiceCall};
+use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
 use crate::config::Settings;
+use crate::hooks::discover::Found;
+use crate::hooks::handlers::Fired;
+use crate::hooks::run::Runner;
 use crate::problem::Problem;
 use crate::provider::endpoint::Endpoint;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
-use crate::thread::{CallId, Change, Cut, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Usage};
+use crate::thread::{CallId, Change, Cut, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Usage, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::{Answer as Told, Ask, Next, interrupted};
@@ -73,6 +80,22 @@ pub struct Session {
     pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
     pub(super) next_ask: u64,
     pub(super) lineage: Lineage,
+    /// The hooks of this session, and whether they were looked for once.
+    pub(super) found: Arc<Found>,
+    pub(super) hooks_read: bool,
+    pub(super) hooks_watch: Option<Arc<Registration>>,
+    pub(super) consent: Consent,
+    pub(super) runner: Option<Arc<Runner>>,
+    pub(super) fired: Fired,
+    /// Whether `session_start` was announced to hooks, and how the session began.
+    pub(super) started: bool,
+    pub(super) source: &'static str,
+    /// What hooks want in the system text, until it is frozen.
+    pub(super) start_context: Vec<String>,
+    pub(super) told_hooks: HashSet<(String, Verdict)>,
+    pub(super) pace: Pace,
+    pub(super) side: Option<Side>,
+    pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
     /// What children of this session have to say; each gets a sender.
     pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
     pub(super) foreign: Vec<ForeignCall>,
@@ -91,6 +114,7 @@ enum Event {
     Job(Result<Done, tokio::task::JoinError>),
     Progress(CallId, String),
     Child(ChildNews),
+    Service(ServiceCall),
     Background(Result<Background, tokio::task::JoinError>),
 }
 
@@ -137,6 +161,19 @@ impl Session {
             progress: mpsc::channel(PROGRESS_MAX),
             next_ask: 0,
             lineage: Lineage::default(),
+            found: Arc::new(Found::default()),
+            hooks_read: false,
+            hooks_watch: None,
+            consent: Consent::default(),
+            runner: None,
+            fired: Fired::default(),
+            started: false,
+            source: "startup",
+            start_context: Vec::new(),
+            told_hooks: HashSet::new(),
+            pace: Pace::default(),
+            side: None,
+            service_calls: mpsc::channel(SERVICE_CALLS_MAX),
             children: mpsc::unbounded_channel(),
             foreign: Vec::new(),
             counter: tokens::Counter::default(),
@@ -245,6 +282,7 @@ impl Session {
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
             Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
             Some(news) = self.children.1.recv() => Event::Child(news),
+            Some(call) = self.service_calls.1.recv() => Event::Service(call),
             Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
         }
     }
@@ -266,6 +304,7 @@ impl Session {
             Event::Progress(call, _) if !self.thread.open_calls().contains(&call) => {}
             Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
             Event::Child(news) => self.child_news(news),
+            Event::Service(call) => self.serve(call),
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {
@@ -293,9 +332,11 @@ impl Session {
             attachment.outlet.put(&self.id, Out::Entry { entry: entry.clone(), replay: false, own });
         }
         match &entry.change {
-            Change::Replied { .. } | Change::Compacted { .. } | Change::Undone { .. } => {
-                self.announce_usage()
-            }
+            Change::Replied { .. }
+            | Change::Compacted { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::Undone { .. } => self.announce_usage(),
             _ => {}
         }
         self.sync_soon();
@@ -354,7 +395,7 @@ impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
     pub(super) async fn drive(&mut self) {
         loop {
-            if self.rendering.is_some() {
+            if self.rendering.is_some() || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {
@@ -476,7 +517,7 @@ impl Session {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
             match job {
                 Ok(done @ Done::Tool(..)) => self.job_done(done),
-                Ok(Done::Preview(..) | Done::Summary(..)) | Err(_) => {}
+                Ok(Done::Preview(..) | Done::Summary(..) | Done::Hooks(..) | Done::Callback(..)) | Err(_) => {}
             }
         }
     }

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::actor::Session;
 use super::effects;
-use super::work::{Done, OpenAsk};
+use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
-use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolOutcome};
+use crate::hooks::output::PermissionDecision;
+use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome};
+use crate::tools::command_line;
 use crate::tools::permission::{self, Verdict};
 use crate::tools::{Access, ToolContext};
 use crate::turn::{Answer as Told, Permit};
@@ -27,7 +30,7 @@ impl Session {
             Standing::Settled(permit) => return self.tell(Told::Permission(id, permit)),
             Standing::AskPerson { access, always } => (access, always),
         };
-        let Some(call) = self.thread.call(&id).cloned() else { return };
+        let Some(call) = self.effective_call(&id) else { return };
         let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
         let workspace = self.workspace.clone();
         let ask = AskId(self.next_ask);
@@ -43,7 +46,7 @@ impl Session {
     /// Decides what can be decided without a person.
     fn standing(&self, id: &CallId) -> Standing {
         let impossible = |text: String| Standing::Settled(Permit::Impossible(text));
-        let Some(call) = self.thread.call(id) else {
+        let Some(call) = self.effective_call(id) else {
             return impossible("This call is not in the conversation.".to_owned());
         };
         let Some(tool) = self.services.toolbox.get(&call.name) else {
@@ -72,13 +75,25 @@ impl Session {
         };
         let listed = self.work.as_ref().and_then(|work| work.allowed_commands.as_ref());
         if let (Access::Command(line), Some(listed)) = (&access, listed)
-            && !permission::is_listed(line, listed)
+            && let Some(why) = command_line::refused(line, listed)
         {
-            let why = format!("The recipe that runs may only run these commands: {}.", listed.join(", "));
             return Standing::Settled(Permit::Denied(why));
         }
+        let decided = self.work.as_ref().and_then(|work| work.decisions.get(id)).map(|(decision, _)| *decision);
         let inside = |path: &Path| self.workspace.contains(path);
-        match permission::decide(&access, self.thread.mode(), self.thread.rules(), inside) {
+        let verdict = permission::decide(&access, self.thread.mode(), self.thread.rules(), inside);
+        // A hook's word stands for the person's; what the mode forbids stays forbidden.
+        match (verdict, decided) {
+            (Verdict::Allow { .. }, Some(PermissionDecision::Ask)) if !self.attachments.is_empty() => {
+                Standing::AskPerson { access, always: None }
+            }
+            (Verdict::Ask { .. }, Some(PermissionDecision::Allow)) => Standing::Settled(Permit::Allowed),
+            (verdict, _) => self.standing_by_rule(verdict, access),
+        }
+    }
+
+    fn standing_by_rule(&self, verdict: Verdict, access: Access) -> Standing {
+        match verdict {
             Verdict::Allow { .. } => Standing::Settled(Permit::Allowed),
             Verdict::Deny { why } => Standing::Settled(Permit::Denied(why)),
             Verdict::Ask { .. } if self.attachments.is_empty() => Standing::Settled(Permit::Denied(
@@ -91,7 +106,7 @@ impl Session {
     /// Whether the call would still touch what the person was asked about: a link on the way may have
     /// been exchanged while they thought.
     fn still_touches(&self, id: &CallId, access: &Access) -> bool {
-        let now = self.thread.call(id).and_then(|call| {
+        let now = self.effective_call(id).and_then(|call| {
             let tool = self.services.toolbox.get(&call.name)?;
             tool.access(&call.input, &self.workspace).ok()
         });
@@ -99,9 +114,9 @@ impl Session {
     }
 
     pub(super) fn show_ask(&mut self, id: &CallId, preview: Vec<Shown>) {
+        let Some(call) = self.effective_call(id) else { return };
         let Some(work) = &mut self.work else { return };
         let Some(open) = work.ask.as_mut().filter(|open| open.call == *id) else { return };
-        let Some(call) = self.thread.call(id) else { return };
         let ask = open.ask;
         let permission = Arc::new(PermissionAsk {
             call: id.clone(),
@@ -145,8 +160,10 @@ impl Session {
     }
 
     pub(super) fn run_tool(&mut self, id: CallId) {
-        let Some(call) = self.thread.call(&id).cloned() else { return };
+        let Some(call) = self.effective_call(&id) else { return };
         let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
+        let is_hidden = self.is_seen_before_shown(&call);
+        self.mark_started(&id);
         self.announce(&Out::CallStarted { call: id.clone() });
         let reads =
             matches!(tool.access(&call.input, &self.workspace), Ok(Access::Read(_) | Access::Nothing));
@@ -154,6 +171,10 @@ impl Session {
         let sender = self.progress.0.clone();
         let progress_id = id.clone();
         let progress = Arc::new(move |output: String| {
+            // What a hook will see first may hold what it takes out.
+            if is_hidden {
+                return;
+            }
             // A full channel drops the piece: the outcome has the whole.
             let _ = sender.try_send((progress_id.clone(), output));
         });
@@ -168,6 +189,17 @@ impl Session {
         work.jobs.spawn(tracing::Instrument::instrument(job, span));
     }
 
+    /// A call as it is run: with the input that a hook gave it, where one did.
+    fn effective_call(&self, id: &CallId) -> Option<ToolCall> {
+        let call = self.thread.call(id)?;
+        match self.thread.input_of(id) {
+            Some((input, card)) => {
+                Some(ToolCall { input: input.clone(), card: card.clone(), ..call.clone() })
+            }
+            None => Some(call.clone()),
+        }
+    }
+
     pub(super) fn job_done(&mut self, done: Done) {
         match done {
             Done::Tool(call, outcome, plan) => {
@@ -176,10 +208,15 @@ impl Session {
                 {
                     return self.abandon(&error);
                 }
-                self.tell(Told::Tool(call, outcome));
+                let started = self.work.as_mut().and_then(|work| work.started.remove(&call));
+                let took = started.map_or(Duration::ZERO, |at| at.elapsed());
+                let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                self.outcome_known(Ended { outcome: *outcome, milliseconds, blocked: false });
             }
             Done::Preview(call, preview) => self.show_ask(&call, preview),
             Done::Summary(summary, focus, why) => self.summarised(*summary, focus, why),
+            Done::Hooks(point, resolution) => self.hooks_done(point, *resolution),
+            Done::Callback(pending, called) => self.called_back(*pending, called),
         }
     }
 }

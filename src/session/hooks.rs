@@ -1,27 +1,314 @@
-//! A session's hooks.
+//! Hooks at prompts and tool calls: what is asked of them, and what their answers mean.
+
+use std::time::Instant;
+
+use serde_json::{Map, Value};
 
 use super::actor::Session;
-use crate::thread::{CallId, Change, StopReason};
-use crate::turn::{Answer as Told, HooksAnswer};
+use super::work::{Ended, Point};
+use super::{Out, Severity};
+use crate::hooks::event::HookEvent;
+use crate::hooks::moment::{Attachment, Call, CallResult, What};
+use crate::hooks::output::{PermissionDecision, Resolution};
+use crate::thread::{
+    CallId, Change, Content, Message, Origin, OutcomeContent, OutcomeStatus, ToolCall, ToolOutcome, Withheld,
+};
+use crate::turn::Answer as Told;
 
 impl Session {
+    pub(super) fn hooks_done(&mut self, point: Point, resolution: Resolution) {
+        match point {
+            Point::Start(said) => {
+                self.start_resolved(resolution);
+                self.greet_prompt(*said);
+            }
+            Point::Greet(said) => self.greeted(*said, resolution),
+            Point::BeforeTool(call) => self.tool_seen(call, resolution),
+            Point::AfterTool(outcome) => self.outcome_seen(*outcome, resolution),
+            Point::RoundEnd { last } => self.round_resolved(HookEvent::TurnEnd, last, resolution),
+            Point::Stop => self.round_resolved(HookEvent::AgentStop, true, resolution),
+            Point::PreCompact { why, focus } => self.pre_compact_resolved(why, focus, resolution),
+            Point::CallbackStop(swap) => self.callback_stop_resolved(*swap, resolution),
+            Point::PostCompact => self.post_compact_resolved(resolution),
+            Point::Restart => self.restart_resolved(resolution),
+        }
+    }
+
+    // ── Prompts ────────────────────────────────────────────────────────────────────────────────
+
+    /// A prompt is about to enter the view; before the first one the session itself starts.
     pub(super) fn greet(&mut self, said: Change) {
-        self.tell(Told::Greeted { commits: vec![said], enters: true });
+        if !std::mem::replace(&mut self.started, true) {
+            let source = self.source;
+            let point = Point::Start(Box::new(said.clone()));
+            if self.run_hooks(What::SessionStart { source }, point).is_ok() {
+                return;
+            }
+        }
+        self.greet_prompt(said);
     }
 
-    pub(super) fn before_tool(&mut self, call: CallId) {
-        self.tell(Told::ToolSeen(call, Vec::new()));
+    fn greet_prompt(&mut self, said: Change) {
+        let asked = match &said {
+            // A callback's prompt is no person's.
+            Change::Said { message, .. } if self.lineage.depth == 0 => {
+                let (text, attachments) = (message.text(), attachments(message));
+                self.run_hooks(
+                    What::UserMessageSend { message: text, attachments },
+                    Point::Greet(Box::new(said.clone())),
+                )
+            }
+            _ => Err(Point::Greet(Box::new(said.clone()))),
+        };
+        if asked.is_err() {
+            self.tell(Told::Greeted { commits: vec![said], enters: true });
+        }
     }
 
-    pub(super) fn round_ended(&mut self, _last: bool) {
-        self.tell(Told::Hooks(HooksAnswer::default()));
+    /// What a session begins with goes into the system text while that is open, else behind what is
+    /// there.
+    pub(super) fn start_resolved(&mut self, mut resolution: Resolution) {
+        let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
+        for (by, text) in resolution.context {
+            match self.thread.frame() {
+                None => self.start_context.push(text),
+                Some(_) => commits.push(self.context(by, text)),
+            }
+        }
+        self.commit_all(commits);
     }
 
-    pub(super) fn would_stop(&mut self, _reason: StopReason) {
-        self.tell(Told::Hooks(HooksAnswer::default()));
+    fn greeted(&mut self, said: Change, mut resolution: Resolution) {
+        let mut commits = self.record(HookEvent::UserMessageSend, &mut resolution);
+        let Change::Said { mut message, origin } = said else { return };
+        if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
+            let note = self.fresh_message();
+            commits.push(match origin {
+                // It is in the log already.
+                Origin::Queue { .. } => Change::Noted { message: note, text: blocked_words(&hook, &reason) },
+                Origin::Person | Origin::Recipe { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
+                    Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
+                }
+            });
+            return self.tell(Told::Greeted { commits, enters: false });
+        }
+        if let Some(text) = resolution.message {
+            replace_text(&mut message, text);
+        }
+        commits.push(Change::Said { message, origin });
+        let context: Vec<Change> =
+            resolution.context.into_iter().map(|(by, text)| self.context(by, text)).collect();
+        commits.extend(context);
+        self.tell(Told::Greeted { commits, enters: true });
     }
 
-    pub(super) fn swapped(&mut self) {
-        self.tell(Told::Hooks(HooksAnswer::default()));
+    /// Something that the model is told beside what the person says.
+    pub(super) fn context(&mut self, by: String, text: String) -> Change {
+        let text = format!("<context from=\"{by}\">\n{text}\n</context>");
+        let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
+        Change::Said { message, origin: Origin::Context { by } }
     }
+
+    // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn before_tool(&mut self, id: CallId) {
+        let known = self.thread.call(&id).and_then(|call| {
+            let input = call.input.as_object()?;
+            let runs = self.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
+            runs.then(|| hook_call(call, input.clone()))
+        });
+        let asked = known
+            .is_some_and(|call| self.run_hooks(What::BeforeToolCall(call), Point::BeforeTool(id.clone())).is_ok());
+        if !asked {
+            self.tell(Told::ToolSeen(id, Vec::new()));
+        }
+    }
+
+    fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
+        let decided = resolution.decision.take();
+        let denied = match (&resolution.block, &resolution.halt, &decided) {
+            (Some((hook, reason)), _, _) | (None, Some((hook, reason)), _) => Some((hook.clone(), reason.clone())),
+            (None, None, Some((PermissionDecision::Deny, hook, reason))) => {
+                Some((hook.clone(), reason.clone().unwrap_or_default()))
+            }
+            (None, None, _) => None,
+        };
+        let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by, &mut resolution));
+        let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
+        if let Some(work) = &mut self.work {
+            work.halt = work.halt.take().or(resolution.halt);
+        }
+        if let Some((hook, reason)) = denied {
+            self.commit_all(commits);
+            let text = match reason.trim() {
+                "" => format!("The hook {hook} stopped this call."),
+                reason => reason.to_owned(),
+            };
+            let outcome = ToolOutcome::text(id, OutcomeStatus::Denied, text);
+            return self.outcome_known(Ended { outcome, milliseconds: 0, blocked: true });
+        }
+        if let Some((decision, hook, _)) = decided
+            && let Some(work) = &mut self.work
+        {
+            work.decisions.insert(id.clone(), (decision, hook));
+        }
+        commits.extend(changed);
+        self.tell(Told::ToolSeen(id, commits));
+    }
+
+    /// The change that has a call run with another input, if the tool takes it.
+    fn changed_call(
+        &self,
+        id: &CallId,
+        input: Map<String, Value>,
+        by: String,
+        resolution: &mut Resolution,
+    ) -> Option<Change> {
+        let call = self.thread.call(id)?;
+        let tool = self.services.toolbox.get(&call.name)?;
+        let input = Value::Object(input);
+        if input == call.input {
+            return None;
+        }
+        if let Err(why) = tool.access(&input, &self.workspace) {
+            let why = format!("the changed input is not one that {} takes, so the call keeps its own: {why}", call.name);
+            refuse(resolution, &by, why);
+            return None;
+        }
+        let card = tool.card(&input, &self.workspace);
+        Some(Change::CallChanged { call: id.clone(), input, card, by })
+    }
+
+    /// A call has its outcome; hooks see it before the model, the client and the log do.
+    pub(super) fn outcome_known(&mut self, ended: Ended) {
+        let id = ended.outcome.call.clone();
+        let what = self.thread.call(&id).map(|call| {
+            let (input, _) = self.thread.input_of(&id).unwrap_or((call.input.clone(), call.card.clone()));
+            let input = input.as_object().cloned().unwrap_or_default();
+            What::AfterToolCall { call: hook_call(call, input), result: result_of(call, &ended) }
+        });
+        let outcome = ended.outcome.clone();
+        let asked = what.is_some_and(|what| self.run_hooks(what, Point::AfterTool(Box::new(ended))).is_ok());
+        if !asked {
+            self.tell(Told::Tool(id, Box::new(outcome)));
+        }
+    }
+
+    /// Whether a hook will see what this tool prints: then it is not shown before.
+    pub(super) fn is_seen_before_shown(&mut self, call: &ToolCall) -> bool {
+        if !self.may_run(HookEvent::AfterToolCall) {
+            return false;
+        }
+        let input = call.input.as_object().cloned().unwrap_or_default();
+        let outcome = ToolOutcome::text(call.id.clone(), OutcomeStatus::Completed, String::new());
+        let ended = Ended { outcome, milliseconds: 0, blocked: false };
+        let result = result_of(call, &ended);
+        let moment = self.moment(What::AfterToolCall { call: hook_call(call, input), result });
+        let scripts = crate::hooks::chain::links(&self.found.hooks, &moment);
+        let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
+        declared || !scripts.is_empty()
+    }
+
+    fn outcome_seen(&mut self, ended: Ended, mut resolution: Resolution) {
+        let commits = self.record(HookEvent::AfterToolCall, &mut resolution);
+        self.commit_all(commits);
+        if let Some(work) = &mut self.work {
+            work.halt = work.halt.take().or(resolution.halt);
+        }
+        let mut outcome = ended.outcome;
+        if let Some(result) = resolution.result {
+            apply_result(&mut outcome, result);
+        }
+        for (by, text) in resolution.context {
+            outcome.content.push(OutcomeContent::Text { text: format!("[{by}] {text}") });
+        }
+        let id = outcome.call.clone();
+        self.tell(Told::Tool(id, Box::new(outcome)));
+    }
+
+    /// Commits what does not wait for the turn's own order.
+    pub(super) fn commit_all(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            if let Err(error) = self.commit(change) {
+                return self.abandon(&error);
+            }
+        }
+    }
+
+    /// When a call began to run.
+    pub(super) fn mark_started(&mut self, id: &CallId) {
+        if let Some(work) = &mut self.work {
+            work.started.insert(id.clone(), Instant::now());
+        }
+    }
+
+    pub(super) fn say(&self, severity: Severity, text: String) {
+        self.announce(&Out::Notice { severity, text });
+    }
+}
+
+/// Puts a refusal into the trail of the hook that asked.
+pub(super) fn refuse(resolution: &mut Resolution, by: &str, why: String) {
+    if let Some(run) = resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
+        run.verdict = crate::thread::Verdict::Refused;
+        run.remarks.push(why);
+    }
+}
+
+pub(super) fn blocked_words(hook: &str, reason: &str) -> String {
+    match reason.trim() {
+        "" => format!("The hook {hook} stopped this prompt."),
+        reason => format!("The hook {hook} stopped this prompt: {reason}"),
+    }
+}
+
+fn hook_call(call: &ToolCall, input: Map<String, Value>) -> Call {
+    Call { id: call.id.0.clone(), tool: call.name.clone(), input, kind: call.card.kind }
+}
+
+fn result_of(call: &ToolCall, ended: &Ended) -> CallResult {
+    let text = ended.outcome.model_text();
+    let success = ended.outcome.status == OutcomeStatus::Completed;
+    CallResult {
+        success,
+        error: (!success).then(|| text.clone()),
+        metadata_type: Some(if ended.blocked { "blocked".to_owned() } else { call.name.clone() }),
+        metadata: ended.outcome.raw.clone(),
+        text,
+        milliseconds: ended.milliseconds,
+        blocked: ended.blocked,
+    }
+}
+
+/// What hooks left of an outcome. What the person sees is what the model reads: the tool's own display
+/// may hold what a hook took out.
+fn apply_result(outcome: &mut ToolOutcome, result: CallResult) {
+    outcome.content.retain(|content| matches!(content, OutcomeContent::Image { .. }));
+    outcome.content.insert(0, OutcomeContent::Text { text: result.text });
+    outcome.shown.clear();
+    outcome.raw = result.metadata;
+    outcome.status = match (result.success, outcome.status) {
+        (true, _) => OutcomeStatus::Completed,
+        (false, OutcomeStatus::Completed) => OutcomeStatus::Failed,
+        (false, status) => status,
+    };
+}
+
+fn attachments(message: &Message) -> Vec<Attachment> {
+    let of = |kind, uri: Option<&String>, mime_type: Option<&String>| {
+        Some(Attachment { kind, uri: uri.cloned(), mime_type: mime_type.cloned() })
+    };
+    let attached = message.content.iter().filter_map(|content| match content {
+        Content::Image { mime_type, uri, .. } => of("image", uri.as_ref(), Some(mime_type)),
+        Content::Resource { uri, .. } => of("resource", Some(uri), None),
+        Content::ResourceLink { uri, .. } => of("resource_link", Some(uri), None),
+        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => None,
+    });
+    attached.collect()
+}
+
+/// One text in the place of all texts of a message; what is attached stays.
+fn replace_text(message: &mut Message, text: String) {
+    message.content.retain(|content| !matches!(content, Content::Text { .. }));
+    message.content.insert(0, Content::Text { text });
 }

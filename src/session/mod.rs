@@ -8,18 +8,24 @@ mod actor;
 mod calls;
 pub mod child;
 mod clients;
+mod compacting;
 pub mod complete;
+mod consent;
 mod effects;
 mod hooks;
 mod foreign;
 #[cfg(test)]
 mod foreign_tests;
 mod models;
+mod moments;
 pub mod port;
 mod prompt;
 mod recipes;
 pub mod registry;
 mod replies;
+mod rounds;
+mod services;
+mod side;
 mod work;
 
 use std::ffi::OsString;

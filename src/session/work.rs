@@ -2,22 +2,32 @@
 //!
 //! Data only; what happens to it is in `actor`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::task::JoinSet;
 
 use super::clients::outer_texts;
+use super::compacting::CompactionOrder;
 use super::effects::{ModelCall, Summary};
+use super::rounds::Called;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
+use crate::hooks::discover::Found;
+use crate::hooks::event::HookEvent;
+use crate::hooks::handlers::Table;
+use crate::hooks::output::{PermissionDecision, Resolution};
+use crate::hooks::trust::Trust;
 use crate::provider::ProviderError;
 use crate::provider::endpoint::LocalServer;
 use crate::recipe::catalog::Catalog;
+use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
 use crate::recipe::watch::Registration;
 use crate::store::StoreError;
-use crate::thread::{CallId, Content, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome};
+use crate::thread::{CallId, Change, Content, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome};
 use crate::tools::Access;
-use crate::turn::{Ask, Turn, Why};
+use crate::turn::{Ask, HooksAnswer, Turn, Why};
 
 /// A client that leaves once the turn has ended.
 pub enum Closer {
@@ -58,8 +68,22 @@ pub struct Work {
     pub allowed_commands: Option<Vec<String>>,
     /// Goes into the answer's `_meta`.
     pub meta: Option<serde_json::Value>,
-    /// What `/compact` tells the model to write.
-    pub summary_instruction: Option<String>,
+    /// The recipe that runs, and what it declares to be done at moments of its run.
+    pub recipe: Option<Recipe>,
+    pub handlers: Table,
+    /// How the next compaction is to be made.
+    pub order: CompactionOrder,
+    /// The summary that hooks see before it takes the history's place.
+    pub summary: Option<String>,
+    /// What hooks decided about calls: by whom.
+    pub decisions: HashMap<CallId, (PermissionDecision, String)>,
+    /// When running calls began.
+    pub started: HashMap<CallId, Instant>,
+    /// A hook ends the turn at the end of this round: by whom, and why.
+    pub halt: Option<(String, String)>,
+    /// Times that hooks continued this prompt, and by what text last.
+    pub continuations: u32,
+    pub last_follow_up: Option<String>,
     pub model: Option<ModelCall>,
     /// What the turn asked for while the model's server was looked for.
     pub postponed: Option<Ask>,
@@ -80,7 +104,15 @@ impl Work {
             allowed_tools: None,
             allowed_commands: None,
             meta: None,
-            summary_instruction: None,
+            recipe: None,
+            handlers: Table::new(),
+            order: CompactionOrder::default(),
+            summary: None,
+            decisions: HashMap::new(),
+            started: HashMap::new(),
+            halt: None,
+            continuations: 0,
+            last_follow_up: None,
             model: None,
             postponed: None,
             unauthorised: false,
@@ -137,6 +169,48 @@ pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
     Preview(CallId, Vec<Shown>),
     Summary(Box<Result<Summary, ProviderError>>, Option<String>, Why),
+    Hooks(Point, Box<Resolution>),
+    Callback(Box<Pending>, Result<Called, String>),
+}
+
+/// What hooks were asked about, and with it who waits for them.
+pub enum Point {
+    /// The session starts, with this prompt.
+    Start(Box<Change>),
+    Greet(Box<Change>),
+    BeforeTool(CallId),
+    AfterTool(Box<Ended>),
+    RoundEnd {
+        last: bool,
+    },
+    Stop,
+    PreCompact {
+        why: Why,
+        focus: Option<String>,
+    },
+    /// The recipe that a hook called has written this summary.
+    CallbackStop(Box<Change>),
+    PostCompact,
+    /// The session starts again on a summary.
+    Restart,
+}
+
+/// A call that has its outcome.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub outcome: ToolOutcome,
+    pub milliseconds: u64,
+    /// A hook stopped it.
+    pub blocked: bool,
+}
+
+/// What hooks of a round's end want, on its way to the turn.
+pub struct Pending {
+    pub event: HookEvent,
+    /// The agent would stop here.
+    pub last: bool,
+    pub resolution: Resolution,
+    pub answer: HooksAnswer,
 }
 
 /// What work outside of turns came to.
@@ -145,5 +219,8 @@ pub enum Background {
     /// For the prompt of this ticket: it may have been cancelled meanwhile, and another one rendered.
     Shell(Ticket, ShellOutputs),
     LocalServer(Option<LocalServer>),
+    Hooks(Box<Found>, Box<Trust>, Option<Arc<Registration>>),
+    /// A callback in the background.
+    Side(Result<Called, String>),
     Synced(Result<(), StoreError>),
 }

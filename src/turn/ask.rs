@@ -86,6 +86,8 @@ pub struct HooksAnswer {
     pub halt: bool,
     /// The history was replaced: a summary that waits to take its place is dropped.
     pub replaced: bool,
+    /// The `Compacted` to commit behind the rest: a recipe's text takes the history's place.
+    pub swap: Option<Box<Change>>,
     /// What callbacks took.
     pub usage: Usage,
 }

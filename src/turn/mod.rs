@@ -428,7 +428,7 @@ impl Turn {
     }
 
     fn tell_hooks(&mut self, answer: HooksAnswer, thread: &Thread) {
-        let HooksAnswer { commits, go_on, compact, halt, replaced, usage } = answer;
+        let HooksAnswer { commits, go_on, compact, halt, replaced, swap: other, usage } = answer;
         self.commits.extend(commits);
         self.usage.add(&usage);
         let (then, swap) = match std::mem::replace(&mut self.state, State::Ready) {
@@ -445,8 +445,8 @@ impl Turn {
             return;
         }
         let then = if go_on { Then::CallModel } else { then };
-        match (swap, compact) {
-            (Some(swap), _) if !replaced => self.swap(*swap, then),
+        match (other.or(swap.filter(|_| !replaced)), compact) {
+            (Some(swap), _) => self.swap(*swap, then),
             (_, Some(why)) if !self.compacted => self.compact_for(why, then),
             (_, _) => self.follow(then, thread),
         }

@@ -1,0 +1,209 @@
+//! What a session's hooks are told and which of them run: the moment, the links, the job.
+
+use std::sync::Arc;
+
+use super::actor::Session;
+use super::effects;
+use super::work::{Done, Point};
+use super::{Out, Severity};
+use crate::config::Threshold;
+use crate::hooks::chain::{self, Chain, Link};
+use crate::hooks::event::HookEvent;
+use crate::hooks::handlers;
+use crate::hooks::hook::{Hook, Place};
+use crate::hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What};
+use crate::hooks::output::Resolution;
+use crate::hooks::run;
+use crate::thread::{Change, Entry, HookRun, Seq, Verdict};
+
+/// The window that hooks are told where none is known. Scripts divide by it.
+const WINDOW_UNKNOWN: u64 = 128_000;
+
+impl Session {
+    /// Runs what there is for a moment. Where there is nothing the point comes back, at the price of a
+    /// look-up.
+    pub(super) fn run_hooks(&mut self, what: What, point: Point) -> Result<(), Point> {
+        if !self.may_run(what.event()) {
+            return Err(point);
+        }
+        let moment = self.moment(what);
+        let links = self.links(&moment);
+        if links.is_empty() || self.work.is_none() {
+            return Err(point);
+        }
+        self.start_hooks(links, moment, point);
+        Ok(())
+    }
+
+    /// Whether anything may run at an event: asked before a moment is put together.
+    pub(super) fn may_run(&self, event: HookEvent) -> bool {
+        let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&event));
+        declared || self.found.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
+    }
+
+    /// What runs at this moment, in its order.
+    pub(super) fn links(&mut self, moment: &Moment) -> Vec<Link> {
+        let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
+        let all = recipe.is_none_or(|recipe| recipe.run_hooks);
+        let heard = |hook: &&Arc<Hook>| all || hook.place == Place::Enforced;
+        let scripts: Vec<Arc<Hook>> = self.found.hooks.iter().filter(heard).cloned().collect();
+        let scripts = chain::links(&scripts, moment);
+        let Some(work) = &mut self.work else { return scripts };
+        let declared = work.handlers.get(&moment.what.event()).map(Vec::as_slice);
+        handlers::plan(declared, scripts, moment, &mut work.fired)
+    }
+
+    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, point: Point) {
+        let runner = self.runner();
+        let event = moment.what.event();
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let perform = run::perform(&runner, Chain::new(moment, links));
+            let resolution = effects::guarded(perform, || fault_of_ours(event)).await;
+            Done::Hooks(point, Box::new(resolution))
+        });
+    }
+
+    /// Everything that payloads tell beside the event itself.
+    pub(super) fn moment(&mut self, what: What) -> Moment {
+        let usage = self.usage_facts();
+        let lineage = &self.lineage;
+        let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
+        let recipe = recipe.map_or_else(|| lineage.recipe.clone(), |recipe| recipe.id.clone());
+        let base = Base {
+            session: self.id.0.clone(),
+            cwd: self.thread.cwd().to_path_buf(),
+            invoked_by: if lineage.depth == 0 { InvokedBy::Main } else { InvokedBy::Subagent },
+            recipe,
+            callback_args: lineage.callback_args.clone(),
+            callback_depth: lineage.depth,
+            model: self.endpoint.as_ref().map(|endpoint| endpoint.name.clone()),
+            mode: self.thread.mode(),
+            revision: self.thread.view().revision(),
+            view: self.thread.view().clone(),
+            at: now(),
+            usage,
+            auto_compact: self.auto_compact_at(usage.size),
+            context: self.context_facts(),
+        };
+        Moment { base, what }
+    }
+
+    fn usage_facts(&mut self) -> UsageFacts {
+        let used = self.counter.in_context(&self.thread);
+        let size = self.endpoint.as_ref().map_or(WINDOW_UNKNOWN, |endpoint| endpoint.window).max(1);
+        let last = self.usage_now().map(|now| now.last).unwrap_or_default();
+        UsageFacts {
+            input: last.input,
+            output: last.output,
+            used,
+            size,
+            cache_read: last.cache_read,
+            cache_write: last.cache_write,
+            cost: self.cost,
+        }
+    }
+
+    /// The share of the window at which a compaction happens by itself; `None` when it does not.
+    pub(super) fn auto_compact_at(&self, size: u64) -> Option<f64> {
+        let settings = &self.settings.compaction;
+        if !settings.auto || self.lineage.depth > 0 {
+            return None;
+        }
+        let share = |tokens: u64| tokens as f64 / size.max(1) as f64;
+        match settings.threshold {
+            Threshold::Never => None,
+            Threshold::Ratio(ratio) => Some(ratio),
+            Threshold::Used(tokens) => Some(share(tokens)),
+            Threshold::Left(tokens) => Some(share(size.saturating_sub(tokens))),
+        }
+    }
+
+    fn context_facts(&self) -> ContextFacts {
+        let last = self.thread.last_compaction().map_or(Seq(0), |entry| entry.seq);
+        let is_compaction = |entry: &&Arc<Entry>| matches!(entry.change, Change::Compacted { .. });
+        let shown = self.thread.view().entries();
+        ContextFacts {
+            entries: shown.len(),
+            since_compaction: shown.iter().filter(|entry| entry.seq > last).count(),
+            compactions: self.thread.entries().iter().filter(is_compaction).count(),
+            pinned: self.thread.pins().into_iter().map(|(part, _)| part).collect(),
+        }
+    }
+
+    /// The round that just ended, as hooks are told of it.
+    pub(super) fn round(&self) -> Round {
+        let newest = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
+            Change::Replied { message, .. } => Some(message),
+            _ => None,
+        });
+        let replies = |entry: &&Arc<Entry>| matches!(entry.change, Change::Replied { .. });
+        let in_session = self.thread.entries().iter().filter(replies).count();
+        let summary = self.work.as_ref().and_then(|work| work.summary.clone());
+        Round {
+            response: match (&summary, newest) {
+                (Some(summary), _) => summary.clone(),
+                (None, Some(message)) => message.text(),
+                (None, None) => String::new(),
+            },
+            message: newest.filter(|_| summary.is_none()).map(|message| message.id),
+            number: self.work.as_ref().map_or(1, |work| work.turn.rounds()).max(1),
+            session_number: u32::try_from(in_session).unwrap_or(u32::MAX).max(1),
+            tools_used: summary.is_none() && newest.is_some_and(|message| message.calls().next().is_some()),
+        }
+    }
+
+    // ── The trail ──────────────────────────────────────────────────────────────────────────────
+
+    /// Writes down what hooks did, and tells the person what they asked to be told and what went wrong.
+    pub(super) fn record(&mut self, event: HookEvent, resolution: &mut Resolution) -> Vec<Change> {
+        if let Some(work) = &mut self.work {
+            work.turn.count_quiet_hooks(resolution.quiet);
+        }
+        for (hook, text) in std::mem::take(&mut resolution.notices) {
+            self.announce(&Out::Notice { severity: Severity::Info, text: format!("{hook}: {text}") });
+        }
+        let runs = std::mem::take(&mut resolution.trail);
+        for run in &runs {
+            self.tell_of_run(event, run);
+        }
+        let event = event.name().to_owned();
+        if runs.is_empty() { Vec::new() } else { vec![Change::Hooked { event, runs }] }
+    }
+
+    /// What went wrong with a hook, once for each hook; the trail has all of it.
+    fn tell_of_run(&mut self, event: HookEvent, run: &HookRun) {
+        let severity = match run.verdict {
+            Verdict::Nothing | Verdict::Done if run.remarks.is_empty() => return,
+            Verdict::Nothing | Verdict::Done | Verdict::Refused => Severity::Info,
+            Verdict::Failed | Verdict::Skipped => Severity::Warning,
+        };
+        tracing::info!(session = %self.id, hook = run.hook, %event, end = run.end, "a hook has a remark");
+        if !self.told_hooks.insert((run.hook.clone(), run.verdict)) {
+            return;
+        }
+        let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());
+        let asked = if run.asked.is_empty() { String::new() } else { format!(", asked to {}", run.asked) };
+        let text = format!("Hook {} ({event}{asked}): {why} More: /why or epitome hooks log.", run.hook);
+        self.announce(&Out::Notice { severity, text });
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What hooks come to whose run panicked.
+fn fault_of_ours(event: HookEvent) -> Resolution {
+    let run = HookRun {
+        hook: "epitome".to_owned(),
+        event: event.name().to_owned(),
+        end: "a fault of Epitome's own".to_owned(),
+        verdict: Verdict::Failed,
+        remarks: vec!["Running the hooks met a fault of Epitome's own; its log has the details.".to_owned()],
+        ..HookRun::default()
+    };
+    Resolution { trail: vec![run], ..Resolution::default() }
+}
