@@ -17,3 +17,6 @@ pub mod hook;
 pub mod moment;
 pub mod output;
 pub mod process;
+pub mod resident;
+mod resident_process;
+pub mod webhook;
