@@ -12,11 +12,24 @@
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
+pub mod chain;
 pub mod event;
+mod fields;
+pub mod fits;
+mod fold;
+pub mod functions;
+pub mod handlers;
+pub mod heard;
 pub mod hook;
+pub mod messages;
 pub mod moment;
+pub mod normalise;
 pub mod output;
+pub mod payload;
 pub mod process;
+pub mod read;
 pub mod resident;
 mod resident_process;
+pub mod settle;
 pub mod webhook;
+mod words;

@@ -2,7 +2,8 @@
 //! in `permission`, asked for by the session, and never by a tool itself.
 
 mod bash;
-mod disk;
+pub mod command_line;
+pub(crate) mod disk;
 mod file_edit;
 mod file_read;
 mod file_write;
