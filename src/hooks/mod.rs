@@ -12,7 +12,16 @@
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
+mod asked;
 pub mod chain;
+pub mod claude;
+mod claude_match;
+pub mod claude_output;
+pub mod claude_payload;
+pub mod claude_tools;
+mod claude_words;
+pub mod digest;
+pub mod discover;
 pub mod event;
 mod fields;
 pub mod fits;
@@ -21,6 +30,7 @@ pub mod functions;
 pub mod handlers;
 pub mod heard;
 pub mod hook;
+pub mod manifest;
 pub mod messages;
 pub mod moment;
 pub mod normalise;
@@ -30,6 +40,9 @@ pub mod process;
 pub mod read;
 pub mod resident;
 mod resident_process;
+pub mod run;
 pub mod settle;
+pub mod transcript;
+pub mod trust;
 pub mod webhook;
 mod words;

@@ -36,7 +36,6 @@
 //! - At the session's end stdin is closed and the process group gets TERM, and KILL after `KILL_GRACE`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use super::output::Ran;
-use super::process::{Order, Program};
+use super::process::Order;
 use super::resident_process::{Ask, Driver};
 
 /// Bytes of a line, in either direction of what a hook writes: as much as a script may print.
@@ -88,8 +87,7 @@ pub struct Resident {
     pub name: String,
     /// Another one than before, and the process is another one.
     pub digest: String,
-    pub path: PathBuf,
-    /// What its process is started with, should none run; the program, stdin and limit are not looked at.
+    /// What its process is started with, should none run; its limit is not looked at.
     pub order: Order,
     pub services: Arc<dyn Services>,
 }
@@ -129,15 +127,13 @@ impl Residents {
 
     fn asks(&self, resident: Resident) -> mpsc::Sender<Ask> {
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
-        let Resident { name, digest, path, mut order, services } = resident;
+        let Resident { name, digest, order, services } = resident;
         if let Some(handle) = drivers.get(&name)
             && handle.digest == digest
             && !handle.asks.is_closed()
         {
             return handle.asks.clone();
         }
-        order.program = Program::File { path, arguments: vec!["run".into()] };
-        order.stdin = Vec::new();
         let (asks, asked) = mpsc::channel(WAITING_MAX);
         let driver = Driver::new(name.clone(), order, services, asked);
         let task = tokio::spawn(driver.drive().in_current_span()).abort_handle();

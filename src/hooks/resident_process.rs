@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::output::{Exit, Ran};
 use super::process::{self, Keep, Order, READ_BYTES, STDERR_BYTES_MAX, Started, Stream};
+use super::read::shown;
 use super::resident::{
     CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
 };
@@ -323,12 +324,4 @@ impl Process {
             None => format!("its process ended {how} before it answered"),
         }
     }
-}
-
-/// Characters of what a hook wrote that a log or a person is shown.
-const SHOWN_CHARACTERS_MAX: usize = 200;
-
-/// The beginning of a text, without anything that moves a terminal's cursor.
-fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_CHARACTERS_MAX).flat_map(char::escape_debug).collect()
 }
