@@ -43,8 +43,11 @@ pub fn of_hook(hook: &Hook) -> Result<String, String> {
         Kind::Claude { line, group: _, matcher, only_if } => {
             // The settings file holds more than this line, and the rest is not about it.
             let names = hook.events.iter().map(|(_, name)| name.as_str());
-            let mut parts: Vec<Sum> =
-                [line.as_str(), matcher.as_str(), only_if.as_str()].into_iter().chain(names).map(of_text).collect();
+            let mut parts: Vec<Sum> = [line.as_str(), matcher.as_str(), only_if.as_str()]
+                .into_iter()
+                .chain(names)
+                .map(of_text)
+                .collect();
             for file in hook.files.iter().skip(1) {
                 parts.push(of_file(file)?);
             }
