@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use super::handlers;
 use super::parse::{Argument, CallableBy, Context, History, ModelChoice, Output, Parsed, Recipe};
 use crate::problem::{Problem, nearest};
 
@@ -21,7 +22,7 @@ const FRONT_MATTER_ALIASES_MAX: usize = 1024;
 /// Fills a recipe from its front matter, whose first line is the second of the file.
 pub(super) fn read(recipe: Recipe, front: &str, path: &Path) -> Result<Parsed, Problem> {
     let fields = read_fields(front, path)?;
-    Reader { path, recipe, notes: Vec::new() }.read(fields)
+    Reader { path, front, recipe, notes: Vec::new() }.read(fields)
 }
 
 type Fields = BTreeMap<String, Spanned<Value>>;
@@ -58,6 +59,7 @@ fn first_line(text: &str) -> &str {
 
 struct Reader<'a> {
     path: &'a Path,
+    front: &'a str,
     recipe: Recipe,
     notes: Vec<Problem>,
 }
@@ -77,6 +79,9 @@ impl Reader<'_> {
                 message: format!("{name:?} must be {wanted}"),
                 hint: None,
             })?;
+            if name == "hooks" {
+                self.recipe.unknown_handlers = handlers::unknown(&self.recipe.hooks, self.front, place.0);
+            }
             if let Some((message, hint)) = remark(name) {
                 let path = self.path.to_path_buf();
                 self.notes.push(Problem { path, place: Some(place), message, hint });
@@ -178,11 +183,6 @@ const FIELDS: [&str; 18] = [
 
 /// What there is to say about a field that has no effect.
 fn remark(name: &str) -> Option<(String, Option<String>)> {
-    // A limit that does not hold must not look as if it did.
-    if name == "allowed_commands" {
-        let hint = "leave `bash` out of allowed_tools where no command may run".to_owned();
-        return Some((format!("{name:?} limits nothing yet"), Some(hint)));
-    }
     if FIELDS.contains(&name) {
         return None;
     }

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod command;
 mod foreign;
 mod front_matter;
+pub mod handlers;
 pub mod parse;
 pub mod render;
 pub mod template;

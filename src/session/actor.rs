@@ -374,10 +374,15 @@ impl Session {
 
     pub(super) fn perform(&mut self, ask: Ask) {
         match ask {
+            Ask::Greet(said) => self.greet(*said),
             Ask::CallModel => self.call_model(),
             Ask::Compact { focus, why } => self.compact(focus, why),
+            Ask::BeforeTool(call) => self.before_tool(call),
             Ask::Permission(call) => self.ask_permission(call),
             Ask::RunTool(call) => self.run_tool(call),
+            Ask::RoundEnd { last } => self.round_ended(last),
+            Ask::Stop(reason) => self.would_stop(reason),
+            Ask::Swapped => self.swapped(),
         }
     }
 

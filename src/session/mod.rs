@@ -8,6 +8,7 @@ mod actor;
 mod calls;
 mod clients;
 mod effects;
+mod hooks;
 mod models;
 pub mod port;
 mod prompt;

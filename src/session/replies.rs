@@ -5,7 +5,7 @@ use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::models::Located;
 use super::work::Done;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
-use crate::compaction;
+use crate::compaction::{self, Keep, Order};
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
@@ -65,9 +65,14 @@ impl Session {
         let reason = sentence(error);
         match ask {
             Ask::Compact { .. } => self.tell(Told::Compacted(CompactAnswer::Failed(reason))),
-            Ask::CallModel | Ask::Permission(_) | Ask::RunTool(_) => {
-                self.tell(Told::Model(ModelAnswer::Failed(reason)))
-            }
+            Ask::CallModel
+            | Ask::Greet(_)
+            | Ask::BeforeTool(_)
+            | Ask::Permission(_)
+            | Ask::RunTool(_)
+            | Ask::RoundEnd { .. }
+            | Ask::Stop(_)
+            | Ask::Swapped => self.tell(Told::Model(ModelAnswer::Failed(reason))),
         }
     }
 
@@ -279,10 +284,13 @@ impl Session {
         let trigger = match why {
             Why::Command => Trigger::Manual,
             Why::Overflow => Trigger::Overflow,
+            Why::Threshold => Trigger::Threshold,
+            Why::Hook => Trigger::Hook,
         };
         let id = self.fresh_message();
-        let room = self.room_bytes();
-        match compaction::compacted(&self.thread, id, &text, trigger, focus, written, room) {
+        let through = compaction::through(&self.thread, Keep::Nothing, 0);
+        let order = Order { trigger, focus, through, room_bytes: self.room_bytes() };
+        match compaction::compacted(&self.thread, id, &text, written, order) {
             Some(change) => {
                 if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
                     let tokens = (*tokens_before, *tokens_after);

@@ -2,13 +2,14 @@
 //! in `permission`, asked for by the session, and never by a tool itself.
 
 mod bash;
-mod disk;
+pub mod command_line;
+pub(crate) mod disk;
 mod file_edit;
 mod file_read;
 mod file_write;
 mod glob_tool;
 mod grep_tool;
-mod group;
+pub(crate) mod group;
 mod input;
 mod output;
 pub mod permission;
