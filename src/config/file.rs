@@ -7,13 +7,17 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Compaction, ModelSettings, Owner, ProviderSettings, Settings, Threshold, WireFormat};
+use super::values::{
+    Wrong, header_map, max_rounds, mode, model_name, names, share, small_tokens, text, thought, threshold,
+    tokens, truth, url, variable, wire_format,
+};
+use super::{Compaction, ModelSettings, Owner, ProviderSettings, Settings};
 use crate::problem::{Problem, nearest, place_in};
-use crate::thread::{Mode, ModelName, ThoughtLevel};
 
 const KEYS: [&str; 9] =
     ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
 const MODEL_KEYS: [&str; 3] = ["context_window", "max_output", "betas"];
+const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
 /// Those that nothing reads yet are accepted: files may be shared with an agent that does.
 const COMPACTION_KEYS: [&str; 16] = [
@@ -34,12 +38,6 @@ const COMPACTION_KEYS: [&str; 16] = [
     "prune",
     "output_reserve",
 ];
-/// Rounds that can be configured; a larger number means "without end", which nobody wants to pay.
-const MAX_ROUNDS_MAX: i64 = 10_000;
-
-pub(super) fn modes() -> String {
-    Mode::ALL.map(Mode::id).join(", ")
-}
 
 /// Reads the text and gives back what is wrong in it.
 pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
@@ -55,9 +53,9 @@ pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Own
     reader.problems
 }
 
-type Value<'i> = toml::Spanned<DeValue<'i>>;
+pub(super) type Value<'i> = toml::Spanned<DeValue<'i>>;
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
     owner: Owner<'a>,
@@ -67,7 +65,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
+    pub(super) fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
         let place = place_in(self.text, span.start);
         if !self.unreadable.contains(&place.0) {
             let (path, place) = (self.path.to_path_buf(), Some(place));
@@ -90,7 +88,8 @@ impl Reader<'_> {
                 "models" => self.models(value, settings),
                 "providers" => self.providers(value, &mut settings.providers),
                 "compaction" => self.compaction(value, &mut settings.compaction),
-                "hooks" | "templates" => {}
+                "hooks" => self.hooks(value, &mut settings.hooks),
+                "templates" => self.templates(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),
             }
         }
@@ -104,13 +103,13 @@ impl Reader<'_> {
         true
     }
 
-    fn unknown(&mut self, span: Range<usize>, name: &str, known: &[&'static str]) {
+    pub(super) fn unknown(&mut self, span: Range<usize>, name: &str, known: &[&'static str]) {
         let hint = nearest(name, known.iter().copied()).map(|key| format!("did you mean {key:?}?"));
         self.problem(span, format!("unknown key {name:?}"), hint);
     }
 
     /// Sets a field if the value is right, tells what is wrong otherwise.
-    fn set<T>(
+    pub(super) fn set<T>(
         &mut self,
         value: &Value<'_>,
         field: &mut T,
@@ -122,7 +121,7 @@ impl Reader<'_> {
         }
     }
 
-    fn table<'v, 'i>(&mut self, value: &'v Value<'i>, what: &str) -> Option<&'v DeTable<'i>> {
+    pub(super) fn table<'v, 'i>(&mut self, value: &'v Value<'i>, what: &str) -> Option<&'v DeTable<'i>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
             self.problem(value.span(), format!("{what} must be a table"), None);
@@ -135,7 +134,9 @@ impl Reader<'_> {
         for (name, value) in models {
             // `models.small` names a model; the others are tables.
             if name.get_ref() == "small" && value.get_ref().is_str() {
-                self.refused(name.span(), "models.small");
+                if !self.refused(name.span(), "models.small") {
+                    self.set(value, &mut settings.small_model, model_name);
+                }
                 continue;
             }
             let Some(table) = self.table(value, "what is known of a model") else { continue };
@@ -149,11 +150,26 @@ impl Reader<'_> {
                     "max_output" => {
                         self.set(value, &mut model.max_output, |value| small_tokens(value).map(Some))
                     }
-                    "betas" => {}
+                    // What is tried out may cost more, so the person decides.
+                    "betas" => {
+                        if !self.refused(key.span(), "betas") {
+                            self.set(value, &mut model.betas, names);
+                        }
+                    }
                     other => self.unknown(key.span(), other, &MODEL_KEYS),
                 }
             }
             settings.models.insert(name.get_ref().to_string(), model);
+        }
+    }
+
+    fn templates(&mut self, value: &Value<'_>, settings: &mut Settings) {
+        let Some(table) = self.table(value, "templates") else { return };
+        for (key, value) in table {
+            match &**key.get_ref() {
+                "go_compat" => self.set(value, &mut settings.go_compat, truth),
+                other => self.unknown(key.span(), other, &TEMPLATE_KEYS),
+            }
         }
     }
 
@@ -216,151 +232,4 @@ impl Reader<'_> {
             }
         }
     }
-}
-
-struct Wrong {
-    message: String,
-    hint: Option<String>,
-}
-
-/// A value of the wrong kind.
-fn wanted(what: &str, value: &DeValue<'_>) -> Wrong {
-    Wrong {
-        message: format!("this must be {what}, not a value of the kind {}", value.type_str()),
-        hint: None,
-    }
-}
-
-fn text(value: &DeValue<'_>) -> Result<String, Wrong> {
-    value.as_str().map(str::to_owned).ok_or_else(|| wanted("text", value))
-}
-
-fn truth(value: &DeValue<'_>) -> Result<bool, Wrong> {
-    value.as_bool().ok_or_else(|| wanted("true or false", value))
-}
-
-fn whole(value: &DeValue<'_>) -> Option<i64> {
-    let integer = value.as_integer()?;
-    i64::from_str_radix(integer.as_str(), integer.radix()).ok()
-}
-
-fn tokens(value: &DeValue<'_>) -> Result<u64, Wrong> {
-    let tokens = whole(value).and_then(|tokens| u64::try_from(tokens).ok()).filter(|tokens| *tokens > 0);
-    tokens.ok_or_else(|| wanted("a number of tokens above 0", value))
-}
-
-fn small_tokens(value: &DeValue<'_>) -> Result<u32, Wrong> {
-    let tokens = tokens(value)?;
-    u32::try_from(tokens).map_err(|_| Wrong { message: "this number is too large".to_owned(), hint: None })
-}
-
-fn number(value: &DeValue<'_>) -> Option<f64> {
-    match value {
-        DeValue::Float(float) => float.as_str().parse().ok(),
-        DeValue::Integer(_) => whole(value).and_then(|whole| i32::try_from(whole).ok()).map(f64::from),
-        _ => None,
-    }
-}
-
-fn share(value: &DeValue<'_>) -> Result<f64, Wrong> {
-    let share = number(value).filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| wanted("a share of the window, from 0 to 1", value))
-}
-
-fn threshold(value: &DeValue<'_>) -> Result<Threshold, Wrong> {
-    match (whole(value), number(value)) {
-        (Some(0), _) => Ok(Threshold::Never),
-        (Some(tokens), _) if tokens > 1 => Ok(Threshold::Used(tokens.unsigned_abs())),
-        (Some(tokens), _) if tokens < 0 => Ok(Threshold::Left(tokens.unsigned_abs())),
-        (_, Some(ratio)) if ratio > 0.0 && ratio <= 1.0 => Ok(Threshold::Ratio(ratio)),
-        (_, Some(0.0)) => Ok(Threshold::Never),
-        _ => Err(wanted("a ratio (0.80; 0 is never), tokens used (60000) or tokens left (-20000)", value)),
-    }
-}
-
-fn model_name(value: &DeValue<'_>) -> Result<Option<String>, Wrong> {
-    let name = text(value)?;
-    check_model_name(&name).map_err(|(message, hint)| Wrong { message, hint: Some(hint) })?;
-    Ok(Some(name))
-}
-
-/// What is wrong with a model's name, and what to do about it.
-pub(super) fn check_model_name(name: &str) -> Result<(), (String, String)> {
-    if ModelName(name.to_owned()).split().is_some() {
-        return Ok(());
-    }
-    let hint = "write provider/model, for example \"anthropic/claude-sonnet-5-5\"".to_owned();
-    Err((format!("{name:?} names no provider"), hint))
-}
-
-fn mode(value: &DeValue<'_>) -> Result<Mode, Wrong> {
-    let id = text(value)?;
-    let unknown =
-        || Wrong { message: format!("there is no mode {id:?}"), hint: Some(format!("one of {}", modes())) };
-    Mode::parse(&id).ok_or_else(unknown)
-}
-
-fn thought(value: &DeValue<'_>) -> Result<ThoughtLevel, Wrong> {
-    let id = text(value)?;
-    let levels = ThoughtLevel::ALL.map(ThoughtLevel::id).join(", ");
-    let unknown = || Wrong {
-        message: format!("there is no thought level {id:?}"),
-        hint: Some(format!("one of {levels}")),
-    };
-    ThoughtLevel::parse(&id).ok_or_else(unknown)
-}
-
-fn max_rounds(value: &DeValue<'_>) -> Result<u32, Wrong> {
-    let rounds = whole(value).filter(|rounds| (1..=MAX_ROUNDS_MAX).contains(rounds));
-    let rounds = rounds.and_then(|rounds| u32::try_from(rounds).ok());
-    rounds.ok_or_else(|| wanted(&format!("a whole number from 1 to {MAX_ROUNDS_MAX}"), value))
-}
-
-fn wire_format(value: &DeValue<'_>) -> Result<WireFormat, Wrong> {
-    match text(value)?.as_str() {
-        "anthropic" => Ok(WireFormat::AnthropicMessages),
-        "openai_chat" => Ok(WireFormat::OpenAiChat),
-        other => Err(Wrong {
-            message: format!("there is no wire format {other:?}"),
-            hint: Some("one of anthropic, openai_chat".to_owned()),
-        }),
-    }
-}
-
-fn url(value: &DeValue<'_>) -> Result<String, Wrong> {
-    let url = text(value)?;
-    let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    if host.is_none_or(str::is_empty) {
-        let message = "a base URL begins with https:// or http://".to_owned();
-        return Err(Wrong { message, hint: None });
-    }
-    Ok(url)
-}
-
-/// The name of a variable. People paste the key itself here, so the value is not repeated.
-fn variable(value: &DeValue<'_>) -> Result<String, Wrong> {
-    let name = text(value)?;
-    let plain = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-    if plain {
-        Ok(name)
-    } else {
-        let hint = Some(
-            "for example key_variable = \"MY_PROVIDER_KEY\"; the key itself stays out of this file"
-                .to_owned(),
-        );
-        Err(Wrong { message: "key_variable must be the name of an environment variable".to_owned(), hint })
-    }
-}
-
-fn header_map(value: &DeValue<'_>) -> Result<BTreeMap<String, String>, Wrong> {
-    let table = value.as_table().ok_or_else(|| wanted("a table of text", value))?;
-    table
-        .iter()
-        .map(|(name, value)| {
-            let wrong = || wanted(&format!("text, in the header {:?}", name.get_ref()), value.get_ref());
-            Ok((name.get_ref().to_string(), value.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)?))
-        })
-        .collect()
 }

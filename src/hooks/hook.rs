@@ -1,6 +1,7 @@
 //! A declared hook: where it comes from, what it handles, how it is run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,8 +42,8 @@ pub enum Place {
     Repository,
 }
 
-/// How a hook is run.
-#[derive(Clone, Debug, PartialEq)]
+/// How a hook is run. `Debug` leaves out where a webhook posts to, and what it sends to say who it is.
+#[derive(Clone, PartialEq)]
 pub enum Kind {
     /// `path run`, the payload on stdin, the result on stdout.
     Script { path: PathBuf },
@@ -53,8 +54,31 @@ pub enum Kind {
     /// The payload is posted, a 2xx answer's body is the result. `secret` signs the body.
     Webhook { url: String, headers: BTreeMap<String, String>, secret: Option<String> },
     /// A Claude Code hook: a line for the shell. Those of one `group` run side by side. A `once`-like
-    /// order among groups is that of their settings file.
-    Claude { line: String, group: usize, matcher: String },
+    /// order among groups is that of their settings file. `only_if` is a permission rule (`Bash(git *)`)
+    /// that a tool call has to fit; empty fits all.
+    Claude { line: String, group: usize, matcher: String, only_if: String },
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Script { path } => f.debug_struct("Script").field("path", path).finish(),
+            Kind::Resident { path } => f.debug_struct("Resident").field("path", path).finish(),
+            Kind::Declared { then } => f.debug_struct("Declared").field("then", then).finish(),
+            Kind::Webhook { url: _, headers, secret } => f
+                .debug_struct("Webhook")
+                .field("headers", &headers.keys())
+                .field("signed", &secret.is_some())
+                .finish_non_exhaustive(),
+            Kind::Claude { line, group, matcher, only_if } => f
+                .debug_struct("Claude")
+                .field("line", line)
+                .field("group", group)
+                .field("matcher", matcher)
+                .field("only_if", only_if)
+                .finish(),
+        }
+    }
 }
 
 /// What a hook declares of itself, defaults filled in.

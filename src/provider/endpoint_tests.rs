@@ -151,10 +151,10 @@ fn an_unknown_model_gets_careful_limits_and_configuration_changes_them() {
         (endpoint.window, endpoint.max_output)
     };
     assert_eq!(limits(&settings), (128_000, 16_384));
-    let window = |window| ModelSettings { context_window: Some(window), max_output: None };
+    let window = |window| ModelSettings { context_window: Some(window), max_output: None, betas: Vec::new() };
     settings.models.insert("local/qwen".into(), window(8_192));
     assert_eq!(limits(&settings), (8_192, 2_048));
-    let exact = ModelSettings { context_window: Some(8_192), max_output: Some(4_000) };
+    let exact = ModelSettings { context_window: Some(8_192), max_output: Some(4_000), betas: Vec::new() };
     settings.models.insert("local/qwen".into(), exact);
     assert_eq!(limits(&settings), (8_192, 4_000));
 }

@@ -1,4 +1,4 @@
-//! Reads the YAML front matter of a recipe into its fields. Pure and bounded.
+//! Reads the YAML front matter of a recipe into its fields. Pure.
 //!
 //! A known field of the wrong kind is an error with its place; an unknown field is a remark.
 
@@ -6,77 +6,43 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use serde_saphyr::Spanned;
 
+use super::fields::{self, Fields, Wanted, choice, names, text, text_map, truth};
+use super::handlers;
 use super::parse::{Argument, CallableBy, Context, History, ModelChoice, Output, Parsed, Recipe};
 use crate::problem::{Problem, nearest};
 
-/// Nodes of one front matter. The longest recipe known has about a hundred.
-const FRONT_MATTER_NODES_MAX: usize = 4096;
-/// Nesting of one front matter; a `hooks` table needs six levels.
-const FRONT_MATTER_DEPTH_MAX: usize = 32;
-/// Events that aliases in one front matter may add.
-const FRONT_MATTER_ALIASES_MAX: usize = 1024;
+/// Lines of a file that stand before its front matter: the `---`.
+const LINES_BEFORE: u64 = 1;
 
 /// Fills a recipe from its front matter, whose first line is the second of the file.
 pub(super) fn read(recipe: Recipe, front: &str, path: &Path) -> Result<Parsed, Problem> {
-    let fields = read_fields(front, path)?;
-    Reader { path, recipe, notes: Vec::new() }.read(fields)
-}
-
-type Fields = BTreeMap<String, Spanned<Value>>;
-
-/// Reads YAML with bounds; its lines are counted from the file's second.
-fn read_fields(front: &str, path: &Path) -> Result<Fields, Problem> {
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_nodes: FRONT_MATTER_NODES_MAX,
-            max_depth: FRONT_MATTER_DEPTH_MAX,
-        },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: FRONT_MATTER_ALIASES_MAX },
-        with_snippet: false,
-    };
-    if front.trim().is_empty() {
-        return Ok(Fields::new());
-    }
-    serde_saphyr::from_str_with_options::<Option<Fields>>(front, options)
-        .map(Option::unwrap_or_default)
-        .map_err(|error| {
-            let place = error.location().map(|place| (place.line() + 1, place.column()));
-            Problem {
-                path: path.to_path_buf(),
-                place: place.filter(|(line, _)| *line > 1).or(Some((2, 1))),
-                message: format!("the front matter is not valid YAML: {}", first_line(&error.to_string())),
-                hint: Some("put quotes around text that holds `: `, `[`, `{`, `#` or `*`".to_owned()),
-            }
-        })
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+    let fields = fields::from_yaml(front, path, LINES_BEFORE, "the front matter")?;
+    Reader { path, front, recipe, notes: Vec::new() }.read(fields)
 }
 
 struct Reader<'a> {
     path: &'a Path,
+    front: &'a str,
     recipe: Recipe,
     notes: Vec<Problem>,
 }
-
-/// A field's value that is of the wrong kind: what was wanted instead.
-type Wanted = String;
 
 impl Reader<'_> {
     fn read(mut self, fields: Fields) -> Result<Parsed, Problem> {
         let mut defaults = BTreeMap::new();
         let mut output = None;
         for (name, field) in &fields {
-            let place = (field.referenced.line() + 1, field.referenced.column());
+            let place = field.place;
             self.field(name, &field.value, &mut defaults, &mut output).map_err(|wanted| Problem {
                 path: self.path.to_path_buf(),
                 place: Some(place),
                 message: format!("{name:?} must be {wanted}"),
                 hint: None,
             })?;
+            if name == "hooks" {
+                self.recipe.unknown_handlers = handlers::unknown(&self.recipe.hooks, self.front, place.0);
+            }
             if let Some((message, hint)) = remark(name) {
                 let path = self.path.to_path_buf();
                 self.notes.push(Problem { path, place: Some(place), message, hint });
@@ -178,11 +144,6 @@ const FIELDS: [&str; 18] = [
 
 /// What there is to say about a field that has no effect.
 fn remark(name: &str) -> Option<(String, Option<String>)> {
-    // A limit that does not hold must not look as if it did.
-    if name == "allowed_commands" {
-        let hint = "leave `bash` out of allowed_tools where no command may run".to_owned();
-        return Some((format!("{name:?} limits nothing yet"), Some(hint)));
-    }
     if FIELDS.contains(&name) {
         return None;
     }
@@ -191,43 +152,6 @@ fn remark(name: &str) -> Option<(String, Option<String>)> {
     }
     let hint = nearest(name, FIELDS).map(|field| format!("did you mean {field:?}?"));
     Some((format!("unknown field {name:?}, ignored"), hint))
-}
-
-fn text(value: &Value) -> Result<String, Wanted> {
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Number(number) => Ok(number.to_string()),
-        Value::Bool(truth) => Ok(truth.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => Err("text".to_owned()),
-    }
-}
-
-fn truth(value: &Value) -> Result<bool, Wanted> {
-    match value {
-        Value::Bool(truth) => Ok(*truth),
-        Value::String(text) if text == "true" || text == "yes" => Ok(true),
-        Value::String(text) if text == "false" || text == "no" => Ok(false),
-        _ => Err("true or false".to_owned()),
-    }
-}
-
-/// A list, or text with commas; `none` is the empty list.
-fn names(value: &Value) -> Result<Vec<String>, Wanted> {
-    let wanted = || "a list of names, or names with commas between them".to_owned();
-    match value {
-        Value::String(all) if all.trim() == "none" => Ok(Vec::new()),
-        Value::String(all) => {
-            Ok(all.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
-        }
-        Value::Array(items) => items.iter().map(|item| text(item).map_err(|_| wanted())).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wanted()),
-    }
-}
-
-fn text_map(value: &Value) -> Result<BTreeMap<String, String>, Wanted> {
-    let wanted = || "a map from names to text".to_owned();
-    let map = value.as_object().ok_or_else(wanted)?;
-    map.iter().map(|(name, value)| Ok((name.clone(), text(value).map_err(|_| wanted())?))).collect()
 }
 
 fn arguments(value: &Value) -> Result<BTreeMap<String, Argument>, Wanted> {
@@ -263,14 +187,6 @@ fn argument(value: &Value) -> Result<Argument, Wanted> {
         }
     }
     Ok(argument)
-}
-
-fn choice<T: Copy>(value: &Value, kinds: &[(&str, T)]) -> Result<T, Wanted> {
-    let chosen = value.as_str().and_then(|name| kinds.iter().find(|(known, _)| *known == name));
-    chosen.map(|(_, kind)| *kind).ok_or_else(|| {
-        let known: Vec<&str> = kinds.iter().map(|(name, _)| *name).collect();
-        format!("one of {}", known.join(", "))
-    })
 }
 
 fn callable_by(value: &Value) -> Result<CallableBy, Wanted> {

@@ -1,13 +1,15 @@
 //! Recipes: Markdown files that become slash commands.
 //!
-//! `parse` reads one file, `render` makes the prompt of it (asking for the commands that it wants
+//! `fields` reads the fields of a declaration with their places, `parse` reads one file, `render` makes the prompt of it (asking for the commands that it wants
 //! run), `command` reads what a person typed. All of these are pure. `catalog` finds the files, `watch`
 //! notices that they changed; only these two touch the disk.
 
 pub mod catalog;
 pub mod command;
+pub(crate) mod fields;
 mod foreign;
 mod front_matter;
+pub mod handlers;
 pub mod parse;
 pub mod render;
 pub mod template;

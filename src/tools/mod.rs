@@ -2,13 +2,14 @@
 //! in `permission`, asked for by the session, and never by a tool itself.
 
 mod bash;
-mod disk;
+pub mod command_line;
+pub(crate) mod disk;
 mod file_edit;
 mod file_read;
 mod file_write;
 mod glob_tool;
 mod grep_tool;
-mod group;
+pub(crate) mod group;
 mod input;
 mod output;
 pub mod permission;
@@ -250,6 +251,12 @@ impl Toolbox {
 
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
+    }
+
+    /// Those of the tools that have one of these names.
+    pub fn only(&self, names: &[String]) -> Toolbox {
+        let named = self.tools.iter().filter(|(spec, _)| names.contains(&spec.name));
+        Toolbox { tools: named.cloned().collect() }
     }
 
     pub fn specs(&self) -> Vec<ToolSpec> {

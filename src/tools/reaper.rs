@@ -84,7 +84,7 @@ impl Reaper {
     ///
     /// A session of its own takes the terminal away from it: an editor that runs in one would
     /// otherwise find password prompts on its screen. Blocks for the time of a fork and an exec.
-    pub(super) fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
+    pub(crate) fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
         let (key, pipe) = self.prepare();
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes
         // two system calls (setsid, write) on data that it owns, and allocates nothing.

@@ -1,0 +1,204 @@
+//! Reads the single values of a configuration file. Each function says what it wanted where the value
+//! is another; none repeats a value that could be a secret.
+
+use std::collections::BTreeMap;
+
+use toml::de::DeValue;
+
+use super::{Threshold, WireFormat};
+use crate::thread::{Mode, ModelName, ThoughtLevel};
+
+/// Rounds that can be configured; a larger number means "without end", which nobody wants to pay.
+const MAX_ROUNDS_MAX: i64 = 10_000;
+
+/// Why a value is refused.
+pub(super) struct Wrong {
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// A value of the wrong kind.
+pub(super) fn wanted(what: &str, value: &DeValue<'_>) -> Wrong {
+    Wrong {
+        message: format!("this must be {what}, not a value of the kind {}", value.type_str()),
+        hint: None,
+    }
+}
+
+pub(super) fn text(value: &DeValue<'_>) -> Result<String, Wrong> {
+    value.as_str().map(str::to_owned).ok_or_else(|| wanted("text", value))
+}
+
+pub(super) fn names(value: &DeValue<'_>) -> Result<Vec<String>, Wrong> {
+    let wrong = || wanted("a list of texts", value);
+    let list = value.as_array().ok_or_else(wrong)?;
+    list.iter().map(|item| item.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+}
+
+pub(super) fn truth(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    value.as_bool().ok_or_else(|| wanted("true or false", value))
+}
+
+pub(super) fn whole(value: &DeValue<'_>) -> Option<i64> {
+    let integer = value.as_integer()?;
+    i64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+pub(super) fn tokens(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    let tokens = whole(value).and_then(|tokens| u64::try_from(tokens).ok()).filter(|tokens| *tokens > 0);
+    tokens.ok_or_else(|| wanted("a number of tokens above 0", value))
+}
+
+pub(super) fn small_tokens(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    let tokens = tokens(value)?;
+    u32::try_from(tokens).map_err(|_| Wrong { message: "this number is too large".to_owned(), hint: None })
+}
+
+pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {
+    match value {
+        DeValue::Float(float) => float.as_str().parse().ok(),
+        DeValue::Integer(_) => whole(value).and_then(|whole| i32::try_from(whole).ok()).map(f64::from),
+        _ => None,
+    }
+}
+
+pub(super) fn share(value: &DeValue<'_>) -> Result<f64, Wrong> {
+    let share = number(value).filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| wanted("a share of the window, from 0 to 1", value))
+}
+
+pub(super) fn threshold(value: &DeValue<'_>) -> Result<Threshold, Wrong> {
+    match (whole(value), number(value)) {
+        (Some(0), _) => Ok(Threshold::Never),
+        (Some(tokens), _) if tokens > 1 => Ok(Threshold::Used(tokens.unsigned_abs())),
+        (Some(tokens), _) if tokens < 0 => Ok(Threshold::Left(tokens.unsigned_abs())),
+        (_, Some(ratio)) if ratio > 0.0 && ratio <= 1.0 => Ok(Threshold::Ratio(ratio)),
+        (_, Some(0.0)) => Ok(Threshold::Never),
+        _ => Err(wanted("a ratio (0.80; 0 is never), tokens used (60000) or tokens left (-20000)", value)),
+    }
+}
+
+pub(super) fn model_name(value: &DeValue<'_>) -> Result<Option<String>, Wrong> {
+    let name = text(value)?;
+    check_model_name(&name).map_err(|(message, hint)| Wrong { message, hint: Some(hint) })?;
+    Ok(Some(name))
+}
+
+/// What is wrong with a model's name, and what to do about it.
+pub(super) fn check_model_name(name: &str) -> Result<(), (String, String)> {
+    if ModelName(name.to_owned()).split().is_some() {
+        return Ok(());
+    }
+    let hint = "write provider/model, for example \"anthropic/claude-sonnet-5-5\"".to_owned();
+    Err((format!("{name:?} names no provider"), hint))
+}
+
+/// A whole number within limits; `what` says in which unit.
+pub(super) fn between(
+    value: &DeValue<'_>,
+    limits: std::ops::RangeInclusive<i64>,
+    what: &str,
+) -> Result<u64, Wrong> {
+    let within = whole(value).filter(|number| limits.contains(number));
+    let within = within.and_then(|number| u64::try_from(number).ok());
+    within.ok_or_else(|| wanted(&format!("{what} from {} to {}", limits.start(), limits.end()), value))
+}
+
+/// Any value, as JSON has it; dates become text.
+pub(super) fn json(value: &DeValue<'_>) -> Result<serde_json::Value, Wrong> {
+    use serde_json::Value as Json;
+    Ok(match value {
+        DeValue::String(text) => Json::from(&**text),
+        DeValue::Boolean(truth) => Json::from(*truth),
+        DeValue::Datetime(date) => Json::from(date.to_string()),
+        DeValue::Integer(_) => Json::from(whole(value).ok_or_else(|| wanted("a number of 64 bits", value))?),
+        DeValue::Float(_) => {
+            let number = number(value).and_then(serde_json::Number::from_f64);
+            Json::Number(number.ok_or_else(|| wanted("a finite number", value))?)
+        }
+        DeValue::Array(items) => {
+            Json::Array(items.iter().map(|item| json(item.get_ref())).collect::<Result<_, _>>()?)
+        }
+        DeValue::Table(table) => {
+            let fields =
+                table.iter().map(|(name, value)| Ok((name.get_ref().to_string(), json(value.get_ref())?)));
+            Json::Object(fields.collect::<Result<_, _>>()?)
+        }
+    })
+}
+
+pub(super) fn mode(value: &DeValue<'_>) -> Result<Mode, Wrong> {
+    let id = text(value)?;
+    let unknown =
+        || Wrong { message: format!("there is no mode {id:?}"), hint: Some(format!("one of {}", modes())) };
+    Mode::parse(&id).ok_or_else(unknown)
+}
+
+pub(super) fn thought(value: &DeValue<'_>) -> Result<ThoughtLevel, Wrong> {
+    let id = text(value)?;
+    let levels = ThoughtLevel::ALL.map(ThoughtLevel::id).join(", ");
+    let unknown = || Wrong {
+        message: format!("there is no thought level {id:?}"),
+        hint: Some(format!("one of {levels}")),
+    };
+    ThoughtLevel::parse(&id).ok_or_else(unknown)
+}
+
+pub(super) fn max_rounds(value: &DeValue<'_>) -> Result<u32, Wrong> {
+    let rounds = whole(value).filter(|rounds| (1..=MAX_ROUNDS_MAX).contains(rounds));
+    let rounds = rounds.and_then(|rounds| u32::try_from(rounds).ok());
+    rounds.ok_or_else(|| wanted(&format!("a whole number from 1 to {MAX_ROUNDS_MAX}"), value))
+}
+
+pub(super) fn wire_format(value: &DeValue<'_>) -> Result<WireFormat, Wrong> {
+    match text(value)?.as_str() {
+        "anthropic" => Ok(WireFormat::AnthropicMessages),
+        "openai_chat" => Ok(WireFormat::OpenAiChat),
+        other => Err(Wrong {
+            message: format!("there is no wire format {other:?}"),
+            hint: Some("one of anthropic, openai_chat".to_owned()),
+        }),
+    }
+}
+
+pub(super) fn url(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let url = text(value)?;
+    let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    if host.is_none_or(str::is_empty) {
+        let message = "a base URL begins with https:// or http://".to_owned();
+        return Err(Wrong { message, hint: None });
+    }
+    Ok(url)
+}
+
+/// The name of a variable. People paste the key itself here, so the value is not repeated.
+pub(super) fn variable(value: &DeValue<'_>) -> Result<String, Wrong> {
+    let name = text(value)?;
+    let plain = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+    if plain {
+        Ok(name)
+    } else {
+        let hint = Some(
+            "for example key_variable = \"MY_PROVIDER_KEY\"; the key itself stays out of this file"
+                .to_owned(),
+        );
+        Err(Wrong { message: "key_variable must be the name of an environment variable".to_owned(), hint })
+    }
+}
+
+pub(super) fn header_map(value: &DeValue<'_>) -> Result<BTreeMap<String, String>, Wrong> {
+    let table = value.as_table().ok_or_else(|| wanted("a table of text", value))?;
+    table
+        .iter()
+        .map(|(name, value)| {
+            let wrong = || wanted(&format!("text, in the header {:?}", name.get_ref()), value.get_ref());
+            Ok((name.get_ref().to_string(), value.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)?))
+        })
+        .collect()
+}
+
+pub(super) fn modes() -> String {
+    Mode::ALL.map(Mode::id).join(", ")
+}

@@ -1,0 +1,176 @@
+//! When a Claude Code hook runs: its matcher, and the permission rule of its `if`.
+
+use std::path::Path;
+
+use fancy_regex::{Regex, RegexBuilder};
+use ignore::gitignore::GitignoreBuilder;
+
+use super::claude_tools::{aliases, tool_name};
+use super::moment::{Call, Moment, What};
+
+/// Bytes of a matcher or rule.
+const PATTERN_BYTES_MAX: usize = 1024;
+/// Steps back that a regular expression may take on one name; names are short.
+const BACKTRACKS_MAX: usize = 100_000;
+/// Signs by which an expression says what must not be there.
+const EXCLUDING: [&str; 3] = ["(?!", "(?<!", "[^"];
+
+/// A matcher: nothing or `*` for all, names with `|` or `,` between them, else a regular expression that
+/// may fit anywhere in the name.
+pub enum Matcher {
+    All,
+    Names(Vec<String>),
+    Expression(Box<Regex>, Reach),
+}
+
+/// Which names an expression is held against.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Claude Code's and ours.
+    Both,
+    /// Claude Code's alone. An expression that excludes `Bash` does not mean to fit our `bash`.
+    Theirs,
+}
+
+impl Matcher {
+    /// The error is a clause.
+    pub fn read(matcher: &str) -> Result<Matcher, String> {
+        let matcher = matcher.trim();
+        if matcher.is_empty() || matcher == "*" {
+            return Ok(Matcher::All);
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-|, ".contains(c);
+        if matcher.chars().all(plain) {
+            let names = matcher.split(['|', ',']).map(str::trim).filter(|name| !name.is_empty());
+            return Ok(Matcher::Names(names.map(str::to_owned).collect()));
+        }
+        let reach =
+            if EXCLUDING.iter().any(|sign| matcher.contains(sign)) { Reach::Theirs } else { Reach::Both };
+        Ok(Matcher::Expression(Box::new(expression(matcher)?), reach))
+    }
+
+    /// Whether it fits Claude Code's word or ours.
+    pub fn fits(&self, [theirs, ours]: &[&str; 2]) -> bool {
+        match self {
+            Matcher::All => true,
+            Matcher::Names(names) => names
+                .iter()
+                .any(|name| name == ours || name == theirs || aliases(theirs).contains(&name.as_str())),
+            Matcher::Expression(regex, reach) => {
+                let found = |name: &str| regex.is_match(name).unwrap_or(false);
+                found(theirs) || (*reach == Reach::Both && found(ours))
+            }
+        }
+    }
+}
+
+fn expression(pattern: &str) -> Result<Regex, String> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"));
+    }
+    RegexBuilder::new(pattern)
+        .backtrack_limit(BACKTRACKS_MAX)
+        .build()
+        .map_err(|error| format!("`{pattern}` is not a valid regular expression: {error}"))
+}
+
+/// A permission rule: a tool, and what its call must be like.
+pub struct Rule {
+    tool: String,
+    like: Option<String>,
+}
+
+impl Rule {
+    /// Reads `Bash`, `Bash(git *)`, `Edit(src/**)`. The error is a clause.
+    pub fn read(rule: &str) -> Result<Rule, String> {
+        if rule.len() > PATTERN_BYTES_MAX {
+            return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"));
+        }
+        let Some((tool, rest)) = rule.split_once('(') else {
+            return Ok(Rule { tool: rule.trim().to_owned(), like: None });
+        };
+        let like = rest.strip_suffix(')').ok_or_else(|| format!("`{rule}` has no `)` at its end"))?;
+        let rule = Rule { tool: tool.trim().to_owned(), like: Some(like.trim().to_owned()) };
+        match rule.tool.as_str() {
+            "Bash" | "Read" | "Edit" | "Write" => Ok(rule),
+            _ if matches!(like.trim(), "" | "*") => Ok(Rule { like: None, ..rule }),
+            tool => Err(format!("nothing is known of what a call of `{tool}` can be like")),
+        }
+    }
+
+    /// Whether the moment is a call that the rule names. At moments without a call no rule fits.
+    pub fn fits(&self, moment: &Moment) -> bool {
+        match &moment.what {
+            What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => {
+                self.fits_call(call, &moment.base.cwd)
+            }
+            What::SessionStart { .. }
+            | What::UserMessageSend { .. }
+            | What::TurnEnd(_)
+            | What::AgentStop { .. }
+            | What::PreCompact { .. }
+            | What::PostCompact { .. }
+            | What::SessionEnd { .. } => false,
+        }
+    }
+
+    fn fits_call(&self, call: &Call, cwd: &Path) -> bool {
+        let theirs = tool_name(&call.tool);
+        if self.tool != theirs && self.tool != call.tool && !aliases(theirs).contains(&self.tool.as_str()) {
+            return false;
+        }
+        let Some(like) = self.like.as_deref().filter(|like| !matches!(*like, "" | "*")) else { return true };
+        let text = |key: &str| call.input.get(key).and_then(|value| value.as_str()).unwrap_or_default();
+        match theirs {
+            "Bash" => fits_command(like, text("command")),
+            _ => fits_path(like, text("file_path"), cwd),
+        }
+    }
+}
+
+/// A command fits when the whole of it does or one of the commands in it. Quotes are not looked at: a
+/// piece too many runs a hook that then looks for itself, a piece too few would not run it.
+fn fits_command(like: &str, command: &str) -> bool {
+    // `git:*` is the older way to write `git *`.
+    let like = like.strip_suffix(":*").map_or(like.to_owned(), |start| format!("{start} *"));
+    let mut pattern = String::from("(?s)^");
+    let (start, tail) = like.strip_suffix(" *").map_or((like.as_str(), "$"), |start| (start, "(?:\\s.*)?$"));
+    for (at, piece) in start.split('*').enumerate() {
+        if at > 0 {
+            pattern.push_str(".*");
+        }
+        pattern.push_str(&fancy_regex::escape(piece));
+    }
+    let Ok(regex) = expression(&(pattern + tail)) else { return true };
+    let pieces = command.split(['\n', ';', '|', '&', '(', ')', '`']).map(without_variables);
+    std::iter::once(command.trim()).chain(pieces).any(|piece| regex.is_match(piece).unwrap_or(true))
+}
+
+/// A command without the variables that are set before it (`LANG=C git status`).
+fn without_variables(command: &str) -> &str {
+    let mut rest = command.trim();
+    while let Some((word, tail)) = rest.split_once(char::is_whitespace) {
+        let sets = word.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        });
+        if !sets {
+            break;
+        }
+        rest = tail.trim_start();
+    }
+    rest
+}
+
+/// A path fits a pattern as in a `.gitignore` of the working directory; `//` begins an absolute one.
+fn fits_path(like: &str, path: &str, cwd: &Path) -> bool {
+    let (root, like) = match like.strip_prefix("//") {
+        Some(absolute) => (Path::new("/"), format!("/{absolute}")),
+        None => (cwd, like.strip_prefix("./").map_or(like.to_owned(), |below| format!("/{below}"))),
+    };
+    let path = cwd.join(path);
+    let mut builder = GitignoreBuilder::new(root);
+    if !path.starts_with(root) || builder.add_line(None, &like).is_err() {
+        return false;
+    }
+    builder.build().is_ok_and(|rules| rules.matched_path_or_any_parents(&path, false).is_ignore())
+}

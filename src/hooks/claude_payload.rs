@@ -1,0 +1,143 @@
+//! What Claude Code's hooks are given on stdin: a moment with their names for everything. Pure.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::claude_tools::{response, theirs, tool_name};
+use super::moment::{CallResult, CompactTrigger, InvokedBy, Moment, What};
+use crate::thread::Mode;
+
+/// The payload of a moment; `transcript` is the file with the conversation as JSON lines.
+pub fn payload(moment: &Moment, transcript: &Path) -> Value {
+    let base = &moment.base;
+    let event = event_name(moment).unwrap_or_else(|| moment.what.event().name());
+    let mut payload = json!({
+        "session_id": base.session,
+        "transcript_path": transcript.to_string_lossy(),
+        "cwd": base.cwd.to_string_lossy(),
+        "permission_mode": permission_mode(base.mode),
+        "hook_event_name": event,
+    });
+    if let Some(agent) = agent_type(moment) {
+        payload["agent_id"] = json!(base.session);
+        payload["agent_type"] = json!(agent);
+    }
+    let special = special(moment);
+    if let (Value::Object(payload), Value::Object(special)) = (&mut payload, special) {
+        payload.extend(special);
+    }
+    payload
+}
+
+/// What a payload has beside the fields of all.
+fn special(moment: &Moment) -> Value {
+    let base = &moment.base;
+    match &moment.what {
+        What::SessionStart { source } => {
+            let mut special = json!({"source": start_source(source)});
+            if let Some(model) = &base.model {
+                special["model"] = json!(model.0);
+            }
+            special
+        }
+        What::UserMessageSend { message, .. } => json!({"prompt": message}),
+        What::BeforeToolCall(call) => json!({
+            "tool_name": tool_name(&call.tool),
+            "tool_input": theirs(call, &base.cwd),
+            "tool_use_id": call.id,
+        }),
+        What::AfterToolCall { call, result } => {
+            let mut special = json!({
+                "tool_name": tool_name(&call.tool),
+                "tool_input": theirs(call, &base.cwd),
+                "tool_use_id": call.id,
+                "duration_ms": result.milliseconds,
+            });
+            if result.success {
+                special["tool_response"] = response(call, result, &base.cwd);
+            } else {
+                special["error"] = json!(failure(result));
+                special["is_interrupt"] = json!(false);
+            }
+            special
+        }
+        What::TurnEnd(round) => json!({"last_assistant_message": round.response}),
+        What::AgentStop { round, continuations, .. } => json!({
+            "stop_hook_active": *continuations > 0,
+            "last_assistant_message": round.response,
+        }),
+        What::PreCompact { trigger, custom_instructions, .. } => json!({
+            "trigger": trigger_name(*trigger),
+            "custom_instructions": custom_instructions,
+        }),
+        What::PostCompact { trigger, summary, .. } => json!({
+            "trigger": trigger_name(*trigger),
+            "compact_summary": summary,
+        }),
+        What::SessionEnd { reason } => json!({"reason": end_reason(reason)}),
+    }
+}
+
+fn failure(result: &CallResult) -> &str {
+    result.error.as_deref().filter(|error| !error.is_empty()).unwrap_or(&result.text)
+}
+
+/// Claude Code's name of the moment; `None` for a moment that it does not have. A call that was stopped
+/// by a hook is none of its moments either.
+pub fn event_name(moment: &Moment) -> Option<&'static str> {
+    match &moment.what {
+        What::SessionStart { .. } => Some("SessionStart"),
+        What::UserMessageSend { .. } => Some("UserPromptSubmit"),
+        What::BeforeToolCall(_) => Some("PreToolUse"),
+        What::AfterToolCall { result, .. } if result.blocked => None,
+        What::AfterToolCall { result, .. } if result.success => Some("PostToolUse"),
+        What::AfterToolCall { .. } => Some("PostToolUseFailure"),
+        What::TurnEnd(_) => None,
+        What::AgentStop { .. } => match moment.base.invoked_by {
+            InvokedBy::Main => Some("Stop"),
+            InvokedBy::Subagent => Some("SubagentStop"),
+        },
+        What::PreCompact { .. } => Some("PreCompact"),
+        What::PostCompact { .. } => Some("PostCompact"),
+        What::SessionEnd { .. } => Some("SessionEnd"),
+    }
+}
+
+/// The kind of a subagent, which is the recipe that it runs; `None` in the main conversation.
+pub fn agent_type(moment: &Moment) -> Option<&str> {
+    match moment.base.invoked_by {
+        InvokedBy::Main => None,
+        InvokedBy::Subagent if moment.base.recipe.is_empty() => Some("general-purpose"),
+        InvokedBy::Subagent => Some(&moment.base.recipe),
+    }
+}
+
+fn permission_mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Ask => "default",
+        Mode::AcceptEdits => "acceptEdits",
+        Mode::ReadOnly => "plan",
+        Mode::Full => "bypassPermissions",
+    }
+}
+
+/// Claude Code knows `startup`, `resume`, `clear`, `compact` and `fork`.
+pub fn start_source(source: &str) -> &str {
+    if source == "load" { "resume" } else { source }
+}
+
+/// Claude Code knows these reasons for a session's end; any other is `other`.
+pub fn end_reason(reason: &str) -> &str {
+    match reason {
+        "clear" | "resume" | "logout" | "prompt_input_exit" => reason,
+        _ => "other",
+    }
+}
+
+pub fn trigger_name(trigger: CompactTrigger) -> &'static str {
+    match trigger {
+        CompactTrigger::Auto => "auto",
+        CompactTrigger::Manual => "manual",
+    }
+}

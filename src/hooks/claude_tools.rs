@@ -1,0 +1,196 @@
+//! Tools as Claude Code's hooks know them: their names, the keys of their inputs, the forms of their
+//! results. Pure, and tolerant of any input: a key that has no other name keeps its own.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::moment::{Call, CallResult};
+
+/// Our tools with Claude Code's names. The last two are what hooks of other agents call such tools.
+const NAMES: [(&str, &str); 9] = [
+    ("bash", "Bash"),
+    ("file_read", "Read"),
+    ("file_write", "Write"),
+    ("file_edit", "Edit"),
+    ("grep_tool", "Grep"),
+    ("glob_tool", "Glob"),
+    ("todo_write", "TodoWrite"),
+    ("web_fetch", "WebFetch"),
+    ("subagent", "Task"),
+];
+
+/// The tool's name for Claude Code's hooks; other tools have the same there and here.
+pub fn tool_name(ours: &str) -> &str {
+    NAMES.into_iter().find(|(name, _)| *name == ours).map_or(ours, |(_, theirs)| theirs)
+}
+
+/// Names that Claude Code had or has for the same tool beside `tool_name`.
+pub fn aliases(theirs: &str) -> &'static [&'static str] {
+    match theirs {
+        "Task" => &["Agent"],
+        "Edit" => &["MultiEdit"],
+        _ => &[],
+    }
+}
+
+/// The keys of a tool's input: ours, then Claude Code's.
+fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
+    match theirs {
+        "Read" => &[("line_limit", "limit")],
+        "Write" => &[("text", "content")],
+        "Edit" => &[("old_text", "old_string"), ("new_text", "new_string")],
+        "Grep" => &[
+            ("include", "glob"),
+            ("ignore_case", "-i"),
+            ("surround_lines", "-C"),
+            ("max_results", "head_limit"),
+        ],
+        _ => &[],
+    }
+}
+
+/// A call's input with Claude Code's keys, paths absolute, times in milliseconds.
+pub fn theirs(call: &Call, cwd: &Path) -> Map<String, Value> {
+    let tool = tool_name(&call.tool);
+    let mut input: Map<String, Value> = Map::new();
+    for (key, value) in &call.input {
+        let name = keys(tool).iter().find(|(ours, _)| ours == key).map_or(key.as_str(), |(_, theirs)| theirs);
+        input.insert(name.to_owned(), value.clone());
+    }
+    if matches!(tool, "Read" | "Write" | "Edit")
+        && let Some(path) = input.get("file_path").and_then(Value::as_str)
+    {
+        input["file_path"] = json!(cwd.join(path).to_string_lossy());
+    }
+    if tool == "Bash"
+        && let Some(seconds) = input.get("timeout").and_then(Value::as_u64)
+    {
+        input["timeout"] = json!(seconds.saturating_mul(1000));
+    }
+    if tool == "TodoWrite" {
+        for step in input.get_mut("todos").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let (Some(content), Some(step)) = (step.get("content").cloned(), step.as_object_mut()) {
+                step.entry("activeForm").or_insert(content);
+            }
+        }
+    }
+    input
+}
+
+/// An input that a hook changed, with our keys again. Claude Code's input stands for the whole, so what it
+/// leaves out is left out.
+pub fn ours(tool: &str, input: &Map<String, Value>) -> Map<String, Value> {
+    let tool = tool_name(tool);
+    let mut changed: Map<String, Value> = Map::new();
+    for (key, value) in input {
+        let name = keys(tool).iter().find(|(_, theirs)| theirs == key).map_or(key.as_str(), |(ours, _)| ours);
+        // Ripgrep's other flags for the same thing.
+        let name = if tool == "Grep" && key == "context" { "surround_lines" } else { name };
+        changed.insert(name.to_owned(), value.clone());
+    }
+    if tool == "Bash"
+        && let Some(milliseconds) = changed.get("timeout").and_then(Value::as_u64)
+    {
+        changed["timeout"] = json!(milliseconds.div_ceil(1000));
+    }
+    if tool == "TodoWrite" {
+        for step in changed.get_mut("todos").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(step) = step.as_object_mut() {
+                step.shift_remove("activeForm");
+            }
+        }
+    }
+    changed
+}
+
+/// A tool's result as `tool_response`, as far as it is known here: the whole old text of a changed file,
+/// for one, is not.
+pub fn response(call: &Call, result: &CallResult, cwd: &Path) -> Value {
+    let input = theirs(call, cwd);
+    let given = |key: &str| input.get(key).cloned().unwrap_or(Value::Null);
+    let known = |key: &str| result.metadata.as_ref().and_then(|metadata| metadata.get(key));
+    match tool_name(&call.tool) {
+        "Bash" => json!({
+            "stdout": known("stdout").cloned().unwrap_or_else(|| json!(result.text)),
+            "stderr": known("stderr").cloned().unwrap_or_else(|| json!("")),
+            "interrupted": known("timedOut").is_some_and(|yes| yes == true) || known("signal").is_some(),
+            "isImage": false,
+        }),
+        "Read" => read_response(&result.text, given("file_path")),
+        "Write" => json!({
+            "filePath": given("file_path"),
+            "content": given("content"),
+            "structuredPatch": [],
+            "originalFile": null,
+        }),
+        "Edit" => json!({
+            "filePath": given("file_path"),
+            "oldString": given("old_string"),
+            "newString": given("new_string"),
+            "originalFile": null,
+            "structuredPatch": [],
+            "userModified": false,
+            "replaceAll": input.get("replace_all").is_some_and(|all| all == true),
+        }),
+        "Grep" => json!({"mode": "content", "content": result.text, "numLines": result.text.lines().count()}),
+        "Glob" => {
+            let files: Vec<&str> = result.text.lines().filter(|line| !line.starts_with('[')).collect();
+            json!({
+                "filenames": files,
+                "numFiles": files.len(),
+                "durationMs": result.milliseconds,
+                "truncated": files.len() < result.text.lines().count(),
+            })
+        }
+        "TodoWrite" => json!({"oldTodos": [], "newTodos": given("todos")}),
+        _ => result.metadata.clone().unwrap_or_else(|| json!(result.text)),
+    }
+}
+
+/// The lines of a file without the numbers that the model reads before them.
+fn read_response(text: &str, path: Value) -> Value {
+    let numbered = |line: &str| {
+        let (number, line) = line.split_once('\t')?;
+        Some((number.trim().parse::<u64>().ok()?, line.to_owned()))
+    };
+    let lines: Vec<(u64, String)> = text.lines().map_while(numbered).collect();
+    let Some((start, _)) = lines.first() else {
+        return json!({"type": "text", "file": {"filePath": path, "content": text}});
+    };
+    let content: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
+    json!({
+        "type": "text",
+        "file": {
+            "filePath": path,
+            "content": content.join("\n"),
+            "numLines": lines.len(),
+            "startLine": start,
+        },
+    })
+}
+
+/// The text of a tool's output that a hook put in the place of the true one: a text, or an object in one
+/// of the forms of `response`, or content blocks.
+pub fn output_text(output: &Value) -> String {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let blocks = |value: &Value| {
+        let texts: Vec<String> =
+            value.as_array()?.iter().map(|block| text(block, "text")).collect::<Option<_>>()?;
+        Some(texts.join("\n"))
+    };
+    let shell = || {
+        let (stdout, stderr) = (text(output, "stdout")?, text(output, "stderr").unwrap_or_default());
+        let border = if stdout.is_empty() || stderr.is_empty() || stdout.ends_with('\n') { "" } else { "\n" };
+        Some(format!("{stdout}{border}{stderr}"))
+    };
+    output
+        .as_str()
+        .map(str::to_owned)
+        .or_else(shell)
+        .or_else(|| text(output.get("file")?, "content"))
+        .or_else(|| text(output, "content"))
+        .or_else(|| blocks(output.get("content")?))
+        .or_else(|| blocks(output))
+        .unwrap_or_else(|| output.to_string())
+}

@@ -1,0 +1,262 @@
+//! The person's consent to what a repository brings: which files, in which version, may run.
+//!
+//! Consent is pinned to a path and a digest: what changed asks again. A store that cannot be read trusts
+//! nothing. It is shared by all processes of a home: each change reads the file anew under a lock and
+//! puts a whole new one in its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+pub use super::digest::{recipe_digest, unchanged};
+use crate::config;
+use crate::paths::Paths;
+use crate::problem::Problem;
+
+/// Decisions that are kept; beyond it the oldest are forgotten, and asked for again.
+pub const CONSENTS_MAX: usize = 10_000;
+/// Bytes of the store; `CONSENTS_MAX` of them with long paths.
+const STORE_BYTES_MAX: u64 = 8 << 20;
+/// The form of the store that we write.
+const VERSION: u32 = 1;
+
+/// One thing that consent is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Item {
+    pub path: PathBuf,
+    pub digest: String,
+}
+
+/// What a person decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// For this session.
+    Once,
+    /// For these digests.
+    Always,
+    /// Never for these digests.
+    Never,
+}
+
+/// Whether something may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Trusted,
+    /// The person said no, or wants nothing of repositories to run.
+    Refused,
+    /// The person has not said.
+    Unknown,
+}
+
+/// What a session knows of the person's consent.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    policy: config::Trust,
+    file: PathBuf,
+    stored: BTreeMap<Item, Stored>,
+    /// Allowed for this session.
+    once: BTreeSet<Item>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Allow,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stored {
+    word: Word,
+    /// Milliseconds since the Unix epoch.
+    at: u64,
+}
+
+/// The store as it is written.
+#[derive(Serialize, Deserialize)]
+struct StoreFile {
+    version: u32,
+    consents: Vec<Row>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Row {
+    path: PathBuf,
+    sha256: String,
+    decision: Word,
+    at: u64,
+}
+
+impl Trust {
+    /// Where consent is kept. Not among what a person edits or copies to other machines: it is about
+    /// paths of this one.
+    pub fn file(paths: &Paths) -> PathBuf {
+        paths.data.join("trust.json")
+    }
+
+    /// Reads what was decided. A damaged store is a problem, and trusts nothing. Blocks on the disk.
+    pub fn load(paths: &Paths, policy: config::Trust) -> (Trust, Option<Problem>) {
+        let file = Trust::file(paths);
+        let (stored, problem) = match read(&file) {
+            Ok(stored) => (stored, None),
+            Err(message) => {
+                let hint = "nothing of a repository runs until it is allowed anew; the next decision sets this file aside";
+                (
+                    BTreeMap::new(),
+                    Some(Problem { path: file.clone(), place: None, message, hint: Some(hint.to_owned()) }),
+                )
+            }
+        };
+        (Trust { policy, file, stored, once: BTreeSet::new() }, problem)
+    }
+
+    /// Reads the store again, because another process may have decided; what was allowed for this session
+    /// stays.
+    pub fn reload(&mut self) -> Option<Problem> {
+        match read(&self.file) {
+            Ok(stored) => {
+                self.stored = stored;
+                None
+            }
+            Err(message) => {
+                self.stored.clear();
+                Some(Problem { path: self.file.clone(), place: None, message, hint: None })
+            }
+        }
+    }
+
+    /// Whether this version of this file may run. Blocks on the disk for as long as it takes to follow
+    /// the path's links: one file has one name.
+    pub fn verdict(&self, path: &Path, digest: &str) -> Verdict {
+        let item = named(path, digest);
+        let stored = self.stored.get(&item).map(|stored| stored.word);
+        match (self.policy, stored) {
+            (config::Trust::Never, _) => Verdict::Refused,
+            // A word said for this session is the newer one.
+            _ if self.once.contains(&item) => Verdict::Trusted,
+            (config::Trust::Ask | config::Trust::Run, Some(Word::Never)) => Verdict::Refused,
+            (config::Trust::Ask, Some(Word::Allow)) | (config::Trust::Run, _) => Verdict::Trusted,
+            (config::Trust::Ask, None) => Verdict::Unknown,
+        }
+    }
+
+    /// Keeps a decision, on disk unless it is for this session alone. An error is a sentence; the decision
+    /// holds for this session all the same. Blocks on the disk.
+    pub fn remember(&mut self, items: &[Item], decision: Decision) -> Result<(), String> {
+        let items = items.iter().map(|item| named(&item.path, &item.digest));
+        let word = match decision {
+            Decision::Once => {
+                self.once.extend(items);
+                return Ok(());
+            }
+            Decision::Always => Word::Allow,
+            Decision::Never => Word::Never,
+        };
+        let at = now();
+        let new: Vec<(Item, Stored)> = items.map(|item| (item, Stored { word, at })).collect();
+        for (item, stored) in &new {
+            self.once.remove(item);
+            self.stored.insert(item.clone(), *stored);
+        }
+        self.stored = store(&self.file, new).map_err(|error| {
+            format!(
+                "the decision holds for this session alone: {} cannot be written: {error}",
+                self.file.display()
+            )
+        })?;
+        Ok(())
+    }
+}
+
+/// One file has one name, whichever way leads to it.
+fn named(path: &Path, digest: &str) -> Item {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    Item { path, digest: digest.to_owned() }
+}
+
+fn read(file: &Path) -> Result<BTreeMap<Item, Stored>, String> {
+    let unreadable = |error: io::Error| format!("what hooks you trust cannot be read: {error}");
+    let mut bytes = Vec::new();
+    match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(unreadable(error)),
+        Ok(open) => open.take(STORE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?,
+    };
+    if bytes.len() as u64 > STORE_BYTES_MAX {
+        return Err(format!("what hooks you trust is damaged: more than {} MiB", STORE_BYTES_MAX >> 20));
+    }
+    let store: StoreFile = serde_json::from_slice(&bytes)
+        .map_err(|error| format!("what hooks you trust is damaged: {error}"))?;
+    if store.version != VERSION {
+        return Err(format!("what hooks you trust has the unknown form {}", store.version));
+    }
+    let rows = store.consents.into_iter();
+    Ok(rows
+        .map(|row| {
+            let item = Item { path: row.path, digest: row.sha256 };
+            (item, Stored { word: row.decision, at: row.at })
+        })
+        .collect())
+}
+
+/// Adds decisions to the store, whoever else does the same; gives back all of them.
+fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Stored>> {
+    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let lock = private().create(true).truncate(false).open(file.with_extension("lock"))?;
+    lock.lock()?;
+    let mut all = match read(file) {
+        Ok(all) => all,
+        Err(_) => {
+            fs::rename(file, file.with_extension("damaged"))?;
+            BTreeMap::new()
+        }
+    };
+    all.extend(new);
+    while all.len() > CONSENTS_MAX {
+        let Some(oldest) = all.iter().min_by_key(|(_, stored)| stored.at).map(|(item, _)| item.clone())
+        else {
+            break;
+        };
+        all.remove(&oldest);
+    }
+    let rows = all.iter().map(|(item, stored)| Row {
+        path: item.path.clone(),
+        sha256: item.digest.clone(),
+        decision: stored.word,
+        at: stored.at,
+    });
+    let whole = StoreFile { version: VERSION, consents: rows.collect() };
+    replace(file, &serde_json::to_vec_pretty(&whole)?)?;
+    Ok(all)
+}
+
+/// Puts a whole new private file in the place of another.
+pub(super) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let new = file.with_extension(format!("{:016x}.new", fastrand::u64(..)));
+    let written = private().create_new(true).open(&new).and_then(|mut open| {
+        open.write_all(bytes)?;
+        open.sync_all()
+    });
+    written.and_then(|()| fs::rename(&new, file)).inspect_err(|_| {
+        // What was written so far is no use to anyone.
+        let _ = fs::remove_file(&new);
+    })
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

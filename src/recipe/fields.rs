@@ -1,0 +1,129 @@
+//! The fields of a declaration that a person wrote, YAML or JSON, each with its place in the file; and
+//! what a field's value can be read as. Shared by recipes and hooks. Pure and bounded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_saphyr::Spanned;
+
+use crate::problem::{Problem, place_in};
+
+/// Nodes of one declaration. The longest front matter known has about a hundred.
+const NODES_MAX: usize = 4096;
+/// Nesting of one declaration; a `hooks` table needs six levels.
+const DEPTH_MAX: usize = 32;
+/// Events that aliases in one declaration may add.
+const ALIASES_MAX: usize = 1024;
+
+/// The fields of a declaration by name.
+pub(crate) type Fields = BTreeMap<String, Field>;
+
+/// A field's value and where it stands: line and column, both from 1.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub value: Value,
+    pub place: (u64, u64),
+}
+
+/// Reads YAML. `lines_before` is how many lines of the file stand before the text, `what` names the text
+/// in a problem.
+pub(crate) fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Result<Fields, Problem> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: NODES_MAX,
+            max_depth: DEPTH_MAX,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: ALIASES_MAX },
+        with_snippet: false,
+    };
+    if text.trim().is_empty() {
+        return Ok(Fields::new());
+    }
+    let read = serde_saphyr::from_str_with_options::<Option<BTreeMap<String, Spanned<Value>>>>(text, options);
+    let fields = read.map(Option::unwrap_or_default).map_err(|error| {
+        let place = error.location().map(|place| (place.line() + lines_before, place.column()));
+        Problem {
+            path: path.to_path_buf(),
+            place: place.filter(|(line, _)| *line > lines_before).or(Some((lines_before + 1, 1))),
+            message: format!("{what} is not valid YAML: {}", first_line(&error.to_string())),
+            hint: Some("put quotes around text that holds `: `, `[`, `{`, `#` or `*`".to_owned()),
+        }
+    })?;
+    let placed = |field: Spanned<Value>| {
+        let place = (field.referenced.line() + lines_before, field.referenced.column());
+        Field { value: field.value, place }
+    };
+    Ok(fields.into_iter().map(|(name, field)| (name, placed(field))).collect())
+}
+
+/// Reads one JSON object.
+pub(crate) fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem> {
+    let problem = |error: serde_json::Error| Problem {
+        path: path.to_path_buf(),
+        place: Some((error.line().max(1) as u64, error.column().max(1) as u64)),
+        message: format!("{what} is not a JSON object: {error}"),
+        hint: None,
+    };
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(problem)?;
+    let field = |raw: &RawValue| {
+        // The raw value is a part of the text, so its place is the distance from the beginning.
+        let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
+        let value = serde_json::from_str(raw.get()).map_err(problem)?;
+        Ok(Field { value, place: place_in(text, offset) })
+    };
+    fields.into_iter().map(|(name, raw)| Ok((name, field(raw)?))).collect()
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+/// What was wanted where a field's value is of another kind.
+pub(crate) type Wanted = String;
+
+pub(crate) fn text(value: &Value) -> Result<String, Wanted> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(truth) => Ok(truth.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => Err("text".to_owned()),
+    }
+}
+
+pub(crate) fn truth(value: &Value) -> Result<bool, Wanted> {
+    match value {
+        Value::Bool(truth) => Ok(*truth),
+        Value::String(text) if text == "true" || text == "yes" => Ok(true),
+        Value::String(text) if text == "false" || text == "no" => Ok(false),
+        _ => Err("true or false".to_owned()),
+    }
+}
+
+/// A list, or text with commas; `none` is the empty list.
+pub(crate) fn names(value: &Value) -> Result<Vec<String>, Wanted> {
+    let wanted = || "a list of names, or names with commas between them".to_owned();
+    match value {
+        Value::String(all) if all.trim() == "none" => Ok(Vec::new()),
+        Value::String(all) => {
+            Ok(all.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
+        }
+        Value::Array(items) => items.iter().map(|item| text(item).map_err(|_| wanted())).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wanted()),
+    }
+}
+
+pub(crate) fn text_map(value: &Value) -> Result<BTreeMap<String, String>, Wanted> {
+    let wanted = || "a map from names to text".to_owned();
+    let map = value.as_object().ok_or_else(wanted)?;
+    map.iter().map(|(name, value)| Ok((name.clone(), text(value).map_err(|_| wanted())?))).collect()
+}
+
+pub(crate) fn choice<T: Copy>(value: &Value, kinds: &[(&str, T)]) -> Result<T, Wanted> {
+    let chosen = value.as_str().and_then(|name| kinds.iter().find(|(known, _)| *known == name));
+    chosen.map(|(_, kind)| *kind).ok_or_else(|| {
+        let known: Vec<&str> = kinds.iter().map(|(name, _)| *name).collect();
+        format!("one of {}", known.join(", "))
+    })
+}
