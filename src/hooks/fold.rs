@@ -124,14 +124,14 @@ impl Fold {
         }
         // Nothing of a hook that ran beside the one that said no is done any more.
         if let Some((by, _)) = self.resolution.block.clone().filter(|_| self.over) {
-            let asked = block.is_some()
-                || decision.is_some()
-                || input.is_some()
-                || message.is_some()
-                || !context.is_empty();
-            if asked {
-                account
-                    .refused(if block.is_some() { "block" } else { "a change" }, format!("{by} had said no"));
+            let asked = match decision {
+                _ if block.is_some() => Some("block"),
+                Some(decision) => Some(words::decision(decision)),
+                None if input.is_some() || message.is_some() || !context.is_empty() => Some("a change"),
+                None => None,
+            };
+            if let Some(asked) = asked {
+                account.refused(asked, format!("{by}, which ran beside it, had said no"));
             }
             return;
         }
@@ -140,6 +140,13 @@ impl Fold {
         }
         if let Some(reason) = block {
             self.block(reason, account);
+        }
+        if self.over {
+            // What it wants done to the history instead of the compaction.
+            if let Some(edits) = edits {
+                self.edit(edits, account);
+            }
+            return;
         }
         if let Some(decision) = decision {
             self.decide(decision, decision_reason, account);

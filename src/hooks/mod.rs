@@ -8,9 +8,11 @@
 //! ```
 //!
 //! `event`, `hook`, `moment` and `output` are data. `read` takes what a hook printed as JSON,
-//! `normalise` is the one place that knows every spelling of a result, `chain` decides in what order
-//! hooks run and what all of their results together mean, `payload` writes what they are given. All of
-//! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
+//! `normalise` is the one place that knows every spelling of a result (`fields` gives it the types),
+//! `heard` puts the two together for one run. `chain` decides in what order hooks run (`fits` whether at
+//! all), `fold` what all of their results together mean, `settle` holds that to the guards. `payload` and
+//! `messages` write what hooks are given. All of these are pure. `run` starts processes, `discover` and
+//! `trust` touch the disk.
 
 mod asked;
 pub mod chain;

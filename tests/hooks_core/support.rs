@@ -1,0 +1,192 @@
+//! Moments and hooks to try things on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitome::hooks::chain::{Chain, Link, links};
+use epitome::hooks::event::HookEvent;
+use epitome::hooks::hook::{Hook, Kind, Manifest, Place};
+use epitome::hooks::moment::{
+    Base, Call, CallResult, CompactTrigger, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What,
+};
+use epitome::hooks::normalise::normalise;
+use epitome::hooks::output::{Exit, HookOutput, Ran, Resolution, Utterance};
+use epitome::thread::{HookRun, Mode, Role, Seq, ToolKind, View};
+use serde_json::{Map, Value, json};
+
+pub fn base() -> Base {
+    Base {
+        session: "s_01".to_owned(),
+        cwd: PathBuf::from("/w/app"),
+        invoked_by: InvokedBy::Main,
+        recipe: String::new(),
+        callback_args: Default::default(),
+        callback_depth: 0,
+        model: None,
+        mode: Mode::default(),
+        revision: Seq(0),
+        view: View::default(),
+        at: 1_705_314_600_000,
+        usage: UsageFacts { input: 80_000, output: 8_000, used: 88_000, size: 128_000, ..Default::default() },
+        auto_compact: Some(0.8),
+        context: ContextFacts::default(),
+    }
+}
+
+pub fn at(what: What) -> Moment {
+    Moment { base: base(), what }
+}
+
+pub fn round() -> Round {
+    Round { number: 5, session_number: 41, tools_used: true, ..Round::default() }
+}
+
+pub fn turn_end() -> Moment {
+    at(What::TurnEnd(round()))
+}
+
+pub fn agent_stop() -> Moment {
+    at(What::AgentStop { round: round(), stop_reason: "end_turn", continuations: 0 })
+}
+
+pub fn prompt(text: &str) -> Moment {
+    at(What::UserMessageSend { message: text.to_owned(), attachments: Vec::new() })
+}
+
+pub fn call() -> Call {
+    Call {
+        id: "call_1".to_owned(),
+        tool: "bash".to_owned(),
+        input: object(json!({"command": "ls"})),
+        kind: ToolKind::Execute,
+    }
+}
+
+pub fn before_call() -> Moment {
+    at(What::BeforeToolCall(call()))
+}
+
+pub fn result(text: &str) -> CallResult {
+    CallResult {
+        success: true,
+        error: None,
+        metadata_type: Some("bash".to_owned()),
+        metadata: Some(json!({"output": text, "exitCode": 0})),
+        text: text.to_owned(),
+        milliseconds: 12,
+        blocked: false,
+    }
+}
+
+pub fn after_call(text: &str) -> Moment {
+    at(What::AfterToolCall { call: call(), result: result(text) })
+}
+
+pub fn pre_compact(must: bool) -> Moment {
+    at(What::PreCompact {
+        trigger: CompactTrigger::Auto,
+        reason: if must { "must_compact" } else { "threshold" },
+        custom_instructions: None,
+        context: Vec::new(),
+        tokens: 88_000,
+        compact_count: 30,
+        preserve_count: 4,
+        recipe: "compact".to_owned(),
+        must,
+    })
+}
+
+/// One moment of each kind.
+pub fn every_moment() -> Vec<Moment> {
+    vec![
+        at(What::SessionStart { source: "startup" }),
+        prompt("hello"),
+        before_call(),
+        after_call("files"),
+        turn_end(),
+        agent_stop(),
+        pre_compact(false),
+        at(What::PostCompact {
+            trigger: CompactTrigger::Manual,
+            tokens_before: 88_231,
+            tokens_after: 6_000,
+            summary: "S".to_owned(),
+            uuid: "7f0c".to_owned(),
+            fallback: None,
+        }),
+        at(What::SessionEnd { reason: "closed" }),
+    ]
+}
+
+/// A script that handles every moment under its canonical name.
+pub fn script(name: &str) -> Hook {
+    Hook {
+        name: name.to_owned(),
+        place: Place::Person,
+        kind: Kind::Script { path: PathBuf::from(format!("/h/{name}")) },
+        events: HookEvent::ALL.into_iter().map(|event| (event, event.name().to_owned())).collect(),
+        manifest: Manifest::default(),
+        digest: format!("digest of {name}"),
+        files: Vec::new(),
+    }
+}
+
+/// Hooks of one Claude Code group.
+pub fn claude(name: &str, group: usize) -> Hook {
+    Hook { kind: Kind::Claude { line: "true".to_owned(), group, matcher: String::new() }, ..script(name) }
+}
+
+pub fn object(value: Value) -> Map<String, Value> {
+    value.as_object().expect("an object").clone()
+}
+
+pub fn exit(code: i32, stdout: &str, stderr: &str) -> Ran {
+    Ran::Ended {
+        exit: Exit::Code(code),
+        stdout: stdout.as_bytes().to_vec(),
+        stdout_cut: false,
+        stderr: stderr.to_owned(),
+    }
+}
+
+pub fn printed(value: Value) -> Ran {
+    exit(0, &value.to_string(), "")
+}
+
+/// Runs hooks one after another, each with what comes of it; gives what they mean.
+pub fn resolve(moment: Moment, runs: Vec<(Hook, Ran)>) -> Resolution {
+    let hooks: Vec<Arc<Hook>> = runs.iter().map(|(hook, _)| Arc::new(hook.clone())).collect();
+    let links = links(&hooks, &moment);
+    drive(moment, links, |name| {
+        let (_, ran) = runs.iter().find(|(hook, _)| hook.name == name).expect("a run for each hook");
+        ran.clone()
+    })
+}
+
+/// Runs a chain to its end.
+pub fn drive(moment: Moment, links: Vec<Link>, mut ran: impl FnMut(&str) -> Ran) -> Resolution {
+    let mut chain = Chain::new(moment, links);
+    while let Some(runs) = chain.next() {
+        let heard = runs.iter().map(|run| (ran(&run.link.name()), Duration::from_millis(7))).collect();
+        chain.tell(heard);
+    }
+    chain.finish()
+}
+
+/// The trail's line of a hook.
+pub fn trail<'a>(resolution: &'a Resolution, hook: &str) -> &'a HookRun {
+    resolution.trail.iter().find(|run| run.hook == hook).unwrap_or_else(|| panic!("{hook} is in the trail"))
+}
+
+pub fn normal(event: HookEvent, value: Value) -> HookOutput {
+    normalise(event, &object(value))
+}
+
+pub fn user(text: &str) -> Utterance {
+    Utterance { role: Role::User, text: text.to_owned() }
+}
+
+pub fn agent(text: &str) -> Utterance {
+    Utterance { role: Role::Assistant, text: text.to_owned() }
+}
