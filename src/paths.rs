@@ -1,7 +1,11 @@
 //! Where the person's files are. The process's own working directory is not used past `main`.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Folders that are looked at for the root of a repository, from a directory upwards.
+const ROOT_CLIMB_MAX: usize = 64;
 
 /// The directories of one person's Epitome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,19 +55,59 @@ impl Paths {
         self.home.join("config.toml")
     }
 
+    /// Where what belongs to a directory's repository is looked for: the directory itself, then the root
+    /// of its repository where that is another one. Blocks on the disk.
+    ///
+    /// The home directory and what is above it are no repository's: their folders are the person's own. A
+    /// root must belong to who owns the directory, as Git has it: in `/tmp`, anybody could make one.
+    pub fn repository_roots(&self, cwd: &Path) -> Vec<PathBuf> {
+        let owner = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.uid()).ok();
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let home = self.user_home.as_deref().map(real);
+        let cwd_real = real(cwd);
+        let below_home = cwd_real
+            .ancestors()
+            .take(ROOT_CLIMB_MAX)
+            .take_while(|folder| home.as_deref().is_none_or(|home| !home.starts_with(folder)));
+        let root = { below_home }.find(|folder| folder.join(".git").exists());
+        let root = root.filter(|root| **root != *cwd_real && owner(root) == owner(&cwd_real));
+        [cwd.to_path_buf()].into_iter().chain(root.map(Path::to_path_buf)).collect()
+    }
+
     pub fn log_directory(&self) -> PathBuf {
         self.state.join("log")
     }
 }
 
-/// Where a repository's files are looked for: the directory of a session and then, when it is another,
-/// the root of the Git repository that it is in. Never the home directory for a session below it: what
-/// stands there is the person's own. Blocks on the disk.
-pub fn repository_roots(cwd: &Path) -> Vec<PathBuf> {
-    let home = etcetera::home_dir().ok();
-    let above = cwd.ancestors().take_while(|folder| Some(*folder) != home.as_deref());
-    let root = above.into_iter().find(|folder| folder.join(".git").exists());
-    let mut roots = vec![cwd.to_path_buf()];
-    roots.extend(root.filter(|root| *root != cwd).map(Path::to_path_buf));
-    roots
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a home with folders in it and says which roots a directory has, as paths below the home.
+    fn roots(folders: &[&str], cwd: &str) -> Vec<String> {
+        let home = tempfile::tempdir().expect("a temporary directory can be made");
+        let home = home.path().canonicalize().expect("it is there");
+        for folder in folders {
+            std::fs::create_dir_all(home.join(folder)).expect("directories can be made");
+        }
+        let paths = Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) };
+        let roots = paths.repository_roots(&home.join(cwd));
+        let below = |root: &PathBuf| root.strip_prefix(&home).map(|root| root.display().to_string());
+        roots.iter().map(|root| below(root).unwrap_or_else(|_| root.display().to_string())).collect()
+    }
+
+    #[test]
+    fn a_directory_has_itself_and_the_root_of_its_repository() {
+        for (folders, cwd, wanted) in [
+            (&["w/a/b"][..], "w/a/b", &["w/a/b"][..]),
+            (&["w/.git", "w/a/b"], "w/a/b", &["w/a/b", "w"]),
+            (&["w/.git"], "w", &["w"]),
+            (&["w/.git", "w/a/.git", "w/a/b"], "w/a/b", &["w/a/b", "w/a"]),
+            // A home under version control is the person's own all the same.
+            (&[".git", "w/a"], "w/a", &["w/a"]),
+            (&[".git"], "", &[""]),
+        ] {
+            assert_eq!(roots(folders, cwd), wanted, "{cwd} in {folders:?}");
+        }
+    }
 }

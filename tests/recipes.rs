@@ -7,6 +7,7 @@ use epitome::recipe::catalog::Catalog;
 use epitome::recipe::command::bind;
 use epitome::recipe::render::{Rendered, ShellOutputs, Surroundings, render};
 use epitome::recipe::template::{Evaluated, Scope, Value, compile, evaluate};
+use epitome::tools::command_line::refused;
 
 /// One example, as its lines say.
 #[derive(Default)]
@@ -115,7 +116,10 @@ fn shipped(name: &str, typed: &str) -> String {
 fn shipped_recipes_render_bare_and_take_what_the_person_adds() {
     let names: BTreeSet<String> =
         Catalog::built_in().commands().into_iter().map(|command| command.name).collect();
-    assert_eq!(Vec::from_iter(&names), ["commit", "compact", "compact-brief", "init", "review", "summary"]);
+    assert_eq!(
+        Vec::from_iter(&names),
+        ["commit", "compact", "compact-brief", "handoff", "init", "pr", "review", "summary"]
+    );
     for name in &names {
         let bare = shipped(name, "");
         assert!(!bare.contains("{{") && bare.len() > 200, "{bare}");
@@ -129,6 +133,46 @@ fn shipped_recipes_render_bare_and_take_what_the_person_adds() {
 fn the_summary_prompt_wants_tags_and_keeps_its_handler_argument_out_of_the_text() {
     let text = shipped("compact", "keep=2 the parser");
     assert!(text.contains("<summary>") && text.contains("the parser") && !text.contains("keep=2"), "{text}");
+}
+
+#[test]
+fn a_pull_request_names_its_base_or_finds_it() {
+    assert!(shipped("pr", "base=develop").contains("The base is `develop`."));
+    assert!(shipped("pr", "").contains("Find the base"));
+}
+
+#[test]
+fn a_hand_over_is_for_somebody() {
+    assert!(shipped("handoff", "to=\"the night shift\"").contains("hand-over for the night shift."));
+    assert!(shipped("handoff", "").contains("who knows nothing of this conversation"));
+}
+
+/// Hooks are for the work itself, not for the chores around it; a pull request is only written.
+#[test]
+fn one_shot_recipes_run_no_hooks_and_only_what_they_need() {
+    let catalog = Catalog::built_in();
+    let find = |name: &str| catalog.find(name).expect("it ships");
+    assert!(!find("commit").run_hooks && !find("pr").run_hooks);
+    let allowed = find("pr").allowed_commands.clone().expect("it is limited");
+    for (line, runs) in [
+        ("git status", true),
+        ("git diff --stat main...HEAD | cat", false),
+        ("git log --oneline main..HEAD && git diff main...HEAD -- src", true),
+        ("git rev-parse --abbrev-ref origin/HEAD 2>/dev/null", true),
+        ("git branch --show-current", true),
+        ("git branch -D main", false),
+        ("git push", false),
+        ("git commit -m x", false),
+        ("gh pr create", false),
+    ] {
+        assert_eq!(refused(line, &allowed).is_none(), runs, "{line}");
+    }
+    for name in ["handoff", "summary", "compact", "compact-brief"] {
+        assert_eq!(find(name).allowed_tools.as_deref(), Some(&[][..]), "{name} is text alone");
+    }
+    for name in ["handoff", "summary"] {
+        assert!(!find(name).swaps_context(), "{name} changes nothing");
+    }
 }
 
 #[test]

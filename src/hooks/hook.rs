@@ -70,11 +70,12 @@ impl fmt::Debug for Kind {
                 .field("headers", &headers.keys())
                 .field("signed", &secret.is_some())
                 .finish_non_exhaustive(),
-            Kind::Claude { line, group, matcher } => f
+            Kind::Claude { line, group, matcher, only_if } => f
                 .debug_struct("Claude")
                 .field("line", line)
                 .field("group", group)
                 .field("matcher", matcher)
+                .field("only_if", only_if)
                 .finish(),
         }
     }

@@ -13,18 +13,19 @@
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
 mod asked;
-pub mod digest;
-pub mod discover;
 pub mod claude;
 mod claude_match;
 pub mod claude_output;
 pub mod claude_payload;
 pub mod claude_tools;
 mod claude_words;
+pub mod digest;
+pub mod discover;
 pub mod event;
 pub mod hook;
 pub mod manifest;
 pub mod moment;
 pub mod output;
+mod places;
 pub mod process;
 pub mod trust;

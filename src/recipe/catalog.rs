@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::command::{self, CommandInfo};
+use super::handlers::{HANDLERS, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, Source};
 use super::{foreign, watch::WatchPlan};
 use crate::paths::Paths;
@@ -24,11 +25,13 @@ pub const FOLDER_DEPTH_MAX: usize = 8;
 /// Problems kept of one catalog; more of them is one mistake made often.
 pub const PROBLEMS_MAX: usize = 50;
 
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("commit", include_str!("../../recipes/commit.md")),
     ("compact", include_str!("../../recipes/compact.md")),
     ("compact-brief", include_str!("../../recipes/compact-brief.md")),
+    ("handoff", include_str!("../../recipes/handoff.md")),
     ("init", include_str!("../../recipes/init.md")),
+    ("pr", include_str!("../../recipes/pr.md")),
     ("review", include_str!("../../recipes/review.md")),
     ("summary", include_str!("../../recipes/summary.md")),
 ];
@@ -39,14 +42,26 @@ pub struct Catalog {
     /// One for each id: the one of the earliest place. In the order of the places.
     pub recipes: Vec<Arc<Recipe>>,
     pub problems: Vec<Problem>,
+    /// Files whose id an earlier place has already.
+    pub shadowed: Vec<Shadowed>,
+}
+
+/// A recipe that is not used, because another one has its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shadowed {
+    pub id: String,
+    pub source: Source,
+    /// The one that is used.
+    pub by: Source,
 }
 
 impl Catalog {
     /// Reads all places; of two recipes with one id that of the earlier place counts. `extra` are further
     /// folders of the person's. Blocks on the disk: call it on a blocking thread.
     pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Catalog {
-        let mut loader = Loader::new(cwd);
-        for place in places(cwd, paths, extra) {
+        let roots = paths.repository_roots(cwd);
+        let mut loader = Loader::new(&roots, hook_folders(&roots, paths));
+        for place in places(&roots, paths, extra) {
             loader.place(&place);
         }
         loader.built_in();
@@ -55,7 +70,7 @@ impl Catalog {
 
     /// The recipes that come with the program, alone.
     pub fn built_in() -> Catalog {
-        let mut loader = Loader::new(Path::new("/"));
+        let mut loader = Loader::new(&[], Vec::new());
         loader.built_in();
         loader.catalog
     }
@@ -76,8 +91,9 @@ impl Catalog {
     pub fn watched(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> WatchPlan {
         let mut directories = BTreeSet::new();
         let mut roots = Vec::new();
-        let mut walk = Walk::new(cwd);
-        for place in places(cwd, paths, extra) {
+        let repository = paths.repository_roots(cwd);
+        let mut walk = Walk::new(&repository);
+        for place in places(&repository, paths, extra) {
             // A place that is not there yet shows in the nearest folder above it.
             let existing = place.folder.ancestors().find(|folder| folder.is_dir());
             directories.extend(existing.map(Path::to_path_buf));
@@ -119,16 +135,20 @@ enum PlaceKind {
     Skills,
 }
 
-fn places(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
+/// All places, the one that counts first. `repository` are a session's directory and the root of its
+/// repository; `extra` is below the former unless it is absolute.
+fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
     use Owner::{Person, Repository};
     use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
     let mut places = Vec::new();
     let mut add = |folder: PathBuf, kind, owner| places.push(Place { folder, kind, owner });
-    add(cwd.join(".epitome/recipes"), Recipes, Repository);
-    add(cwd.join(".kodelet/recipes"), Recipes, Repository);
-    add(cwd.join("recipes"), RecipesWithFrontMatter, Repository);
-    add(cwd.join(".epitome/plugins"), Plugins, Repository);
-    add(cwd.join(".kodelet/plugins"), Plugins, Repository);
+    for root in repository {
+        add(root.join(".epitome/recipes"), Recipes, Repository);
+        add(root.join(".kodelet/recipes"), Recipes, Repository);
+        add(root.join("recipes"), RecipesWithFrontMatter, Repository);
+        add(root.join(".epitome/plugins"), Plugins, Repository);
+        add(root.join(".kodelet/plugins"), Plugins, Repository);
+    }
     add(paths.home.join("recipes"), Recipes, Person);
     let home = paths.user_home.as_deref();
     if let Some(home) = home {
@@ -139,10 +159,10 @@ fn places(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
         add(home.join(".kodelet/plugins"), Plugins, Person);
     }
     for folder in extra {
-        add(cwd.join(folder), Recipes, Person);
+        add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, Person);
     }
-    let roots: Vec<(&Path, Owner)> =
-        [(cwd, Repository)].into_iter().chain(home.map(|home| (home, Person))).collect();
+    let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
+    let roots: Vec<(&Path, Owner)> = of_repository.chain(home.map(|home| (home, Person))).collect();
     for (root, owner) in &roots {
         add(root.join(".claude/commands"), ClaudeCommands, *owner);
     }
@@ -162,15 +182,26 @@ fn places(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
     places
 }
 
+/// Where the person's and the repository's own hooks are, whose names a recipe may use as handlers.
+fn hook_folders(repository: &[PathBuf], paths: &Paths) -> Vec<PathBuf> {
+    let of_repository =
+        repository.iter().flat_map(|root| [root.join(".epitome/hooks"), root.join(".kodelet/hooks")]);
+    let of_person = [paths.home.join("hooks/enforced"), paths.home.join("hooks")];
+    let of_kodelet = paths.user_home.iter().map(|home| home.join(".kodelet/hooks"));
+    of_repository.chain(of_person).chain(of_kodelet).collect()
+}
+
 struct Loader {
     walk: Walk,
+    hook_folders: Vec<PathBuf>,
     catalog: Catalog,
     ids: BTreeSet<String>,
 }
 
 impl Loader {
-    fn new(cwd: &Path) -> Loader {
-        Loader { walk: Walk::new(cwd), catalog: Catalog::default(), ids: BTreeSet::new() }
+    fn new(repository: &[PathBuf], hook_folders: Vec<PathBuf>) -> Loader {
+        let walk = Walk::new(repository);
+        Loader { walk, hook_folders, catalog: Catalog::default(), ids: BTreeSet::new() }
     }
 
     fn place(&mut self, place: &Place) {
@@ -257,16 +288,34 @@ impl Loader {
     }
 
     fn add(&mut self, parsed: Parsed) {
-        let Parsed { recipe, notes } = parsed;
+        let Parsed { mut recipe, notes } = parsed;
         if self.catalog.recipes.len() >= RECIPES_MAX && !matches!(recipe.source, Source::BuiltIn) {
             let path = recipe.source.path().to_path_buf();
             let message = format!("more than {RECIPES_MAX} recipes; this one is left out");
             return self.problem(Problem { path, place: None, message, hint: None });
         }
-        if self.ids.insert(recipe.id.clone()) {
-            notes.into_iter().for_each(|note| self.problem(note));
-            self.catalog.recipes.push(Arc::new(recipe));
+        if !self.ids.insert(recipe.id.clone()) {
+            return self.shadowed(recipe);
         }
+        // A handler may be the name of a hook; whether it is valid is for who runs it to say.
+        recipe.unknown_handlers.retain(|handler| !self.is_hook(&handler.name));
+        notes.into_iter().chain(handler_problems(&recipe)).for_each(|note| self.problem(note));
+        self.catalog.recipes.push(Arc::new(recipe));
+    }
+
+    fn shadowed(&mut self, Recipe { id, source, .. }: Recipe) {
+        let by =
+            self.catalog.recipes.iter().find(|recipe| recipe.id == id).map(|recipe| recipe.source.clone());
+        if let Some(by) = by
+            && self.catalog.shadowed.len() < RECIPES_MAX
+        {
+            self.catalog.shadowed.push(Shadowed { id, source, by });
+        }
+    }
+
+    fn is_hook(&self, name: &str) -> bool {
+        let is_name = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        is_name && self.hook_folders.iter().any(|folder| folder.join(name).is_file())
     }
 
     fn problem(&mut self, problem: Problem) {
@@ -282,6 +331,20 @@ impl Loader {
             self.add(parsed);
         }
     }
+}
+
+/// A problem for each handler of a recipe that nobody has.
+pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
+    let problem = |handler: &UnknownHandler| Problem {
+        path: recipe.source.path().to_path_buf(),
+        place: Some(handler.place),
+        message: format!("there is no handler {:?}, so nothing happens there", handler.name),
+        hint: Some(match handler.nearest() {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("there are {}, and the names of hooks", HANDLERS.join(", ")),
+        }),
+    };
+    recipe.unknown_handlers.iter().map(problem).collect()
 }
 
 /// The id that a file's place says; `None`: the file is no recipe.
@@ -307,13 +370,15 @@ fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<String> {
 struct Walk {
     /// Entries that may still be looked at.
     budget: usize,
-    /// The repository's real path.
-    root: PathBuf,
+    /// The repository's real path; `None` where there is none.
+    root: Option<PathBuf>,
 }
 
 impl Walk {
-    fn new(cwd: &Path) -> Walk {
-        Walk { budget: ENTRIES_MAX, root: cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()) }
+    /// `repository`: a directory and then, perhaps, the root above it.
+    fn new(repository: &[PathBuf]) -> Walk {
+        let root = repository.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
+        Walk { budget: ENTRIES_MAX, root }
     }
 
     /// Whether a file or folder may be looked into. A link from a cloned repository to the person's own
@@ -321,7 +386,10 @@ impl Walk {
     fn may_enter(&self, owner: Owner, path: &Path) -> bool {
         match owner {
             Owner::Person => true,
-            Owner::Repository => path.canonicalize().is_ok_and(|real| real.starts_with(&self.root)),
+            Owner::Repository => {
+                let real = path.canonicalize();
+                real.is_ok_and(|real| self.root.as_ref().is_some_and(|root| real.starts_with(root)))
+            }
         }
     }
 

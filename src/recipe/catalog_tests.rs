@@ -29,6 +29,10 @@ impl Disk {
         Paths { user_home: Some(home.clone()), ..Paths::below(&home.join(".epitome")) }
     }
 
+    fn catalog_in(&self, folder: &str) -> Catalog {
+        Catalog::load(&self.root.path().join(folder), &self.paths(), &[])
+    }
+
     fn catalog(&self) -> Catalog {
         Catalog::load(&self.cwd(), &self.paths(), &[])
     }
@@ -58,7 +62,6 @@ fn the_built_in_recipes_are_sound_and_can_be_replaced() {
     let compact = catalog.find("compact").expect("it ships");
     assert_eq!(compact.output, parse::Output::Mutate);
     assert_eq!(compact.allowed_tools.as_deref(), Some(&[][..]));
-    assert!(!catalog.find("commit").expect("it ships").run_hooks);
 
     let disk = Disk::with(&[("home/.epitome/recipes/compact", "My own.")]);
     assert_eq!(body(&disk.catalog(), "compact"), "My own.");
@@ -80,6 +83,49 @@ fn earlier_places_win() {
         let disk = Disk::with(&files[first..]);
         assert_eq!(body(&disk.catalog(), "x"), (first + 1).to_string());
     }
+}
+
+#[test]
+fn a_session_below_the_root_of_its_repository_has_the_recipes_of_both() {
+    let disk = Disk::with(&[
+        ("repo/.git/HEAD", ""),
+        ("repo/.epitome/recipes/root.md", "Root."),
+        ("repo/.epitome/recipes/both.md", "Root."),
+        ("repo/.claude/commands/claude.md", "Claude."),
+        ("repo/part/.epitome/recipes/both.md", "Part."),
+        ("repo/part/.claude/commands/both.md", "Claude."),
+    ]);
+    let catalog = disk.catalog_in("repo/part");
+    for (name, wanted) in [("root", "Root."), ("both", "Part."), ("claude", "Claude.")] {
+        assert_eq!(body(&catalog, name), wanted);
+        assert!(matches!(catalog.find(name).expect("it is found").source, Source::Repository(_)), "{name}");
+    }
+    let plan = Catalog::watched(&disk.root.path().join("repo/part"), &disk.paths(), &[]);
+    assert!(plan.concerns(&disk.cwd().join(".epitome/recipes/new.md")));
+}
+
+#[test]
+fn what_is_shadowed_says_by_what() {
+    let disk = Disk::with(&[("repo/.epitome/recipes/x.md", "1"), ("home/.epitome/recipes/x.md", "2")]);
+    let catalog = disk.catalog();
+    let [shadowed] = &catalog.shadowed[..] else { panic!("{:?}", catalog.shadowed) };
+    assert!(shadowed.id == "x" && shadowed.source.path().starts_with(disk.root.path().join("home")));
+    assert!(shadowed.by.path().starts_with(disk.cwd()));
+}
+
+/// A recipe whose handler is misspelt looked as if it would swap the context, and swapped nothing.
+#[test]
+fn a_handler_that_nobody_has_is_told_with_its_place_and_in_the_menu() {
+    let front = "---\nhooks:\n  turn_end:\n    handlers: [swap_contxt, audit.sh, redact]\n---\nGo.";
+    let disk =
+        Disk::with(&[("repo/.epitome/recipes/x.md", front), ("home/.epitome/hooks/audit.sh", "#!/bin/sh\n")]);
+    let catalog = disk.catalog();
+    let [problem] = &catalog.problems[..] else { panic!("{:?}", catalog.problems) };
+    assert_eq!(problem.place, Some((4, 16)));
+    assert!(problem.message.contains("\"swap_contxt\""), "{problem}");
+    assert_eq!(problem.hint.as_deref(), Some("did you mean \"swap_context\"?"));
+    let command = catalog.commands().into_iter().find(|command| command.name == "x").expect("it is listed");
+    assert_eq!(command.description, "Run the x recipe (handler swap_contxt is unknown)");
 }
 
 #[test]

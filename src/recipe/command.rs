@@ -214,6 +214,13 @@ fn one_line(description: &str) -> String {
     }
 }
 
+/// The description as listings show it, with a word on what does not work.
+pub fn described(recipe: &Recipe) -> String {
+    let remarks =
+        recipe.unknown_handlers.iter().map(|handler| format!(" (handler {} is unknown)", handler.name));
+    one_line(&recipe.description) + &remarks.collect::<String>()
+}
+
 /// The listing of recipes that a person can call.
 pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<CommandInfo> {
     recipes
@@ -221,7 +228,7 @@ pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<Comman
         .filter(|recipe| recipe.callable_by.user && !recipe.hidden)
         .map(|recipe| CommandInfo {
             name: recipe.id.clone(),
-            description: one_line(&recipe.description),
+            description: described(recipe),
             hint: Some(hint(recipe)),
         })
         .collect()

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::fields::{self, Fields, Wanted, choice, names, text, text_map, truth};
+use super::handlers;
 use super::parse::{Argument, CallableBy, Context, History, ModelChoice, Output, Parsed, Recipe};
 use crate::problem::{Problem, nearest};
 
@@ -17,11 +18,12 @@ const LINES_BEFORE: u64 = 1;
 /// Fills a recipe from its front matter, whose first line is the second of the file.
 pub(super) fn read(recipe: Recipe, front: &str, path: &Path) -> Result<Parsed, Problem> {
     let fields = fields::from_yaml(front, path, LINES_BEFORE, "the front matter")?;
-    Reader { path, recipe, notes: Vec::new() }.read(fields)
+    Reader { path, front, recipe, notes: Vec::new() }.read(fields)
 }
 
 struct Reader<'a> {
     path: &'a Path,
+    front: &'a str,
     recipe: Recipe,
     notes: Vec<Problem>,
 }
@@ -38,6 +40,9 @@ impl Reader<'_> {
                 message: format!("{name:?} must be {wanted}"),
                 hint: None,
             })?;
+            if name == "hooks" {
+                self.recipe.unknown_handlers = handlers::unknown(&self.recipe.hooks, self.front, place.0);
+            }
             if let Some((message, hint)) = remark(name) {
                 let path = self.path.to_path_buf();
                 self.notes.push(Problem { path, place: Some(place), message, hint });
@@ -139,11 +144,6 @@ const FIELDS: [&str; 18] = [
 
 /// What there is to say about a field that has no effect.
 fn remark(name: &str) -> Option<(String, Option<String>)> {
-    // A limit that does not hold must not look as if it did.
-    if name == "allowed_commands" {
-        let hint = "leave `bash` out of allowed_tools where no command may run".to_owned();
-        return Some((format!("{name:?} limits nothing yet"), Some(hint)));
-    }
     if FIELDS.contains(&name) {
         return None;
     }

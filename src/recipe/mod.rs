@@ -9,6 +9,7 @@ pub mod command;
 pub(crate) mod fields;
 mod foreign;
 mod front_matter;
+pub mod handlers;
 pub mod parse;
 pub mod render;
 pub mod template;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::handlers::UnknownHandler;
 use super::{front_matter, template};
 use crate::problem::Problem;
 
@@ -30,7 +31,8 @@ pub struct Recipe {
     pub hidden: bool,
     /// `None` inherits the session's; an empty list is no tool at all.
     pub allowed_tools: Option<Vec<String>>,
-    /// As `allowed_tools`, for command lines.
+    /// As `allowed_tools`, for command lines; see
+    /// [`command_line`](crate::tools::command_line::refused).
     pub allowed_commands: Option<Vec<String>>,
     /// Declared arguments; those of the older `defaults` map are among them.
     pub arguments: BTreeMap<String, Argument>,
@@ -38,6 +40,8 @@ pub struct Recipe {
     pub argument_hint: Option<String>,
     /// The `hooks` table as it stands in the file; `Null` where there is none.
     pub hooks: Value,
+    /// Handlers that `hooks` names and nobody has.
+    pub unknown_handlers: Vec<UnknownHandler>,
     pub output: Output,
     /// `None`: in the session by hand, isolated as a callback.
     pub context: Option<Context>,
@@ -158,6 +162,7 @@ impl Recipe {
             arguments: BTreeMap::new(),
             argument_hint: None,
             hooks: Value::Null,
+            unknown_handlers: Vec::new(),
             output: Output::Message,
             context: None,
             history: History::Auto,
@@ -281,12 +286,11 @@ mod tests {
         let parsed = read(
             "---\nname: PR\ndescription: Open it\naliases: [/p, q]\nhidden: true\nallowed_tools: [bash, grep]\n\
              allowed_commands: git *, gh *\narguments:\n  target:\n    description: branch\n    default: main\n    \
-             required: true\n    choices: [main, dev]\n  note: free\ndefaults: {old: 1}\nhooks:\n  after_turn: {handler: log}\n\
+             required: true\n    choices: [main, dev]\n  note: free\ndefaults: {old: 1}\nhooks:\n  after_turn: {handler: redact}\n\
              output: append\ncontext: isolated\nhistory: flat\nmodel: small\nmax_turns: 3\n\
              callable_by: [user, agent]\nrun_hooks: no\n---\nBody {{.target}}\n",
         );
-        let noted: Vec<&str> = parsed.notes.iter().map(|note| note.message.as_str()).collect();
-        assert_eq!(noted, ["\"allowed_commands\" limits nothing yet"]);
+        assert_eq!(parsed.notes, []);
         let target = Argument {
             description: "branch".to_owned(),
             default: Some("main".to_owned()),
@@ -306,7 +310,7 @@ mod tests {
             arguments: [("target", target), ("note", note), ("old", old)]
                 .map(|(name, argument)| (name.to_owned(), argument))
                 .into(),
-            hooks: serde_json::json!({"after_turn": {"handler": "log"}}),
+            hooks: serde_json::json!({"after_turn": {"handler": "redact"}}),
             output: Output::Append,
             context: Some(Context::Isolated),
             history: History::Flat,
@@ -353,11 +357,6 @@ mod tests {
         assert_eq!(
             told,
             [
-                (
-                    Some((5, 19)),
-                    "\"allowed_commands\" limits nothing yet",
-                    Some("leave `bash` out of allowed_tools where no command may run")
-                ),
                 (
                     Some((3, 15)),
                     "unknown field \"alowed_tools\", ignored",

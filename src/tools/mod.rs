@@ -2,6 +2,7 @@
 //! in `permission`, asked for by the session, and never by a tool itself.
 
 mod bash;
+pub mod command_line;
 mod disk;
 mod file_edit;
 mod file_read;

@@ -1,0 +1,112 @@
+//! The handlers that a recipe's `hooks` can name. Pure.
+
+use serde_json::Value;
+
+use crate::problem::{nearest, place_in};
+
+/// Those that come with the program, and `external`, which stands for the hooks on disk.
+pub const HANDLERS: [&str; 10] = [
+    "swap_context",
+    "compact_context",
+    "append_context",
+    "export_markdown",
+    "validate_output",
+    "log_tool_usage",
+    "validate_tool_output",
+    "redact",
+    "external",
+    "builtin:compact-trigger",
+];
+
+/// A handler that does not come with the program. It may be a hook on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownHandler {
+    pub name: String,
+    /// Line and column in the recipe's file, both from 1.
+    pub place: (u64, u64),
+}
+
+impl UnknownHandler {
+    /// The handler that may have been meant.
+    pub fn nearest(&self) -> Option<&'static str> {
+        nearest(&self.name, HANDLERS)
+    }
+}
+
+/// The handlers of a `hooks` table that are none of ours. `front` is the front matter, whose first line is
+/// the file's second; `from` is the line of the file at which the table begins.
+pub(super) fn unknown(hooks: &Value, front: &str, from: u64) -> Vec<UnknownHandler> {
+    let begins = front.split_inclusive('\n').take(from.saturating_sub(2) as usize).map(str::len).sum();
+    let mut unknown: Vec<UnknownHandler> = Vec::new();
+    for name in named(hooks) {
+        if HANDLERS.contains(&name) || unknown.iter().any(|handler| handler.name == name) {
+            continue;
+        }
+        // The reader of YAML gives no places within a table.
+        let offset = word_at(&front[begins..], name).map_or(begins, |at| begins + at);
+        let (line, column) = place_in(front, offset);
+        unknown.push(UnknownHandler { name: name.to_owned(), place: (line + 1, column) });
+    }
+    unknown
+}
+
+/// Where a name stands as a word of its own.
+fn word_at(text: &str, name: &str) -> Option<usize> {
+    let part = |c: char| c.is_alphanumeric() || "_-.:/".contains(c);
+    let ends = |at: usize| {
+        let (before, behind) = (&text[..at], &text[at + name.len()..]);
+        !before.ends_with(part) && !behind.starts_with(part)
+    };
+    text.match_indices(name).map(|(at, _)| at).find(|at| ends(*at))
+}
+
+/// Every handler that a `hooks` table names: `event: name`, `event: {handler: name}`,
+/// `event: {handlers: [name]}`, or a list of these.
+fn named(hooks: &Value) -> Vec<&str> {
+    let Some(events) = hooks.as_object() else { return Vec::new() };
+    events.values().flat_map(handlers_of).collect()
+}
+
+fn handlers_of(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(name) => vec![name],
+        Value::Array(items) => items.iter().flat_map(handlers_of).collect(),
+        Value::Object(fields) => {
+            let fields = ["handler", "handlers"].into_iter().filter_map(|field| fields.get(field));
+            fields.flat_map(handlers_of).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_handlers_are_found_in_every_form() {
+        let front = "name: x\nhooks:\n  turn_end:\n    handler: swap_contxt\n  agent_stop:\n    handlers: [external, lint]\n  after_turn:\n    - redact\n    - { handler: audit.sh, params: { handler: no } }\n";
+        let hooks = serde_json::json!({
+            "turn_end": { "handler": "swap_contxt" },
+            "agent_stop": { "handlers": ["external", "lint"] },
+            "after_turn": ["redact", { "handler": "audit.sh", "params": { "handler": "no" } }],
+        });
+        let found = unknown(&hooks, front, 3);
+        let found: Vec<_> = found.iter().map(|h| (h.name.as_str(), h.place, h.nearest())).collect();
+        assert_eq!(
+            found,
+            [
+                ("swap_contxt", (5, 14), Some("swap_context")),
+                ("lint", (7, 26), None),
+                ("audit.sh", (10, 18), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_table_without_handlers_has_none_unknown() {
+        for hooks in [serde_json::json!(null), serde_json::json!({}), serde_json::json!({"turn_end": 1})] {
+            assert_eq!(unknown(&hooks, "hooks:\n", 2), []);
+        }
+    }
+}

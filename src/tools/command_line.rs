@@ -1,0 +1,370 @@
+//! Decides whether a shell line runs only commands that a recipe allows. Pure. It is a limit for a model
+//! that means well, not a sandbox: what an allowed program does with its arguments is not looked at.
+//!
+//! The line is parsed as Bash, and every simple command in it counts: those of pipes, lists, loops,
+//! functions, substitutions and here-documents too. What is not understood for certain is refused: only
+//! kinds of syntax that are named here pass, and no text passes in which the parser saw nothing and Bash
+//! might run something.
+
+use tree_sitter::{Node, Parser};
+
+/// Bytes of a line that is looked at; a longer one belongs into a file.
+const LINE_BYTES_MAX: usize = 32 * 1024;
+/// Characters of a command or construct that a refusal repeats.
+const SHOWN_CHARS_MAX: usize = 200;
+/// Patterns that a refusal repeats.
+const PATTERNS_SHOWN_MAX: usize = 20;
+
+/// Says why a line may not run, in a sentence for the model; `None`: it may.
+///
+/// A pattern is compared with the words of a simple command, joined by one blank; `*` in it stands for
+/// any text, everything else for itself. A pattern that ends in ` *` allows the command without
+/// arguments as well. Assignments before a command are words of it, and an assignment alone is a command.
+/// To write a file (`> file`) is never allowed, but for `/dev/null` and the like.
+pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
+    if line.len() > LINE_BYTES_MAX {
+        return Some(format!("the command line has more than {} KiB", LINE_BYTES_MAX / 1024));
+    }
+    if let Some(c) = line.chars().find(|c| is_treacherous(*c)) {
+        return Some(format!("the command line has a character that shells read differently: {c:?}"));
+    }
+    let mut parser = Parser::new();
+    let language = parser.set_language(&tree_sitter_bash::LANGUAGE.into());
+    let tree = language.ok().and_then(|()| parser.parse(line, None));
+    let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else {
+        return Some("the command line cannot be parsed, so it is not known what it would run".to_owned());
+    };
+    let check = Check { line, allowed };
+    let mut pending = vec![(tree.root_node(), Quotes::Quote)];
+    while let Some((node, quotes)) = pending.pop() {
+        let inside = match check.node(node, quotes) {
+            Ok(Inside::Look(quotes)) => quotes,
+            Ok(Inside::Skip) => continue,
+            Err(reason) => return Some(reason),
+        };
+        // Backwards onto the stack, so that the first fault of the line is the one that is told.
+        let children = children(node).into_iter().rev();
+        pending.extend(children.map(|child| (child, inside)));
+    }
+    None
+}
+
+/// What a parser may take for white space and Bash for a part of a word, or the reverse.
+fn is_treacherous(c: char) -> bool {
+    (c.is_control() || c.is_whitespace()) && !matches!(c, ' ' | '\t' | '\n')
+}
+
+/// What single quotes do at a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    Quote,
+    /// Within `${x:-…}` they quote nothing where double quotes are around it.
+    MayNot,
+}
+
+/// What is left to do with a node that is right by itself.
+enum Inside {
+    Look(Quotes),
+    Skip,
+}
+
+/// Operators of `${…}` that only choose or cut text. Others assign, indirect, or evaluate what a
+/// variable holds (`${x@P}` runs it).
+const EXPANSION_TOKENS: [&str; 14] =
+    ["${", "}", ":-", "-", ":+", "+", ":?", "?", "#", "##", "%", "%%", "/", "//"];
+
+struct Check<'a> {
+    line: &'a str,
+    allowed: &'a [String],
+}
+
+impl<'a> Check<'a> {
+    fn text(&self, node: Node<'_>) -> &'a str {
+        &self.line[node.byte_range()]
+    }
+
+    /// Judges a node by itself; its children are judged in their turn.
+    fn node(&self, node: Node<'_>, quotes: Quotes) -> Result<Inside, String> {
+        let text = self.text(node);
+        if !node.is_named() {
+            let operator = node.parent().is_some_and(|parent| parent.kind() == "expansion");
+            let plain = if operator { EXPANSION_TOKENS.contains(&text) } else { !text.starts_with("((") };
+            return if plain {
+                Ok(Inside::Skip)
+            } else {
+                Err(unclear(node.parent().map_or(text, |parent| self.text(parent))))
+            };
+        }
+        let sound = match node.kind() {
+            "raw_string" if quotes == Quotes::Quote => return Ok(Inside::Skip),
+            // Where it ends is seen differently by other shells.
+            "ansi_c_string" if quotes == Quotes::Quote && !text.contains("\\'") => return Ok(Inside::Skip),
+            "arithmetic_expansion" if is_plain_arithmetic(text) => return Ok(Inside::Skip),
+            "comment" if self.is_comment(node) => return Ok(Inside::Skip),
+            "heredoc_body" if self.is_quoted(node) => return Ok(Inside::Skip),
+            "command_substitution" | "process_substitution" if self.has_blank_gaps(node) => {
+                return Ok(Inside::Look(Quotes::Quote));
+            }
+            "expansion" if self.has_blank_gaps(node) => return Ok(Inside::Look(Quotes::MayNot)),
+            "word" => !hides(text, "()<>|&;'\""),
+            "number" | "regex" | "extglob_pattern" | "heredoc_content" | "string_content" | "string"
+            | "heredoc_body" => self.gaps(node).all(|gap| !hides(gap, "")),
+            "heredoc_start"
+            | "heredoc_end"
+            | "file_descriptor"
+            | "variable_name"
+            | "special_variable_name" => true,
+            "program"
+            | "list"
+            | "pipeline"
+            | "redirected_statement"
+            | "subshell"
+            | "compound_statement"
+            | "if_statement"
+            | "elif_clause"
+            | "else_clause"
+            | "while_statement"
+            | "do_group"
+            | "case_statement"
+            | "case_item"
+            | "function_definition"
+            | "negated_command"
+            | "concatenation"
+            | "simple_expansion"
+            | "brace_expression"
+            | "herestring_redirect"
+            | "variable_assignments"
+            | "array" => self.has_blank_gaps(node),
+            "for_statement" => self.has_blank_gaps(node) && self.sets_a_local_variable(node),
+            "heredoc_redirect" => self.is_plain_here_document(node),
+            "file_redirect" => {
+                self.redirect(node)?;
+                self.has_blank_gaps(node)
+            }
+            "command" | "declaration_command" | "unset_command" => {
+                self.allowed(&self.words(node))?;
+                self.has_blank_gaps(node)
+            }
+            "command_name" => self.is_literal_name(node),
+            "variable_assignment" => {
+                let of_command = ["command", "declaration_command"];
+                if node.parent().is_none_or(|parent| !of_command.contains(&parent.kind())) {
+                    self.allowed(text)?;
+                }
+                self.has_blank_gaps(node)
+            }
+            _ => false,
+        };
+        if sound { Ok(Inside::Look(quotes)) } else { Err(unclear(text)) }
+    }
+
+    /// The text of a node that is in none of its children.
+    fn gaps<'n>(&self, node: Node<'n>) -> impl Iterator<Item = &'a str> + use<'n, 'a> {
+        let line = self.line;
+        let mut at = node.start_byte();
+        let mut spans: Vec<_> = children(node).into_iter().map(|child| child.byte_range()).collect();
+        spans.push(node.end_byte()..node.end_byte());
+        spans.into_iter().map(move |span| {
+            let gap = line.get(at..span.start).unwrap_or_default();
+            at = span.end.max(at);
+            gap
+        })
+    }
+
+    fn has_blank_gaps(&self, node: Node<'_>) -> bool {
+        self.gaps(node).all(|gap| gap.replace("\\\n", "").trim().is_empty())
+    }
+
+    /// The words of a command, joined by one blank: quotes around a word that needs none are left out.
+    fn words(&self, command: Node<'_>) -> String {
+        let mut words = String::new();
+        let mut end = None;
+        for child in children(command) {
+            if matches!(child.kind(), "file_redirect" | "heredoc_redirect" | "herestring_redirect") {
+                continue;
+            }
+            if end.is_some_and(|end| end != child.start_byte()) {
+                words.push(' ');
+            }
+            words.push_str(self.unquoted(child).unwrap_or_else(|| self.text(child)));
+            end = Some(child.end_byte());
+        }
+        words
+    }
+
+    /// What stands between the quotes of a word that means the same without them.
+    fn unquoted(&self, node: Node<'_>) -> Option<&'a str> {
+        let quote = match node.kind() {
+            "raw_string" => '\'',
+            "string" => '"',
+            "command_name" => return self.unquoted(node.named_child(0)?),
+            _ => return None,
+        };
+        let inner = self.text(node).strip_prefix(quote)?.strip_suffix(quote)?;
+        let plain = |c: char| c.is_alphanumeric() || "_./+@:%,=-".contains(c);
+        (!inner.is_empty() && inner.chars().all(plain)).then_some(inner)
+    }
+
+    fn is_literal_name(&self, name: Node<'_>) -> bool {
+        let text = self.unquoted(name).unwrap_or_else(|| self.text(name));
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_./+@:%-".contains(c))
+    }
+
+    fn allowed(&self, command: &str) -> Result<(), String> {
+        if self.allowed.iter().any(|pattern| fits(pattern.trim(), command)) {
+            return Ok(());
+        }
+        let patterns = self.allowed.iter().take(PATTERNS_SHOWN_MAX);
+        let mut patterns = patterns.map(|pattern| format!("`{pattern}`")).collect::<Vec<_>>();
+        if self.allowed.len() > PATTERNS_SHOWN_MAX {
+            patterns.push("…".to_owned());
+        }
+        let which = match &patterns[..] {
+            [] => "no command may run here".to_owned(),
+            _ => format!("only these commands may: {}", patterns.join(", ")),
+        };
+        Err(format!("`{}` may not run here; {which}", shown(command)))
+    }
+
+    /// A redirection must read, or write where nothing is kept.
+    fn redirect(&self, redirect: Node<'_>) -> Result<(), String> {
+        let text = self.text(redirect);
+        let parts = children(redirect);
+        let operator = parts.iter().find(|part| !part.is_named()).map(|part| self.text(*part));
+        let targets: Vec<&Node<'_>> =
+            parts.iter().filter(|part| part.is_named() && part.kind() != "file_descriptor").collect();
+        // The grammar counts words behind the target as targets; Bash gives them to the command.
+        let target = match targets[..] {
+            [] => None,
+            [target] => Some(target),
+            _ => return Err(unclear(text)),
+        };
+        let is_descriptor = |text: &str| text == "-" || text.chars().all(|c| c.is_ascii_digit());
+        match (operator, target) {
+            (Some("<"), Some(_)) | (Some("<&-" | ">&-"), None) => Ok(()),
+            (Some(">&" | "<&"), Some(target)) if is_descriptor(self.text(*target)) => Ok(()),
+            (Some(_), Some(target))
+                if target.kind() == "process_substitution"
+                    || ["/dev/null", "/dev/stdout", "/dev/stderr"].contains(&self.text(*target)) =>
+            {
+                Ok(())
+            }
+            _ => Err(format!(
+                "`{}` writes a file, which no command line may do here; print the text, or use a tool that \
+                 writes files",
+                shown(text)
+            )),
+        }
+    }
+
+    /// Whether the line has a here-document that surely ends where the parser sees its end.
+    fn is_plain_here_document(&self, redirect: Node<'_>) -> bool {
+        let find = |kind: &str| children(redirect).into_iter().find(|child| child.kind() == kind);
+        let (Some(start), Some(end)) = (find("heredoc_start"), find("heredoc_end")) else { return false };
+        let mark = delimiter(self.text(start)).0;
+        let is_name = !mark.is_empty() && mark.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_mark = |line: &str| line.trim_start_matches('\t') == mark;
+        let body = find("heredoc_body").map_or("", |body| self.text(body));
+        let line_start = self.line[..end.start_byte()].rfind('\n').map_or(0, |at| at + 1);
+        let line_end =
+            self.line[end.end_byte()..].find('\n').map_or(self.line.len(), |at| end.end_byte() + at);
+        let no_arguments = redirect.children_by_field_name("argument", &mut redirect.walk()).next().is_none();
+        is_name
+            && no_arguments
+            && is_mark(&self.line[line_start..line_end])
+            && !body.lines().any(is_mark)
+            && self.has_blank_gaps(redirect)
+    }
+
+    fn is_quoted(&self, body: Node<'_>) -> bool {
+        let start = body.parent().and_then(|redirect| {
+            children(redirect).into_iter().find(|child| child.kind() == "heredoc_start")
+        });
+        start.is_some_and(|start| delimiter(self.text(start)).1)
+    }
+
+    /// Whether Bash, too, takes this for a comment: `\ #` and `a\⏎#` go on with a word.
+    fn is_comment(&self, comment: Node<'_>) -> bool {
+        let mut before = self.line[..comment.start_byte()].chars().rev();
+        match before.next() {
+            None => true,
+            Some(last) => " \t\n;&|(".contains(last) && before.next() != Some('\\'),
+        }
+    }
+
+    /// `for PATH in …` would choose what runs; variables that programs read are written in capitals.
+    fn sets_a_local_variable(&self, statement: Node<'_>) -> bool {
+        let variable = statement.child_by_field_name("variable");
+        variable.is_some_and(|name| self.text(name).starts_with(|c: char| c.is_ascii_lowercase()))
+    }
+}
+
+fn children<'t>(node: Node<'t>) -> Vec<Node<'t>> {
+    node.children(&mut node.walk()).collect()
+}
+
+/// The name that ends a here-document, and whether it is quoted: then its text is text alone.
+fn delimiter(start: &str) -> (&str, bool) {
+    for quote in ['\'', '"'] {
+        if let Some(name) = start.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
+            return (name, true);
+        }
+    }
+    match start.strip_prefix('\\') {
+        Some(name) => (name, true),
+        None => (start, false),
+    }
+}
+
+/// Whether a text that the parser took for plain has something that Bash would act on: a substitution,
+/// or one of the `others`, without a backslash before it.
+fn hides(text: &str, others: &str) -> bool {
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => drop(characters.next()),
+            '`' => return true,
+            '$' if characters.peek().is_some_and(|next| "({[".contains(*next)) => return true,
+            _ if others.contains(c) => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Numbers alone. A variable's value would be evaluated, and `a[$(…)]` as a value runs what it says.
+fn is_plain_arithmetic(text: &str) -> bool {
+    let inner = text.strip_prefix("$((").and_then(|text| text.strip_suffix("))"));
+    inner.is_some_and(|inner| inner.chars().all(|c| c.is_ascii_digit() || " +-*/%()".contains(c)))
+}
+
+/// Whether a text fits a pattern in which `*` is any text.
+fn fits(pattern: &str, text: &str) -> bool {
+    if pattern.strip_suffix(" *").is_some_and(|bare| !bare.contains('*') && bare == text) {
+        return true;
+    }
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let mut pieces: Vec<&str> = rest.split('*').collect();
+    let last = pieces.pop().unwrap_or_default();
+    for piece in pieces {
+        let Some(at) = text.find(piece) else { return false };
+        text = &text[at + piece.len()..];
+    }
+    text.ends_with(last)
+}
+
+fn unclear(text: &str) -> String {
+    format!("it is not certain what `{}` would run; write it in a plainer way", shown(text))
+}
+
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "command_line_tests.rs"]
+mod tests;

@@ -1,0 +1,242 @@
+//! Lines that a recipe's list of commands lets through, and lines that it must not.
+
+use super::*;
+
+fn with(allowed: &[&str], line: &str) -> Option<String> {
+    refused(line, &allowed.iter().map(|pattern| (*pattern).to_owned()).collect::<Vec<_>>())
+}
+
+const ALLOWED: [&str; 8] =
+    ["git status", "git log *", "git diff *", "cat *", "echo *", "ls", "grep *", "npm run *"];
+
+#[test]
+fn lines_of_allowed_commands_run() {
+    for line in [
+        "git status",
+        "  git   status  ",
+        "git log",
+        "git log --oneline -3",
+        "git log -3 | grep 'fix' && echo done || echo none; ls",
+        "git log --format='%h %s' -- \"src/a b.rs\"",
+        "git \"log\" 'HEAD'",
+        "git log \\\n  -3",
+        "git log \"$(git diff --stat)\" `ls`",
+        "cat <(git log) <<< \"text $x\"",
+        "cat <<E\nplain ${x:-text} $(ls)\nE",
+        "cat <<'E'\n$(rm x) `rm y`\nE",
+        "cat <<\\E && ls\n`rm x`\nE\nls",
+        "cat <<E | grep x\nhello\nE",
+        "for f in a b; do cat \"$f\"; done",
+        "while grep -q x f; do ls; done; until ls; do ls; done",
+        "if ls; then git status; elif ls; then ls; else ls; fi",
+        "case $x in a|b*) ls;; *) git status;; esac",
+        "(ls; { ls; }); ! ls",
+        "ls 2>&1 >/dev/null",
+        "cat < in.txt &>/dev/null &",
+        "echo 'a; rm b' \"c && rm d\" e\\;f \\`rm\\`",
+        "echo ${x:-a} ${#x} ${x%.rs} ${x##*/} \"$1 $? $@\" $((2 * (3+4)))",
+        "ls # a remark; rm x\n# another\nls",
+        "echo it costs 5$ {1..3} ~/x *.c a#b",
+        "echo $'tab\\t'",
+        "echo \"\"",
+        "",
+    ] {
+        assert_eq!(with(&ALLOWED, line), None, "{line}");
+    }
+}
+
+#[test]
+fn the_command_that_is_not_allowed_is_named_wherever_it_hides() {
+    for (line, command) in [
+        ("rm -rf x", "rm -rf x"),
+        ("git push", "git push"),
+        ("git logs", "git logs"),
+        ("git status --short", "git status --short"),
+        ("ls -l", "ls -l"),
+        ("ls; rm x", "rm x"),
+        ("ls && rm x", "rm x"),
+        ("ls || rm x", "rm x"),
+        ("ls | rm x", "rm x"),
+        ("ls |& rm x", "rm x"),
+        ("ls & rm x", "rm x"),
+        ("ls\nrm x", "rm x"),
+        ("(rm x)", "rm x"),
+        ("{ rm x; }", "rm x"),
+        ("! rm x", "rm x"),
+        ("echo $(rm x)", "rm x"),
+        ("echo \"a $(rm x)\"", "rm x"),
+        ("echo `rm x`", "rm x"),
+        ("echo $(cat $(rm x))", "rm x"),
+        ("cat <(rm x)", "rm x"),
+        ("ls > >(rm x)", "rm x"),
+        ("cat <<E\n$(rm x)\nE", "rm x"),
+        ("cat <<E\n${y:-$(rm x)}\nE", "rm x"),
+        ("cat <<E\na\nE\nrm x", "rm x"),
+        ("cat <<E | rm x\na\nE", "rm x"),
+        ("cat <<< $(rm x)", "rm x"),
+        ("echo ${y:-$(rm x)}", "rm x"),
+        ("f() { rm x; }; ls", "rm x"),
+        ("function f { rm x; }", "rm x"),
+        ("if rm x; then ls; fi", "rm x"),
+        ("if ls; then ls; else rm x; fi", "rm x"),
+        ("for f in $(rm x); do ls; done", "rm x"),
+        ("for f in a; do rm x; done", "rm x"),
+        ("while ls; do rm x; done", "rm x"),
+        ("case a in a) rm x;; esac", "rm x"),
+        ("case $(rm x) in a) ls;; esac", "rm x"),
+        ("\"rm\" x", "rm x"),
+        ("/bin/rm x", "/bin/rm x"),
+        ("eval ls", "eval ls"),
+        ("exec ls", "exec ls"),
+        ("source f", "source f"),
+        (". f", ". f"),
+        ("xargs rm", "xargs rm"),
+        ("env X=1 ls", "env X=1 ls"),
+        ("time ls", "time ls"),
+        ("command ls", "command ls"),
+        ("bash -c 'ls x'", "bash -c 'ls x'"),
+        ("coproc ls", "coproc ls"),
+        ("GIT_EXTERNAL_DIFF=evil git diff", "GIT_EXTERNAL_DIFF=evil git diff"),
+        ("PATH=/evil; ls", "PATH=/evil"),
+        ("X=1 PATH=/evil", "X=1"),
+        ("export PATH=/evil; ls", "export PATH=/evil"),
+        ("unset PATH", "unset PATH"),
+        ("x=(1 2)", "x=(1 2)"),
+    ] {
+        let told = with(&ALLOWED, line).unwrap_or_else(|| panic!("it runs: {line}"));
+        assert!(told.starts_with(&format!("`{command}` may not run here; only these")), "{line}: {told}");
+    }
+    assert_eq!(
+        with(&["git log *", "ls"], "rm x").as_deref(),
+        Some("`rm x` may not run here; only these commands may: `git log *`, `ls`")
+    );
+    assert_eq!(with(&[], "ls").as_deref(), Some("`ls` may not run here; no command may run here"));
+}
+
+#[test]
+fn nothing_writes_a_file() {
+    for line in [
+        "ls > f",
+        "ls >> f",
+        "ls >| f",
+        "ls &> f",
+        "ls &>> f",
+        "ls >& f",
+        "ls 2> f",
+        "ls > $f",
+        "ls > \"/dev/null/../f\"",
+        "> f",
+        "> f ls",
+        "{ ls; } > f",
+        "for f in a; do ls; done > f",
+        "cat <<E > f\na\nE",
+        "f() { ls; } > f",
+    ] {
+        let told = with(&["*"], line).unwrap_or_else(|| panic!("it writes: {line}"));
+        assert!(told.contains("writes a file"), "{line}: {told}");
+    }
+}
+
+/// Each of these runs, or may run, something in Bash that a reader of the line takes for text.
+#[test]
+fn what_is_not_certain_is_refused() {
+    for line in [
+        // What runs is the value of a variable, or made of pieces.
+        "$X a",
+        "${X} a",
+        "$(echo rm) x",
+        "r\\m x",
+        "r''m x",
+        "{rm,x}",
+        "~/bin/x",
+        // Values that are evaluated.
+        "echo $((x))",
+        "echo $((a[$(rm x)]))",
+        "echo $[x]",
+        "echo ${x@P}",
+        "echo ${!x}",
+        "echo ${x:=1}",
+        "echo ${x[$(rm y)]}",
+        "echo ${x:1:2}",
+        "(( x = 1 ))",
+        "[[ $x -eq 1 ]]",
+        "[ -f x ]",
+        "for ((i = 0; i < 3; i++)); do ls; done",
+        "for PATH in /evil; do ls; done",
+        // No comment: `\ ` and a line that goes on are inside a word.
+        "echo \\ #; rm x",
+        "echo a\\\n#; rm x",
+        // A word that the parser does not look into.
+        "echo ${x:-`rm y`}",
+        "echo \"${x:+'`rm y`'}\"",
+        "cat <<E\n`rm y`\nE",
+        // Here-documents that end elsewhere for Bash.
+        "cat <<E\nE \necho '\nE\nrm x\necho '",
+        "cat <<A <<B\na\nA\nb\nB",
+        "cat <<\"E F\"\nx\nE F\nls",
+        // Words behind a redirection belong to the command.
+        "git status > /dev/null --short",
+        "git status <<E --short\nE",
+        // Shells end this text at different places.
+        "echo $'a\\'; rm x #'",
+        // No-break space, vertical tab, carriage return: white space to some.
+        "echo x\u{a0}#; rm y",
+        "ls\u{b}x",
+        "ls\r",
+        "ls\0",
+        // Not a whole line.
+        "echo \"open",
+        "ls ))",
+        "ls &&",
+        "if ls",
+        "echo a\\",
+    ] {
+        let told = with(&["*"], line).unwrap_or_else(|| panic!("it runs: {line}"));
+        assert!(!told.contains("may not run here"), "{line}: {told}");
+    }
+}
+
+#[test]
+fn patterns_match_the_whole_command() {
+    for (pattern, line, runs) in [
+        ("ls", "ls", true),
+        ("ls", "lsof", false),
+        ("ls *", "ls", true),
+        ("ls *", "ls -la /tmp", true),
+        ("ls *", "lsof", false),
+        ("ls*", "lsof", true),
+        ("git * --stat", "git diff HEAD --stat", true),
+        ("git * --stat", "git diff --stat HEAD", false),
+        ("*", "anything at all", true),
+        ("a*b*c", "a1b2c", true),
+        ("a*b*c", "acb", false),
+        ("ab*ba", "aba", false),
+        (" git status ", "git status", true),
+        ("git log -n [0-9]", "git log -n 5", false),
+        ("FOO=* make", "FOO=1 make", true),
+        ("xargs ls", "xargs ls", true),
+        ("git commit -m *", "git commit -m 'two\nlines'", true),
+        ("git status", "'git status'", false),
+        ("npm run test", "npm 'run test'", false),
+        ("", "ls", false),
+    ] {
+        assert_eq!(with(&[pattern], line).is_none(), runs, "{pattern} on {line}");
+    }
+}
+
+#[test]
+fn a_line_without_end_and_deep_nesting_are_refused_and_not_a_crash() {
+    assert!(with(&["*"], &"a".repeat(LINE_BYTES_MAX + 1)).is_some());
+    let deep = format!("echo {}{}", "$(echo ".repeat(4000), ")".repeat(4000));
+    assert_eq!(with(&["echo *"], &deep), None);
+    let told = with(&[], &format!("rm {}", "x".repeat(1000))).expect("nothing is allowed");
+    assert!(told.len() < 400, "{told}");
+}
+
+proptest::proptest! {
+    /// Whatever the text: no panic, and nothing but `echo` with words runs.
+    #[test]
+    fn no_text_brings_it_down(line in "[ \\t\\nea`$(){}<>|&;'\"\\\\#=*!E0-]{0,60}") {
+        let _ = with(&["echo *"], &line);
+    }
+}
