@@ -4,36 +4,32 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 
+use super::output::{Exit, Ran};
+use super::process::{self, Order, Program};
 use super::trust;
 use crate::paths::Paths;
-use crate::tools::group::Ending;
 use crate::tools::reaper::Reaper;
 
 /// How long an executable may take to say what it handles.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Bytes of an answer; a manifest has some hundred.
-const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Executables that are asked at the same time.
 const ASKED_AT_ONCE_MAX: usize = 8;
 /// Answers that are kept; beyond it those that this search did not use go.
 const ANSWERS_MAX: usize = 2_000;
 /// Bytes of the file that they are kept in.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Tries to start a file that somebody has still open for writing, and the time between two.
-const BUSY_TRIES_MAX: u32 = 20;
-const BUSY_WAIT: Duration = Duration::from_millis(10);
+/// Characters that are repeated of what a failing executable wrote to stderr.
+const WORDS_CHARS_MAX: usize = 200;
 
 /// The answers that are known, by file.
 pub(super) struct Answers {
@@ -149,7 +145,7 @@ pub(super) fn ask_all(
     reaper: &Arc<Reaper>,
     executables: &[(&Path, &str)],
     cwd: &Path,
-    environment: &[(OsString, OsString)],
+    environment: &Arc<Vec<(OsString, OsString)>>,
 ) -> Vec<(PathBuf, Result<String, String>)> {
     if executables.is_empty() {
         return Vec::new();
@@ -182,57 +178,43 @@ async fn ask(
     path: &Path,
     name: &str,
     cwd: &Path,
-    environment: &[(OsString, OsString)],
+    environment: &Arc<Vec<(OsString, OsString)>>,
 ) -> Result<String, String> {
-    let failed = |error: io::Error| format!("called with `hook` it could not be started: {error}");
-    let (read, write) = io::pipe().map_err(failed)?;
-    let mut command = Command::new(path);
-    command.arg("hook").current_dir(cwd).stdin(Stdio::null()).stderr(Stdio::null());
-    command.stdout(Stdio::from(OwnedFd::from(write)));
-    command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
-    command
-        .env("PWD", cwd)
-        .env("EPITOME_CWD", cwd)
-        .env("EPITOME_HOOK_PROTOCOL", "2")
-        .env("EPITOME_HOOK_NAME", name);
-    let mut tries = 0;
-    let mut running = loop {
-        tries += 1;
-        match reaper.spawn(&mut command) {
-            // Its writer, or a process that was started meanwhile, has it open for a moment more.
-            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES_MAX => {
-                tokio::time::sleep(BUSY_WAIT).await;
-            }
-            started => break started.map_err(failed)?,
-        }
+    let order = Order {
+        program: Program::File { path: path.to_path_buf(), arguments: vec!["hook".into()] },
+        stdin: Vec::new(),
+        cwd: cwd.to_path_buf(),
+        environment: environment.clone(),
+        more: vec![
+            ("EPITOME_CWD", cwd.into()),
+            ("EPITOME_HOOK_NAME", name.into()),
+            ("EPITOME_HOOK_PROTOCOL", "2".into()),
+        ],
+        limit: ANSWER_TIME_MAX,
+        reaper: reaper.clone(),
     };
-    // Our copy of the pipe's other end is in `command`; while it is open there is no end.
-    drop(command);
-    let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
-    let mut answer = Vec::new();
-    let ending = tokio::time::timeout(ANSWER_TIME_MAX, &mut running.ending);
-    let reading = async {
-        let mut pipe = pipe.take(ANSWER_BYTES_MAX + 1);
-        pipe.read_to_end(&mut answer).await
+    let ran = process::run(order).await.map_err(|error| error.to_string())?;
+    let Ran::Ended { exit, stdout, stdout_cut, stderr } = ran else {
+        return Err("it was not run".to_owned());
     };
-    let (ending, read) = tokio::join!(ending, tokio::time::timeout(ANSWER_TIME_MAX, reading));
-    match (ending.map(|ending| ending.unwrap_or(Ending::Unknown)), read) {
-        (Err(_), _) | (_, Err(_)) => {
-            running.end();
-            return Err(format!("called with `hook` it did not end within {} s", ANSWER_TIME_MAX.as_secs()));
+    let last_words = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let last_words =
+        last_words.map(|line| format!(": {}", line.chars().take(WORDS_CHARS_MAX).collect::<String>()));
+    let last_words = last_words.unwrap_or_default();
+    match exit {
+        Exit::Code(0) => {}
+        Exit::Code(code) => {
+            return Err(format!("called with `hook` it ended with exit code {code}{last_words}"));
         }
-        (Ok(Ending::Code(0)), Ok(Ok(_))) => {}
-        (Ok(Ending::Code(0)), Ok(Err(error))) => return Err(format!("its answer cannot be read: {error}")),
-        (Ok(Ending::Code(code)), _) => {
-            return Err(format!("called with `hook` it ended with exit code {code}"));
+        Exit::Signal(signal) => {
+            return Err(format!("called with `hook` it was ended by signal {signal}{last_words}"));
         }
-        (Ok(Ending::Signal(signal)), _) => {
-            return Err(format!("called with `hook` it was ended by signal {signal}"));
+        Exit::TimedOut(limit) => {
+            return Err(format!("called with `hook` it did not end within {} s", limit.as_secs()));
         }
-        (Ok(Ending::Unknown), _) => return Err("called with `hook` it ended in an unknown way".to_owned()),
     }
-    if answer.len() as u64 > ANSWER_BYTES_MAX {
+    if stdout_cut || stdout.len() > ANSWER_BYTES_MAX {
         return Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024));
     }
-    String::from_utf8(answer).map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned())
+    String::from_utf8(stdout).map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned())
 }

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 /// Files that one line can name; the rest of a longer line is not looked at.
-const FILES_NAMED_MAX: usize = 64;
+pub(super) const FILES_NAMED_MAX: usize = 64;
 /// The ways in which lines name the project's directory.
 const PROJECT_SPELLINGS: [&str; 7] = [
     "$(git rev-parse --show-toplevel)",

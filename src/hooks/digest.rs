@@ -5,27 +5,20 @@
 //!
 //! Only files that a line names itself are covered; what a script reads or starts in turn is not.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::claude_words::{FILES_NAMED_MAX, files_named};
 use super::hook::{Hook, Kind, Place};
 
 /// Bytes of one file that consent can be pinned to. They are read before each run: 64 MiB take some
 /// 50 ms where the processor helps.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Files of one declaration.
-pub const FILES_MAX: usize = 32;
-/// Words of one declaration that are looked at.
-const WORDS_MAX: usize = 1024;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 64 * 1024;
-
-/// The variable by which Claude Code's hooks name their repository.
-const PROJECT_VARIABLES: [&str; 2] = ["${CLAUDE_PROJECT_DIR}", "$CLAUDE_PROJECT_DIR"];
 
 /// Whether a hook is still what its digest was made of. Hashes the files each time: size and time of a
 /// file can be set to anything by who writes it. The person's own hooks need no consent, so there is
@@ -39,24 +32,16 @@ pub fn unchanged(hook: &Hook) -> bool {
 
 /// The digest of a hook as it is on disk now.
 pub fn of_hook(hook: &Hook) -> Result<String, String> {
-    match &hook.kind {
-        Kind::Claude { line, group: _, matcher, only_if } => {
-            // The settings file holds more than this line, and the rest is not about it.
-            let names = hook.events.iter().map(|(_, name)| name.as_str());
-            let mut parts: Vec<Sum> = [line.as_str(), matcher.as_str(), only_if.as_str()]
-                .into_iter()
-                .chain(names)
-                .map(of_text)
-                .collect();
-            for file in hook.files.iter().skip(1) {
-                parts.push(of_file(file)?);
-            }
-            Ok(joined(&parts))
-        }
-        Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
-            of_files(&hook.files)
-        }
+    let Kind::Claude { line, group: _, matcher, only_if } = &hook.kind else { return of_files(&hook.files) };
+    // The settings file holds more than this line, and the rest is not about it.
+    let names = hook.events.iter().map(|(_, name)| name.as_str());
+    let limit = hook.manifest.timeout.as_millis().to_string();
+    let mut parts: Vec<Sum> =
+        [line.as_str(), matcher, only_if, &limit].into_iter().chain(names).map(of_text).collect();
+    for file in hook.files.iter().skip(1) {
+        parts.push(of_named(file)?);
     }
+    Ok(joined(&parts))
 }
 
 /// The digest of a declaration's files, the declaration first.
@@ -65,67 +50,33 @@ pub fn of_files(files: &[PathBuf]) -> Result<String, String> {
     Ok(joined(&parts))
 }
 
-/// The digest of a recipe or command that runs shell calls: of its place, its text and the files of the
-/// repository, whose root is given, that the calls name. Blocks on the disk.
-pub fn recipe_digest(root: &Path, path: &Path, text: &str) -> String {
-    let folder = path.parent().unwrap_or(path);
-    let bases: Vec<&Path> = folder.ancestors().take_while(|base| base.starts_with(root)).collect();
+/// The digest of a recipe or command that runs shell calls: of its text and of the files below `roots`
+/// that the calls name. The first of `roots` is where they run. Blocks on the disk.
+pub fn recipe_digest(path: &Path, text: &str, roots: &[PathBuf]) -> Result<String, String> {
     let mut parts = vec![of_text(&path.to_string_lossy()), of_text(text)];
     for call in shell_calls(text) {
-        for file in named_files(call, &bases, root) {
-            // A file that is too large or cannot be read is as good as none for the call, and for us.
-            parts.extend(of_file(&file));
+        for file in named(call, roots)? {
+            parts.push(of_named(&file)?);
         }
     }
-    joined(&parts)
+    Ok(joined(&parts))
 }
 
-/// The files inside `root` that words of a shell line name, as seen from one of `bases`. Links are
-/// followed; a file outside is not the repository's.
-pub fn named_files(line: &str, bases: &[&Path], root: &Path) -> Vec<PathBuf> {
-    let Ok(real_root) = root.canonicalize() else { return Vec::new() };
-    let line = PROJECT_VARIABLES
-        .iter()
-        .fold(line.to_owned(), |line, name| line.replace(name, &root.to_string_lossy()));
-    let mut seen = BTreeSet::new();
-    let mut files = Vec::new();
-    for word in words(&line) {
-        for base in bases {
-            let path = base.join(&word);
-            let Ok(real) = path.canonicalize() else { continue };
-            if real.is_file() && real.starts_with(&real_root) && files.len() < FILES_MAX && seen.insert(real)
-            {
-                files.push(path);
-            }
+/// The paths below `roots` that words of a shell line name, there or not. The line may run in any of
+/// the roots. An error is a sentence: a line that names more than are looked at could hide one.
+pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for root in roots {
+        let found = files_named(line, root);
+        if found.len() >= FILES_NAMED_MAX {
+            return Err(format!("a line names more than {FILES_NAMED_MAX} files, so they cannot be pinned"));
         }
+        // What is elsewhere on the machine did not come with the repository.
+        files.extend(found.into_iter().filter(|file| roots.iter().any(|root| file.starts_with(root))));
     }
-    files
-}
-
-/// The words of a shell line without their quotes. Separators and redirections end a word. It is no
-/// shell: a path that only comes about by substitution is not seen.
-fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut quote = None;
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(open), _) if letter == open => quote = None,
-            (None, '"' | '\'') => quote = Some(letter),
-            (None | Some('"'), '\\') => word.extend(letters.next()),
-            (Some(_), _) => word.push(letter),
-            (None, ';' | '|' | '&' | '<' | '>' | '(' | ')' | '`' | '=') => {
-                words.push(std::mem::take(&mut word))
-            }
-            (None, _) if letter.is_whitespace() => words.push(std::mem::take(&mut word)),
-            (None, _) => word.push(letter),
-        }
-    }
-    words.push(word);
-    words.retain(|word| !word.is_empty());
-    words.truncate(WORDS_MAX);
-    words
+    files.sort();
+    files.dedup();
+    Ok(files)
 }
 
 /// The shell calls in a recipe's text: `{{bash …}}`, `` !`…` ``, `!{…}`.
@@ -145,6 +96,13 @@ fn shell_calls(text: &str) -> Vec<&str> {
 }
 
 type Sum = [u8; 32];
+
+const NO_FILE: Sum = [0; 32];
+
+/// Of a file that a line names. One that is not there has a sum as well: if it comes, that is a change.
+fn of_named(path: &Path) -> Result<Sum, String> {
+    if path.is_file() { of_file(path) } else { Ok(NO_FILE) }
+}
 
 fn of_text(text: &str) -> Sum {
     Sha256::digest(text.as_bytes()).into()

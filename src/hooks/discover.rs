@@ -12,14 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::asked::{self, Answers};
+use super::claude;
 use super::digest;
 use super::hook::{Hook, Kind, Place};
 use super::manifest::{self, Declared, Form, Given, Syntax};
+pub use super::places::watched;
+use super::places::{Source, SourceForm, enforced, sources};
 use super::trust::{Trust, Verdict};
 use crate::config;
 use crate::paths::Paths;
 use crate::problem::Problem;
-use crate::recipe::watch::WatchPlan;
 use crate::tools::reaper::Reaper;
 
 /// Hooks of one session; a folder with more is one of something else.
@@ -42,7 +44,7 @@ pub struct Search<'a> {
     pub settings: &'a config::Hooks,
     pub reaper: &'a Arc<Reaper>,
     /// What executables run in, and where `$NAME` of a webhook is looked up.
-    pub environment: &'a [(OsString, OsString)],
+    pub environment: &'a Arc<Vec<(OsString, OsString)>>,
     pub trust: &'a Trust,
 }
 
@@ -83,92 +85,27 @@ pub fn discover(search: &Search<'_>) -> Found {
     if !search.settings.enabled {
         return Found::default();
     }
-    let mut finder = Finder { search, found: Found::default(), entries: ENTRIES_MAX, candidates: Vec::new() };
-    for source in sources(search.cwd, search.paths, search.settings.compat_dirs) {
-        finder.source(&source);
+    let roots = search.paths.repository_roots(search.cwd);
+    let mut finder = Finder {
+        search,
+        repository: roots.last().and_then(|root| root.canonicalize().ok()),
+        roots,
+        found: Found::default(),
+        entries: ENTRIES_MAX,
+        candidates: Vec::new(),
+        groups: 0,
+    };
+    let sources = sources(&finder.roots, search.paths, search.settings.compat_dirs);
+    let switch =
+        sources.iter().find(|source| switches_settings_off(source)).map(|source| source.path.clone());
+    for source in &sources {
+        finder.source(source, switch.as_deref());
     }
     let mut answers = Answers::load(search.paths);
     finder.judge(&answers);
     finder.ask(&mut answers);
     answers.save();
     finder.declare(&answers)
-}
-
-/// What to watch to learn that `discover` would give something else. Blocks on the disk.
-pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
-    let mut places: Vec<PathBuf> = Vec::new();
-    let mut directories = BTreeSet::new();
-    let existing = |path: &Path| path.ancestors().find(|folder| folder.is_dir()).map(Path::to_path_buf);
-    for source in sources(cwd, paths, compat) {
-        directories.extend(existing(&source.path));
-        if source.form == SourceForm::Plugins {
-            let plugins = fs::read_dir(&source.path).into_iter().flatten().flatten();
-            for plugin in plugins.take(ENTRIES_MAX) {
-                directories.extend(
-                    existing(&plugin.path().join("hooks")).filter(|folder| folder.starts_with(&source.path)),
-                );
-            }
-        }
-        places.push(source.path);
-    }
-    // Consent that is given in another process counts at once.
-    let consent = Trust::file(paths);
-    directories.extend(existing(&consent));
-    places.push(consent);
-    WatchPlan { directories: directories.into_iter().collect(), places }
-}
-
-/// A place where hooks can be.
-struct Source {
-    path: PathBuf,
-    form: SourceForm,
-    place: Place,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SourceForm {
-    Folder,
-    /// Each folder is a plugin with a `hooks` folder; its name prefixes theirs.
-    Plugins,
-}
-
-/// All places, earlier ones first.
-fn sources(cwd: &Path, paths: &Paths, compat: bool) -> Vec<Source> {
-    use SourceForm::{Folder, Plugins};
-    let mut sources = Vec::new();
-    let mut add = |path: PathBuf, form, place| sources.push(Source { path, form, place });
-    add(enforced(paths), Folder, Place::Enforced);
-    for root in paths.repository_roots(cwd) {
-        add(root.join(".epitome/hooks"), Folder, Place::Repository);
-        if compat {
-            add(root.join(".kodelet/hooks"), Folder, Place::Repository);
-        }
-        add(root.join(".epitome/plugins"), Plugins, Place::Repository);
-        if compat {
-            add(root.join(".kodelet/plugins"), Plugins, Place::Repository);
-        }
-    }
-    let kodelet = paths.user_home.as_deref().filter(|_| compat).map(|home| home.join(".kodelet"));
-    add(paths.home.join("hooks"), Folder, Place::Person);
-    if let Some(kodelet) = &kodelet {
-        add(kodelet.join("hooks"), Folder, Place::Person);
-    }
-    add(paths.home.join("plugins"), Plugins, Place::Person);
-    if let Some(kodelet) = &kodelet {
-        add(kodelet.join("plugins"), Plugins, Place::Person);
-    }
-    // A session in the home directory: its folders are the person's, not a repository's.
-    let of_person: BTreeSet<PathBuf> = sources
-        .iter()
-        .filter(|source| source.place == Place::Person)
-        .map(|source| source.path.clone())
-        .collect();
-    sources.retain(|source| source.place != Place::Repository || !of_person.contains(&source.path));
-    sources
-}
-
-fn enforced(paths: &Paths) -> PathBuf {
-    paths.home.join("hooks/enforced")
 }
 
 /// A file that may be a hook.
@@ -179,6 +116,8 @@ struct Candidate {
     path: PathBuf,
     place: Place,
     written: Written,
+    /// What the digest is over, the declaration first.
+    files: Vec<PathBuf>,
     /// Filled by `judge`.
     digest: String,
     verdict: Verdict,
@@ -186,20 +125,33 @@ struct Candidate {
 
 enum Written {
     Executable,
-    Declarative { syntax: Syntax, content: String },
+    Declarative {
+        syntax: Syntax,
+        content: String,
+    },
+    /// One line of a settings file, as it was read there.
+    Claude(Box<Hook>),
 }
 
 struct Finder<'a> {
     search: &'a Search<'a>,
+    /// The session's directory and the root of its repository.
+    roots: Vec<PathBuf>,
+    /// The latter's real path.
+    repository: Option<PathBuf>,
     found: Found,
     /// Directory entries that may still be looked at.
     entries: usize,
     candidates: Vec<Candidate>,
+    /// Groups of the settings files so far.
+    groups: usize,
 }
 
 impl Finder<'_> {
-    fn source(&mut self, source: &Source) {
+    /// `switch` is the person's file that switches off the hooks of all settings files.
+    fn source(&mut self, source: &Source, switch: Option<&Path>) {
         match source.form {
+            SourceForm::Settings => self.settings(&source.path, source.place, switch),
             SourceForm::Folder => self.folder(&source.path, source.place, ""),
             SourceForm::Plugins => {
                 for plugin in self.children(&source.path) {
@@ -233,12 +185,82 @@ impl Finder<'_> {
                     // Installed as `org@repo`, shown as `org/repo/name`.
                     let alias = prefix.contains('@').then(|| found_as.clone());
                     let name = if alias.is_some() { found_as.replacen('@', "/", 1) } else { found_as };
-                    let (digest, verdict) = (String::new(), Verdict::Unknown);
-                    self.candidates.push(Candidate { name, alias, path, place, written, digest, verdict });
+                    let (digest, verdict, files) = (String::new(), Verdict::Unknown, vec![path.clone()]);
+                    self.candidates.push(Candidate {
+                        name,
+                        alias,
+                        path,
+                        place,
+                        written,
+                        files,
+                        digest,
+                        verdict,
+                    });
                 }
                 Ok(None) => {}
                 Err(reason) => self.skip(path, reason),
             }
+        }
+    }
+
+    fn settings(&mut self, path: &Path, place: Place, switch: Option<&Path>) {
+        if !path.exists() && !path.is_symlink() {
+            return;
+        }
+        if !self.may_enter(place, path) {
+            return self.skip(path.to_path_buf(), OUT_OF_REPOSITORY);
+        }
+        let text = match declaration(path) {
+            Ok(text) => text,
+            Err(message) => {
+                return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+            }
+        };
+        let (hooks, problems) = claude::parse(path, &text, place, self.search.cwd);
+        if let Some(switch) = switch {
+            if !hooks.is_empty() {
+                self.skip(path.to_path_buf(), format!("{} says `disableAllHooks`", switch.display()));
+            }
+            return;
+        }
+        problems.into_iter().for_each(|problem| self.problem(problem));
+        let groups = self.groups;
+        for mut hook in hooks {
+            let named = match &mut hook.kind {
+                Kind::Claude { line, group, .. } => {
+                    // Those of two files never run side by side.
+                    *group += groups;
+                    self.groups = self.groups.max(*group + 1);
+                    match place {
+                        Place::Repository => digest::named(line, &self.roots),
+                        Place::Enforced | Place::Person => Ok(Vec::new()),
+                    }
+                }
+                Kind::Script { .. }
+                | Kind::Resident { .. }
+                | Kind::Declared { .. }
+                | Kind::Webhook { .. } => Ok(Vec::new()),
+            };
+            match named {
+                Ok(named) => hook.files = [path.to_path_buf()].into_iter().chain(named).collect(),
+                Err(reason) => {
+                    self.skip(path.to_path_buf(), format!("{}: {reason}", hook.name));
+                    continue;
+                }
+            }
+            if self.candidates.len() >= HOOKS_MAX {
+                return self.skip(path.to_path_buf(), format!("there are more than {HOOKS_MAX} hooks"));
+            }
+            self.candidates.push(Candidate {
+                name: hook.name.clone(),
+                alias: None,
+                path: path.to_path_buf(),
+                place,
+                files: hook.files.clone(),
+                written: Written::Claude(Box::new(hook)),
+                digest: String::new(),
+                verdict: Verdict::Unknown,
+            });
         }
     }
 
@@ -280,12 +302,16 @@ impl Finder<'_> {
         let trust = self.search.trust;
         let mut judged = Vec::new();
         for mut candidate in std::mem::take(&mut self.candidates) {
-            let known = match candidate.place {
-                // Whoever writes the person's files needs no consent, so that the look of the file does.
-                Place::Enforced | Place::Person => answers.digest(&candidate.path),
-                Place::Repository => None,
+            let digest = match (&candidate.written, candidate.place) {
+                (Written::Claude(hook), _) => digest::of_hook(hook),
+                (Written::Executable | Written::Declarative { .. }, Place::Repository) => {
+                    digest::of_files(&candidate.files)
+                }
+                // The person's own needs no consent, so that the look of the file does.
+                (Written::Executable | Written::Declarative { .. }, Place::Enforced | Place::Person) => {
+                    answers.digest(&candidate.path).map_or_else(|| digest::of_files(&candidate.files), Ok)
+                }
             };
-            let digest = known.map_or_else(|| digest::of_files(std::slice::from_ref(&candidate.path)), Ok);
             candidate.digest = match digest {
                 Ok(digest) => digest,
                 Err(reason) => {
@@ -366,6 +392,7 @@ impl Finder<'_> {
     /// The hook that a candidate declares; where there is none it is told why.
     fn hook(&mut self, candidate: &Candidate, answers: &Answers) -> Option<Hook> {
         let declared = match &candidate.written {
+            Written::Claude(hook) => return Some(self.of_claude(hook, candidate)),
             Written::Declarative { .. } => self.declared(candidate, None),
             Written::Executable => match answers.answer(&candidate.path) {
                 Ok(answer) => self.declared(candidate, Some(answer)),
@@ -388,7 +415,7 @@ impl Finder<'_> {
                     events: declared.events,
                     manifest: declared.manifest,
                     digest: candidate.digest.clone(),
-                    files: vec![candidate.path.clone()],
+                    files: candidate.files.clone(),
                 })
             }
             Err(problem) => {
@@ -396,6 +423,18 @@ impl Finder<'_> {
                 None
             }
         }
+    }
+
+    /// A line of a settings file with the person's fields on top; how it is matched and run is its own.
+    fn of_claude(&mut self, hook: &Hook, candidate: &Candidate) -> Hook {
+        let mut hook = Hook { digest: candidate.digest.clone(), ..hook.clone() };
+        if let Some(fields) = self.search.settings.overrides.get(&hook.name) {
+            let file = self.search.paths.config_file();
+            let (manifest, notes) = manifest::overridden(hook.manifest, fields, &hook.name, &file);
+            hook.manifest = manifest;
+            notes.into_iter().for_each(|note| self.problem(note));
+        }
+        hook
     }
 
     /// What a candidate declares: by its file, or by the answer that it gave.
@@ -413,7 +452,7 @@ impl Finder<'_> {
             (Written::Declarative { syntax, content }, _) => {
                 manifest::read_file(&candidate.path, content, *syntax, given)
             }
-            (Written::Executable, answer) => {
+            (Written::Executable | Written::Claude(_), answer) => {
                 manifest::read_answer(&candidate.path, answer.unwrap_or_default(), given)
             }
         }
@@ -443,10 +482,19 @@ impl Finder<'_> {
 
     /// What an untrusted file would do, in words. An executable is not asked.
     fn what(&self, candidate: &Candidate) -> String {
-        if let Written::Executable = candidate.written {
-            return "runs this file at the moments that it names".to_owned();
+        let what = match &candidate.written {
+            Written::Executable => "runs this file at the moments that it names".to_owned(),
+            Written::Claude(hook) => what_of_claude(hook),
+            Written::Declarative { .. } => self.what_of_declared(candidate),
+        };
+        match what.char_indices().nth(WHAT_CHARS_MAX) {
+            None => what,
+            Some((at, _)) => format!("{}… ({} more characters)", &what[..at], what[at..].chars().count()),
         }
-        let what = match self.declared(candidate, None) {
+    }
+
+    fn what_of_declared(&self, candidate: &Candidate) -> String {
+        match self.declared(candidate, None) {
             Err(problem) => format!("cannot be read: {}", problem.message),
             Ok(declared) => {
                 let events: Vec<&str> = declared.events.iter().map(|(event, _)| event.name()).collect();
@@ -469,8 +517,7 @@ impl Finder<'_> {
                     Form::Script | Form::Resident => format!("runs at {events}"),
                 }
             }
-        };
-        what.chars().take(WHAT_CHARS_MAX).collect()
+        }
     }
 
     /// Whether a file or folder may be looked into. A repository's link to somewhere else could swap what
@@ -479,9 +526,8 @@ impl Finder<'_> {
         match place {
             Place::Enforced | Place::Person => true,
             Place::Repository => {
-                let roots = self.search.paths.repository_roots(self.search.cwd);
-                let root = roots.last().and_then(|root| root.canonicalize().ok());
-                root.is_some_and(|root| path.canonicalize().is_ok_and(|real| real.starts_with(root)))
+                let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
+                self.repository.as_ref().is_some_and(inside)
             }
         }
     }
@@ -515,6 +561,22 @@ impl Finder<'_> {
 
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 
+/// Whether it is a settings file of the person's that switches the hooks of all of them off.
+fn switches_settings_off(source: &Source) -> bool {
+    let of_person = source.form == SourceForm::Settings && source.place == Place::Person;
+    of_person && declaration(&source.path).is_ok_and(|text| claude::disables_all(&text))
+}
+
+fn what_of_claude(hook: &Hook) -> String {
+    let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();
+    let events = events.join(", ");
+    match &hook.kind {
+        Kind::Claude { line, matcher, .. } if matcher.is_empty() => format!("at {events} runs: {line}"),
+        Kind::Claude { line, matcher, .. } => format!("at {events} of {matcher} runs: {line}"),
+        Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => events,
+    }
+}
+
 /// Why a file of this name is no hook.
 fn not_by_name(name: &str) -> Option<&'static str> {
     if name.starts_with('.') {
@@ -542,12 +604,16 @@ fn syntax_of(name: &str) -> Option<Syntax> {
 
 /// The text of a declaration, an ordinary file.
 fn declaration(path: &Path) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(|error| format!("cannot read this hook: {error}"))?;
-    let read = file.take(DECLARATION_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| format!("cannot read this hook: {error}"))?;
-    if bytes.len() as u64 > DECLARATION_BYTES_MAX {
-        return Err(format!("a hook has at most {} KiB", DECLARATION_BYTES_MAX / 1024));
+    let unreadable = |error: std::io::Error| format!("cannot read this file: {error}");
+    // Opening a pipe would wait for its writer.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        return Err("a declaration of hooks must be an ordinary file".to_owned());
     }
-    String::from_utf8(bytes).map_err(|_| "a hook must be UTF-8 text".to_owned())
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(DECLARATION_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > DECLARATION_BYTES_MAX {
+        return Err(format!("a declaration of hooks has at most {} KiB", DECLARATION_BYTES_MAX / 1024));
+    }
+    String::from_utf8(bytes).map_err(|_| "a declaration of hooks must be UTF-8 text".to_owned())
 }

@@ -176,6 +176,19 @@ pub fn read_file(path: &Path, content: &str, syntax: Syntax, given: Given<'_>) -
     reader.finish(form)
 }
 
+/// Puts the person's fields on a manifest that was read elsewhere. Events and the way of running stay.
+pub fn overridden(
+    manifest: Manifest,
+    overrides: &Map<String, Value>,
+    name: &str,
+    file: &Path,
+) -> (Manifest, Vec<Problem>) {
+    let given = Given { timeout: manifest.timeout, overrides: None, name };
+    let mut reader = Reader { manifest, ..Reader::new(file, given) };
+    reader.overrides(overrides, file);
+    (reader.manifest, reader.notes)
+}
+
 /// The fields of a manifest, and behind them those of declarative files alone.
 const FIELDS: [&str; 15] = [
     "protocol",

@@ -38,6 +38,7 @@ pub mod moment;
 pub mod normalise;
 pub mod output;
 pub mod payload;
+mod places;
 pub mod process;
 pub mod read;
 pub mod resident;
