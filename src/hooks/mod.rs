@@ -14,8 +14,18 @@
 
 pub mod chain;
 pub mod event;
+mod fields;
+pub mod fits;
+mod fold;
 pub mod functions;
 pub mod handlers;
+pub mod heard;
 pub mod hook;
+pub mod messages;
 pub mod moment;
+pub mod normalise;
 pub mod output;
+pub mod payload;
+pub mod read;
+pub mod settle;
+mod words;

@@ -85,7 +85,8 @@ fn every_name_is_a_built_in_handler() {
 #[tokio::test]
 async fn a_reply_takes_the_place_of_the_history_without_its_tags() {
     let both = "<analysis>a <b></analysis>\n<summary>S</summary><notes>n</notes>";
-    let cases: [(&str, Value, Result<(&str, Keep), &str>); 6] = [
+    type Wanted = Result<(&'static str, Keep), &'static str>;
+    let cases: [(&str, Value, Wanted); 6] = [
         ("Plain.", json!({}), Ok(("Plain.", Keep::Nothing))),
         (both, json!({}), Ok(("<summary>S</summary><notes>n</notes>", Keep::Nothing))),
         (
