@@ -256,3 +256,7 @@ fn own(name: &str, list: &[Value], params: &Map<String, Value>) -> Map<String, V
     });
     own.map(|(param, value)| (param.clone(), value.clone())).collect()
 }
+
+#[cfg(test)]
+#[path = "declared_tests.rs"]
+mod tests;

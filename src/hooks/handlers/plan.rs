@@ -127,3 +127,7 @@ pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, 
 fn bare(name: &str, once: bool) -> Handler {
     Handler { recipe: String::new(), name: name.to_owned(), once, params: Map::new() }
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

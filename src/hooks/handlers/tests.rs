@@ -1,1 +1,366 @@
+//! Handlers at real moments: what each answers, and what it does on the disk.
 
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::*;
+use crate::hooks::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
+use crate::hooks::output::{Action, Keep, ResultChange};
+use crate::thread::{
+    Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, ToolKind, View,
+};
+
+pub(super) fn moment(what: What) -> Moment {
+    let base = Base {
+        session: "s_01".to_owned(),
+        cwd: "/w".into(),
+        invoked_by: InvokedBy::Main,
+        recipe: "compact".to_owned(),
+        callback_args: Default::default(),
+        callback_depth: 0,
+        model: None,
+        mode: Mode::Ask,
+        revision: Seq(0),
+        view: View::default(),
+        at: 1_700_000_000_000,
+        usage: UsageFacts { used: 50_000, size: 100_000, ..UsageFacts::default() },
+        auto_compact: Some(0.8),
+        context: Default::default(),
+    };
+    Moment { base, what }
+}
+
+pub(super) fn said(response: &str) -> Moment {
+    moment(What::TurnEnd(Round { response: response.to_owned(), number: 1, ..Round::default() }))
+}
+
+pub(super) fn handler(name: &str, params: Value) -> Handler {
+    let params = params.as_object().cloned().expect("an object");
+    Handler { recipe: "compact".to_owned(), name: name.to_owned(), once: false, params }
+}
+
+fn called(text: &str, metadata: Option<Value>) -> Moment {
+    let input = json!({"command": "ls"}).as_object().cloned().expect("an object");
+    let call = Call { id: "c1".to_owned(), tool: "bash".to_owned(), input, kind: ToolKind::Execute };
+    let result = CallResult {
+        success: true,
+        error: None,
+        metadata_type: None,
+        metadata,
+        text: text.to_owned(),
+        milliseconds: 12,
+        blocked: false,
+    };
+    moment(What::AfterToolCall { call, result })
+}
+
+fn workspace(cwd: &Path) -> At {
+    let workspace =
+        Workspace { cwd: cwd.to_path_buf(), directories: Vec::new(), environment: Arc::default() };
+    At { workspace: Arc::new(workspace), functions: Functions::default() }
+}
+
+/// What a handler answers: its output, or the sentence with which it failed.
+async fn ask(name: &str, params: Value, moment: &Moment, cwd: &Path) -> Result<HookOutput, String> {
+    match perform(&handler(name, params), moment, &workspace(cwd)).await {
+        Ran::Answered(output) => Ok(*output),
+        Ran::Failed(why) => Err(why),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn pure(name: &str, params: Value, moment: &Moment) -> Result<HookOutput, String> {
+    ask(name, params, moment, Path::new("/nowhere")).await
+}
+
+#[test]
+fn every_name_is_a_built_in_handler() {
+    for name in NAMES {
+        assert!(BuiltIn::named(name).is_some(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_takes_the_place_of_the_history_without_its_tags() {
+    let both = "<analysis>a <b></analysis>\n<summary>S</summary><notes>n</notes>";
+    type Wanted = Result<(&'static str, Keep), &'static str>;
+    let cases: [(&str, Value, Wanted); 6] = [
+        ("Plain.", json!({}), Ok(("Plain.", Keep::Nothing))),
+        (both, json!({}), Ok(("<summary>S</summary><notes>n</notes>", Keep::Nothing))),
+        (
+            both,
+            json!({"strip_tags": ["notes"], "preserve_recent": 2}),
+            Ok(("<analysis>a <b></analysis>\n<summary>S</summary>", Keep::Messages(2))),
+        ),
+        ("<analysis>not closed: S", json!({}), Ok(("<analysis>not closed: S", Keep::Nothing))),
+        (
+            "<analysis>all</analysis>",
+            json!({}),
+            Err("the reply has no text to go on with; the history stays as it is"),
+        ),
+        (
+            "S",
+            json!({"preserve_recent": "many"}),
+            Err("\"preserve_recent\" must be a whole number from 0 to 100000"),
+        ),
+    ];
+    for (response, params, wanted) in cases {
+        let action = pure("swap_context", params, &said(response)).await.map(|output| output.action);
+        let wanted = wanted
+            .map(|(summary, keep)| Action::Swap { summary: summary.to_owned(), keep })
+            .map_err(str::to_owned);
+        assert_eq!(action, wanted, "{response}");
+    }
+}
+
+#[test]
+fn a_summary_has_the_length_that_its_recipe_says() {
+    for (params, wanted) in [
+        (json!({}), 4096),
+        (json!({"max_summary_tokens": 500}), 500),
+        (json!({"max_summary_tokens": 0}), 4096),
+    ] {
+        assert_eq!(max_summary_tokens(&handler("swap_context", params)), wanted);
+    }
+}
+
+#[tokio::test]
+async fn a_compaction_is_asked_for_with_the_share_to_keep() {
+    for (params, keep) in [(json!({}), 0.40), (json!({"preserve_ratio": 0.1, "prune": true}), 0.1)] {
+        let output = pure("compact_context", params, &said("")).await.expect("it answers");
+        assert_eq!(output.action, Action::Compact { keep: Keep::Ratio(keep), threshold: false });
+    }
+    assert!(pure("compact_context", json!({"preserve_ratio": 1}), &said("")).await.is_err());
+}
+
+#[test]
+fn the_threshold_asks_when_the_window_is_full_enough() {
+    let cases = [
+        (Some(0.8), 79_999, false),
+        (Some(0.8), 80_000, true),
+        (Some(0.5), 80_000, true),
+        (Some(0.0), 80_000, false),
+        (None, 99_999, false),
+    ];
+    for (threshold, used, wanted) in cases {
+        let mut moment = said("x");
+        moment.base.auto_compact = threshold;
+        moment.base.usage.used = used;
+        let asked = match compact_trigger::answer(&moment).action {
+            Action::Compact { keep, threshold } => {
+                assert_eq!((keep, threshold), (Keep::Ratio(0.40), true));
+                true
+            }
+            _ => false,
+        };
+        assert_eq!(asked, wanted, "{threshold:?} {used}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_becomes_context_under_its_label() {
+    let output = pure("append_context", json!({"label": "Plan"}), &said(" one\ntwo ")).await;
+    assert_eq!(output.expect("it answers").context, ["Plan:\none\ntwo"]);
+    let long = "x".repeat(70_000);
+    assert!(pure("append_context", json!({}), &said(&long)).await.expect_err("too long").contains("70000"));
+}
+
+#[tokio::test]
+async fn what_fits_a_pattern_is_taken_out_of_prompts_and_results() {
+    let params = json!({"patterns": ["sk-[a-z0-9]+", r"\b\d{4}\b"]});
+    let prompt = |message: &str| {
+        moment(What::UserMessageSend { message: message.to_owned(), attachments: Vec::new() })
+    };
+    let output = pure("redact", params.clone(), &prompt("use sk-abc1 and 1234 and 12345")).await;
+    let wanted = "use [redacted] and [redacted] and 12345".to_owned();
+    assert_eq!(output, Ok(HookOutput { message: Some(wanted), ..HookOutput::default() }));
+    assert_eq!(pure("redact", params.clone(), &prompt("nothing")).await, Ok(HookOutput::default()));
+
+    let metadata = json!({"lines": ["key sk-1", "x"], "n": 1234});
+    let output = pure("redact", params, &called("key sk-1", Some(metadata))).await.expect("it answers");
+    assert_eq!(output.output_text.as_deref(), Some("key [redacted]"));
+    let metadata = Some(json!({"lines": ["key [redacted]", "x"], "n": 1234}));
+    assert_eq!(output.output, Some(ResultChange { metadata, ..ResultChange::default() }));
+}
+
+/// A replacement such as `$0` would put back what was to be taken out.
+#[tokio::test]
+async fn a_replacement_is_taken_as_it_stands() {
+    let params = json!({"patterns": "secret", "replacement": "$0"});
+    let output = pure("redact", params, &called("a secret", None)).await.expect("it answers");
+    assert_eq!(output.output_text.as_deref(), Some("a $0"));
+}
+
+#[tokio::test]
+async fn a_reply_that_fits_no_schema_is_asked_for_again_once() {
+    let schema =
+        json!({"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}});
+    let params = |on_fail: &str| json!({"schema": schema, "on_fail": on_fail});
+    for fits in ["{\"title\": \"a\"}", "Here:\n```json\n{\"title\": \"a\"}\n```\nDone."] {
+        let output = pure("validate_output", params("continue"), &said(fits)).await;
+        assert_eq!(output, Ok(HookOutput::default()), "{fits}");
+    }
+    let mut moment = said("{\"title\": 3}");
+    let output = pure("validate_output", params("continue"), &moment).await.expect("it answers");
+    let [follow_up] = output.follow_ups.as_slice() else { panic!("{output:?}") };
+    assert!(follow_up.text.contains("/title: 3 is not of type \"string\""), "{}", follow_up.text);
+
+    moment.base.view =
+        view(&[("Make one", Origin::Person), (&follow_up.text, Origin::Hook { hook: "h".into() })]);
+    let output = pure("validate_output", params("continue"), &moment).await.expect("it answers");
+    assert!(output.follow_ups.is_empty());
+    let notice = output.notice.expect("the person is told");
+    assert!(notice.starts_with("The reply does not fit its schema after 1 retry: /title"), "{notice}");
+
+    let output = pure("validate_output", params("notice"), &said("no JSON")).await.expect("it answers");
+    assert!(output.notice.is_some_and(|notice| notice.contains("not valid JSON")));
+}
+
+fn view(messages: &[(&str, Origin)]) -> View {
+    let entries: Vec<Arc<Entry>> = messages
+        .iter()
+        .enumerate()
+        .map(|(at, (text, origin))| {
+            let id = MessageId(at as u64);
+            let message = Message { id, content: vec![Content::Text { text: (*text).to_owned() }] };
+            let change = match text.strip_prefix("agent: ") {
+                Some(_) => Change::Replied { message, model: ModelName("m".into()), usage: None, cut: None },
+                None => Change::Said { message, origin: origin.clone() },
+            };
+            Arc::new(Entry { seq: Seq(at as u64), at: 0, change })
+        })
+        .collect();
+    View::fold(&entries, &Default::default())
+}
+
+#[tokio::test]
+async fn a_tools_result_is_checked_by_its_metadata_or_its_text() {
+    let schema = json!({"type": "object", "required": ["ok"]});
+    let checked = async |moment: Moment, more: Value| {
+        let mut params = json!({"schema": schema});
+        params.as_object_mut().expect("an object").extend(more.as_object().cloned().expect("an object"));
+        pure("validate_tool_output", params, &moment).await.expect("it answers")
+    };
+    assert_eq!(checked(called("{\"ok\": 1}", None), json!({})).await, HookOutput::default());
+    assert_eq!(checked(called("x", Some(json!({"ok": 1}))), json!({})).await, HookOutput::default());
+    assert_eq!(checked(called("x", None), json!({"tool_name": "file_*"})).await, HookOutput::default());
+    let told = "The result of bash does not fit its schema: /: \"ok\" is a required property";
+    assert_eq!(checked(called("{}", None), json!({})).await.context, [told]);
+    assert_eq!(checked(called("{}", None), json!({"on_fail": "notice"})).await.notice.as_deref(), Some(told));
+}
+
+#[tokio::test]
+async fn a_schema_may_be_a_file_of_the_workspace() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let outside = tempfile::tempdir().expect("a temporary directory");
+    fs::write(folder.path().join("s.json"), r#"{"type": "array"}"#).expect("written");
+    fs::write(folder.path().join("far.json"), r#"{"$ref": "https://example.org/s.json"}"#).expect("written");
+    fs::write(outside.path().join("s.json"), "{}").expect("written");
+    std::os::unix::fs::symlink(outside.path().join("s.json"), folder.path().join("link.json"))
+        .expect("linked");
+    let check = async |schema: &str| {
+        ask("validate_output", json!({"schema": schema}), &said("[1]"), folder.path()).await
+    };
+    assert_eq!(check("s.json").await, Ok(HookOutput::default()));
+    for (schema, why) in [
+        ("missing.json", "There is no file missing.json"),
+        ("link.json", "is outside of"),
+        ("../s.json", "is outside of"),
+        ("far.json", "this is no JSON Schema that can be used"),
+    ] {
+        let error = check(schema).await.expect_err("it is refused");
+        assert!(error.contains(why), "{schema}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_is_exported_whole_or_reply_by_reply() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let read = |path: &str| fs::read_to_string(folder.path().join(path)).expect("it was written");
+    let mut moment = said("agent: Hi");
+    moment.base.view = view(&[("Hello", Origin::Person), ("agent: Hi", Origin::Person)]);
+    ask("export_markdown", json!({"path": "out/talk.md"}), &moment, folder.path()).await.expect("exported");
+    assert_eq!(
+        read("out/talk.md"),
+        "# Conversation s_01\n\n## User\n\nHello\n\n## Agent (m)\n\nagent: Hi\n\n"
+    );
+    for reply in ["one", "", "two"] {
+        let params = json!({"path": "replies.md", "mode": "append"});
+        ask("export_markdown", params, &said(reply), folder.path()).await.expect("exported");
+    }
+    assert_eq!(read("replies.md"), "## Agent\n\none\n\n## Agent\n\ntwo\n\n");
+}
+
+#[tokio::test]
+async fn calls_are_logged_one_line_each() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let after = called("listing", None);
+    let What::AfterToolCall { call, .. } = after.what.clone() else { panic!("{after:?}") };
+    for moment in [moment(What::BeforeToolCall(call)), after] {
+        ask("log_tool_usage", json!({}), &moment, folder.path()).await.expect("logged");
+    }
+    let text = fs::read_to_string(folder.path().join("tool-usage.jsonl")).expect("it was written");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["event"], "before_tool_call");
+    assert_eq!(lines[0]["tool_input"], json!({"command": "ls"}));
+    assert_eq!((&lines[1]["success"], &lines[1]["output_bytes"]), (&json!(true), &json!(7)));
+}
+
+#[tokio::test]
+async fn nothing_is_written_outside_of_the_workspace_or_where_it_would_run() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let outside = tempfile::tempdir().expect("a temporary directory");
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("out")).expect("linked");
+    std::os::unix::fs::symlink(outside.path().join("new.md"), folder.path().join("new.md")).expect("linked");
+    let absolute = outside.path().join("a.md").display().to_string();
+    for path in
+        ["../a.md", "out/a.md", "new.md", absolute.as_str(), ".git/config", "a/.epitome/hooks/x", ".env"]
+    {
+        for mode in ["overwrite", "append"] {
+            for session in [Mode::Ask, Mode::Full] {
+                let mut moment = said("text");
+                moment.base.mode = session;
+                let params = json!({"path": path, "mode": mode});
+                let result = ask("export_markdown", params, &moment, folder.path()).await;
+                assert!(result.is_err(), "{path} {mode}");
+            }
+        }
+    }
+    assert_eq!(fs::read_dir(outside.path()).expect("listed").count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 2, "the two links");
+
+    let mut moment = said("text");
+    moment.base.mode = Mode::ReadOnly;
+    let refused = ask("export_markdown", json!({}), &moment, folder.path()).await;
+    assert_eq!(refused, Err("conversation.md was not written: the session is read-only".to_owned()));
+}
+
+#[tokio::test]
+async fn a_handler_that_nobody_knows_or_at_a_wrong_moment_says_so() {
+    assert_eq!(
+        pure("swap_contxt", json!({}), &said("S")).await,
+        Err("no handler or script is called \"swap_contxt\": nothing was done".to_owned())
+    );
+    assert_eq!(
+        pure("swap_context", json!({}), &called("x", None)).await,
+        Err("it works at turn_end, not at after_tool_call".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_registered_handler_comes_before_the_built_in_one() {
+    let mut at = workspace(Path::new("/nowhere"));
+    at.functions.register_handler("swap_context", |handler: Handler, moment: Moment| async move {
+        let notice = Some(format!("{} in {}", handler.recipe, moment.base.session));
+        Ok(HookOutput { notice, ..HookOutput::default() })
+    });
+    at.functions.register_handler("broken", |_, _| async { panic!("oh") });
+    let ran = perform(&handler("swap_context", json!({})), &said("S"), &at).await;
+    let notice = Some("compact in s_01".to_owned());
+    assert_eq!(ran, Ran::Answered(Box::new(HookOutput { notice, ..HookOutput::default() })));
+    let ran = perform(&handler("broken", json!({})), &said("S"), &at).await;
+    assert_eq!(ran, Ran::Failed("the function \"broken\" failed: it panicked: oh".to_owned()));
+}

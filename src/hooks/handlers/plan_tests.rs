@@ -1,0 +1,133 @@
+//! Orders, and runs that happen once.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::super::tests::{handler, moment, said};
+use super::*;
+use crate::hooks::hook::{Hook, Kind, Manifest, Place};
+use crate::hooks::moment::{Round, What};
+
+fn script(name: &str) -> Link {
+    let kind = Kind::Script { path: PathBuf::from(name) };
+    let (manifest, place) = (Manifest::default(), Place::Person);
+    let (events, files) = (Vec::new(), Vec::new());
+    Link::Hook(Arc::new(Hook {
+        name: name.to_owned(),
+        place,
+        kind,
+        events,
+        manifest,
+        digest: String::new(),
+        files,
+    }))
+}
+
+fn built_in(name: &str, once: bool, params: Value) -> Declared {
+    Declared::Handler(Arc::new(Handler { once, ..handler(name, params) }))
+}
+
+fn named(name: &str, once: bool) -> Declared {
+    Declared::Script { name: name.to_owned(), once }
+}
+
+fn names(links: &[Link]) -> Vec<&str> {
+    links
+        .iter()
+        .map(|link| match link {
+            Link::Hook(hook) => hook.name.as_str(),
+            Link::Handler(handler) => handler.name.as_str(),
+        })
+        .collect()
+}
+
+fn order(declared: &[Declared], moment: &Moment, fired: &Fired) -> Vec<Link> {
+    plan(Some(declared), vec![script("a"), script("b")], moment, fired)
+}
+
+#[test]
+fn scripts_come_first_then_handlers_then_the_threshold_unless_the_recipe_says() {
+    let swap = || built_in("swap_context", true, json!({}));
+    let external = || Declared::External { once: false };
+    let cases: [(Vec<Declared>, &[&str]); 8] = [
+        (vec![], &["a", "b", COMPACT_TRIGGER]),
+        (vec![swap()], &["a", "b", "swap_context", COMPACT_TRIGGER]),
+        (vec![external(), swap()], &["a", "b", "swap_context", COMPACT_TRIGGER]),
+        (vec![swap(), external()], &["swap_context", "a", "b", COMPACT_TRIGGER]),
+        (vec![named("b", false), swap(), external()], &["b", "swap_context", "a", COMPACT_TRIGGER]),
+        (vec![swap(), named("a", false)], &["b", "swap_context", "a", COMPACT_TRIGGER]),
+        (vec![named("a", false), named("a", false), external(), external()], &["a", "b", COMPACT_TRIGGER]),
+        (vec![named("c", false)], &["a", "b", "c", COMPACT_TRIGGER]),
+    ];
+    for (declared, wanted) in cases {
+        assert_eq!(names(&order(&declared, &said("S"), &Fired::default())), wanted, "{declared:?}");
+    }
+}
+
+#[test]
+fn the_threshold_is_there_at_a_rounds_end_while_it_is_on() {
+    let mut off = said("S");
+    off.base.auto_compact = None;
+    assert!(plan(None, Vec::new(), &off, &Fired::default()).is_empty());
+    let start = moment(What::SessionStart { source: "startup" });
+    assert!(plan(None, Vec::new(), &start, &Fired::default()).is_empty());
+}
+
+#[test]
+fn once_is_one_success_for_each_invocation() {
+    let declared = [built_in("swap_context", true, json!({})), built_in("compact_context", false, json!({}))];
+    let mut fired = Fired::default();
+    let links = order(&declared, &said("S"), &fired);
+    assert_eq!(names(&links), ["a", "b", "swap_context", "compact_context", COMPACT_TRIGGER]);
+    // It failed: it may try again.
+    assert_eq!(order(&declared, &said("S"), &fired), links);
+    links.iter().for_each(|link| fired.succeeded(HookEvent::TurnEnd, link));
+    let next = ["a", "b", "compact_context", COMPACT_TRIGGER];
+    assert_eq!(names(&order(&declared, &said("S"), &fired)), next);
+    fired.invoked();
+    assert_eq!(order(&declared, &said("S"), &fired), links);
+}
+
+#[test]
+fn once_holds_for_a_script_only_where_the_recipe_names_it() {
+    let ran = |declared: &[Declared]| {
+        let mut fired = Fired::default();
+        let links = order(declared, &said("S"), &fired);
+        links.iter().for_each(|link| fired.succeeded(HookEvent::TurnEnd, link));
+        let again = order(declared, &said("S"), &fired);
+        names(&again).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(ran(&[built_in("swap_context", true, json!({}))]), ["a", "b", COMPACT_TRIGGER]);
+    assert_eq!(ran(&[named("a", true), named("a", true)]), ["b", COMPACT_TRIGGER]);
+    assert_eq!(ran(&[Declared::External { once: true }]), [COMPACT_TRIGGER]);
+    assert_eq!(ran(&[Declared::External { once: true }, named("b", false)]), ["b", COMPACT_TRIGGER]);
+}
+
+/// A first reply that only called tools used up the one run, and nothing was ever swapped; one with text
+/// beside its calls was swapped in as half a sentence.
+#[test]
+fn a_swap_waits_for_a_reply_with_text_and_without_calls() {
+    let declared = [built_in("swap_context", true, json!({}))];
+    let round = |response: &str, tools_used| {
+        moment(What::TurnEnd(Round { response: response.to_owned(), tools_used, ..Round::default() }))
+    };
+    for (moment, runs) in [
+        (round("", true), false),
+        (round("I will look", true), false),
+        (round(" ", false), false),
+        (round("S", false), true),
+    ] {
+        let links = order(&declared, &moment, &Fired::default());
+        assert_eq!(names(&links).contains(&"swap_context"), runs, "{:?}", moment.what);
+    }
+}
+
+#[test]
+fn a_context_that_is_appended_once_per_session_outlives_invocations() {
+    let declared = [built_in("append_context", false, json!({"once_per_session": true}))];
+    let mut fired = Fired::default();
+    order(&declared, &said("S"), &fired).iter().for_each(|link| fired.succeeded(HookEvent::TurnEnd, link));
+    fired.invoked();
+    assert_eq!(names(&order(&declared, &said("S"), &fired)), ["a", "b", COMPACT_TRIGGER]);
+}
