@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CliError, mode_named, serve};
+use super::{CliError, overrides, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
 use crate::acp::server::Parts;
 use crate::config::Settings;
@@ -54,16 +54,18 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
 }
 
 fn read(arguments: Vec<OsString>) -> Result<Flags, CliError> {
-    use lexopt::prelude::{Long, ValueExt};
+    use lexopt::prelude::Long;
     let mut flags = Flags { overrides: Overrides::default(), transcript: None };
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next()? {
         match argument {
-            Long("model") => flags.overrides.model = Some(parser.value()?.string()?),
-            Long("mode") => flags.overrides.mode = Some(mode_named(&parser.value()?.string()?)?),
             Long("transcript") => flags.transcript = Some(PathBuf::from(parser.value()?)),
             // One process does all, for now in any case.
             Long("standalone") => {}
+            Long(name) if overrides::is_flag(name) => {
+                let name = name.to_owned();
+                overrides::set(&mut flags.overrides, &name, &mut parser)?;
+            }
             other => return Err(other.unexpected().into()),
         }
     }

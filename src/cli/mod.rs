@@ -6,9 +6,11 @@ mod acp;
 pub mod check;
 mod demo;
 mod json_lines;
+mod overrides;
 mod plot;
 mod printer;
 mod queue;
+mod recipes;
 mod run;
 mod scratch;
 mod serve;
@@ -16,8 +18,6 @@ mod sessions;
 mod terminal;
 
 use std::ffi::OsString;
-
-use crate::thread::Mode;
 
 /// The exit code of what the person ended by Ctrl-C, as shells have it for SIGINT.
 const EXIT_CANCELLED: i32 = 130;
@@ -67,12 +67,6 @@ pub fn main() -> i32 {
     }
 }
 
-/// The mode that a flag names.
-fn mode_named(id: &str) -> Result<Mode, CliError> {
-    let known = Mode::ALL.map(Mode::id).join(", ");
-    Mode::parse(id).ok_or_else(|| CliError::usage(format!("there is no mode {id:?}; there are {known}")))
-}
-
 /// What a command reads out of its arguments, or the message that the person gets.
 #[cfg(test)]
 fn parsed<T>(
@@ -92,6 +86,8 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
     match command.to_str() {
         Some("acp") => acp::main(arguments),
         Some("run") => run::main(arguments),
+        Some("compact") => run::compact(arguments),
+        Some("recipes") => recipes::main(arguments),
         Some("sessions") => sessions::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
@@ -115,6 +111,10 @@ epitome: a coding agent for editors, with compaction that you can trust
         speak the Agent Client Protocol on stdin and stdout; this is what editors launch
   epitome run [-r RECIPE] [--follow | --resume ID] [--model NAME] [--mode MODE] [--json] \"prompt\"
         one prompt without an editor; --follow goes on with the newest session of this directory
+  epitome compact [--resume ID] [focus...]
+        make a session short: what /compact does in an editor
+  epitome recipes list|show NAME|render NAME|check [PATH...]
+        the slash commands: which there are, what they would send, what is wrong with their files
   epitome sessions list|show ID|export ID|delete ID
         what was said, and where
   epitome check [FILE...] -- COMMAND...
@@ -123,7 +123,13 @@ epitome: a coding agent for editors, with compaction that you can trust
         see it work without a key: a real daemon and client, a scripted model
   epitome --version | --help
 
-run, sessions and demo have a --help of their own.
+run, compact, recipes, sessions and demo have a --help of their own.
+
+acp, run and compact also take:
+  --no-hooks              run no hooks
+  --trust-hooks           run what a repository brings without asking
+  --disable-auto-compact  compact only when asked, or when the provider refuses the length
+  --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
 
 Models are named provider/name: anthropic/..., openai/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY; a local server from EPITOME_LOCAL_URL.

@@ -19,7 +19,7 @@ use super::printer::Printer;
 use super::queue::{News, Queue};
 use super::terminal::{self, Dress, Ink};
 use super::{CliError, EXIT_CANCELLED, serve};
-use crate::session::registry::{Overrides, Sessions};
+use crate::session::registry::Sessions;
 use crate::session::{
     Answer, AskId, Attachment, ClientId, CommandInfo, Decision, Opening, Out, PermissionAsk, Replay,
     SessionCommand, SessionError, SessionOptions, Ticket,
@@ -51,9 +51,15 @@ epitome run: one prompt without an editor
   -r, --recipe RECIPE   run a recipe; the prompt is its arguments
       --follow          go on with the newest session of this directory
       --resume ID       go on with a session; a unique beginning of its id is enough
+                        (also --conversation-id ID, -c ID); it counts before --follow
       --model NAME      provider/name, for example anthropic/..., openai/..., local/...
       --mode MODE       ask, accept_edits, read_only or full
       --json            one JSON object a line on stdout
+      --no-hooks        run no hooks
+      --trust-hooks     run hooks that the repository brings without asking
+      --disable-auto-compact
+                        compact only when asked, or when the provider refuses the length
+      --compact-ratio R compact at this share of the window, from 0 to 1; 0 is never
 
 Questions are asked on the terminal. Where there is none, what must be asked is not allowed.
 Ctrl-C cancels the turn, a second one ends the process at once.
@@ -71,11 +77,35 @@ With --json each line has a \"type\"; fields are only ever added:
                    usage (input, output) or error and hint; always the last line
 ";
 
+const COMPACT_HELP: &str = "\
+epitome compact: make a session short, as /compact does in an editor
+
+  epitome compact                        the newest session of this directory
+  epitome compact --resume ID            another one; also --conversation-id ID, -c ID
+  epitome compact keep the parser notes  what the summary must not lose
+
+It is `epitome run -r compact --follow` and takes the same options.
+";
+
 pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let Some(request) = Request::parse(arguments)? else {
-        terminal::print(HELP)?;
-        return Ok(0);
-    };
+    match Request::parse(arguments)? {
+        Some(request) => perform(request),
+        None => terminal::print(HELP).map(|()| 0),
+    }
+}
+
+/// `epitome compact`: a run of the compact recipe.
+pub fn compact(arguments: Vec<OsString>) -> Result<i32, CliError> {
+    match Request::parse_compact(arguments)? {
+        Some(request) => perform(request),
+        None => terminal::print(COMPACT_HELP).map(|()| 0),
+    }
+}
+
+fn perform(request: Request) -> Result<i32, CliError> {
+    if let Some(notice) = request.notice {
+        eprintln!("epitome: {notice}");
+    }
     let paths = serve::paths();
     serve::log_to_file(&paths);
     let cwd = std::env::current_dir()
@@ -91,8 +121,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         Which::New | Which::Newest => None,
     };
     let runtime = serve::runtime()?;
-    let overrides = Overrides { model: request.model.clone(), mode: request.mode };
-    let sessions = serve::sessions(paths, overrides, runtime.handle());
+    let sessions = serve::sessions(paths, request.overrides.clone(), runtime.handle());
     let resumed = match request.session {
         Which::Newest => Some(newest(&sessions, &cwd)?),
         Which::New | Which::Named(_) => resumed,
@@ -128,8 +157,8 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         face,
         prompt: Some(prompt),
         recipe: request.recipe,
-        model: request.model,
-        mode: request.mode,
+        model: request.overrides.model,
+        mode: request.overrides.mode,
         waits_for: Vec::new(),
         commands: None,
         ask: None,

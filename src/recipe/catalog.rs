@@ -75,6 +75,26 @@ impl Catalog {
         loader.catalog
     }
 
+    /// Reads files and folders that somebody names, wherever they are, each for itself. Blocks on the
+    /// disk.
+    pub fn named(cwd: &Path, paths: &Paths, given: &[PathBuf]) -> Catalog {
+        let roots = paths.repository_roots(cwd);
+        let mut all = Catalog::default();
+        for path in given {
+            let mut loader = Loader::new(&roots, hook_folders(&roots, paths));
+            loader.named(&cwd.join(path));
+            all.recipes.extend(loader.catalog.recipes);
+            all.problems.extend(loader.catalog.problems);
+            all.shadowed.extend(loader.catalog.shadowed);
+        }
+        all
+    }
+
+    /// The text of a recipe that comes with the program.
+    pub fn built_in_text(id: &str) -> Option<&'static str> {
+        BUILT_IN.into_iter().find(|(known, _)| *known == id).map(|(_, text)| text)
+    }
+
     /// The recipe that a name means: by id, else by alias. Whether the one who asks may call it says
     /// `callable_by`.
     pub fn find(&self, name: &str) -> Option<&Arc<Recipe>> {
@@ -221,6 +241,27 @@ impl Loader {
                 self.file(place, &folder, &prefix, &file);
             }
         }
+    }
+
+    fn named(&mut self, path: &Path) {
+        let place = |folder: &Path, kind| Place { folder: folder.to_path_buf(), kind, owner: Owner::Person };
+        if path.is_dir() {
+            return self.place(&place(path, PlaceKind::Recipes));
+        }
+        let folder = path.parent().unwrap_or(path);
+        let name = path.file_name().unwrap_or_default();
+        let kind = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("toml") => PlaceKind::GeminiCommands,
+            Some("md") if name == "SKILL.md" => PlaceKind::Skills,
+            _ => PlaceKind::Recipes,
+        };
+        // A skill is named by its folder.
+        let folder = if kind == PlaceKind::Skills { folder.parent().unwrap_or(folder) } else { folder };
+        if id_of(kind, folder, path).is_none() {
+            let message = "a recipe's file is called name.md or name".to_owned();
+            return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+        }
+        self.file(&place(folder, kind), folder, "", path);
     }
 
     fn file(&mut self, place: &Place, folder: &Path, prefix: &str, path: &Path) {

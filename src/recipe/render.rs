@@ -21,6 +21,20 @@ pub enum ShellCall {
     Line(String),
 }
 
+/// What stands for the output of a call of a repository's recipe.
+pub const NOT_RUN: &str = "[not run: this recipe came with the repository and is not trusted]";
+
+impl ShellCall {
+    /// The call as a line for a shell: words reach their program as they stand.
+    pub fn line(&self) -> String {
+        let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
+        match self {
+            ShellCall::Words(words) => words.iter().map(quoted).collect::<Vec<_>>().join(" "),
+            ShellCall::Line(line) => line.clone(),
+        }
+    }
+}
+
 /// What calls printed: stdout and stderr, or why they failed. Both go into the prompt.
 pub type ShellOutputs = BTreeMap<ShellCall, String>;
 
@@ -143,6 +157,13 @@ mod tests {
             Rendered::Done(prompt) => prompt.text,
             Rendered::Needs(calls) => panic!("{calls:?} are needed"),
         }
+    }
+
+    #[test]
+    fn words_reach_their_program_as_they_stand() {
+        let words = ShellCall::Words(["echo", "it's $HOME; rm"].map(str::to_owned).to_vec());
+        assert_eq!(words.line(), r"'echo' 'it'\''s $HOME; rm'");
+        assert_eq!(ShellCall::Line("ls | wc".to_owned()).line(), "ls | wc");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::actor::Session;
 use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
-use crate::config::Settings;
+use crate::config::{Settings, Threshold, Trust};
 use crate::paths::Paths;
 use crate::provider::http::Http;
 use crate::recipe::watch::RecipeWatch;
@@ -44,16 +44,26 @@ pub struct Services {
 }
 
 /// What the command line set: it holds above every file and variable.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     pub model: Option<String>,
     pub mode: Option<Mode>,
+    /// Whether hooks run.
+    pub hooks: Option<bool>,
+    pub trust: Option<Trust>,
+    /// Whether a compaction happens by itself.
+    pub auto_compact: Option<bool>,
+    pub threshold: Option<Threshold>,
 }
 
 impl Overrides {
     pub fn over(&self, mut settings: Settings) -> Settings {
         settings.model = self.model.clone().or(settings.model);
         settings.mode = self.mode.unwrap_or(settings.mode);
+        settings.hooks.enabled = self.hooks.unwrap_or(settings.hooks.enabled);
+        settings.hooks.trust = self.trust.unwrap_or(settings.hooks.trust);
+        settings.compaction.auto = self.auto_compact.unwrap_or(settings.compaction.auto);
+        settings.compaction.threshold = self.threshold.unwrap_or(settings.compaction.threshold);
         settings
     }
 }

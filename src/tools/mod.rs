@@ -14,6 +14,7 @@ mod input;
 mod output;
 pub mod permission;
 pub mod reaper;
+pub mod shell_output;
 mod todo_write;
 mod truncate;
 mod walk;

@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::cli::{CliError, mode_named};
-use crate::thread::Mode;
+use crate::cli::{CliError, overrides};
+use crate::session::registry::Overrides;
 
 /// Text that is read from stdin, in bytes. More does not fit any model's window.
 const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -15,14 +15,15 @@ const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const STDIN_SILENCE: Duration = Duration::from_secs(2);
 
 /// What the arguments ask for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct Request {
     words: Vec<String>,
     pub recipe: Option<String>,
     pub session: Which,
-    pub model: Option<String>,
-    pub mode: Option<Mode>,
+    pub overrides: Overrides,
     pub output: Output,
+    /// What the person should hear before anything is done.
+    pub notice: Option<&'static str>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -46,10 +47,11 @@ impl Request {
             words: Vec::new(),
             recipe: None,
             session: Which::New,
-            model: None,
-            mode: None,
+            overrides: Overrides::default(),
             output: Output::Text,
+            notice: None,
         };
+        let (mut follow, mut named) = (false, None);
         let mut parser = lexopt::Parser::from_args(arguments);
         while let Some(argument) = parser.next()? {
             match argument {
@@ -58,32 +60,44 @@ impl Request {
                     let name = parser.value()?.string()?;
                     request.recipe = Some(name.trim_start_matches('/').to_owned());
                 }
-                Long("follow") => request.choose(Which::Newest)?,
-                Long("resume") => {
-                    let id = parser.value()?.string()?;
-                    request.choose(Which::Named(id))?;
+                Long("follow") => follow = true,
+                // The short name is that of another agent's command line.
+                Long("resume" | "conversation-id") | Short('c') => {
+                    if named.replace(parser.value()?.string()?).is_some() {
+                        return Err(CliError::usage("one session is named twice: --resume takes one id"));
+                    }
                 }
-                Long("model") => request.model = Some(parser.value()?.string()?),
-                Long("mode") => request.mode = Some(mode_named(&parser.value()?.string()?)?),
                 Long("json") => request.output = Output::Json,
+                Long(name) if overrides::is_flag(name) => {
+                    let name = name.to_owned();
+                    overrides::set(&mut request.overrides, &name, &mut parser)?;
+                }
                 Value(word) => request.words.push(word.string()?),
                 other => return Err(other.unexpected().into()),
             }
         }
-        if let Some(model) = &request.model
-            && crate::thread::ModelName(model.clone()).split().is_none()
-        {
-            return Err(CliError::usage(format!("a model is named provider/name, not {model:?}")));
-        }
+        request.session = match (named, follow) {
+            (Some(id), follow) => {
+                request.notice = follow.then_some("--follow has no effect where a session is named");
+                Which::Named(id)
+            }
+            (None, true) => Which::Newest,
+            (None, false) => Which::New,
+        };
         Ok(Some(request))
     }
 
-    fn choose(&mut self, session: Which) -> Result<(), CliError> {
-        if self.session != Which::New {
-            return Err(CliError::usage("--follow and --resume exclude each other, and each is given once"));
+    /// What `epitome compact` is asked for: the compact recipe, for the newest session of the directory
+    /// unless another one is named.
+    pub fn parse_compact(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        let Some(mut request) = Request::parse(arguments)? else { return Ok(None) };
+        if request.recipe.replace("compact".to_owned()).is_some() {
+            return Err(CliError::usage("compact has its recipe; `epitome run -r` runs another one"));
         }
-        self.session = session;
-        Ok(())
+        if request.session == Which::New {
+            request.session = Which::Newest;
+        }
+        Ok(Some(request))
     }
 
     /// The prompt's text: the words, behind them what stdin has where it is no terminal.
@@ -138,6 +152,7 @@ fn read_stdin() -> Result<String, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Settings, Threshold, Trust};
 
     fn parsed(arguments: &[&str]) -> Result<Request, String> {
         crate::cli::parsed(Request::parse, arguments)
@@ -162,9 +177,43 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_is_named_beats_the_newest_and_says_so() {
+        for flag in ["--resume", "--conversation-id", "-c"] {
+            let request = parsed(&[flag, "s_1", "x"]).expect("good arguments");
+            assert_eq!((request.session, request.notice), (Which::Named("s_1".to_owned()), None), "{flag}");
+            let request = parsed(&["--follow", flag, "s_1", "x"]).expect("good arguments");
+            assert_eq!(request.session, Which::Named("s_1".to_owned()), "{flag}");
+            assert!(request.notice.is_some_and(|notice| notice.contains("--follow")), "{flag}");
+        }
+    }
+
+    #[test]
+    fn flags_hold_above_the_settings() {
+        let flags = ["--no-hooks", "--trust-hooks", "--disable-auto-compact", "--compact-ratio", "0.7", "x"];
+        let settings = parsed(&flags).expect("good arguments").overrides.over(Settings::default());
+        assert!(!settings.hooks.enabled && !settings.compaction.auto);
+        assert_eq!(settings.hooks.trust, Trust::Run);
+        assert_eq!(settings.compaction.threshold, Threshold::Ratio(0.7));
+        let untouched = parsed(&["x"]).expect("good arguments").overrides.over(Settings::default());
+        assert_eq!(untouched, Settings::default());
+    }
+
+    #[test]
+    fn compact_is_the_recipe_on_the_newest_session_or_a_named_one() {
+        let compact = |arguments: &[&str]| crate::cli::parsed(Request::parse_compact, arguments);
+        let request = compact(&["the", "parser"]).expect("good arguments");
+        assert_eq!(request.session, Which::Newest);
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact the parser");
+        let request = compact(&["-c", "s_1"]).expect("good arguments");
+        assert_eq!(request.session, Which::Named("s_1".to_owned()));
+        assert!(compact(&["-r", "review"]).is_err());
+    }
+
+    #[test]
     fn arguments_that_make_no_sense_are_told() {
-        let cases: [(&[&str], &str); 5] = [
-            (&["--follow", "--resume", "s_1", "x"], "exclude each other"),
+        let cases: [(&[&str], &str); 6] = [
+            (&["--resume", "s_1", "-c", "s_2", "x"], "named twice"),
+            (&["--compact-ratio", "80", "x"], "a number from 0 to 1"),
             (&["--mode", "wild", "x"], "there are ask, accept_edits, read_only, full"),
             (&["--model", "gpt", "x"], "provider/name"),
             (&["--colour", "x"], "--colour"),

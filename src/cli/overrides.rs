@@ -1,0 +1,46 @@
+//! The flags that hold above all configuration: `acp`, `run` and `compact` have them in common.
+
+use lexopt::ValueExt;
+
+use super::CliError;
+use crate::config::{Threshold, Trust};
+use crate::session::registry::Overrides;
+use crate::thread::{Mode, ModelName};
+
+const FLAGS: [&str; 6] =
+    ["model", "mode", "no-hooks", "trust-hooks", "disable-auto-compact", "compact-ratio"];
+
+pub fn is_flag(name: &str) -> bool {
+    FLAGS.contains(&name)
+}
+
+/// Takes one of the flags and its value.
+pub fn set(overrides: &mut Overrides, flag: &str, parser: &mut lexopt::Parser) -> Result<(), CliError> {
+    match flag {
+        "model" => {
+            let model = parser.value()?.string()?;
+            if ModelName(model.clone()).split().is_none() {
+                return Err(CliError::usage(format!("a model is named provider/name, not {model:?}")));
+            }
+            overrides.model = Some(model);
+        }
+        "mode" => overrides.mode = Some(mode_named(&parser.value()?.string()?)?),
+        "no-hooks" => overrides.hooks = Some(false),
+        "trust-hooks" => overrides.trust = Some(Trust::Run),
+        "disable-auto-compact" => overrides.auto_compact = Some(false),
+        "compact-ratio" => {
+            let ratio = parser.value()?.string()?;
+            let threshold = Threshold::of_ratio(&ratio).ok_or_else(|| {
+                CliError::usage(format!("--compact-ratio is a number from 0 to 1, not {ratio:?}"))
+            })?;
+            overrides.threshold = Some(threshold);
+        }
+        other => return Err(CliError::usage(format!("there is no flag --{other}"))),
+    }
+    Ok(())
+}
+
+fn mode_named(id: &str) -> Result<Mode, CliError> {
+    let known = Mode::ALL.map(Mode::id).join(", ");
+    Mode::parse(id).ok_or_else(|| CliError::usage(format!("there is no mode {id:?}; there are {known}")))
+}
