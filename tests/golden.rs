@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use epitome::thread::{Change, Entry, Thread, ViewItem};
+use epitome::thread::{CallId, Change, Entry, Seq, Thread, ViewItem};
 
 /// Reads `tests/golden/NAME.jsonl`, entries as they are stored, without their checksums.
 fn golden(name: &str) -> (String, Thread) {
@@ -13,6 +13,21 @@ fn golden(name: &str) -> (String, Thread) {
     let entries = text.lines().map(|line| Arc::new(serde_json::from_str::<Entry>(line).expect("an entry")));
     let thread = Thread::replay(entries).expect("a log that folds");
     (text, thread)
+}
+
+fn expected(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
+    std::fs::read_to_string(path).expect("the golden text is beside this test")
+}
+
+fn assert_comes_back_to_the_byte(text: &str, thread: &Thread) {
+    for (line, entry) in text.lines().zip(thread.entries()) {
+        assert_eq!(serde_json::to_string(&**entry).expect("an entry is JSON"), line);
+    }
+}
+
+fn undo(thread: &mut Thread, entry: Seq) {
+    thread.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change: Change::Undone { entry } }));
 }
 
 /// What a model sees of the thread, as text.
@@ -46,15 +61,35 @@ fn a_log_of_the_first_format_is_the_same_conversation_for_ever() {
     let (text, mut thread) = golden("format-1");
     assert!(!thread.in_turn());
     assert!(thread.open_calls().is_empty());
-    for (line, entry) in text.lines().zip(thread.entries()) {
-        assert_eq!(serde_json::to_string(&**entry).expect("an entry is JSON"), line);
-    }
+    assert_comes_back_to_the_byte(&text, &thread);
     let compacted = seen(&thread);
     let entry = thread.last_compaction().expect("the log ends with a compaction").seq;
-    thread.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change: Change::Undone { entry } }));
+    undo(&mut thread, entry);
     let both = format!("# compacted\n{compacted}\n# undone\n{}", seen(&thread));
+    assert_eq!(both, expected("format-1"));
+}
 
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/format-1.txt");
-    let expected = std::fs::read_to_string(path).expect("the golden text is beside this test");
-    assert_eq!(both, expected);
+/// What hooks leave in a log: context, a changed call, a follow-up, two withheld prompts, edits of every
+/// kind, a history put in place of all but the newest round, a goal and pins, and a compaction that keeps
+/// the newest messages. The text has what the model sees at its end, and after each undo.
+#[test]
+fn what_hooks_did_stays_what_it_was() {
+    let (text, mut thread) = golden("hooks");
+    assert!(!thread.in_turn());
+    assert!(thread.open_calls().is_empty());
+    assert_comes_back_to_the_byte(&text, &thread);
+    let mut all = String::new();
+    loop {
+        let pins: Vec<String> =
+            thread.pins().into_iter().map(|(part, text)| format!("{part} {text:?}")).collect();
+        let parts: Vec<String> = thread.view().pieces().iter().map(|(part, _)| part.to_string()).collect();
+        all.push_str(&format!("# {}\npinned: {}\n{}", parts.join(" "), pins.join(", "), seen(&thread)));
+        let Some(layer) = thread.last_layer() else { break };
+        all.push_str(&format!("\n# without the {} {}\n", layer.change.kind(), layer.seq));
+        let layer = layer.seq;
+        undo(&mut thread, layer);
+    }
+    let (input, card) = thread.input_of(&CallId("toolu_2".into())).expect("a call of the log");
+    all.push_str(&format!("\ntoolu_2 is run as {:?} with {input}\n", card.title));
+    assert_eq!(all, expected("hooks"), "{all}");
 }

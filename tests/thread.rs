@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use epitome::thread::edits::{Replacement, check, mutation};
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, ReplayError, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage,
-    View, ViewItem,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, Part, ReplayError, Role, Seq, SessionId, Spoken, StopReason, Thread, ToolCall,
+    ToolOutcome, Trigger, Usage, View, ViewItem, Withheld,
 };
 use epitome::tokens::{Counter, in_context};
 use proptest::prelude::*;
@@ -19,8 +20,41 @@ enum Step {
     /// A reply with so many calls, whose outcomes come in this order; a short order leaves calls open.
     Replied(String, Vec<usize>, Vec<usize>),
     Compacted,
+    /// Put a history of so many messages in the place of all but so many of the newest.
+    Mutated(Vec<(Role, String)>, usize),
+    /// Tries these edits, each of the part of the view at this place; what is refused is not appended.
+    Edited(Vec<(usize, Op)>),
+    /// Follow-ups and context are user messages to the model.
+    Told(String, Origin),
+    Withheld(String),
     Undone,
     Ended,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Pin,
+    Unpin,
+    Mask,
+    Drop,
+    Replace,
+    Append(Role),
+}
+
+fn edits() -> impl Strategy<Value = Vec<(usize, Op)>> {
+    let op = prop_oneof![
+        1 => Just(Op::Pin),
+        1 => Just(Op::Unpin),
+        2 => Just(Op::Mask),
+        3 => Just(Op::Drop),
+        1 => Just(Op::Replace),
+        1 => roles().prop_map(Op::Append),
+    ];
+    prop::collection::vec((0..24usize, op), 1..5)
+}
+
+fn roles() -> impl Strategy<Value = Role> {
+    prop_oneof![Just(Role::User), Just(Role::Assistant), Just(Role::System)]
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -34,7 +68,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             })
         }),
         1 => Just(Step::Compacted),
-        1 => Just(Step::Undone),
+        1 => (prop::collection::vec((roles(), "[a-z]{1,8}"), 1..4), 0..6usize)
+            .prop_map(|(messages, kept)| Step::Mutated(messages, kept)),
+        3 => edits().prop_map(Step::Edited),
+        1 => ("[a-z]{1,8}", any::<bool>()).prop_map(|(text, follow_up)| match follow_up {
+            true => Step::Told(text, Origin::Hook { hook: "lint".into() }),
+            false => Step::Told(text, Origin::Context { by: "lint".into() }),
+        }),
+        1 => "[a-z]{1,8}".prop_map(Step::Withheld),
+        2 => Just(Step::Undone),
         1 => Just(Step::Ended),
     ];
     prop::collection::vec(step, 0..40)
@@ -53,6 +95,7 @@ proptest! {
         prop_assert_eq!(live.open_calls(), cold.open_calls());
         prop_assert_eq!(live.in_turn(), cold.in_turn());
         prop_assert_eq!(live.spent(), cold.spent());
+        prop_assert_eq!(live.pins(), cold.pins());
     }
 
     #[test]
@@ -66,7 +109,10 @@ proptest! {
                 _ => None,
             })
             .collect();
-        prop_assert_eq!(shown(live.view()), shown(&View::fold(live.entries(), &undone)));
+        let cold = View::fold(live.entries(), &undone);
+        prop_assert_eq!(shown(live.view()), shown(&cold));
+        prop_assert_eq!(parts(live.view()), parts(&cold));
+        prop_assert_eq!(live.view().revision(), cold.revision());
     }
 
     #[test]
@@ -103,6 +149,112 @@ proptest! {
             thread.apply(Arc::new(entry));
             prop_assert_eq!(counter.in_context(&thread), in_context(&thread));
         }
+    }
+
+    /// Whatever hooks asked for: a call that has an outcome is in view with it, or both are not.
+    #[test]
+    fn no_call_is_parted_from_its_outcome(steps in steps()) {
+        let thread = play(&steps);
+        let finished: HashSet<&CallId> = thread.entries().iter().filter_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => Some(&outcome.call),
+            _ => None,
+        }).collect();
+        let shown = |seen: fn(&Change) -> Vec<&CallId>| -> HashSet<&CallId> {
+            thread.view().entries().iter().flat_map(|entry| seen(&entry.change)).collect()
+        };
+        let called = shown(|change| match change {
+            Change::Replied { message, .. } => message.calls().map(|call| &call.id).collect(),
+            _ => Vec::new(),
+        });
+        let answered = shown(|change| match change {
+            Change::ToolFinished { outcome } => vec![&outcome.call],
+            _ => Vec::new(),
+        });
+        prop_assert_eq!(called.intersection(&finished).copied().collect::<HashSet<_>>(), answered);
+    }
+
+    /// A view that a provider takes is one after any edits and mutations that are not refused.
+    #[test]
+    fn a_view_that_begins_with_the_person_still_does_after_any_edits(steps in steps()) {
+        let mut begun = vec![Step::Said("begin".into())];
+        begun.extend(steps);
+        let thread = play(&begun);
+        let first = thread.view().entries().first().map(|entry| &entry.change);
+        prop_assert!(matches!(first, Some(Change::Said { .. } | Change::Compacted { .. })), "{first:?}");
+    }
+
+    #[test]
+    fn what_is_refused_says_which_edit_and_what_is_made_keeps_every_pin(steps in steps(), edits in edits()) {
+        let mut thread = play(&steps);
+        let pins = thread.pins();
+        let kept = |thread: &Thread| -> Vec<Option<String>> {
+            pins.iter().map(|(part, _)| thread.view().piece(*part).map(|piece| piece.text())).collect()
+        };
+        let (shown_before, kept_before) = (shown(thread.view()), kept(&thread));
+        let asked = asked_for(&thread, &edits);
+        match check(&thread, thread.view().revision(), thread.next_message(), &asked) {
+            Err(why) => {
+                prop_assert!(why.starts_with("edit "), "{why}");
+                prop_assert_eq!(shown(thread.view()), shown_before);
+            }
+            Ok(edits) => {
+                let is_layer = edits.iter().any(|edit| !edit.only_pins());
+                let rewrites = edits.iter().any(Edit::rewrites);
+                let revision = thread.view().revision();
+                let unpinned = edits.iter().any(|edit| matches!(edit, Edit::Unpin { .. }));
+                let layer = append(&mut thread, Change::Edited { by: "h".into(), edits });
+                prop_assert!(unpinned || kept(&thread) == kept_before);
+                prop_assert_eq!(thread.view().revision(), if rewrites { layer } else { revision });
+                if is_layer {
+                    prop_assert_eq!(thread.last_layer().map(|entry| entry.seq), Some(layer));
+                    append(&mut thread, Change::Undone { entry: layer });
+                }
+                prop_assert_eq!(shown(thread.view()), shown_before);
+            }
+        }
+    }
+
+    /// Any number of layers, taken back one after another: each time, the view is what it was before.
+    #[test]
+    fn undos_restore_the_views_in_turn(steps in steps(), layers in prop::collection::vec(layer(), 1..5)) {
+        let mut thread = play(&steps);
+        let mut views = Vec::new();
+        for layer in &layers {
+            let (before, newest) = (shown(thread.view()), thread.last_layer().map(|entry| entry.seq));
+            take_step(&mut thread, layer);
+            if thread.last_layer().map(|entry| entry.seq) != newest {
+                views.push(before);
+            }
+        }
+        for before in views.into_iter().rev() {
+            take_step(&mut thread, &Step::Undone);
+            prop_assert_eq!(shown(thread.view()), before);
+        }
+    }
+
+    #[test]
+    fn a_mutation_replaces_what_it_was_made_from_and_no_more(
+        steps in steps(), since in "[a-z]{1,8}", kept in 0..6usize,
+    ) {
+        let mut thread = play(&steps);
+        let spoken = spoken(&[(Role::Assistant, "so far".into())]);
+        let Ok(made) = mutation(&thread, thread.view().revision(), thread.next_message(), spoken, kept) else {
+            prop_assert!(!thread.open_calls().is_empty());
+            return Ok(());
+        };
+        let behind = thread.view().kept_behind(made.through).to_vec();
+        let replaced = thread.view().replaced_by(made.through).entries().len();
+        prop_assert_eq!(&thread.view().entries()[replaced..], behind.as_slice());
+        let id = MessageId(thread.next_message().0 + made.messages.len() as u64);
+        append(&mut thread, said(id, &since));
+        append(&mut thread, mutated(made));
+        let texts: Vec<String> =
+            thread.view().pieces().iter().take(2).map(|(_, piece)| piece.text()).collect();
+        prop_assert_eq!(texts, ["(The conversation goes on from here.)", "so far"]);
+        let entries = thread.view().entries();
+        prop_assert_eq!(&entries[2..entries.len() - 1], behind.as_slice());
+        let last = thread.view().pieces().last().map(|(_, piece)| piece.text());
+        prop_assert_eq!(last, Some(since));
     }
 
     #[test]
@@ -196,52 +348,118 @@ fn play(steps: &[Step]) -> Thread {
     let mut thread =
         Thread::replay([Arc::new(Entry { seq: Seq(0), at: 0, change: opened })]).expect("an opened thread");
     for step in steps {
-        match step {
-            Step::Said(text) => {
-                let id = thread.next_message();
-                append(&mut thread, said(id, text));
-            }
-            Step::Replied(text, calls, finished) => {
-                let id = thread.next_message();
-                let name = |call: &usize| format!("{id}_{call}");
-                let mut content = vec![Content::Text { text: text.clone() }];
-                content.extend(calls.iter().map(|call| {
-                    Content::Call(ToolCall {
-                        id: CallId(name(call)),
-                        name: "tool".into(),
-                        input: serde_json::json!({}),
-                        card: Card::default(),
-                    })
-                }));
-                let usage = Usage { input: 10, output: 1, ..Usage::default() };
-                let message = Message { id, content };
-                let model = ModelName("a/b".into());
-                append(&mut thread, Change::Replied { message, model, usage: Some(usage), cut: None });
-                for call in finished {
-                    append(&mut thread, outcome(&name(call)));
-                }
-            }
-            Step::Compacted => {
-                compact(&mut thread);
-            }
-            Step::Undone => {
-                if let Some(entry) = thread.last_compaction().map(|entry| entry.seq) {
-                    append(&mut thread, Change::Undone { entry });
-                }
-            }
-            Step::Ended => {
-                append(
-                    &mut thread,
-                    Change::TurnEnded {
-                        reason: StopReason::EndTurn,
-                        usage: Usage::default(),
-                        quiet_hooks: 0,
-                    },
-                );
-            }
-        }
+        take_step(&mut thread, step);
     }
     thread
+}
+
+fn take_step(thread: &mut Thread, step: &Step) {
+    match step {
+        Step::Said(text) => {
+            let id = thread.next_message();
+            append(thread, said(id, text));
+        }
+        Step::Replied(text, calls, finished) => {
+            let id = thread.next_message();
+            let name = |call: &usize| format!("{id}_{call}");
+            let mut content = vec![Content::Text { text: text.clone() }];
+            content.extend(calls.iter().map(|call| {
+                Content::Call(ToolCall {
+                    id: CallId(name(call)),
+                    name: "tool".into(),
+                    input: serde_json::json!({}),
+                    card: Card::default(),
+                })
+            }));
+            let usage = Usage { input: 10, output: 1, ..Usage::default() };
+            let message = Message { id, content };
+            let model = ModelName("a/b".into());
+            append(thread, Change::Replied { message, model, usage: Some(usage), cut: None });
+            for call in finished {
+                append(thread, outcome(&name(call)));
+            }
+        }
+        Step::Compacted => {
+            compact(thread);
+        }
+        Step::Mutated(messages, kept) => {
+            let spoken = spoken(messages);
+            let revision = thread.view().revision();
+            if let Ok(made) = mutation(thread, revision, thread.next_message(), spoken, *kept) {
+                append(thread, mutated(made));
+            }
+        }
+        Step::Edited(edits) => {
+            let asked = asked_for(thread, edits);
+            let revision = thread.view().revision();
+            if let Ok(edits) = check(thread, revision, thread.next_message(), &asked) {
+                append(thread, Change::Edited { by: "h".into(), edits });
+            }
+        }
+        Step::Told(text, origin) => {
+            let content = vec![Content::Text { text: text.clone() }];
+            let message = Message { id: thread.next_message(), content };
+            append(thread, Change::Said { message, origin: origin.clone() });
+        }
+        Step::Withheld(text) => {
+            let content = vec![Content::Text { text: text.clone() }];
+            let message = Message { id: thread.next_message(), content };
+            let note = MessageId(message.id.0 + 1);
+            append(thread, Change::Withheld { message, note, why: Withheld::Cancelled });
+        }
+        Step::Undone => {
+            if let Some(entry) = thread.last_layer().map(|entry| entry.seq) {
+                append(thread, Change::Undone { entry });
+            }
+        }
+        Step::Ended => {
+            append(
+                thread,
+                Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 },
+            );
+        }
+    }
+}
+
+fn layer() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => Just(Step::Compacted),
+        1 => (prop::collection::vec((roles(), "[a-z]{1,8}"), 1..4), 0..6usize)
+            .prop_map(|(messages, kept)| Step::Mutated(messages, kept)),
+        3 => edits().prop_map(Step::Edited),
+    ]
+}
+
+fn spoken(messages: &[(Role, String)]) -> Vec<Spoken> {
+    let spoken = messages.iter().map(|(role, text)| {
+        let content = vec![Content::Text { text: text.clone() }];
+        Spoken { role: *role, message: Message { id: MessageId(0), content } }
+    });
+    spoken.collect()
+}
+
+fn mutated(made: Replacement) -> Change {
+    let Replacement { through, messages } = made;
+    Change::Mutated { through, messages, by: "h".into(), tokens_before: 10, tokens_after: 1 }
+}
+
+/// Edits of the parts at these places, some of which are not there.
+fn asked_for(thread: &Thread, edits: &[(usize, Op)]) -> Vec<Edit> {
+    let parts: Vec<Part> = thread.view().pieces().iter().map(|(part, _)| *part).collect();
+    let edit = |(place, op): &(usize, Op)| {
+        let at = parts.get(place % (parts.len() + 1)).copied();
+        let at = at.unwrap_or(Part { entry: Seq(0), part: None });
+        let content = vec![Content::Text { text: "instead".into() }];
+        match op {
+            Op::Pin => Edit::Pin { at },
+            Op::Unpin => Edit::Unpin { at },
+            Op::Mask => Edit::Mask { at, note: "long".into() },
+            Op::Drop => Edit::Drop { at },
+            Op::Replace => Edit::Replace { at, content },
+            Op::Append(role) => Edit::Append { role: *role, message: Message { id: MessageId(0), content } },
+        }
+    };
+    edits.iter().map(edit).collect()
 }
 
 fn compact(thread: &mut Thread) -> Seq {
@@ -284,6 +502,12 @@ fn session() -> SessionId {
     SessionId("s_00000000000000000000".into())
 }
 
-fn shown(view: &View) -> Vec<Seq> {
-    view.entries().iter().map(|entry| entry.seq).collect()
+/// The whole of what the model sees.
+fn shown(view: &View) -> Vec<Entry> {
+    view.entries().iter().map(|entry| Entry::clone(entry)).collect()
+}
+
+/// What hooks know its parts by, and their texts.
+fn parts(view: &View) -> Vec<(Part, String)> {
+    view.pieces().iter().map(|(part, piece)| (*part, piece.text())).collect()
 }

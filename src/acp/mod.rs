@@ -13,6 +13,7 @@ pub mod answers;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;
+mod hook_wire;
 pub mod outlet;
 pub mod post;
 pub mod requests;

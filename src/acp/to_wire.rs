@@ -1,7 +1,7 @@
 //! From a session's stream to the updates that one client gets: the one translator for what happens
 //! now and for what is replayed. Pure; it remembers only what this client was already shown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use agent_client_protocol::v1::schema as wire;
@@ -9,13 +9,16 @@ use wire::SessionUpdate;
 
 use super::answers;
 use super::from_wire::ClientTraits;
+use super::hook_wire::{self, entry_line};
 use super::tool_wire::{self, Detail};
 use super::updates::{
     agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
     usage_update, user_message,
 };
 use crate::session::{Out, Severity, TextKind};
-use crate::thread::{CallId, Change, Content, Entry, Message, MessageId, Origin, ToolCall, ToolOutcome};
+use crate::thread::{
+    CallId, Change, Content, Entry, Message, MessageId, Origin, ToolCall, ToolOutcome, text,
+};
 
 /// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
 /// and so repeats the tail; without a bound a chatty command costs many times its output.
@@ -36,6 +39,8 @@ pub struct Cursor {
     calls: HashMap<CallId, Running>,
     /// Replayed prompts that waited in the queue and were not taken yet.
     queued: Vec<Arc<Entry>>,
+    /// Those that were shown at the end of the turn that they had waited in.
+    shown_unasked: HashSet<MessageId>,
     in_turn: bool,
     held_notices: Vec<String>,
     notices_shown: u64,
@@ -139,10 +144,47 @@ impl Cursor {
                         return;
                     }
                 }
-                if shown.replay || !shown.own {
-                    user_message(message, origin, updates);
+                match origin {
+                    // For the model alone.
+                    Origin::Context { .. } => {}
+                    // Clients refuse words of the person's that come in the middle of a turn.
+                    Origin::Hook { hook } if !shown.replay => hook_wire::follow_up(message, hook, updates),
+                    Origin::Hook { .. } => user_message(message, origin, updates),
+                    Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
+                        if shown.replay || !shown.own {
+                            user_message(message, origin, updates);
+                        }
+                    }
                 }
             }
+            Change::Withheld { message, note, why } => {
+                self.queued.retain(|queued| !hook_wire::is_queued(queued, message.id));
+                // A crash ended the turn in which it waited: it was shown there.
+                let known = shown.replay && self.shown_unasked.contains(&message.id);
+                if (shown.replay || !shown.own) && !known {
+                    user_message(message, &Origin::Person, updates);
+                }
+                if let Some(line) = text::withheld(why) {
+                    agent_line(&note.to_string(), line, updates);
+                }
+            }
+            Change::CallChanged { call, input, card, .. } => {
+                if self.calls.contains_key(call) {
+                    let detail = if shown.replay { Detail::Replay } else { Detail::Live };
+                    updates
+                        .push(SessionUpdate::ToolCallUpdate(tool_wire::changed(call, input, card, detail)));
+                }
+                entry_line(entry, updates);
+            }
+            Change::Mutated { by, tokens_before, tokens_after, .. } => {
+                let line = format!(
+                    "History replaced by {by}: {} → {} tokens; /undo takes it back",
+                    short(*tokens_before),
+                    short(*tokens_after)
+                );
+                agent_line(&entry.seq.to_string(), line, updates);
+            }
+            Change::Edited { .. } | Change::GoalSet { .. } => entry_line(entry, updates),
             Change::Commanded { message, typed } => {
                 if shown.replay || !shown.own {
                     let content = vec![Content::Text { text: typed.clone() }];
@@ -161,24 +203,23 @@ impl Cursor {
                 let detail = if shown.replay { Detail::Replay } else { Detail::Live };
                 self.finish(outcome, detail, updates);
             }
-            Change::Compacted { summary, tokens_before, tokens_after, .. } => {
+            Change::Compacted { summary, tokens_before, tokens_after, trigger, .. } => {
                 if shown.traits.compaction {
                     let update =
                         wire::CompactionUpdate::new(entry.seq.to_string(), wire::CompactionStatus::Completed)
                             .summary(vec![wire::ContentBlock::from(summary.text())]);
                     updates.push(SessionUpdate::CompactionUpdate(update));
                 } else {
-                    let line =
-                        format!("Compacted: {} → {} tokens", short(*tokens_before), short(*tokens_after));
+                    let line = format!(
+                        "{}: {} → {} tokens",
+                        text::compacted(*trigger),
+                        short(*tokens_before),
+                        short(*tokens_after)
+                    );
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
-            Change::Undone { entry: layer } => {
-                let line = format!(
-                    "Undone: compaction {layer} is taken back; all that it replaced is in view again."
-                );
-                agent_line(&entry.seq.to_string(), line, updates);
-            }
+            Change::Undone { .. } => entry_line(entry, updates),
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } => {
                 if !shown.replay {
@@ -191,6 +232,7 @@ impl Cursor {
                 for queued in std::mem::take(&mut self.queued) {
                     if let Change::Queued { message } = &queued.change {
                         user_message(message, &Origin::Person, updates);
+                        self.shown_unasked.insert(message.id);
                     }
                 }
                 if let Some(line) = ending_line(*reason, shown.replay) {
@@ -198,15 +240,9 @@ impl Cursor {
                 }
             }
             // They show as options; the session sends those.
-            Change::ModelChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Allowed { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. } => {}
+            Change::ModelChosen { .. } | Change::ThoughtChosen { .. } | Change::Allowed { .. } => {}
+            // For those who ask: commands read the trail.
+            Change::Hooked { .. } => {}
         }
     }
 
@@ -313,9 +349,12 @@ impl Cursor {
     /// Follows whether a turn runs, from the entries of the present.
     fn notice_turn(&mut self, change: &Change, updates: &mut Vec<SessionUpdate>) {
         match change {
-            Change::Said { .. } | Change::Commanded { .. } | Change::Replied { .. } => {
-                self.enter_turn(updates)
-            }
+            // Context may come before the prompt that begins the turn.
+            Change::Said { origin: Origin::Context { .. }, .. } => {}
+            Change::Said { .. }
+            | Change::Commanded { .. }
+            | Change::Withheld { .. }
+            | Change::Replied { .. } => self.enter_turn(updates),
             Change::TurnEnded { .. } => self.in_turn = false,
             Change::Opened { .. }
             | Change::Framed { .. }
@@ -333,7 +372,6 @@ impl Cursor {
             | Change::Mutated { .. }
             | Change::Edited { .. }
             | Change::CallChanged { .. }
-            | Change::Withheld { .. }
             | Change::Hooked { .. }
             | Change::GoalSet { .. } => {}
         }

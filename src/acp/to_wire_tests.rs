@@ -303,7 +303,7 @@ fn entries_that_are_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "e1",
-                "Undone: compaction e12 is taken back; all that it replaced is in view again.",
+                "Undone: e12 is taken back; what it replaced is in view again.",
             )],
         ),
         (compacted(), vec![chunk("agent_message_chunk", "m9", "Compacted: 88k → 6k tokens")]),

@@ -65,6 +65,19 @@ pub fn announcement(call: &ToolCall, terminal: bool, detail: Detail) -> wire::To
     announced.content(vec![shown]).meta(object("terminal_info", json!({ "terminal_id": call.id.0 })))
 }
 
+/// A call that a hook runs with another input than the model asked for.
+pub fn changed(call: &CallId, input: &Value, card: &Card, detail: Detail) -> wire::ToolCallUpdate {
+    let mut fields = wire::ToolCallUpdateFields::new().raw_input(capped(input, detail.text_bytes_max()));
+    // An empty title would take the call's own away.
+    if !card.title.is_empty() {
+        fields = fields.title(card.title.clone());
+    }
+    if !card.locations.is_empty() {
+        fields = fields.locations(locations(&card.locations));
+    }
+    wire::ToolCallUpdate::new(call.0.clone(), fields)
+}
+
 /// The newest output of a running call.
 pub fn progress(call: &CallId, tail: &str) -> wire::ToolCallUpdate {
     let fields = wire::ToolCallUpdateFields::new()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::printer::Streamed;
 use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
-use crate::thread::{Change, MessageId, SessionId, ToolOutcome, Usage, text};
+use crate::thread::{Change, HookRun, MessageId, SessionId, ToolOutcome, Usage, Verdict, text};
 
 /// Writes one object a line.
 pub struct JsonLines<'a> {
@@ -110,7 +110,14 @@ impl<'a> JsonLines<'a> {
                 }
             }
             Change::ToolFinished { outcome } => self.outcome(outcome),
-            Change::Compacted { .. }
+            // What is no follow-up of a hook's has no line.
+            Change::Said { .. }
+            | Change::Compacted { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::GoalSet { .. }
             | Change::Undone { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
@@ -120,20 +127,14 @@ impl<'a> JsonLines<'a> {
             Change::Opened { .. }
             | Change::Framed { .. }
             | Change::Queued { .. }
-            | Change::Said { .. }
             | Change::Commanded { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. }
             | Change::TurnEnded { .. } => Ok(()),
+            Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
         }
     }
 
@@ -141,6 +142,20 @@ impl<'a> JsonLines<'a> {
         self.write(&json!({
             "type": "tool_result", "id": outcome.call.0, "status": text::status(outcome.status),
             "text": outcome.model_text(),
+        }))
+    }
+
+    fn hook(&mut self, run: &HookRun) -> io::Result<()> {
+        let verdict = match run.verdict {
+            Verdict::Nothing => "nothing",
+            Verdict::Done => "done",
+            Verdict::Refused => "refused",
+            Verdict::Failed => "failed",
+            Verdict::Skipped => "skipped",
+        };
+        self.write(&json!({
+            "type": "hook", "hook": run.hook, "event": run.event, "asked": run.asked,
+            "verdict": verdict, "remarks": run.remarks,
         }))
     }
 

@@ -247,7 +247,14 @@ impl<'a> Printer<'a> {
                 }
             }
             Change::ToolFinished { outcome } => self.outcome(outcome),
-            Change::Compacted { .. }
+            // What is no follow-up of a hook's has no line.
+            Change::Said { .. }
+            | Change::Compacted { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::GoalSet { .. }
             | Change::Undone { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
@@ -257,19 +264,13 @@ impl<'a> Printer<'a> {
             Change::Opened { .. }
             | Change::Framed { .. }
             | Change::Queued { .. }
-            | Change::Said { .. }
             | Change::Commanded { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
             | Change::Hooked { .. }
-            | Change::GoalSet { .. }
             | Change::TurnEnded { .. } => Ok(()),
         }
     }

@@ -73,6 +73,8 @@ With --json each line has a \"type\"; fields are only ever added:
   tool_result      id, status (completed, failed, denied, interrupted), text
   usage            used, size (tokens in context, the window), cost (US dollars, where known)
   notice           severity (info, warning, error), text
+  hook             hook, event, asked (what it asked for), verdict (nothing, done, refused, failed,
+                   skipped), remarks (a list of texts); hooks that did and asked nothing have no line
   done             session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),
                    usage (input, output) or error and hint; always the last line
 ";

@@ -278,7 +278,9 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
             terminal::print(&harmless(&out))
         }
         ShowForm::Json => {
-            let in_view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
+            let mut in_view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
+            // The messages of a history that a hook made are one entry.
+            in_view.dedup();
             let shown = json!({
                 "session": thread.session(), "cwd": thread.cwd(), "title": thread.title(),
                 "model": thread.model(), "mode": thread.mode(), "in_view": in_view,

@@ -45,7 +45,10 @@ impl Header {
         self.entries += 1;
         self.updated_at = entry.at;
         match &entry.change {
-            Change::Said { .. } | Change::Queued { .. } | Change::Commanded { .. } => self.has_prompt = true,
+            Change::Said { origin, .. } => self.has_prompt |= origin.is_prompt(),
+            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => {
+                self.has_prompt = true
+            }
             Change::ModelChosen { model } | Change::Replied { model, .. } => {
                 self.model = Some(model.0.clone())
             }
@@ -59,7 +62,6 @@ impl Header {
             | Change::Mutated { .. }
             | Change::Edited { .. }
             | Change::CallChanged { .. }
-            | Change::Withheld { .. }
             | Change::Hooked { .. }
             | Change::GoalSet { .. }
             | Change::Noted { .. }

@@ -261,3 +261,7 @@ impl Trial<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "edits_tests.rs"]
+mod tests;

@@ -9,6 +9,8 @@ mod edited;
 pub mod edits;
 pub mod halves;
 pub mod hooked;
+mod lines;
+mod markdown;
 pub mod message;
 mod pins;
 pub mod text;

@@ -4,11 +4,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::diff::{DiffLine, diff};
+pub use super::lines::*;
+pub use super::markdown::markdown;
 use super::{
-    CallId, Card, Change, Content, Cut, Entry, Message, Origin, OutcomeStatus, PlanStatus, Seq, Shown,
-    StopReason, Thread, ToolCall, ToolKind, ToolOutcome,
+    CallId, Change, Content, Edit, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Shown, Spoken,
+    Thread, ToolOutcome,
 };
 
 /// Lines of a tool's output, or of a summary, that the short form shows.
@@ -39,167 +42,13 @@ pub fn readable(thread: &Thread, detail: Detail) -> String {
     text
 }
 
-/// A whole thread as a Markdown document.
-pub fn markdown(thread: &Thread) -> String {
-    let outcomes = outcomes(thread);
-    let mut text = format!("# {}\n\n", thread.title().unwrap_or("Conversation"));
-    let _ = writeln!(text, "- Session: `{}`", thread.session());
-    let _ = writeln!(text, "- Directory: `{}`", thread.cwd().display());
-    for entry in thread.entries() {
-        match &entry.change {
-            Change::Said { message, origin } => {
-                let _ = write!(text, "\n## You\n\n{}\n", said(message, origin));
-            }
-            Change::Commanded { typed, .. } => {
-                let _ = write!(text, "\n## You\n\n`{typed}`\n");
-            }
-            Change::Replied { message, model, cut, .. } => {
-                let _ = write!(text, "\n## Agent ({model})\n");
-                for content in &message.content {
-                    markdown_part(content, &outcomes, &mut text);
-                }
-                if let Some(cut) = cut {
-                    let _ = write!(text, "\n*{}*\n", cut_words(cut));
-                }
-            }
-            Change::Compacted { summary, .. } => {
-                let line = one_line(&entry.change).unwrap_or_default();
-                let _ = write!(text, "\n---\n\n*{line}*\n\n{}\n", quoted(&summary.text()));
-            }
-            Change::Undone { .. } | Change::Noted { .. } | Change::TurnEnded { .. } => {
-                if let Some(line) = one_line(&entry.change) {
-                    let _ = write!(text, "\n*{line}*\n");
-                }
-            }
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::Queued { .. }
-            | Change::ToolFinished { .. }
-            | Change::ModelChosen { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Titled { .. }
-            | Change::Planned { .. }
-            | Change::Allowed { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. } => {}
-        }
-    }
-    text
-}
-
-/// What a change is in one line, for those that are no message; `None` where there is nothing that
-/// a person would want to read.
-pub fn one_line(change: &Change) -> Option<String> {
-    match change {
-        Change::Compacted { tokens_before, tokens_after, .. } => Some(format!(
-            "Compacted: {} → {} tokens. What was replaced is kept; /undo brings it back.",
-            tokens(*tokens_before),
-            tokens(*tokens_after)
-        )),
-        Change::Undone { entry } => {
-            Some(format!("Undone: the compaction {entry} is taken back; what it replaced is in view again."))
-        }
-        Change::Noted { text, .. } => Some(text.clone()),
-        Change::Planned { steps } => {
-            let done = steps.iter().filter(|step| step.status == PlanStatus::Completed).count();
-            let now = steps.iter().find(|step| step.status == PlanStatus::InProgress);
-            let now = now.map(|step| format!(", now: {}", step.content)).unwrap_or_default();
-            Some(format!("Plan: {done} of {} steps done{now}", steps.len()))
-        }
-        Change::ModelChosen { model } => Some(format!("Model: {model}")),
-        Change::ModeChosen { mode } => Some(format!("Mode: {}", mode.id())),
-        Change::TurnEnded { reason, .. } => ending(*reason).map(str::to_owned),
-        Change::Opened { .. }
-        | Change::Framed { .. }
-        | Change::Queued { .. }
-        | Change::Said { .. }
-        | Change::Commanded { .. }
-        | Change::Replied { .. }
-        | Change::ToolFinished { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Allowed { .. }
-        | Change::Mutated { .. }
-        | Change::Edited { .. }
-        | Change::CallChanged { .. }
-        | Change::Withheld { .. }
-        | Change::Hooked { .. }
-        | Change::GoalSet { .. } => None,
-    }
-}
-
-/// Why a turn ended otherwise than well.
-pub fn ending(reason: StopReason) -> Option<&'static str> {
-    match reason {
-        StopReason::EndTurn => None,
-        StopReason::MaxTokens => Some("The model came to its output limit."),
-        StopReason::MaxRounds => Some("The turn came to its limit of model calls."),
-        StopReason::Refusal => Some("The model declined."),
-        StopReason::Cancelled => Some("Cancelled."),
-        StopReason::Failed => Some("The turn failed."),
-        StopReason::Interrupted => Some("Interrupted: Epitome ended in the middle of this turn."),
-    }
-}
-
-/// Why a reply is shorter than the model meant it to be.
-pub fn cut_words(cut: &Cut) -> String {
-    match cut {
-        Cut::MaxTokens => "[cut at the model's output limit]".to_owned(),
-        Cut::Refused { reason } if reason.is_empty() => "[the model declined]".to_owned(),
-        Cut::Refused { reason } => format!("[the model declined: {reason}]"),
-        Cut::Cancelled => "[cancelled here]".to_owned(),
-        Cut::Broken { reason } => format!("[broken off: {reason}]"),
-    }
-}
-
-/// A number of tokens as a person reads it: `950`, `12.4k`, `1.2M`.
-pub fn tokens(count: u64) -> String {
-    match count {
-        0..1_000 => count.to_string(),
-        1_000..999_950 => format!("{:.1}k", count as f64 / 1e3),
-        _ => format!("{:.1}M", count as f64 / 1e6),
-    }
-}
-
-/// How an outcome's status is called.
-pub fn status(status: OutcomeStatus) -> &'static str {
-    match status {
-        OutcomeStatus::Completed => "completed",
-        OutcomeStatus::Failed => "failed",
-        OutcomeStatus::Denied => "denied",
-        OutcomeStatus::Interrupted => "interrupted",
-    }
-}
-
-/// What a call is called on one line.
-pub fn call_title(call: &ToolCall) -> String {
-    title(&call.name, &call.card)
-}
-
-/// The same before there is a call: the card's title, cut at its first line. A command's title is
-/// the command, so that one gets its tool's name before it.
-pub fn title(tool: &str, card: &Card) -> String {
-    let mut lines = card.title.trim().lines();
-    let first = lines.next().unwrap_or_default();
-    let more = if lines.next().is_some() { " …" } else { "" };
-    match (first, card.kind) {
-        ("", _) => tool.to_owned(),
-        (first, ToolKind::Execute) => format!("{tool} {first}{more}"),
-        (first, _) => format!("{first}{more}"),
-    }
-}
-
 /// Everything that is looked up while blocks are written.
 struct Reader<'a> {
     detail: Detail,
     outcomes: HashMap<&'a CallId, &'a ToolOutcome>,
     calls: HashSet<&'a CallId>,
-    in_view: HashSet<Seq>,
+    /// What is shown of each entry in view. A history that a hook made is several messages.
+    in_view: HashMap<Seq, &'a Arc<Entry>>,
 }
 
 impl<'a> Reader<'a> {
@@ -212,16 +61,28 @@ impl<'a> Reader<'a> {
             detail,
             outcomes: outcomes(thread),
             calls: calls.collect(),
-            in_view: thread.view().entries().iter().map(|entry| entry.seq).collect(),
+            in_view: thread.view().entries().iter().map(|entry| (entry.seq, entry)).collect(),
         }
     }
 
     fn block(&self, entry: &Entry) -> Option<String> {
         let seq = entry.seq;
-        let left = if self.in_view.contains(&seq) { "" } else { "  [left the view]" };
+        let left = match self.in_view.get(&seq) {
+            None => "  [left the view]",
+            Some(shown) if shown.change != entry.change => "  [changed in the view by a hook]",
+            Some(_) => "",
+        };
         let block = match &entry.change {
             Change::Said { message, origin } => {
-                format!("{seq}  you{left}\n{}", indented(&said(message, origin), 2))
+                format!("{seq}  {}{left}\n{}", speaker(origin), indented(&said(message, origin), 2))
+            }
+            Change::Withheld { message, why, .. } => {
+                let mut block =
+                    format!("{seq}  you  [withheld]\n{}", indented(&said(message, &Origin::Person), 2));
+                if let Some(line) = withheld(why) {
+                    block.push_str(&indented(&line, 2));
+                }
+                block
             }
             Change::Commanded { typed, .. } => format!("{seq}  you, to Epitome\n{}", indented(typed, 2)),
             Change::Queued { message } => {
@@ -244,10 +105,41 @@ impl<'a> Reader<'a> {
             }
             Change::Compacted { summary, .. } => {
                 let line = one_line(&entry.change).unwrap_or_default();
-                let gone = if left.is_empty() { "" } else { "  [no longer in the view]" };
+                let gone = if self.in_view.contains_key(&seq) { left } else { "  [no longer in the view]" };
                 format!("{seq}  {line}{gone}\n{}", indented(&self.shortened(&summary.text()), 4))
             }
+            Change::Mutated { messages, .. } => {
+                let line = one_line(&entry.change).unwrap_or_default();
+                let gone = if self.in_view.contains_key(&seq) { "" } else { "  [no longer in the view]" };
+                let mut block = format!("{seq}  {line}{gone}\n");
+                for spoken in messages {
+                    block.push_str(&indented(&self.shortened(&role_and_text(spoken)), 4));
+                }
+                block
+            }
+            Change::Edited { edits, .. } => {
+                let mut block = format!("{seq}  {}\n", one_line(&entry.change)?);
+                for edit in edits {
+                    block.push_str(&indented(&self.shortened(&edit_line(edit)), 4));
+                }
+                block
+            }
+            Change::CallChanged { input, .. } => {
+                let mut block = format!("{seq}  {}\n", one_line(&entry.change)?);
+                if self.detail == Detail::Full {
+                    block.push_str(&indented(&input.to_string(), 4));
+                }
+                block
+            }
+            Change::Hooked { event, runs } => {
+                let mut block = format!("{seq}  hooks, {event}\n");
+                for run in runs {
+                    block.push_str(&indented(&run_line(run), 2));
+                }
+                block
+            }
             Change::Undone { .. }
+            | Change::GoalSet { .. }
             | Change::Noted { .. }
             | Change::Planned { .. }
             | Change::ModelChosen { .. }
@@ -257,13 +149,7 @@ impl<'a> Reader<'a> {
             | Change::Opened { .. }
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
-            | Change::Allowed { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. } => return None,
+            | Change::Allowed { .. } => return None,
         };
         Some(block)
     }
@@ -323,16 +209,17 @@ fn view_line(thread: &Thread) -> String {
     let shown: Vec<Seq> = {
         let mut shown: Vec<Seq> = thread.view().entries().iter().map(|entry| entry.seq).collect();
         shown.sort_unstable();
+        shown.dedup();
         shown
     };
-    let is_message = |entry: &&std::sync::Arc<Entry>| {
-        matches!(
-            entry.change,
-            Change::Said { .. }
-                | Change::Replied { .. }
-                | Change::ToolFinished { .. }
-                | Change::Compacted { .. }
-        )
+    let is_message = |entry: &&Arc<Entry>| match &entry.change {
+        Change::Said { .. }
+        | Change::Replied { .. }
+        | Change::ToolFinished { .. }
+        | Change::Compacted { .. }
+        | Change::Mutated { .. } => true,
+        Change::Edited { edits, .. } => edits.iter().any(|edit| matches!(edit, Edit::Append { .. })),
+        _ => false,
     };
     let gone: Vec<Seq> = thread
         .entries()
@@ -364,7 +251,7 @@ fn ranges(seqs: &[Seq]) -> String {
     words.join(", ")
 }
 
-fn outcomes(thread: &Thread) -> HashMap<&CallId, &ToolOutcome> {
+pub(super) fn outcomes(thread: &Thread) -> HashMap<&CallId, &ToolOutcome> {
     let found = thread.entries().iter().filter_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some((&outcome.call, outcome)),
         _ => None,
@@ -378,7 +265,7 @@ fn outcomes(thread: &Thread) -> HashMap<&CallId, &ToolOutcome> {
 }
 
 /// What the person sees of an outcome, as text.
-fn outcome_text(outcome: &ToolOutcome) -> String {
+pub(super) fn outcome_text(outcome: &ToolOutcome) -> String {
     if outcome.shown.is_empty() {
         return outcome.model_text();
     }
@@ -392,8 +279,56 @@ fn outcome_text(outcome: &ToolOutcome) -> String {
     parts.collect::<Vec<String>>().join("\n")
 }
 
+/// Who said it.
+pub(super) fn speaker(origin: &Origin) -> String {
+    match origin {
+        Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => "you".to_owned(),
+        Origin::Hook { hook } => format!("the hook {hook}"),
+        Origin::Context { by } => format!("context, from {by}"),
+    }
+}
+
+/// A message of a hook's history.
+pub(super) fn role_and_text(spoken: &Spoken) -> String {
+    let role = match spoken.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System => "system",
+    };
+    format!("{role}: {}", spoken.message.text())
+}
+
+fn edit_line(edit: &Edit) -> String {
+    let named = edit.at().map(|part| format!(" {part}")).unwrap_or_default();
+    let text = match edit {
+        Edit::Pin { .. } | Edit::Unpin { .. } | Edit::Drop { .. } => String::new(),
+        Edit::Mask { note, .. } => note.clone(),
+        Edit::Replace { content, .. } => Message { id: MessageId(0), content: content.clone() }.text(),
+        Edit::Append { role, message } => role_and_text(&Spoken { role: *role, message: message.clone() }),
+    };
+    let colon = if text.is_empty() { "" } else { ": " };
+    format!("{}{named}{colon}{text}", edit.op())
+}
+
+/// One run of a hook: what it asked for, what came of it, and what was remarked.
+fn run_line(run: &HookRun) -> String {
+    let asked = if run.asked.is_empty() { String::new() } else { format!(" asked for {}", run.asked) };
+    let mut line = format!(
+        "{} ({}, {} ms, {}){asked}: {}",
+        run.hook,
+        run.event,
+        run.milliseconds,
+        run.end,
+        verdict(run.verdict)
+    );
+    for remark in &run.remarks {
+        let _ = write!(line, "\n  {}", remark.replace('\n', "\n  "));
+    }
+    line
+}
+
 /// What the person typed, with what they attached named behind it.
-fn said(message: &Message, origin: &Origin) -> String {
+pub(super) fn said(message: &Message, origin: &Origin) -> String {
     let mut text = match origin {
         Origin::Person | Origin::Queue { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
             message.text()
@@ -411,7 +346,7 @@ fn said(message: &Message, origin: &Origin) -> String {
     text
 }
 
-fn attached(content: &Content) -> String {
+pub(super) fn attached(content: &Content) -> String {
     match content {
         Content::Image { mime_type, uri, .. } => {
             format!("[image, {mime_type}{}]", uri.as_ref().map(|uri| format!(", {uri}")).unwrap_or_default())
@@ -420,37 +355,6 @@ fn attached(content: &Content) -> String {
         Content::ResourceLink { uri, .. } => format!("[{uri}]"),
         Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => String::new(),
     }
-}
-
-fn markdown_part(content: &Content, outcomes: &HashMap<&CallId, &ToolOutcome>, text: &mut String) {
-    match content {
-        Content::Text { text: said } => {
-            let _ = write!(text, "\n{}\n", said.trim_end());
-        }
-        Content::Call(call) => {
-            let outcome = outcomes.get(&call.id);
-            let words = outcome.map_or("no result yet", |outcome| status(outcome.status));
-            let _ = write!(text, "\n- **{}** → {words}\n", call_title(call).replace('*', "\\*"));
-            if let Some(outcome) = outcome {
-                let _ = write!(text, "\n{}\n", fenced(&outcome_text(outcome)));
-            }
-        }
-        Content::Thinking { .. } => {}
-        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
-            let _ = write!(text, "\n{}\n", attached(content));
-        }
-    }
-}
-
-fn quoted(text: &str) -> String {
-    text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<String>>().join("\n")
-}
-
-/// A block that Markdown leaves alone, whatever fences the text has itself.
-fn fenced(text: &str) -> String {
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
 }
 
 fn indented(text: &str, by: usize) -> String {

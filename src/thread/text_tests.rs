@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::thread::{FORMAT_VERSION, MessageId, ModelName, SessionId, Trigger, Usage};
+use crate::thread::{
+    Card, FORMAT_VERSION, HookRun, MessageId, ModelName, OutcomeStatus, Part, SessionId, StopReason,
+    ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
+};
 
 fn message(id: u64, content: Vec<Content>) -> Message {
     Message { id: MessageId(id), content }

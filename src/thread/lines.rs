@@ -1,0 +1,174 @@
+//! The words for single things of a thread, each in one line: the same on the command line, in exports
+//! and in editors.
+
+use super::{
+    Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PlanStatus, StopReason, ToolCall, ToolKind,
+    Trigger, Verdict, Withheld,
+};
+
+/// What a change is in one line, for those that are no message; `None` where there is nothing that
+/// a person would want to read.
+pub fn one_line(change: &Change) -> Option<String> {
+    match change {
+        Change::Compacted { tokens_before, tokens_after, trigger, .. } => Some(format!(
+            "{}: {} → {} tokens. What was replaced is kept; /undo brings it back.",
+            compacted(*trigger),
+            tokens(*tokens_before),
+            tokens(*tokens_after)
+        )),
+        Change::Mutated { by, tokens_before, tokens_after, .. } => Some(format!(
+            "History replaced by {by}: {} → {} tokens; /undo takes it back.",
+            tokens(*tokens_before),
+            tokens(*tokens_after)
+        )),
+        Change::Edited { by, edits } => Some(edited(by, edits)),
+        Change::CallChanged { card, by, .. } => match card.title.lines().next() {
+            Some(title) => Some(format!("{by} changed what this call is run with: {title}")),
+            None => Some(format!("{by} changed what this call is run with.")),
+        },
+        Change::Withheld { why, .. } => withheld(why),
+        Change::GoalSet { goal: Some(goal) } => Some(format!("Goal: {goal}")),
+        Change::GoalSet { goal: None } => Some("The goal is ended.".to_owned()),
+        Change::Said { message, origin: Origin::Hook { hook } } => Some(follow_up(hook, message)),
+        Change::Undone { entry } => {
+            Some(format!("Undone: {entry} is taken back; what it replaced is in view again."))
+        }
+        Change::Noted { text, .. } => Some(text.clone()),
+        Change::Planned { steps } => {
+            let done = steps.iter().filter(|step| step.status == PlanStatus::Completed).count();
+            let now = steps.iter().find(|step| step.status == PlanStatus::InProgress);
+            let now = now.map(|step| format!(", now: {}", step.content)).unwrap_or_default();
+            Some(format!("Plan: {done} of {} steps done{now}", steps.len()))
+        }
+        Change::ModelChosen { model } => Some(format!("Model: {model}")),
+        Change::ModeChosen { mode } => Some(format!("Mode: {}", mode.id())),
+        Change::TurnEnded { reason, .. } => ending(*reason).map(str::to_owned),
+        Change::Opened { .. }
+        | Change::Framed { .. }
+        | Change::Queued { .. }
+        | Change::Said { .. }
+        | Change::Commanded { .. }
+        | Change::Replied { .. }
+        | Change::ToolFinished { .. }
+        | Change::ThoughtChosen { .. }
+        | Change::Titled { .. }
+        | Change::Allowed { .. }
+        | Change::Hooked { .. } => None,
+    }
+}
+
+/// What a hook asked the agent to do next.
+pub fn follow_up(hook: &str, message: &Message) -> String {
+    format!("↻ {hook}: {}", message.text())
+}
+
+/// How a compaction is called by what it came from.
+pub fn compacted(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Manual | Trigger::Overflow => "Compacted",
+        Trigger::Threshold => "Compacted, because the window filled up",
+        Trigger::Hook => "Compacted, because a hook asked for it",
+    }
+}
+
+/// Why a prompt did not enter the view; `None` where the person knows.
+pub fn withheld(why: &Withheld) -> Option<String> {
+    match why {
+        Withheld::Blocked { hook, reason } if reason.trim().is_empty() => {
+            Some(format!("The hook {hook} stopped this prompt."))
+        }
+        Withheld::Blocked { reason, .. } => Some(reason.clone()),
+        Withheld::Cancelled => None,
+    }
+}
+
+/// What was made of a hook's run.
+pub fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Nothing => "nothing asked",
+        Verdict::Done => "done",
+        Verdict::Refused => "refused",
+        Verdict::Failed => "failed",
+        Verdict::Skipped => "not run",
+    }
+}
+
+/// How often each operation was made.
+fn edited(by: &str, edits: &[Edit]) -> String {
+    let count = |op: fn(&Edit) -> bool, word: &str| {
+        let count = edits.iter().filter(|edit| op(edit)).count();
+        (count > 0).then(|| format!("{count} {word}"))
+    };
+    let counts = [
+        count(|edit| matches!(edit, Edit::Pin { .. }), "pinned"),
+        count(|edit| matches!(edit, Edit::Unpin { .. }), "unpinned"),
+        count(|edit| matches!(edit, Edit::Mask { .. }), "masked"),
+        count(|edit| matches!(edit, Edit::Drop { .. }), "dropped"),
+        count(|edit| matches!(edit, Edit::Replace { .. }), "replaced"),
+        count(|edit| matches!(edit, Edit::Append { .. }), "appended"),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    let undo = if edits.iter().all(Edit::only_pins) { "" } else { "; /undo takes it back" };
+    format!("History edited by {by}: {}{undo}.", counts.join(", "))
+}
+
+/// Why a turn ended otherwise than well.
+pub fn ending(reason: StopReason) -> Option<&'static str> {
+    match reason {
+        StopReason::EndTurn => None,
+        StopReason::MaxTokens => Some("The model came to its output limit."),
+        StopReason::MaxRounds => Some("The turn came to its limit of model calls."),
+        StopReason::Refusal => Some("The model declined."),
+        StopReason::Cancelled => Some("Cancelled."),
+        StopReason::Failed => Some("The turn failed."),
+        StopReason::Interrupted => Some("Interrupted: Epitome ended in the middle of this turn."),
+    }
+}
+
+/// Why a reply is shorter than the model meant it to be.
+pub fn cut_words(cut: &Cut) -> String {
+    match cut {
+        Cut::MaxTokens => "[cut at the model's output limit]".to_owned(),
+        Cut::Refused { reason } if reason.is_empty() => "[the model declined]".to_owned(),
+        Cut::Refused { reason } => format!("[the model declined: {reason}]"),
+        Cut::Cancelled => "[cancelled here]".to_owned(),
+        Cut::Broken { reason } => format!("[broken off: {reason}]"),
+    }
+}
+
+/// A number of tokens as a person reads it: `950`, `12.4k`, `1.2M`.
+pub fn tokens(count: u64) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        1_000..999_950 => format!("{:.1}k", count as f64 / 1e3),
+        _ => format!("{:.1}M", count as f64 / 1e6),
+    }
+}
+
+/// How an outcome's status is called.
+pub fn status(status: OutcomeStatus) -> &'static str {
+    match status {
+        OutcomeStatus::Completed => "completed",
+        OutcomeStatus::Failed => "failed",
+        OutcomeStatus::Denied => "denied",
+        OutcomeStatus::Interrupted => "interrupted",
+    }
+}
+
+/// What a call is called on one line.
+pub fn call_title(call: &ToolCall) -> String {
+    title(&call.name, &call.card)
+}
+
+/// The same before there is a call: the card's title, cut at its first line. A command's title is
+/// the command, so that one gets its tool's name before it.
+pub fn title(tool: &str, card: &Card) -> String {
+    let mut lines = card.title.trim().lines();
+    let first = lines.next().unwrap_or_default();
+    let more = if lines.next().is_some() { " …" } else { "" };
+    match (first, card.kind) {
+        ("", _) => tool.to_owned(),
+        (first, ToolKind::Execute) => format!("{tool} {first}{more}"),
+        (first, _) => format!("{first}{more}"),
+    }
+}
