@@ -208,6 +208,7 @@ impl Session {
     /// who asked for the end answered, so that they may delete or load the session at once.
     async fn end_for_good(mut self) -> Vec<TooLate> {
         self.commands.close();
+        self.end_foreign(|_| true);
         let mut too_late = Vec::new();
         while let Ok(command) = self.commands.try_recv() {
             too_late.extend(self.refuse(command));

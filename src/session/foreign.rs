@@ -74,20 +74,20 @@ impl Session {
                     tracing::error!(session = %self.id, %error, "a rule of the person's could not be written");
                 }
             }
-            ChildNews::Ended { child } => {
-                let (gone, others) =
-                    std::mem::take(&mut self.foreign).into_iter().partition(|foreign| foreign.child == child);
-                self.foreign = others;
-                let gone: Vec<ForeignCall> = gone;
-                for ForeignCall { call, open, .. } in gone {
-                    if let Some(open) = open {
-                        self.announce(&Out::Withdrawn { ask: open.ask });
-                    }
-                    let text = "The recipe that made this call was stopped.";
-                    let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
-                    self.announce(&Out::CallFinished { outcome });
-                }
+            ChildNews::Ended { child } => self.end_foreign(|foreign| foreign.child == child),
+        }
+    }
+
+    /// Takes back the cards of children that are gone, and ends their calls for whoever saw them.
+    pub(super) fn end_foreign(&mut self, is_gone: impl Fn(&ForeignCall) -> bool) {
+        let gone: Vec<ForeignCall> = self.foreign.extract_if(.., |foreign| is_gone(foreign)).collect();
+        for ForeignCall { call, open, .. } in gone {
+            if let Some(open) = open {
+                self.announce(&Out::Withdrawn { ask: open.ask });
             }
+            let text = "The recipe that made this call was stopped.";
+            let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
+            self.announce(&Out::CallFinished { outcome });
         }
     }
 

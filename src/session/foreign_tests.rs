@@ -111,8 +111,7 @@ impl Parent {
             .build()
             .expect("a runtime");
         let opening = opening(&directory, 0, &Client::new());
-        let session =
-            Session::new(services, thread, journal, (commands.downgrade(), receiver), &opening);
+        let session = Session::new(services, thread, journal, (commands.downgrade(), receiver), &opening);
         let sender = session.children.0.clone();
         runtime.spawn(session.run());
         let (answers, child) = mpsc::channel(16);
@@ -123,7 +122,9 @@ impl Parent {
         let attached = Client::new();
         let (ticket, opening) = (Ticket(client), opening(&self.directory, client, &attached));
         self.send(SessionCommand::Attach { ticket, opening, replay: Replay::Nothing });
-        attached.until(|out| matches!(out, Out::Answer { answer: Ok(Answer::Attached { .. }), .. }).then_some(()));
+        attached.until(|out| {
+            matches!(out, Out::Answer { answer: Ok(Answer::Attached { .. }), .. }).then_some(())
+        });
         attached
     }
 
@@ -219,6 +220,16 @@ fn a_child_that_is_gone_leaves_no_card_and_no_running_call() {
 }
 
 #[test]
+fn a_session_that_ends_takes_the_cards_of_its_children_back() {
+    let parent = Parent::new();
+    let client = parent.attach(1);
+    parent.ask("s_a", "s_a.c1");
+    let (ask, _) = client.asked();
+    parent.send(SessionCommand::End);
+    assert_eq!(client.withdrawn(), ask);
+}
+
+#[test]
 fn without_a_client_the_answer_is_no() {
     let mut parent = Parent::new();
     parent.ask("s_a", "s_a.c1");
@@ -242,7 +253,8 @@ fn what_was_always_allowed_for_a_child_holds_for_its_parent() {
     loop {
         match later.until(|out| Some(out.clone())) {
             Out::Entry { entry, .. } => {
-                rules += usize::from(matches!(&entry.change, Change::Allowed { rule: kept } if *kept == rule));
+                rules +=
+                    usize::from(matches!(&entry.change, Change::Allowed { rule: kept } if *kept == rule));
             }
             Out::Answer { .. } => break,
             _ => {}

@@ -9,6 +9,8 @@
 //! <data>/db/                        sled: rows and headers            (rows, index, index_thread)
 //! ```
 //!
+//! A journal can also be in memory alone (`Journal::in_memory`); then none of this knows it.
+//!
 //! It refuses to rewrite an entry, to guess at a line whose checksum is wrong, and to let anything
 //! wait for sled but a listing, and that for a bounded time. All calls block on the disk; `create`
 //! and `append` are short enough for a session's task, the others belong on a blocking thread.

@@ -328,6 +328,27 @@ fn a_withdrawn_question_is_cancelled_and_its_late_answer_ignored() {
     assert!(editor.played.state.lock().unwrap().decisions.is_empty());
 }
 
+/// Its call is in no entry of the session: nothing else would announce it, or ever end it.
+#[test]
+fn the_card_of_a_childs_call_has_its_call_before_it_and_its_end_behind_it() {
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    editor.prompt(&session, "child");
+    let announced = editor.read();
+    let update = &announced["params"]["update"];
+    assert_eq!(
+        (&update["sessionUpdate"], &update["toolCallId"]),
+        (&json!("tool_call"), &json!("s_child.c1"))
+    );
+    let question = editor.read();
+    assert_eq!(question["method"], "session/request_permission");
+    assert_eq!(question["params"]["toolCall"]["toolCallId"], "s_child.c1");
+    assert_eq!(editor.read()["params"]["requestId"], question["id"]);
+    let ended = editor.read();
+    let update = &ended["params"]["update"];
+    assert_eq!((&update["toolCallId"], &update["status"]), (&json!("s_child.c1"), &json!("failed")));
+}
+
 #[test]
 fn the_pages_of_a_listing_come_to_the_whole() {
     let header = |n: u64| Header {

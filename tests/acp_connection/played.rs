@@ -11,8 +11,8 @@ use epitome::session::{
     SessionCommand, SessionError, SessionOptions, TextKind, Ticket,
 };
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, SessionId,
-    OutcomeStatus, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Usage,
+    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
+    SessionId, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Usage,
 };
 use serde_json::json;
 

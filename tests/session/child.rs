@@ -285,6 +285,27 @@ fn a_history_that_does_not_fit_is_made_shorter_until_it_does() {
     }
 }
 
+/// Its own work must not be thrown away then, and begun anew.
+#[test]
+fn what_a_child_reads_itself_is_compacted_when_it_does_not_fit() {
+    let desk = Desk::with(|request| {
+        let used = request.body.to_string().len() / 4;
+        if used > 6_000 {
+            let message = Some(format!("prompt is too long: {used} tokens > 6000 maximum"));
+            return vec![ModelStep::Error { status: 400, retry_after: None, message }];
+        }
+        match request.last_user_text() {
+            last if last == "Go" => vec![call(json!({"bytes": 40_000}))],
+            last if last.contains("Then write the handover") => vec![text("It was read.")],
+            _ => vec![text("Done.")],
+        }
+    });
+    let outcome = run(&desk, order(&desk, "Go")).expect("an outcome");
+    assert_eq!(outcome.text, "Done.");
+    let compacted = outcome.entries.iter().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
+    assert_eq!((compacted.count(), finished(&outcome).len()), (1, 1));
+}
+
 #[test]
 fn a_history_that_can_t_fit_is_not_even_sent() {
     let mut desk = Desk::new(vec![vec![ModelStep::Flood { count: 4_000, text: "many words ".into() }]]);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use epitome::paths::Paths;
-use epitome::store::{Header, Store, StoreError};
+use epitome::store::{Header, Journal, Store, StoreError};
 use epitome::thread::*;
 use serde_json::{Value, json};
 
@@ -124,6 +124,20 @@ fn every_kind_of_change_comes_back_as_it_was() {
     assert_eq!(loaded, entries);
     let stored: Vec<Change> = loaded[1..].iter().map(|entry| entry.change.clone()).collect();
     assert_eq!(stored, changes);
+}
+
+#[test]
+fn a_journal_in_memory_folds_like_any_other_and_is_nowhere() {
+    let home = Home::new();
+    let session = id(1);
+    let (mut journal, mut entries) = Journal::in_memory(opened(&session), vec![said("Hello")]);
+    entries.push(journal.append(titled("Greeting")).unwrap());
+    journal.syncer().sync().unwrap();
+    let thread = Thread::replay(entries).unwrap();
+    assert_eq!((thread.view().entries().len(), thread.title()), (1, Some("Greeting")));
+    assert_eq!(journal.header().title.as_deref(), Some("Greeting"));
+    assert!(home.store().list().unwrap().headers.is_empty() && !home.data().exists());
+    assert!(matches!(home.load(&session), Err(StoreError::NotFound(_))));
 }
 
 #[test]

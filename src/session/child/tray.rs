@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::session::{Answer, AskId, Out, Outlet, PermissionAsk, SessionCommand, SessionError};
+use crate::session::{Answer, AskId, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError};
 use crate::thread::{CallId, Change, Entry, Rule, SessionId, ToolOutcome};
 
 /// Remarks of one child that are kept.
@@ -106,27 +106,30 @@ impl Tray {
             && let Some(commands) = self.commands.upgrade()
         {
             // Nobody is there to be asked. There is room: a child gets nothing but decisions.
-            let decision = crate::session::Decision::Dismissed;
+            let decision = Decision::Dismissed;
             drop(commands.try_send(SessionCommand::Decide { ask, decision }));
         }
     }
 
     fn entry(&self, entry: Arc<Entry>) {
-        let mut kept = self.kept();
         match &entry.change {
-            Change::ToolFinished { outcome } => {
-                let before = kept.asked.len();
-                kept.asked.retain(|call| *call != outcome.call);
-                if kept.asked.len() < before {
-                    let outcome = ToolOutcome { call: self.abroad(&outcome.call), ..outcome.clone() };
-                    let (child, outcome) = (self.child.clone(), Arc::new(outcome));
-                    drop(self.news.send(ChildNews::Finished { child, outcome }));
-                }
-            }
+            Change::ToolFinished { outcome } => self.finished(outcome),
             Change::Allowed { rule } => drop(self.news.send(ChildNews::Allowed { rule: rule.clone() })),
             _ => {}
         }
-        kept.entries.push(entry);
+        self.kept().entries.push(entry);
+    }
+
+    /// Tells the outcome of a call whose card was shown; nobody knows the others.
+    fn finished(&self, outcome: &ToolOutcome) {
+        let mut kept = self.kept();
+        let before = kept.asked.len();
+        kept.asked.retain(|call| *call != outcome.call);
+        if kept.asked.len() < before {
+            let outcome = ToolOutcome { call: self.abroad(&outcome.call), ..outcome.clone() };
+            let (child, outcome) = (self.child.clone(), Arc::new(outcome));
+            drop(self.news.send(ChildNews::Finished { child, outcome }));
+        }
     }
 }
 
@@ -149,11 +152,7 @@ impl Outlet for Tray {
                 drop(self.news.send(ChildNews::Settled { child: self.child.clone(), ask }));
             }
             // A child of the child; its ids are told apart once more.
-            Out::CallFinished { outcome } => {
-                let outcome = ToolOutcome { call: self.abroad(&outcome.call), ..(*outcome).clone() };
-                let (child, outcome) = (self.child.clone(), Arc::new(outcome));
-                drop(self.news.send(ChildNews::Finished { child, outcome }));
-            }
+            Out::CallFinished { outcome } => self.finished(&outcome),
             Out::Answer { answer, .. } => {
                 if let Some(sender) = self.kept().answer.take() {
                     drop(sender.send(answer));
