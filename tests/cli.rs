@@ -254,13 +254,78 @@ fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
         vec![say("<summary>\nThe agent repeated one sentence.\n</summary>")],
     ]);
     machine.run(&["run", "say something long"]).ok();
-    let ran = machine.run(&["run", "-r", "compact", "--follow"]);
+    let ran = machine.run(&["compact"]);
     assert!(ran.out.starts_with("Compacted: ") && ran.code == Some(0), "{ran:?}");
     let shown = machine.run(&["sessions", "show", &machine.session()]).ok();
     assert!(shown.contains("say something long") && shown.contains("[left the view]"), "{shown}");
     assert!(shown.contains("The agent repeated one sentence."), "{shown}");
     let ran = machine.run(&["run", "--follow", "/undo"]);
     assert!(ran.out.starts_with("Undone: ") && ran.code == Some(0), "{ran:?}");
+}
+
+#[test]
+fn a_session_that_is_named_beats_the_newest_with_a_word_on_stderr() {
+    let (machine, _model) = Machine::with_model(vec![vec![say("one")], vec![say("two")]]);
+    machine.run(&["run", "first"]).ok();
+    let session = machine.session();
+    let ran = machine.run(&["run", "--follow", "--conversation-id", &session, "second"]);
+    assert!(ran.err.contains("--follow has no effect where a session is named"), "{ran:?}");
+    assert_eq!((ran.code, machine.session()), (Some(0), session));
+}
+
+#[test]
+fn recipes_are_listed_shown_and_rendered_and_a_repositorys_commands_do_not_run() {
+    let machine = Machine::new();
+    let folder = machine.project().join(".epitome/recipes");
+    std::fs::create_dir_all(&folder).expect("a directory");
+    let text = "---\naliases: [l]\narguments: {n: {default: \"3\"}}\n---\nLog: {{bash \"touch\" \"ran\"}}, {{.n}}.\n";
+    std::fs::write(folder.join("log.md"), text).expect("a file");
+    std::fs::write(folder.join("commit.md"), "Mine.").expect("a file");
+
+    let listed = machine.run(&["recipes", "list"]).ok();
+    assert!(listed.contains("[.epitome/recipes/log.md; also l]"), "{listed}");
+    assert!(listed.contains("built in is hidden by .epitome/recipes/commit.md"), "{listed}");
+    let listed: Value =
+        serde_json::from_str(&machine.run(&["recipes", "list", "--json"]).ok()).expect("it is JSON");
+    assert_eq!(listed["shadowed"][0]["id"], "commit");
+
+    let shown = machine.run(&["recipes", "show", "log"]).ok();
+    assert!(shown.contains("usage: /log [n=3] additional instructions\n") && shown.contains(text), "{shown}");
+    let rendered = machine.run(&["recipes", "render", "l", "n=5", "and", "more"]).ok();
+    let wanted = "Log: [not run: this recipe came with the repository and is not trusted], 5.\n\n\
+                  ## Additional instructions\n\nand more\n";
+    assert_eq!(rendered, wanted);
+    assert!(!machine.project().join("ran").exists());
+
+    let own = machine.directory.path().join("own");
+    std::fs::create_dir(&own).expect("a directory");
+    std::fs::write(own.join("mine"), "Said: {{bash \"echo\" \"it's me\"}}.").expect("a file");
+    let own = own.to_str().expect("it is text");
+    assert_eq!(machine.run(&["recipes", "render", "mine", "--recipe-dir", own]).ok(), "Said: it's me.\n");
+    let ran = machine.run(&["recipes", "render", "revew"]);
+    assert!(ran.code == Some(1) && ran.err.contains("did you mean \"review\"?"), "{ran:?}");
+}
+
+#[test]
+fn what_is_wrong_with_recipes_is_told_with_its_place_and_an_exit_code() {
+    let machine = Machine::new();
+    assert_eq!(machine.run(&["recipes", "check"]).ok(), "8 recipes, nothing wrong\n");
+    machine.write("a.md", "---\nhooks: {turn_end: {handler: swap_contxt}}\n---\n");
+    machine.write("b.md", "---\nallowed_tools: {}\n---\n");
+    machine.write("c.md", "fine");
+    let ran = machine.run(&["recipes", "check", "a.md", "b.md", "c.md", "d.md"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{ran:?}");
+    assert!(
+        lines[0].contains("a.md:2:29: ") && lines[0].ends_with("(did you mean \"swap_context\"?)"),
+        "{ran:?}"
+    );
+    assert!(lines[1].contains("b.md:2:16: "), "{ran:?}");
+    assert!(lines[2].contains("d.md: cannot read this recipe"), "{ran:?}");
+    let ran = machine.run(&["recipes", "check", "--json", "a.md"]);
+    let problems: Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    assert_eq!((&problems[0]["line"], &problems[0]["column"]), (&json!(2), &json!(29)));
 }
 
 #[test]

@@ -34,8 +34,13 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else {
         return Some("the command line cannot be parsed, so it is not known what it would run".to_owned());
     };
+    let root = tree.root_node();
+    // An escaped blank at the beginning is a word for Bash, and nothing for the grammar.
+    if !(line[..root.start_byte()].trim().is_empty() && line[root.end_byte()..].trim().is_empty()) {
+        return Some(unclear(line));
+    }
     let check = Check { line, allowed };
-    let mut pending = vec![(tree.root_node(), Quotes::Quote)];
+    let mut pending = vec![(root, Quotes::Quote)];
     while let Some((node, quotes)) = pending.pop() {
         let inside = match check.node(node, quotes) {
             Ok(Inside::Look(quotes)) => quotes,
@@ -106,7 +111,8 @@ impl<'a> Check<'a> {
                 return Ok(Inside::Look(Quotes::Quote));
             }
             "expansion" if self.has_blank_gaps(node) => return Ok(Inside::Look(Quotes::MayNot)),
-            "word" => !hides(text, "()<>|&;'\""),
+            // The grammar has words that begin with the end of the line before.
+            "word" => !hides(text, "()<>|&;'\" \t\n"),
             "number" | "regex" | "extglob_pattern" | "heredoc_content" | "string_content" | "string"
             | "heredoc_body" => self.gaps(node).all(|gap| !hides(gap, "")),
             "heredoc_start"
@@ -117,7 +123,6 @@ impl<'a> Check<'a> {
             "program"
             | "list"
             | "pipeline"
-            | "redirected_statement"
             | "subshell"
             | "compound_statement"
             | "if_statement"
@@ -129,21 +134,22 @@ impl<'a> Check<'a> {
             | "case_item"
             | "function_definition"
             | "negated_command"
-            | "concatenation"
+            | "array" => self.has_blank_gaps(node),
+            "concatenation"
             | "simple_expansion"
             | "brace_expression"
             | "herestring_redirect"
-            | "variable_assignments"
-            | "array" => self.has_blank_gaps(node),
+            | "redirected_statement"
+            | "variable_assignments" => self.is_one_line(node),
             "for_statement" => self.has_blank_gaps(node) && self.sets_a_local_variable(node),
             "heredoc_redirect" => self.is_plain_here_document(node),
             "file_redirect" => {
                 self.redirect(node)?;
-                self.has_blank_gaps(node)
+                self.is_one_line(node)
             }
             "command" | "declaration_command" | "unset_command" => {
                 self.allowed(&self.words(node))?;
-                self.has_blank_gaps(node)
+                self.is_one_line(node)
             }
             "command_name" => self.is_literal_name(node),
             "variable_assignment" => {
@@ -151,7 +157,7 @@ impl<'a> Check<'a> {
                 if node.parent().is_none_or(|parent| !of_command.contains(&parent.kind())) {
                     self.allowed(text)?;
                 }
-                self.has_blank_gaps(node)
+                self.is_one_line(node)
             }
             _ => false,
         };
@@ -171,8 +177,19 @@ impl<'a> Check<'a> {
         })
     }
 
+    /// Whether nothing but blanks is between the children. A line that goes on without any blank splits
+    /// a word for the grammar, and joins two for Bash.
     fn has_blank_gaps(&self, node: Node<'_>) -> bool {
-        self.gaps(node).all(|gap| gap.replace("\\\n", "").trim().is_empty())
+        self.gaps(node).all(|gap| {
+            let joined = gap.replace("\\\n", "");
+            joined.trim().is_empty() && (gap.is_empty() || !joined.is_empty())
+        })
+    }
+
+    /// As `has_blank_gaps`, where a line that ends ends the command: the grammar goes on with it when the
+    /// next line begins with a backslash.
+    fn is_one_line(&self, node: Node<'_>) -> bool {
+        self.has_blank_gaps(node) && self.gaps(node).all(|gap| !gap.replace("\\\n", "").contains('\n'))
     }
 
     /// The words of a command, joined by one blank: quotes around a word that needs none are left out.

@@ -166,6 +166,12 @@ fn what_is_not_certain_is_refused() {
         // No comment: `\ ` and a line that goes on are inside a word.
         "echo \\ #; rm x",
         "echo a\\\n#; rm x",
+        // A line that begins with a backslash is a new one, and a line that goes on splits no word.
+        "echo a\n\\rm x",
+        "echo a\n\\\nrm x",
+        "ec\\\nho a",
+        "!\\\nls",
+        "\\ ls",
         // A word that the parser does not look into.
         "echo ${x:-`rm y`}",
         "echo \"${x:+'`rm y`'}\"",

@@ -33,7 +33,7 @@ pub fn list(catalog: &Catalog, cwd: &Path) -> String {
     }
     if !catalog.problems.is_empty() {
         let count = catalog.problems.len();
-        let _ = writeln!(text, "\n{count} things are wrong in recipe files: `epitome recipes check`");
+        let _ = writeln!(text, "\nFaults in recipe files: {count}; `epitome recipes check` shows them");
     }
     text
 }
