@@ -10,7 +10,8 @@
 //! `event`, `hook`, `moment` and `output` are data. `read` takes what a hook printed as JSON,
 //! `normalise` is the one place that knows every spelling of a result, `chain` decides in what order
 //! hooks run and what all of their results together mean, `payload` writes what they are given. All of
-//! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
+//! these are pure. `handlers` are what recipes declare, `functions` those of a program that Epitome is
+//! built into. `run` starts processes, `discover` and `trust` touch the disk.
 
 pub mod chain;
 pub mod event;
