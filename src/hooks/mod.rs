@@ -11,7 +11,8 @@
 //! `normalise` is the one place that knows every spelling of a result (`fields` gives it the types),
 //! `heard` puts the two together for one run. `chain` decides in what order hooks run (`fits` whether at
 //! all), `fold` what all of their results together mean, `settle` holds that to the guards. `payload` and
-//! `messages` write what hooks are given. All of these are pure. `run` starts processes, `discover` and
+//! `messages` write what hooks are given. All of these are pure. `handlers` are what recipes declare,
+//! `functions` those of a program that Epitome is built into. `run` starts processes, `discover` and
 //! `trust` touch the disk.
 
 mod asked;

@@ -1,0 +1,273 @@
+//! What a repository brings and the person's consent to it: hooks are looked for when a session begins,
+//! and before the first prompt the person is asked about those that nobody has allowed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::actor::Session;
+use super::work::{Background, OpenConsent, Prompt};
+use super::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity};
+use crate::hooks::discover::{self, Found, Search};
+use crate::hooks::handlers::At;
+use crate::hooks::run::Runner;
+use crate::hooks::transcript::Transcript;
+use crate::hooks::trust::{self, Item, Trust, Verdict};
+use crate::recipe::parse::{Recipe, Source};
+use crate::recipe::render::ShellOutputs;
+use crate::thread::{CallId, Card, OutcomeStatus, Shown, ToolKind, ToolOutcome};
+
+/// Things that a question lists by name; of more it says how many.
+const LISTED_MAX: usize = 20;
+
+/// What is known of the person's consent.
+#[derive(Default)]
+pub struct Consent {
+    /// `None` until hooks were looked for.
+    trust: Option<Trust>,
+    /// What was asked about in this session, whatever the answer.
+    asked: BTreeSet<Item>,
+    open: Option<OpenConsent>,
+}
+
+/// Whether a repository's recipe may run its shell calls.
+pub(super) enum MayRun {
+    Yes,
+    No,
+    /// The person has to be asked.
+    Unknown(Item),
+}
+
+impl Session {
+    // ── Looking for hooks ──────────────────────────────────────────────────────────────────────
+
+    /// Looks for hooks, off this task, and watches their places from then on. Prompts wait for it.
+    pub(super) fn load_hooks(&mut self) {
+        let cwd = self.thread.cwd().to_path_buf();
+        let services = self.services.clone();
+        let settings = self.settings.hooks.clone();
+        let environment = self.workspace.environment.clone();
+        let sessions = self.commands_sender();
+        let watch = self.hooks_watch.clone();
+        let known = self.consent.trust.clone();
+        self.background.spawn_blocking(move || {
+            let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
+            let watch = match watch {
+                Some(watch) => {
+                    watch.about_to_read();
+                    watch.renew(plan);
+                    Some(watch)
+                }
+                None => {
+                    let changed = move || {
+                        // A full channel means that the session is busy with what is newer.
+                        if let Some(sender) = sessions.upgrade() {
+                            drop(sender.try_send(SessionCommand::HooksChanged));
+                        }
+                    };
+                    match services.watch.register(plan, changed) {
+                        Ok(watch) => Some(Arc::new(watch)),
+                        Err(error) => {
+                            tracing::warn!(%error, "changed hooks show at the next session");
+                            None
+                        }
+                    }
+                }
+            };
+            let (trust, problem) = match known {
+                Some(mut trust) => {
+                    let problem = trust.reload();
+                    (trust, problem)
+                }
+                None => Trust::load(&services.paths, settings.trust),
+            };
+            let search = Search {
+                paths: &services.paths,
+                cwd: &cwd,
+                settings: &settings,
+                reaper: &services.reaper,
+                environment: &environment,
+                trust: &trust,
+            };
+            let mut found = discover::discover(&search);
+            found.problems.extend(problem);
+            Background::Hooks(Box::new(found), Box::new(trust), watch)
+        });
+    }
+
+    pub(super) fn hooks_found(
+        &mut self,
+        found: Found,
+        trust: Trust,
+        watch: Option<Arc<crate::recipe::watch::Registration>>,
+    ) {
+        tracing::debug!(session = %self.id, hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
+        let problems = found.problems.clone();
+        self.hooks = Arc::new(found);
+        self.hooks_read = true;
+        self.hooks_watch = watch;
+        self.consent.trust = Some(trust);
+        self.show_problems(&problems);
+    }
+
+    /// What hooks are run with. Resident ones live as long as the session.
+    pub(super) fn runner(&mut self) -> Arc<Runner> {
+        let at = At { workspace: self.workspace.clone(), functions: self.services.functions.clone() };
+        if let Some(runner) = &mut self.runner {
+            // The environment is that of the editor that sent the prompt.
+            let renewed = Runner { at, ..(**runner).clone() };
+            *runner = Arc::new(renewed);
+            return runner.clone();
+        }
+        let runner = Arc::new(Runner {
+            session: self.id.0.clone(),
+            at,
+            reaper: self.services.reaper.clone(),
+            http: self.services.http.clone(),
+            residents: Arc::default(),
+            transcript: Arc::new(Transcript::default()),
+            services: Arc::new(super::services::ServiceDoor { calls: self.service_calls.0.clone() }),
+        });
+        self.runner = Some(runner.clone());
+        runner
+    }
+
+    // ── Asking ─────────────────────────────────────────────────────────────────────────────────
+
+    /// Whether prompts have to wait: hooks are looked for, or the person is asked about them.
+    pub(super) fn waits_for_hooks(&mut self) -> bool {
+        if self.work.is_some() || self.waiting.is_empty() || self.lineage.is_child() {
+            return false;
+        }
+        if !self.hooks_read || self.consent.open.is_some() {
+            return true;
+        }
+        let new: Vec<(Item, String)> = self
+            .hooks
+            .untrusted
+            .iter()
+            .map(|untrusted| {
+                let item = Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() };
+                (item, format!("{} ({})", untrusted.what, self.workspace.display(&untrusted.path)))
+            })
+            .filter(|(item, _)| !self.consent.asked.contains(item))
+            .collect();
+        if new.is_empty() {
+            return false;
+        }
+        self.ask_consent(new, "hooks", None)
+    }
+
+    /// Shows the question; `false` where nobody is there to answer it.
+    fn ask_consent(&mut self, items: Vec<(Item, String)>, kind: &str, prompt: Option<Prompt>) -> bool {
+        self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
+        let count = items.len();
+        if self.attachments.is_empty() {
+            let text = format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
+            self.say(Severity::Warning, text);
+            return false;
+        }
+        let ask = AskId(self.next_ask);
+        self.next_ask += 1;
+        let mut text = format!(
+            "This repository brings {kind} that run programs on this machine, with your rights. Allow them only if \
+             you trust it. \"Always\" holds for exactly these versions; a changed one asks again.\n"
+        );
+        for (_, what) in items.iter().take(LISTED_MAX) {
+            text.push_str(&format!("\n- {what}"));
+        }
+        if count > LISTED_MAX {
+            text.push_str(&format!("\n- and {} more (epitome hooks list shows all)", count - LISTED_MAX));
+        }
+        let permission = Arc::new(PermissionAsk {
+            call: CallId(format!("trust_{}", ask.0)),
+            tool: "trust".to_owned(),
+            input: serde_json::json!({ "what": kind, "count": count }),
+            card: Card {
+                title: format!("Run {count} {kind} of this repository?"),
+                kind: ToolKind::Other,
+                locations: Vec::new(),
+            },
+            preview: vec![Shown::Text { text }],
+            always: Some("these versions".to_owned()),
+            never: Some("these versions".to_owned()),
+        });
+        self.announce(&Out::Ask { ask, permission: permission.clone() });
+        let items = items.into_iter().map(|(item, _)| item).collect();
+        self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
+        true
+    }
+
+    /// Shows an open question to a client that comes later.
+    pub(super) fn open_consent(&self) -> Option<(AskId, Arc<PermissionAsk>)> {
+        self.consent.open.as_ref().map(|open| (open.ask, open.permission.clone()))
+    }
+
+    /// Takes a decision in; `false` if it is about something else.
+    pub(super) fn consented(&mut self, ask: AskId, decision: &Decision) -> bool {
+        let Some(open) = self.consent.open.take_if(|open| open.ask == ask) else { return false };
+        self.announce(&Out::Withdrawn { ask });
+        let (status, words, kept) = match decision {
+            Decision::AllowOnce => (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::Decision::Once)),
+            Decision::AllowAlways => (OutcomeStatus::Completed, "Allowed.", Some(trust::Decision::Always)),
+            Decision::RejectAlways => (OutcomeStatus::Denied, "Never run.", Some(trust::Decision::Never)),
+            Decision::Reject | Decision::Dismissed => (OutcomeStatus::Denied, "Not run in this session.", None),
+        };
+        let outcome = Arc::new(ToolOutcome::text(open.permission.call.clone(), status, words));
+        self.announce(&Out::CallFinished { outcome });
+        if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
+            && let Err(why) = trust.remember(&open.items, kept)
+        {
+            self.say(Severity::Warning, why);
+        }
+        match open.prompt {
+            Some(prompt) => self.begin_command(prompt, ShellOutputs::new()),
+            None if kept.is_some() => {
+                self.hooks_read = false;
+                self.load_hooks();
+            }
+            None => {}
+        }
+        true
+    }
+
+    /// Takes an open question back: the prompt that waited for it is cancelled.
+    pub(super) fn drop_consent(&mut self) -> Option<Prompt> {
+        let open = self.consent.open.take()?;
+        for item in &open.items {
+            self.consent.asked.remove(item);
+        }
+        self.announce(&Out::Withdrawn { ask: open.ask });
+        let outcome = ToolOutcome::text(open.permission.call.clone(), OutcomeStatus::Interrupted, "Not decided.");
+        self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
+        open.prompt
+    }
+
+    // ── Recipes with shell calls ───────────────────────────────────────────────────────────────
+
+    pub(super) fn recipe_may_run(&self, recipe: &Recipe) -> MayRun {
+        let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
+        let roots = self.services.paths.repository_roots(self.thread.cwd());
+        let (Some(trust), Ok(digest)) = (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
+        else {
+            return MayRun::No;
+        };
+        let item = Item { path: path.clone(), digest };
+        match trust.verdict(&item.path, &item.digest) {
+            Verdict::Trusted => MayRun::Yes,
+            Verdict::Refused => MayRun::No,
+            Verdict::Unknown if self.consent.asked.contains(&item) => MayRun::No,
+            Verdict::Unknown => MayRun::Unknown(item),
+        }
+    }
+
+    /// Asks whether a recipe may run its commands; the prompt waits. Gives it back where nobody is there.
+    pub(super) fn ask_for_recipe(&mut self, item: Item, recipe: &Recipe, prompt: Prompt) -> Option<Prompt> {
+        let what = format!("the commands of /{} ({})", recipe.id, self.workspace.display(&item.path));
+        if self.attachments.is_empty() {
+            self.consent.asked.insert(item);
+            return Some(prompt);
+        }
+        self.ask_consent(vec![(item, what)], "recipes", Some(prompt));
+        None
+    }
+}

@@ -1,0 +1,283 @@
+//! What resident hooks may ask of their session over their pipe.
+//!
+//! Each call is held by the same guards as a hook's result, and each is in the trail.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use super::actor::Session;
+use super::child;
+use super::complete::{complete, find_endpoint};
+use super::work::Background;
+use super::Severity;
+use crate::compaction;
+use crate::hooks::messages;
+use crate::hooks::hook::Messages;
+use crate::hooks::output::Utterance;
+use crate::hooks::resident::Services;
+use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
+use crate::tokens;
+
+/// Calls that may wait for the session; a hook that sends more waits.
+pub const SERVICE_CALLS_MAX: usize = 64;
+
+/// Model calls and recipes that resident hooks may start in one turn.
+const PAID_CALLS_MAX: u32 = 8;
+
+/// Tokens of a completion, at most.
+const COMPLETION_TOKENS_MAX: u32 = 4_096;
+
+/// A call of a resident hook, with who waits for its answer.
+pub struct ServiceCall {
+    hook: String,
+    method: String,
+    params: Value,
+    answer: oneshot::Sender<Result<Value, String>>,
+}
+
+/// The way from a resident hook to its session.
+pub struct ServiceDoor {
+    pub calls: mpsc::Sender<ServiceCall>,
+}
+
+impl Services for ServiceDoor {
+    fn call<'a>(&'a self, hook: &'a str, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, String>> {
+        async move {
+            let (answer, answered) = oneshot::channel();
+            let call = ServiceCall { hook: hook.to_owned(), method: method.to_owned(), params, answer };
+            let gone = "the session is ending";
+            self.calls.send(call).await.map_err(|_| gone.to_owned())?;
+            answered.await.map_err(|_| gone.to_owned())?
+        }
+        .boxed()
+    }
+}
+
+impl Session {
+    pub(super) fn serve(&mut self, call: ServiceCall) {
+        let ServiceCall { hook, method, params, answer } = call;
+        let none = Map::new();
+        let params = params.as_object().unwrap_or(&none);
+        let served = match method.as_str() {
+            "context.read" => self.read_context(params),
+            "notice" => self.service_notice(&hook, params),
+            "compact" => self.service_compact(&hook, params),
+            "recipe.run" => return self.service_recipe(hook, params, answer),
+            "model.complete" => return self.service_model(hook, params, answer),
+            other => Err(format!(
+                "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
+            )),
+        };
+        self.serve_noted(&hook, &method, served.as_ref().map(drop).map_err(Clone::clone));
+        // A hook that gave up meanwhile wants no answer.
+        let _ = answer.send(served);
+    }
+
+    fn serve_noted(&mut self, hook: &str, method: &str, served: Result<(), String>) {
+        let run = HookRun {
+            hook: hook.to_owned(),
+            event: "service".to_owned(),
+            end: "answered".to_owned(),
+            asked: method.to_owned(),
+            verdict: if served.is_ok() { Verdict::Done } else { Verdict::Refused },
+            remarks: served.err().into_iter().collect(),
+            ..HookRun::default()
+        };
+        self.commit_all(vec![Change::Hooked { event: "service".to_owned(), runs: vec![run] }]);
+    }
+
+    /// Messages of the view, or of the whole log: by id, by a range of entries, by kind.
+    fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
+        let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
+            "view" => self.thread.view().clone(),
+            "log" => self.whole_log(),
+            other => return Err(format!("\"from\" can be view or log, not {other:?}")),
+        };
+        let ids: Option<Vec<&str>> =
+            params.get("ids").and_then(Value::as_array).map(|ids| ids.iter().filter_map(Value::as_str).collect());
+        let kind = params.get("kind").and_then(Value::as_str);
+        let bound = |at: usize| params.get("range").and_then(|range| range.get(at)).and_then(entry_number);
+        let (from, to) = (bound(0).unwrap_or(0), bound(1).unwrap_or(u64::MAX));
+        let fits = |message: &Value| {
+            let id = message["id"].as_str().unwrap_or_default();
+            let number = entry_number(&message["id"]).unwrap_or_default();
+            ids.as_ref().is_none_or(|ids| ids.contains(&id))
+                && kind.is_none_or(|kind| message["kind"].as_str() == Some(kind))
+                && (from..=to).contains(&number)
+        };
+        let found: Vec<Value> = messages::messages(&view, Messages::Full).into_iter().filter(fits).collect();
+        Ok(json!({ "messages": found, "revision": self.thread.view().revision().0 }))
+    }
+
+    /// The log without the layers that compactions and hooks put over it.
+    fn whole_log(&self) -> View {
+        let layers = self.thread.entries().iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
+        View::fold(self.thread.entries(), &layers.collect())
+    }
+
+    fn service_notice(&self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
+        let text = params.get("text").and_then(Value::as_str).ok_or("notice needs \"text\"")?;
+        self.say(Severity::Info, format!("{hook}: {text}"));
+        Ok(Value::Null)
+    }
+
+    fn service_compact(&mut self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
+        let mode = params.get("mode").and_then(Value::as_str).unwrap_or("do");
+        let through = compaction::through(&self.thread, compaction::Keep::Nothing, 0);
+        let replaced = self.thread.view().replaced_by(through);
+        let plan = json!({
+            "possible": compaction::can_shrink(&replaced),
+            "entries": replaced.entries().len(),
+            "tokens": tokens::of_view(&replaced),
+        });
+        match mode {
+            "plan" => Ok(plan),
+            "dry_run" => {
+                let mut plan = plan;
+                plan["instruction"] = Value::from(self.summary_instruction());
+                Ok(plan)
+            }
+            "do" if self.lineage.is_child() => Err("a callback run is not compacted by hooks".to_owned()),
+            "do" => {
+                let work = self.work.as_mut().ok_or("no turn runs; the next one can be asked")?;
+                work.wanted_compaction = Some(hook.to_owned());
+                Ok(json!({ "status": "at the next safe point" }))
+            }
+            other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
+        }
+    }
+
+    /// Counts a call that costs money.
+    fn may_pay(&mut self) -> Result<(), String> {
+        let work = self.work.as_mut().ok_or("no turn runs, so nothing is paid for")?;
+        work.paid_calls += 1;
+        match work.paid_calls {
+            ..=PAID_CALLS_MAX => Ok(()),
+            _ => Err(format!("hooks may start {PAID_CALLS_MAX} recipes and model calls in one turn")),
+        }
+    }
+
+    fn service_recipe(
+        &mut self,
+        hook: String,
+        params: &Map<String, Value>,
+        answer: oneshot::Sender<Result<Value, String>>,
+    ) {
+        let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
+        let order = self.may_pay().and_then(|()| {
+            if self.lineage.is_child() {
+                return Err("a callback run starts no other recipe".to_owned());
+            }
+            let recipe = self.catalog.find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
+            if !recipe.callable_by.hook {
+                return Err(format!("the recipe {name} does not let hooks call it (callable_by)"));
+            }
+            self.child_order(&recipe, &string_map(params.get("args")))
+        });
+        let order = match order {
+            Ok(order) => order,
+            Err(why) => return self.serve_refused(&hook, "recipe.run", why, answer),
+        };
+        self.serve_noted(&hook, &format!("recipe.run {name}"), Ok(()));
+        let (services, news) = (self.services.clone(), self.children.0.clone());
+        self.background.spawn(async move {
+            let run = child::run(services, order, news);
+            served(answer, async move { run.await.map(|child| json!({ "text": child.text })) }).await
+        });
+    }
+
+    fn service_model(
+        &mut self,
+        hook: String,
+        params: &Map<String, Value>,
+        answer: oneshot::Sender<Result<Value, String>>,
+    ) {
+        if let Err(why) = self.may_pay() {
+            return self.serve_refused(&hook, "model.complete", why, answer);
+        }
+        self.serve_noted(&hook, "model.complete", Ok(()));
+        let utterances = utterances_in(params.get("messages"));
+        let wanted = params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
+        let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
+        let small = params.get("model").and_then(Value::as_str) == Some("small");
+        let small = small.then(|| self.settings.small_model.clone()).flatten().map(ModelName);
+        let main = self.endpoint.clone();
+        let (http, settings, environment) =
+            (self.services.http.clone(), self.settings.clone(), self.workspace.environment.clone());
+        self.background.spawn(async move {
+            let work = async move {
+                let endpoint = match (small, main) {
+                    (None, Some(endpoint)) => endpoint,
+                    (name, _) => find_endpoint(&http, name.as_ref(), &settings, &environment)
+                        .await
+                        .map_err(|error| error.to_string())?,
+                };
+                let (text, usage) = complete(&http, &endpoint, &utterances?, max_tokens).await?;
+                Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
+            };
+            served(answer, work).await
+        });
+    }
+
+    fn serve_refused(
+        &mut self,
+        hook: &str,
+        method: &str,
+        why: String,
+        answer: oneshot::Sender<Result<Value, String>>,
+    ) {
+        self.serve_noted(hook, method, Err(why.clone()));
+        // A hook that gave up meanwhile wants no answer.
+        let _ = answer.send(Err(why));
+    }
+}
+
+/// Answers with what the work comes to; a hook that gives up ends the work.
+async fn served(
+    mut answer: oneshot::Sender<Result<Value, String>>,
+    work: impl Future<Output = Result<Value, String>>,
+) -> Background {
+    tokio::select! {
+        came_to = work => {
+            // A hook that gave up meanwhile wants no answer.
+            let _ = answer.send(came_to);
+        }
+        () = answer.closed() => {}
+    }
+    Background::Served
+}
+
+/// The number in `e7` or `e7.1`, or a bare one.
+fn entry_number(value: &Value) -> Option<u64> {
+    match value {
+        Value::String(id) => id.strip_prefix('e')?.split('.').next()?.parse().ok(),
+        other => other.as_u64(),
+    }
+}
+
+fn string_map(value: Option<&Value>) -> std::collections::BTreeMap<String, String> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let map = value.and_then(Value::as_object).into_iter().flatten();
+    map.map(|(key, value)| (key.clone(), text(value))).collect()
+}
+
+/// The messages of `model.complete`: strings, or objects with `role` and `content`.
+fn utterances_in(value: Option<&Value>) -> Result<Vec<Utterance>, String> {
+    let list = value.and_then(Value::as_array).ok_or("model.complete needs \"messages\", a list")?;
+    let one = |value: &Value| {
+        if let Some(text) = value.as_str() {
+            return Ok(Utterance { role: Role::User, text: text.to_owned() });
+        }
+        let text = value["content"].as_str().ok_or("a message needs \"content\", a text")?.to_owned();
+        let role = match value["role"].as_str().unwrap_or("user") {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
+            other => return Err(format!("a role can be user, assistant or system, not {other:?}")),
+        };
+        Ok(Utterance { role, text })
+    };
+    list.iter().map(one).collect()
+}
