@@ -76,7 +76,12 @@ impl Post {
             session_update(buffer, &session, &update);
         }
         let params = tool_wire::permission(&session, permission);
-        let id = outbox.requests().ask(Asked { session, ask, always: permission.always.is_some() });
+        let id = outbox.requests().ask(Asked {
+            session,
+            ask,
+            always: permission.always.is_some(),
+            never: permission.never.is_some(),
+        });
         request(buffer, id, "session/request_permission", &params);
     }
 

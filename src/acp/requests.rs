@@ -41,6 +41,8 @@ pub struct Asked {
     pub ask: AskId,
     /// Whether "always" was among the offers.
     pub always: bool,
+    /// Whether "never" was.
+    pub never: bool,
 }
 
 /// Tickets are told apart in the whole process, because a session that two clients share gets them
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn ids_of_questions_do_not_repeat_in_the_next_life() {
-        let asked = || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false };
+        let asked = || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false, never: false };
         let now = 1_795_300_000;
         let (first, next) = (Requests::new(now).ask(asked()), Requests::new(now + 1).ask(asked()));
         assert!(first < next && next < 1 << 53);
@@ -147,7 +149,7 @@ mod tests {
     fn a_withdrawn_question_cannot_be_decided() {
         let mut requests = Requests::new(0);
         let session = SessionId("s_0".to_owned());
-        let id = requests.ask(Asked { session: session.clone(), ask: AskId(1), always: true });
+        let id = requests.ask(Asked { session: session.clone(), ask: AskId(1), always: true, never: false });
         assert_eq!(requests.withdraw(&session, AskId(1)), Some(id));
         assert_eq!(requests.decided(id), None);
         assert_eq!(requests.withdraw(&session, AskId(1)), None);

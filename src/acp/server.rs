@@ -18,7 +18,7 @@ use super::from_wire::{self, BadParams, ClientTraits, Params};
 use super::outlet::Outbox;
 use super::post;
 use super::requests::{OpenRequest, RequestKind};
-use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ONCE};
+use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use crate::session::port::SessionPort;
 use crate::session::registry::Header;
 use crate::session::{
@@ -330,6 +330,7 @@ impl<P: SessionPort> Server<P> {
             Some(ALLOW_ONCE) => Decision::AllowOnce,
             Some(ALLOW_ALWAYS) if asked.always => Decision::AllowAlways,
             Some(REJECT_ONCE) => Decision::Reject,
+            Some(REJECT_ALWAYS) if asked.never => Decision::RejectAlways,
             Some(_) | None => Decision::Dismissed,
         };
         self.tell(&asked.session, SessionCommand::Decide { ask: asked.ask, decision });

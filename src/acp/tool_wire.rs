@@ -44,6 +44,7 @@ const IMAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// The ids of a permission card's options.
 pub const ALLOW_ONCE: &str = "allow_once";
 pub const ALLOW_ALWAYS: &str = "allow_always";
+pub const REJECT_ALWAYS: &str = "reject_always";
 pub const REJECT_ONCE: &str = "reject_once";
 
 /// Whether the client may show the call as a terminal.
@@ -163,6 +164,10 @@ pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPerm
         options.push(option(ALLOW_ALWAYS, name, wire::PermissionOptionKind::AllowAlways));
     }
     options.push(option(REJECT_ONCE, "Reject".to_owned(), wire::PermissionOptionKind::RejectOnce));
+    if let Some(never) = &ask.never {
+        let name = format!("Never allow: {never}");
+        options.push(option(REJECT_ALWAYS, name, wire::PermissionOptionKind::RejectAlways));
+    }
     let call = wire::ToolCallUpdate::new(ask.call.0.clone(), fields);
     wire::RequestPermissionRequest::new(session.0.clone(), call, options)
 }

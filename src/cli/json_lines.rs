@@ -58,6 +58,7 @@ impl<'a> JsonLines<'a> {
         let (decision, by) = match decision {
             Decision::AllowOnce => ("allow_once", "person"),
             Decision::AllowAlways => ("allow_always", "person"),
+            Decision::RejectAlways => ("reject_always", "person"),
             Decision::Reject => ("reject", "person"),
             Decision::Dismissed => ("reject", "nobody"),
         };

@@ -221,7 +221,7 @@ impl<'a> Printer<'a> {
                 );
                 self.remark(Ink::Yellow, &line)
             }
-            Decision::AllowOnce | Decision::AllowAlways | Decision::Reject => Ok(()),
+            Decision::AllowOnce | Decision::AllowAlways | Decision::Reject | Decision::RejectAlways => Ok(()),
         }
     }
 

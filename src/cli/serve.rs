@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::CliError;
+use crate::hooks::functions::Functions;
 use crate::paths::Paths;
 use crate::provider::http::Http;
 use crate::recipe::watch::RecipeWatch;
@@ -49,9 +50,17 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 /// All sessions of this process. Touches no file and no network: what is heavy starts on first use.
 pub fn sessions(paths: Paths, overrides: Overrides, runtime: &tokio::runtime::Handle) -> Sessions {
     let store = Store::new(&paths);
-    let toolbox = Toolbox::built_in(Arc::new(Reaper::of_this_executable()));
-    let services =
-        Services { paths, store, http: Http::new(), toolbox, overrides, watch: RecipeWatch::new() };
+    let reaper = Arc::new(Reaper::of_this_executable());
+    let services = Services {
+        paths,
+        store,
+        http: Http::new(),
+        toolbox: Toolbox::built_in(reaper.clone()),
+        overrides,
+        watch: RecipeWatch::new(),
+        reaper,
+        functions: Functions::default(),
+    };
     Sessions::new(services, runtime.clone())
 }
 

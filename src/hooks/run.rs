@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, TryFutureExt};
 use serde_json::Value;
@@ -51,8 +52,10 @@ pub struct Runner {
 pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     let transcript = OnceCell::new();
     while let Some(runs) = chain.next() {
-        let heard = stream::iter(runs.iter().map(|run| timed(runner, run, &transcript)));
-        chain.tell(heard.buffered(SIDE_BY_SIDE_MAX).collect().await);
+        // Boxed: a closure over references keeps the whole from being sent to another thread.
+        let runs: Vec<BoxFuture<'_, (Ran, Duration)>> =
+            runs.iter().map(|run| timed(runner, run, &transcript).boxed()).collect();
+        chain.tell(stream::iter(runs).buffered(SIDE_BY_SIDE_MAX).collect().await);
     }
     chain.finish()
 }

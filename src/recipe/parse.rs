@@ -139,6 +139,12 @@ impl Default for CallableBy {
 }
 
 impl Recipe {
+    /// Whether it is carried out as a compaction: its text, written without tools, becomes the
+    /// conversation.
+    pub fn is_compaction(&self) -> bool {
+        self.swaps_context() && self.allowed_tools.as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// Whether the recipe's text becomes the conversation (`/compact` and its kin): it declares the
     /// `swap_context` handler.
     pub fn swaps_context(&self) -> bool {

@@ -81,7 +81,7 @@ pub struct Session {
     pub(super) next_ask: u64,
     pub(super) lineage: Lineage,
     /// The hooks of this session, and whether they were looked for once.
-    pub(super) found: Arc<Found>,
+    pub(super) hooks: Arc<Found>,
     pub(super) hooks_read: bool,
     pub(super) hooks_watch: Option<Arc<Registration>>,
     pub(super) consent: Consent,
@@ -161,7 +161,7 @@ impl Session {
             progress: mpsc::channel(PROGRESS_MAX),
             next_ask: 0,
             lineage: Lineage::default(),
-            found: Arc::new(Found::default()),
+            hooks: Arc::new(Found::default()),
             hooks_read: false,
             hooks_watch: None,
             consent: Consent::default(),
@@ -385,6 +385,11 @@ impl Session {
     }
 
     /// A new message's id: unused by the log and by what is streaming.
+    /// Passes over ids that a change gives to its own messages.
+    pub(super) fn skip_messages(&mut self, count: usize) {
+        self.next_message += count as u64;
+    }
+
     pub(super) fn fresh_message(&mut self) -> MessageId {
         self.next_message = self.next_message.max(self.thread.next_message().0);
         self.next_message += 1;

@@ -125,13 +125,14 @@ impl Session {
             card: call.card.clone(),
             preview,
             always: open.always.as_ref().map(|(_, words)| words.clone()),
+            never: None,
         });
         open.shown = Some(permission.clone());
         self.announce(&Out::Ask { ask, permission });
     }
 
     pub(super) fn decided(&mut self, ask: AskId, decision: Decision) {
-        if self.decided_for_child(ask, &decision) {
+        if self.consented(ask, &decision) || self.decided_for_child(ask, &decision) {
             return;
         }
         let Some(work) = &mut self.work else { return };
@@ -150,7 +151,7 @@ impl Session {
                 }
                 Permit::Allowed
             }
-            Decision::Reject => Permit::Denied(
+            Decision::Reject | Decision::RejectAlways => Permit::Denied(
                 "The person said no to this call. Don't try the same again; go another way or ask what they want."
                     .to_owned(),
             ),

@@ -26,6 +26,8 @@ use super::work::{Prompt, Responder};
 use super::{Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, Ticket};
 use crate::compaction;
 use crate::config::Settings;
+use crate::hooks::discover::Found;
+use crate::hooks::handlers::Table;
 use crate::hooks::moment::InvokedBy;
 use crate::provider::endpoint::Endpoint;
 use crate::store::Journal;
@@ -80,6 +82,10 @@ pub struct ChildOrder {
     pub callback_args: BTreeMap<String, String>,
     /// How long it may take, with the person's answers.
     pub time: Duration,
+    /// The hooks that see its work.
+    pub hooks: Arc<Found>,
+    /// What its recipe declares to be done at moments of its run.
+    pub handlers: Table,
 }
 
 /// What a child knows of its parent's conversation.
@@ -129,6 +135,7 @@ pub struct Lineage {
     pub callback_args: BTreeMap<String, String>,
     pub parent: Option<SessionId>,
     pub allowed_commands: Option<Vec<String>>,
+    pub handlers: Table,
     /// The first entry that is its own: what stands before was given to it.
     pub own_from: Seq,
 }
@@ -143,6 +150,7 @@ impl Default for Lineage {
             callback_args: BTreeMap::new(),
             parent: None,
             allowed_commands: None,
+            handlers: Table::new(),
             own_from: Seq(0),
         }
     }
@@ -298,6 +306,10 @@ impl Child {
         session.settings = Arc::new(settings);
         // A prompt of a child is no command, so no recipe is needed.
         session.catalog_read = true;
+        session.hooks = order.hooks.clone();
+        session.hooks_read = true;
+        // It is a part of its parent's session, which has started.
+        session.started = true;
         session.endpoint = Some(endpoint.clone());
         session.lineage = Lineage {
             depth: order.depth,
@@ -306,6 +318,7 @@ impl Child {
             callback_args: order.callback_args.clone(),
             parent: Some(order.parent.clone()),
             allowed_commands: order.allowed_commands.clone(),
+            handlers: order.handlers.clone(),
             own_from,
         };
         session.ensure_frame()?;

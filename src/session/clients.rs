@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::actor::Session;
+use super::compacting::{self, CompactionOrder};
+use super::consent::MayRun;
 use super::models::Located;
 use super::recipes::{Text, UNDO};
 use super::replies::sentence;
@@ -11,6 +13,7 @@ use super::{
     Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Severity, Ticket,
     problem_notice,
 };
+use crate::hooks::handlers;
 use crate::problem::Problem;
 use crate::provider::ProviderError;
 use crate::recipe::command;
@@ -59,6 +62,7 @@ impl Session {
                 self.closers.push(Closer::Gone(client));
             }
             SessionCommand::RecipesChanged => self.load_recipes(),
+            SessionCommand::HooksChanged => self.load_hooks(),
             SessionCommand::End => {
                 self.cancel();
                 self.closing = true;
@@ -113,6 +117,12 @@ impl Session {
         self.show_foreign_asks(&attachment);
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
+        if let Some((ask, permission)) = self.open_consent() {
+            attachment.outlet.put(&self.id, Out::Ask { ask, permission });
+        }
+        if !self.hooks_read {
+            self.load_hooks();
+        }
         if !self.catalog_read {
             self.load_recipes();
         } else {
@@ -160,7 +170,8 @@ impl Session {
             | SessionCommand::Decide { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
-            | SessionCommand::RecipesChanged => {}
+            | SessionCommand::RecipesChanged
+            | SessionCommand::HooksChanged => {}
         }
         None
     }
@@ -233,6 +244,7 @@ impl Session {
                 self.begin_said(Change::Said { message, origin: self.lineage.origin() }, prompt.responder);
                 if let Some(work) = &mut self.work {
                     work.allowed_commands = self.lineage.allowed_commands.clone();
+                    work.handlers = self.lineage.handlers.clone();
                 }
             }
         }
@@ -261,16 +273,44 @@ impl Session {
         };
         let text = match self.render(&recipe, &arguments, &outputs) {
             Text::Done(text) => text,
-            Text::Needs(calls) => return self.run_shell_calls(prompt, &recipe, calls, outputs),
+            Text::Needs(calls) => {
+                let may_run = match self.recipe_may_run(&recipe) {
+                    MayRun::Yes => true,
+                    MayRun::No => false,
+                    MayRun::Unknown(item) => match self.ask_for_recipe(item, &recipe, prompt) {
+                        Some(back) => return self.run_shell_calls(back, false, calls, outputs),
+                        None => return,
+                    },
+                };
+                return self.run_shell_calls(prompt, may_run, calls, outputs);
+            }
             Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
         };
-        if recipe.swaps_context() {
+        let (handlers, problems) = handlers::declared(
+            &recipe.id,
+            &recipe.hooks,
+            &arguments.named,
+            &self.services.functions,
+            recipe.source.path(),
+        );
+        self.show_problems(&problems);
+        self.fired.invoked();
+        if recipe.is_compaction() {
             self.tell_what_is_left_out(&prompt);
-            let focus = (!arguments.free.trim().is_empty()).then_some(arguments.free);
+            let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
             let mut work = Work::new(turn, prompt.responder);
-            work.summary_instruction = Some(text);
+            let (keep, handlers) = compacting::without_swap(handlers);
+            work.handlers = handlers;
+            work.order = CompactionOrder {
+                recipe: Some(recipe.clone()),
+                arguments,
+                instruction: Some(text),
+                keep,
+                ..CompactionOrder::default()
+            };
+            work.recipe = Some(recipe);
             return self.start_work(work);
         }
         let mut content = prompt.content;
@@ -282,13 +322,16 @@ impl Session {
         self.begin_said(Change::Said { message, origin }, prompt.responder);
         if let Some(work) = &mut self.work {
             work.allowed_tools = recipe.allowed_tools.clone();
+            work.allowed_commands = recipe.allowed_commands.clone();
+            work.handlers = handlers;
+            work.recipe = Some(recipe);
         }
     }
 
     /// Takes the newest compaction back. No model is called.
     fn undo(&mut self, prompt: Prompt, typed: String) {
         self.tell_what_is_left_out(&prompt);
-        let layer = self.thread.last_compaction().map(|entry| (entry.seq, entry.change.clone()));
+        let layer = self.thread.last_layer().map(|entry| (entry.seq, entry.change.clone()));
         let commanded = Change::Commanded { message: self.fresh_message(), typed };
         let mut changes = vec![commanded];
         let mut status = "nothing_to_do";
@@ -297,13 +340,13 @@ impl Session {
                 status = "refused";
                 changes.push(Change::Noted { message: self.fresh_message(), text });
             }
-            Some((entry, Change::Compacted { tokens_before, tokens_after, .. })) => {
+            Some((entry, layer)) => {
                 status = "undone";
                 changes.push(Change::Undone { entry });
-                tracing::info!(session = %self.id, %entry, tokens_before, tokens_after, "a compaction is undone");
+                tracing::info!(session = %self.id, %entry, layer = layer.kind(), "a layer is undone");
             }
-            Some(_) | None => {
-                let text = "Nothing to undo: this conversation was not compacted.".to_owned();
+            None => {
+                let text = "Nothing to undo: neither a compaction nor a hook changed this conversation.".to_owned();
                 changes.push(Change::Noted { message: self.fresh_message(), text });
             }
         }
@@ -401,6 +444,9 @@ impl Session {
                 }
             }
             Background::LocalServer(server) => self.local_server_found(server),
+            Background::Hooks(found, trust, watch) => self.hooks_found(*found, *trust, watch),
+            Background::Side(called) => self.side_done(called),
+            Background::Served => {}
             Background::Synced(Ok(())) => self.sync_due = false,
             Background::Synced(Err(error)) => {
                 self.sync_due = false;
@@ -421,6 +467,7 @@ impl Session {
             self.local_server_found(None);
         }
         self.catalog_read = true;
+        self.hooks_read = true;
         self.sync_due = false;
     }
 

@@ -10,9 +10,8 @@ use super::replies::sentence;
 use super::work::{Done, Pending, Point};
 use super::Severity;
 use crate::compaction::{self, Order};
-use crate::hooks::chain::Link;
 use crate::hooks::event::HookEvent;
-use crate::hooks::handlers::{Handler, TRIGGER};
+use crate::hooks::handlers::{Declared, Table};
 use crate::hooks::moment::{CompactTrigger, Round, What};
 use crate::hooks::output::{Action, Callback, Keep, Resolution};
 use crate::provider::{ErrorClass, ProviderError};
@@ -37,7 +36,7 @@ const GROWTH_PERCENT_MIN: u64 = 10;
 #[derive(Clone, Debug, Default)]
 pub struct CompactionOrder {
     /// The recipe whose text tells the model what to write.
-    pub recipe: Option<Recipe>,
+    pub recipe: Option<Arc<Recipe>>,
     pub arguments: Arguments,
     /// The recipe's text, where it is rendered already.
     pub instruction: Option<String>,
@@ -64,14 +63,22 @@ pub struct Pace {
     after: Option<u64>,
 }
 
-/// The link that is always last at a round's end.
-pub(super) fn trigger() -> Link {
-    Link::Handler(Arc::new(Handler {
-        recipe: String::new(),
-        name: TRIGGER.to_owned(),
-        once: false,
-        params: serde_json::Map::new(),
-    }))
+/// What a `swap_context` of a recipe's table keeps, and the table without it: its work is done by the
+/// compaction itself.
+pub(super) fn without_swap(mut handlers: Table) -> (Option<Keep>, Table) {
+    let mut keep = None;
+    for declared in handlers.values_mut() {
+        declared.retain(|place| match place {
+            Declared::Handler(handler) if handler.name == "swap_context" => {
+                let recent = handler.params.get("preserve_recent").and_then(serde_json::Value::as_u64);
+                keep = recent.filter(|recent| *recent > 0).map(|recent| Keep::Messages(recent as usize));
+                false
+            }
+            Declared::Handler(_) | Declared::External { .. } | Declared::Script { .. } => true,
+        });
+    }
+    handlers.retain(|_, declared| !declared.is_empty());
+    (keep, handlers)
 }
 
 impl Session {
@@ -110,6 +117,13 @@ impl Session {
     // ── How ────────────────────────────────────────────────────────────────────────────────────
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
+        if why == Why::Overflow && self.is_first_request_of_child() {
+            if let Some(work) = &mut self.work {
+                work.too_long = true;
+            }
+            let reason = "the history that it was given is too long".to_owned();
+            return self.tell(Told::Compacted(CompactAnswer::Failed(reason)));
+        }
         let replaced = self.thread.view().replaced_by(self.through(why));
         if !compaction::can_shrink(&replaced) {
             return self.nothing_to_compact(why);
@@ -140,6 +154,13 @@ impl Session {
             let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
             Done::Summary(Box::new(summary), focus, why)
         });
+    }
+
+    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
+    fn is_first_request_of_child(&self) -> bool {
+        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
+        self.lineage.is_child()
+            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
     fn keep(&self, why: Why) -> compaction::Keep {
@@ -307,7 +328,7 @@ impl Session {
             tokens: used,
             compact_count: view.entries().len() - preserve_count,
             preserve_count,
-            recipe: self.order().and_then(|order| order.recipe.as_ref()).map_or("compact", |recipe| &recipe.id).to_owned(),
+            recipe: self.order().and_then(|order| order.recipe.as_ref()).map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
             must: why == Why::Overflow,
         }
     }
@@ -371,7 +392,7 @@ impl Session {
         moment.base.callback_depth = 1;
         moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
         moment.base.callback_args = order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
-        let links = crate::hooks::chain::links(&self.found.hooks, &moment);
+        let links = crate::hooks::chain::links(&self.hooks.hooks, &moment);
         if links.is_empty() {
             return false;
         }
@@ -385,7 +406,7 @@ impl Session {
         let own = self.id.0.clone();
         let mutated = match std::mem::take(&mut resolution.action) {
             Action::Mutate { messages, preserve_recent, target: Some(target) } if target == own => {
-                match self.mutation(&by, messages, preserve_recent) {
+                match self.mutation(&by, messages, preserve_recent, None) {
                     Ok(change) => Some(change),
                     Err(why) => {
                         refuse(&mut resolution, &by, why);

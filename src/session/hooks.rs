@@ -183,7 +183,7 @@ impl Session {
     pub(super) fn outcome_known(&mut self, ended: Ended) {
         let id = ended.outcome.call.clone();
         let what = self.thread.call(&id).map(|call| {
-            let (input, _) = self.thread.input_of(&id).unwrap_or((call.input.clone(), call.card.clone()));
+            let (input, _) = self.thread.input_of(&id).unwrap_or((&call.input, &call.card));
             let input = input.as_object().cloned().unwrap_or_default();
             What::AfterToolCall { call: hook_call(call, input), result: result_of(call, &ended) }
         });
@@ -204,7 +204,7 @@ impl Session {
         let ended = Ended { outcome, milliseconds: 0, blocked: false };
         let result = result_of(call, &ended);
         let moment = self.moment(What::AfterToolCall { call: hook_call(call, input), result });
-        let scripts = crate::hooks::chain::links(&self.found.hooks, &moment);
+        let scripts = crate::hooks::chain::links(&self.hooks.hooks, &moment);
         let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()
     }

@@ -136,6 +136,8 @@ pub enum SessionCommand {
     End,
     /// Recipe files of this session's places changed.
     RecipesChanged,
+    /// Hooks of this session's places changed, or the consent to them.
+    HooksChanged,
 }
 
 /// What a person chose on a permission card.
@@ -145,6 +147,8 @@ pub enum Decision {
     /// Allow, and remember `PermissionAsk::always`.
     AllowAlways,
     Reject,
+    /// Reject, and remember `PermissionAsk::never`.
+    RejectAlways,
     /// No answer, an unknown one, or a cancel: not approval.
     Dismissed,
 }
@@ -242,6 +246,8 @@ pub struct PermissionAsk {
     pub preview: Vec<Shown>,
     /// What "always" would remember, in words; `None` where only once is offered.
     pub always: Option<String>,
+    /// What "never" would remember, in words; `None` where it is not offered.
+    pub never: Option<String>,
 }
 
 /// Everything that a client can choose.

@@ -9,7 +9,7 @@ use super::{Out, Severity};
 use crate::config::Threshold;
 use crate::hooks::chain::{self, Chain, Link};
 use crate::hooks::event::HookEvent;
-use crate::hooks::handlers;
+use crate::hooks::handlers::{self, Declared};
 use crate::hooks::hook::{Hook, Place};
 use crate::hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What};
 use crate::hooks::output::Resolution;
@@ -38,19 +38,19 @@ impl Session {
     /// Whether anything may run at an event: asked before a moment is put together.
     pub(super) fn may_run(&self, event: HookEvent) -> bool {
         let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&event));
-        declared || self.found.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
+        declared || self.hooks.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
     }
 
     /// What runs at this moment, in its order.
-    pub(super) fn links(&mut self, moment: &Moment) -> Vec<Link> {
+    pub(super) fn links(&self, moment: &Moment) -> Vec<Link> {
         let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
         let all = recipe.is_none_or(|recipe| recipe.run_hooks);
         let heard = |hook: &&Arc<Hook>| all || hook.place == Place::Enforced;
-        let scripts: Vec<Arc<Hook>> = self.found.hooks.iter().filter(heard).cloned().collect();
+        let scripts: Vec<Arc<Hook>> = self.hooks.hooks.iter().filter(heard).cloned().collect();
         let scripts = chain::links(&scripts, moment);
-        let Some(work) = &mut self.work else { return scripts };
+        let Some(work) = &self.work else { return scripts };
         let declared = work.handlers.get(&moment.what.event()).map(Vec::as_slice);
-        handlers::plan(declared, scripts, moment, &mut work.fired)
+        handlers::plan(declared, scripts, moment, &self.fired)
     }
 
     pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, point: Point) {
@@ -127,7 +127,7 @@ impl Session {
             entries: shown.len(),
             since_compaction: shown.iter().filter(|entry| entry.seq > last).count(),
             compactions: self.thread.entries().iter().filter(is_compaction).count(),
-            pinned: self.thread.pins().into_iter().map(|(part, _)| part).collect(),
+            pinned: self.thread.pinned(),
         }
     }
 
@@ -166,9 +166,26 @@ impl Session {
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
             self.tell_of_run(event, run);
+            if run.verdict == Verdict::Done {
+                self.count_success(event, run);
+            }
         }
         let event = event.name().to_owned();
         if runs.is_empty() { Vec::new() } else { vec![Change::Hooked { event, runs }] }
+    }
+
+    /// A handler or script that a recipe has run `once` is not run again for this invocation.
+    fn count_success(&mut self, event: HookEvent, run: &HookRun) {
+        let declared = self.work.as_ref().and_then(|work| work.handlers.get(&event));
+        let handlers = declared.into_iter().flatten().filter_map(|place| match place {
+            Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
+            Declared::External { .. } | Declared::Script { .. } => None,
+        });
+        let scripts = self.hooks.hooks.iter().cloned().map(Link::Hook);
+        let link = handlers.chain(scripts).find(|link| link.name() == run.hook);
+        if let Some(link) = link {
+            self.fired.succeeded(event, &link);
+        }
     }
 
     /// What went wrong with a hook, once for each hook; the trail has all of it.

@@ -10,7 +10,7 @@ use super::work::{Background, Prompt};
 use super::{CommandInfo, Out, SessionCommand, Severity, Ticket};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};
-use crate::recipe::parse::{Recipe, Source};
+use crate::recipe::parse::Recipe;
 use crate::recipe::render::{self, Rendered, ShellCall, ShellOutputs, Surroundings};
 use crate::tools::{ToolContext, Toolbox, Workspace};
 
@@ -106,19 +106,14 @@ impl Session {
         }
     }
 
-    /// Runs a recipe's shell calls, off this task, and renders again with what they printed. What came
-    /// with a repository runs nothing: nobody was asked whether it may.
+    /// Runs a recipe's shell calls, off this task, and renders again with what they printed.
     pub(super) fn run_shell_calls(
         &mut self,
         prompt: Prompt,
-        recipe: &Recipe,
+        may_run: bool,
         calls: Vec<ShellCall>,
         mut outputs: ShellOutputs,
     ) {
-        let may_run = match recipe.source {
-            Source::BuiltIn | Source::Person(_) => true,
-            Source::Repository(_) => false,
-        };
         let toolbox = self.services.toolbox.clone();
         let workspace = self.workspace.clone();
         let ticket = prompt.responder.ticket;
@@ -126,7 +121,7 @@ impl Session {
             for call in calls {
                 let output = match may_run {
                     true => shell(&toolbox, &workspace, &call).await,
-                    false => "[not run: this recipe came with the repository and is not trusted]".to_owned(),
+                    false => "[not run: this recipe came with the repository, and nobody has allowed its commands]".to_owned(),
                 };
                 outputs.insert(call, output);
             }

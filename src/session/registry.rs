@@ -13,6 +13,7 @@ use super::actor::Session;
 use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
+use crate::hooks::functions::Functions;
 use crate::paths::Paths;
 use crate::provider::http::Http;
 use crate::recipe::watch::RecipeWatch;
@@ -20,6 +21,7 @@ pub use crate::store::Header;
 use crate::store::{Store, StoreError};
 use crate::thread::{Change, FORMAT_VERSION, Mode, SessionId, Thread};
 use crate::tools::Toolbox;
+use crate::tools::reaper::Reaper;
 
 /// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
 /// means that it is stuck, and the sender is told so.
@@ -41,6 +43,10 @@ pub struct Services {
     /// What the command line set above all configuration.
     pub overrides: Overrides,
     pub watch: RecipeWatch,
+    /// What starts the processes of hooks.
+    pub reaper: Arc<Reaper>,
+    /// Callbacks and handlers that the embedding program brings.
+    pub functions: Functions,
 }
 
 /// What the command line set: it holds above every file and variable.
@@ -338,7 +344,8 @@ fn refuse_all(
             | SessionCommand::Decide { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
-            | SessionCommand::RecipesChanged => continue,
+            | SessionCommand::RecipesChanged
+            | SessionCommand::HooksChanged => continue,
         };
         Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
     }

@@ -1,23 +1,17 @@
 //! A session's model calls: replies as they stream, and the summaries that compaction asks for.
 
 use super::actor::Session;
-use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
+use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
-use super::work::Done;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
-use crate::compaction::{self, Keep, Order};
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
-use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread, Trigger};
-use crate::tokens;
-use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, Why, cut_of};
+use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread};
+use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// A window below this many tokens is a misread number: the system text alone would not fit.
 const WINDOW_TOKENS_MIN: u64 = 1_000;
-
-/// What of the last request is quoted even in the smallest window, in bytes.
-const ROOM_BYTES_MIN: usize = 512;
 
 impl Session {
     pub(super) fn call_model(&mut self) {
@@ -41,7 +35,7 @@ impl Session {
     /// The model to call as things are now: the person may have chosen another one during the turn.
     /// `None` where its server is still looked for, after which the ask is performed again, and where
     /// there is none, which the turn was told.
-    fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
+    pub(super) fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
         match self.locate() {
             Located::Ready => self.endpoint.clone(),
             Located::Searching => {
@@ -242,109 +236,6 @@ impl Session {
             last: last.unwrap_or_default(),
         })
     }
-
-    // ── Compaction ─────────────────────────────────────────────────────────────────────────────
-
-    pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
-        if why == Why::Overflow && self.is_first_request_of_child() {
-            if let Some(work) = &mut self.work {
-                work.too_long = true;
-            }
-            let reason = "the history that it was given is too long".to_owned();
-            return self.tell(Told::Compacted(CompactAnswer::Failed(reason)));
-        }
-        if !compaction::is_worthwhile(&self.thread) {
-            return self.nothing_to_compact();
-        }
-        let Some(endpoint) = self.endpoint_for(&Ask::Compact { focus: focus.clone(), why }) else { return };
-        if let Err(message) = self.ensure_frame() {
-            return self.tell(Told::Compacted(CompactAnswer::Failed(message)));
-        }
-        let instruction = self.work.as_ref().and_then(|work| work.summary_instruction.clone());
-        let instruction = instruction.unwrap_or_else(|| self.summary_instruction());
-        let snapshot = self.snapshot(effects::SUMMARY_TOKENS_MAX);
-        let http = self.services.http.clone();
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
-            let summarise = effects::summarise(http, endpoint, snapshot, instruction);
-            let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
-            Done::Summary(Box::new(summary), focus, why)
-        });
-    }
-
-    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
-    fn is_first_request_of_child(&self) -> bool {
-        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
-        self.lineage.is_child()
-            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
-    }
-
-    pub(super) fn summarised(
-        &mut self,
-        summary: Result<Summary, ProviderError>,
-        focus: Option<String>,
-        why: Why,
-    ) {
-        let (text, written) = match summary {
-            Ok(summary) => (summary.text, Some((summary.model, summary.usage))),
-            Err(error) if why == Why::Overflow && can_do_without(&error) => {
-                tracing::warn!(session = %self.id, %error, "no summary: the newest words stand for it");
-                (compaction::without_model(self.thread.view(), self.room_bytes()), None)
-            }
-            Err(error) => {
-                self.compaction_meta("failed", None);
-                return self.tell(Told::Compacted(CompactAnswer::Failed(sentence(&error))));
-            }
-        };
-        let trigger = match why {
-            Why::Command => Trigger::Manual,
-            Why::Overflow => Trigger::Overflow,
-            Why::Threshold => Trigger::Threshold,
-            Why::Hook => Trigger::Hook,
-        };
-        let id = self.fresh_message();
-        let through = compaction::through(&self.thread, Keep::Nothing, 0);
-        let order = Order { trigger, focus, through, room_bytes: self.room_bytes() };
-        match compaction::compacted(&self.thread, id, &text, written, order) {
-            Some(change) => {
-                if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
-                    let tokens = (*tokens_before, *tokens_after);
-                    self.compaction_meta("compacted", Some(tokens));
-                }
-                self.tell(Told::Compacted(CompactAnswer::Done(Box::new(change))));
-            }
-            None => self.nothing_to_compact(),
-        }
-    }
-
-    /// Bytes of text for which there is room beside the frame, a summary and the next reply.
-    fn room_bytes(&self) -> usize {
-        let Some(endpoint) = &self.endpoint else { return ROOM_BYTES_MIN };
-        let frame = self.thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
-        let taken = frame + 2 * u64::from(endpoint.max_output);
-        let tokens = endpoint.window.saturating_sub(taken) / 2;
-        usize::try_from(tokens * 3).unwrap_or(usize::MAX).max(ROOM_BYTES_MIN)
-    }
-
-    pub(super) fn nothing_to_compact(&mut self) {
-        let message = self.fresh_message();
-        let text = "Nothing to compact: a summary would not be shorter than what it replaces.".to_owned();
-        if let Err(error) = self.commit(Change::Noted { message, text }) {
-            return self.abandon(&error);
-        }
-        self.compaction_meta("nothing_to_do", None);
-        self.tell(Told::Compacted(CompactAnswer::Nothing));
-    }
-
-    pub(super) fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
-        let Some(work) = &mut self.work else { return };
-        let mut compaction = serde_json::json!({ "status": status });
-        if let Some((before, after)) = tokens {
-            compaction["pre_tokens"] = before.into();
-            compaction["post_tokens"] = after.into();
-        }
-        work.meta = Some(serde_json::json!({ "epitome": { "compaction": compaction } }));
-    }
 }
 
 /// A piece of a streaming reply, as clients get it.
@@ -358,15 +249,6 @@ fn live(message: MessageId, piece: Piece) -> Option<Out> {
         }
         // A call is shown with its arguments, which come with the whole reply.
         Piece::CallOpened { .. } => None,
-    }
-}
-
-/// Whether trying again or another key would not help: then a conversation that is too long goes on
-/// without a summary rather than not at all.
-fn can_do_without(error: &ProviderError) -> bool {
-    match error.class {
-        ErrorClass::TooLong { .. } | ErrorClass::Refused | ErrorClass::Broken => true,
-        ErrorClass::Retry { .. } | ErrorClass::Auth => false,
     }
 }
 

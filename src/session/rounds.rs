@@ -1,20 +1,29 @@
 //! The end of a round and the agent's stop: what hooks want done to the history, and the callbacks that
 //! they run.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::actor::Session;
-use super::child::{self, ChildOrder};
+use super::child::{self, ChildModel, ChildOrder, History};
 use super::compacting::CompactionOrder;
 use super::effects;
 use super::hooks::refuse;
+use super::recipes::Text;
 use super::work::{Done, Pending, Point};
-use super::Severity;
-use crate::hooks::chain::{self, Guards};
+use crate::hooks::settle::{self, Guards};
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::{CallbackInput, CallbackOutput};
 use crate::hooks::moment::What;
 use crate::hooks::output::{Action, Callback, Keep, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use crate::recipe::parse::{Output, Recipe};
-use crate::thread::{Change, Content, Edit, Message, Origin, Role, Spoken, StopReason, Usage, Verdict};
+use crate::hooks::handlers;
+use crate::recipe::command::{self, Arguments};
+use crate::recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
+use crate::recipe::render::ShellOutputs;
+use crate::compaction;
+use crate::thread::{
+    Change, Content, Edit, Message, MessageId, ModelName, Origin, Role, Seq, Spoken, StopReason, Usage, Verdict, edits,
+};
 use crate::tokens;
 use crate::turn::{Answer as Told, HooksAnswer, Why};
 
@@ -22,7 +31,7 @@ use crate::turn::{Answer as Told, HooksAnswer, Why};
 #[derive(Debug)]
 pub struct Called {
     pub output: CallbackOutput,
-    /// What its text is for; `Append` for functions that give text.
+    /// What its text is for.
     pub becomes: Output,
     pub usage: Usage,
     /// In words, for the trail.
@@ -36,21 +45,9 @@ impl Session {
             let answer = self.halted(&hook, &reason);
             return self.tell(Told::Hooks(answer));
         }
-        let due = self.compaction_is_due();
-        let what = What::TurnEnd(self.round());
-        let moment = self.may_run(HookEvent::TurnEnd).then(|| self.moment(what));
-        let mut links = moment.as_ref().map(|moment| self.links(moment)).unwrap_or_default();
-        match moment {
-            Some(moment) if !links.is_empty() => {
-                if due {
-                    links.push(super::compacting::trigger());
-                }
-                self.start_hooks(links, moment, Point::RoundEnd { last });
-            }
-            Some(_) | None => {
-                let compact = due.then_some(Why::Threshold);
-                self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
-            }
+        if self.run_hooks(What::TurnEnd(self.round()), Point::RoundEnd { last }).is_err() {
+            let compact = self.compaction_is_due().then_some(Why::Threshold);
+            self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
         }
     }
 
@@ -95,7 +92,7 @@ impl Session {
 
     /// All hooks of a round's end or of the stop have spoken.
     pub(super) fn round_resolved(&mut self, event: HookEvent, last: bool, mut resolution: Resolution) {
-        chain::settle(&mut resolution, &self.guards());
+        settle::settle(&mut resolution, &self.guards());
         if let Some((hook, reason)) = resolution.halt.take() {
             let mut answer = self.halted(&hook, &reason);
             let trail = self.record(event, &mut resolution);
@@ -103,7 +100,8 @@ impl Session {
             return self.tell(Told::Hooks(answer));
         }
         let mut pending = Pending { event, last, resolution, answer: HooksAnswer::default() };
-        self.edit(&mut pending);
+        let made_for = self.thread.view().revision();
+        self.edit(&mut pending, made_for);
         let by = pending.resolution.action_by.clone();
         match std::mem::take(&mut pending.resolution.action) {
             Action::None => {}
@@ -111,6 +109,8 @@ impl Session {
                 self.mutate(&mut pending, &by, messages, preserve_recent, target);
             }
             Action::Swap { summary, keep } => self.swap_in_text(&mut pending, &by, &summary, keep),
+            // The threshold is checked again: a compaction just before may have gained little.
+            Action::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
             Action::Compact { keep, threshold } => {
                 pending.answer.compact = Some(if threshold { Why::Threshold } else { Why::Hook });
                 let keep = Some(keep);
@@ -147,17 +147,21 @@ impl Session {
 
     // ── Edits and mutations ────────────────────────────────────────────────────────────────────
 
-    /// Each hook's edits are one change, all of them or none.
-    fn edit(&mut self, pending: &mut Pending) {
-        let made_for = self.thread.view().revision();
+    /// Each hook's edits are one change, all of them or none. `made_for` is the revision that the payload
+    /// told.
+    pub(super) fn edit(&mut self, pending: &mut Pending, made_for: Seq) {
         let mut edited = self.thread.clone();
         for (by, RequestedEdits { revision, edits }) in std::mem::take(&mut pending.resolution.edits) {
             let edits: Vec<Edit> = edits.into_iter().map(|edit| self.wanted_edit(edit)).collect();
-            let revision = revision.unwrap_or(made_for);
             // Another hook's edits of this same moment don't make these stale.
-            let revision = if revision == made_for { edited.view().revision() } else { revision };
-            match crate::thread::edit::check(&edited, revision, &edits) {
+            let revision = match revision {
+                Some(revision) if revision != made_for => revision,
+                Some(_) | None => edited.view().revision(),
+            };
+            let first = MessageId(self.fresh_message().0 + 1);
+            match edits::check(&edited, revision, first, &edits) {
                 Ok(edits) => {
+                    self.skip_messages(edits.len());
                     let change = Change::Edited { by, edits };
                     apply_to(&mut edited, change.clone());
                     pending.answer.commits.push(change);
@@ -189,9 +193,9 @@ impl Session {
         target: Option<String>,
     ) {
         let made = match target.filter(|target| *target != self.id.0) {
-            Some(target) => self.mutate_elsewhere(&target, by, messages),
+            Some(target) => Err(format!("{target} is another conversation ({} messages)", messages.len())),
             None if self.lineage.depth > 0 => Err("a callback run has no history of its own to replace".to_owned()),
-            None => self.mutation(by, messages, preserve_recent).map(|change| {
+            None => self.mutation(by, messages, preserve_recent, None).map(|change| {
                 pending.answer.commits.push(change);
                 pending.answer.replaced = true;
             }),
@@ -207,37 +211,29 @@ impl Session {
         by: &str,
         messages: Vec<Utterance>,
         preserve_recent: usize,
+        through: Option<Seq>,
     ) -> Result<Change, String> {
-        let messages = chain::checked(&messages)?;
+        let messages = settle::checked(&messages)?;
         let spoken: Vec<Spoken> = messages.into_iter().map(|utterance| self.spoken(utterance)).collect();
-        let change = crate::thread::edit::mutation(&self.thread, by, spoken, preserve_recent)?;
-        self.measured(change)
+        let first = MessageId(self.fresh_message().0 + 1);
+        self.skip_messages(spoken.len() + 1);
+        let revision = self.thread.view().revision();
+        let mut replacement = edits::mutation(&self.thread, revision, first, spoken, preserve_recent)?;
+        replacement.through = through.unwrap_or(replacement.through);
+        compaction::mutated(&self.thread, replacement, by.to_owned(), self.view_tokens_max())
     }
 
-    pub(super) fn spoken(&mut self, utterance: Utterance) -> Spoken {
+    fn spoken(&mut self, utterance: Utterance) -> Spoken {
         let message = Message { id: self.fresh_message(), content: text_content(utterance.text) };
         Spoken { role: utterance.role, message }
     }
 
-    /// Fills in what a mutation does to the size, and refuses one that would not fit the window.
-    pub(super) fn measured(&self, mut change: Change) -> Result<Change, String> {
-        let mut after = self.thread.clone();
-        apply_to(&mut after, change.clone());
-        let (before, now) = (tokens::of_view(self.thread.view()), tokens::of_view(after.view()));
-        if let Some(endpoint) = &self.endpoint {
-            let reserve = u64::from(endpoint.max_output).min(endpoint.window / 4);
-            let room = endpoint.window.saturating_sub(reserve);
-            let whole = tokens::in_context(&after);
-            if whole > room {
-                return Err(format!(
-                    "the new history takes about {whole} tokens and there is room for {room}; nothing was changed"
-                ));
-            }
-        }
-        if let Change::Mutated { tokens_before, tokens_after, .. } = &mut change {
-            (*tokens_before, *tokens_after) = (before, now);
-        }
-        Ok(change)
+    /// Tokens that a view may take beside the frame and the room for a reply.
+    fn view_tokens_max(&self) -> u64 {
+        let Some(endpoint) = &self.endpoint else { return u64::MAX };
+        let frame = self.thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
+        let reserve = u64::from(endpoint.max_output).min(endpoint.window / 4);
+        endpoint.window.saturating_sub(frame + reserve)
     }
 
     // ── Callbacks ──────────────────────────────────────────────────────────────────────────────
@@ -250,15 +246,8 @@ impl Session {
             refuse(&mut pending.resolution, by, why);
             return self.settle_round(pending);
         }
-        if let Some(function) = self.services.functions.callback(&callback.name) {
-            let view = self.thread.view().clone();
-            let input = CallbackInput { args: callback.args, session: self.id.0.clone(), messages: crate::hooks::payload::messages(&view) };
-            let limit = self.settings.hooks.callback_timeout;
-            let called = async move {
-                let run = tokio::time::timeout(limit, function.call(input)).await;
-                let output = run.map_err(|_| format!("it did not end within {} s", limit.as_secs()))??;
-                Ok(Called { output, becomes: Output::Append, usage: Usage::default(), took: "function".to_owned() })
-            };
+        if self.services.functions.has_callback(&callback.name) {
+            let called = self.function_call(callback.name, callback.args);
             return self.await_callback(pending, callback.asynchronous, called);
         }
         let Some(recipe) = self.catalog.find(&callback.name).cloned() else {
@@ -271,7 +260,7 @@ impl Session {
             refuse(&mut pending.resolution, by, why);
             return self.settle_round(pending);
         }
-        if recipe.swaps_context() && !callback.text_only {
+        if recipe.is_compaction() && !callback.text_only {
             pending.answer.compact = Some(Why::Hook);
             self.order_compaction(CompactionOrder {
                 recipe: Some(recipe),
@@ -281,10 +270,10 @@ impl Session {
             });
             return self.settle_round(pending);
         }
-        match self.child_order(&recipe, &callback) {
+        match self.child_order(&recipe, &callback.args) {
             Ok(order) => {
                 let services = self.services.clone();
-                let asks = self.child_asks();
+                let asks = self.children.0.clone();
                 let becomes = if callback.text_only { Output::Message } else { recipe.output };
                 let called = async move {
                     let child = child::run(services, order, asks).await?;
@@ -298,6 +287,25 @@ impl Session {
                 refuse(&mut pending.resolution, by, why);
                 self.settle_round(pending);
             }
+        }
+    }
+
+    fn function_call(
+        &mut self,
+        name: String,
+        args: BTreeMap<String, String>,
+    ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
+        let view = self.thread.view();
+        let messages = crate::hooks::messages::utterances(view);
+        let moment = self.moment(What::TurnEnd(self.round()));
+        let input = CallbackInput { args, moment: Some(moment), messages };
+        let functions = self.services.functions.clone();
+        let limit = self.settings.hooks.callback_timeout;
+        async move {
+            let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
+            let output = output.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?;
+            let output = output.map_err(|error| error.to_string())?;
+            Ok(Called { output, becomes: Output::Mutate, usage: Usage::default(), took: "a function".to_owned() })
         }
     }
 
@@ -349,12 +357,12 @@ impl Session {
         &mut self,
         by: &str,
         called: Called,
-        through: Option<crate::thread::Seq>,
+        through: Option<Seq>,
     ) -> Result<Vec<Change>, String> {
         let CallbackOutput { text, messages, .. } = called.output;
         let mut changes = Vec::new();
         if !messages.is_empty() {
-            changes.push(self.mutation_through(by, messages, through)?);
+            changes.push(self.mutation(by, messages, 0, through)?);
         }
         if text.trim().is_empty() {
             return Ok(changes);
@@ -362,7 +370,7 @@ impl Session {
         match called.becomes {
             Output::Mutate => {
                 let messages = vec![Utterance { role: Role::User, text }];
-                changes.push(self.mutation_through(by, messages, through)?);
+                changes.push(self.mutation(by, messages, 0, through)?);
             }
             Output::Message => {
                 let message = Message { id: self.fresh_message(), content: text_content(text) };
@@ -374,29 +382,67 @@ impl Session {
         Ok(changes)
     }
 
-    fn mutation_through(
-        &mut self,
-        by: &str,
-        messages: Vec<Utterance>,
-        through: Option<crate::thread::Seq>,
-    ) -> Result<Change, String> {
-        let mut change = self.mutation(by, messages, 0)?;
-        if let (Change::Mutated { through: own, .. }, Some(begun)) = (&mut change, through) {
-            *own = begun;
-        }
-        self.measured(change)
-    }
-
     /// What a child that runs a recipe is told.
-    pub(super) fn child_order(&mut self, recipe: &Recipe, callback: &Callback) -> Result<ChildOrder, String> {
-        todo!("{recipe:?} {callback:?}")
+    pub(super) fn child_order(
+        &mut self,
+        recipe: &Recipe,
+        args: &BTreeMap<String, String>,
+    ) -> Result<ChildOrder, String> {
+        let named = args.iter().filter(|(name, _)| recipe.arguments.contains_key(*name));
+        let named = named.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let free = args.get("input").cloned().unwrap_or_default();
+        let arguments = command::complete(recipe, Arguments { named, free })?;
+        let prompt = match self.render(recipe, &arguments, &ShellOutputs::new()) {
+            Text::Done(text) => text,
+            Text::Needs(_) => {
+                return Err(format!("the recipe {} runs commands of its own, which callbacks don't", recipe.id));
+            }
+            Text::Failed(why) => return Err(why),
+        };
+        let view = self.thread.view().clone();
+        let history = match (recipe.context, recipe.history) {
+            (Some(Context::None), _) => History::None,
+            (Some(Context::Session | Context::Isolated) | None, RecipeHistory::Flat) => History::Flat(view),
+            (Some(Context::Session | Context::Isolated) | None, _) => History::Native(view),
+        };
+        let model = match (&recipe.model, &self.endpoint) {
+            (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
+            (ModelChoice::Small, _) if self.settings.small_model.is_some() => {
+                ChildModel::Named(ModelName(self.settings.small_model.clone().unwrap_or_default()))
+            }
+            (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
+            (ModelChoice::Main | ModelChoice::Small, None) => ChildModel::Configured,
+        };
+        let (handlers, _) =
+            handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, &self.services.functions, recipe.source.path());
+        Ok(ChildOrder {
+            parent: self.id.clone(),
+            name: recipe.id.clone(),
+            prompt,
+            history,
+            frame: self.thread.frame_entry().cloned(),
+            cwd: self.workspace.cwd.clone(),
+            directories: self.workspace.directories.clone(),
+            environment: self.workspace.environment.clone(),
+            model,
+            thought: self.thread.thought(),
+            mode: self.thread.mode(),
+            rules: self.thread.rules().to_vec(),
+            allowed_tools: recipe.allowed_tools.clone(),
+            allowed_commands: recipe.allowed_commands.clone(),
+            max_rounds: recipe.max_turns,
+            depth: self.lineage.depth + 1,
+            callback_args: args.clone(),
+            time: self.settings.hooks.callback_timeout,
+            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::default() },
+            handlers,
+        })
     }
 
     fn swap_in_text(&mut self, pending: &mut Pending, by: &str, text: &str, keep: Keep) {
-        match self.swapped_by_text(by, text, keep) {
+        match self.swapped_by_text(text, keep) {
             Ok(change) => {
-                pending.answer.commits.push(change);
-                pending.answer.replaced = true;
+                pending.answer.swap = Some(Box::new(change));
             }
             Err(why) => refuse(&mut pending.resolution, by, why),
         }
@@ -412,6 +458,3 @@ pub(super) fn apply_to(thread: &mut crate::thread::Thread, change: Change) {
 pub(super) fn text_content(text: String) -> Vec<Content> {
     vec![Content::Text { text }]
 }
-
-#[allow(unused)]
-const _: Severity = Severity::Info;

@@ -17,7 +17,7 @@ use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::Table;
 use crate::hooks::output::{PermissionDecision, Resolution};
-use crate::hooks::trust::Trust;
+use crate::hooks::trust::{Item, Trust};
 use crate::provider::ProviderError;
 use crate::provider::endpoint::LocalServer;
 use crate::recipe::catalog::Catalog;
@@ -69,7 +69,7 @@ pub struct Work {
     /// Goes into the answer's `_meta`.
     pub meta: Option<serde_json::Value>,
     /// The recipe that runs, and what it declares to be done at moments of its run.
-    pub recipe: Option<Recipe>,
+    pub recipe: Option<Arc<Recipe>>,
     pub handlers: Table,
     /// How the next compaction is to be made.
     pub order: CompactionOrder,
@@ -84,6 +84,10 @@ pub struct Work {
     /// Times that hooks continued this prompt, and by what text last.
     pub continuations: u32,
     pub last_follow_up: Option<String>,
+    /// A resident hook asked for a compaction at the next safe point.
+    pub wanted_compaction: Option<String>,
+    /// Recipes and model calls that resident hooks started.
+    pub paid_calls: u32,
     pub model: Option<ModelCall>,
     /// What the turn asked for while the model's server was looked for.
     pub postponed: Option<Ask>,
@@ -113,6 +117,8 @@ impl Work {
             halt: None,
             continuations: 0,
             last_follow_up: None,
+            wanted_compaction: None,
+            paid_calls: 0,
             model: None,
             postponed: None,
             unauthorised: false,
@@ -121,6 +127,15 @@ impl Work {
             jobs: JoinSet::new(),
         }
     }
+}
+
+/// A question about what a repository brings, which waits for the person.
+pub struct OpenConsent {
+    pub ask: AskId,
+    pub permission: Arc<PermissionAsk>,
+    pub items: Vec<Item>,
+    /// The command that waits for it; `None` where all prompts do.
+    pub prompt: Option<Prompt>,
 }
 
 /// A permission card that waits for the person.
@@ -222,5 +237,7 @@ pub enum Background {
     Hooks(Box<Found>, Box<Trust>, Option<Arc<Registration>>),
     /// A callback in the background.
     Side(Result<Called, String>),
+    /// A resident hook's call was answered.
+    Served,
     Synced(Result<(), StoreError>),
 }
