@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn ids_of_questions_do_not_repeat_in_the_next_life() {
-        let asked = || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false, never: false };
+        let asked =
+            || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false, never: false };
         let now = 1_795_300_000;
         let (first, next) = (Requests::new(now).ask(asked()), Requests::new(now + 1).ask(asked()));
         assert!(first < next && next < 1 << 53);

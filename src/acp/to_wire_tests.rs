@@ -597,6 +597,7 @@ fn a_permission_card_has_one_option_of_each_kind() {
             Shown::Diff { path: "/w/a.rs".into(), old: Some("a".into()), new: "b".into() },
         ],
         always: always.map(str::to_owned),
+        never: None,
     };
     let session = SessionId("s_0".into());
     let card = serde_json::to_value(tool_wire::permission(&session, &ask(Some("edits")))).unwrap();

@@ -22,7 +22,8 @@ pub enum ShellCall {
 }
 
 /// What stands for the output of a call of a repository's recipe.
-pub const NOT_RUN: &str = "[not run: this recipe came with the repository and is not trusted]";
+pub const NOT_RUN: &str =
+    "[not run: this recipe came with the repository, and nobody has allowed its commands]";
 
 impl ShellCall {
     /// The call as a line for a shell: words reach their program as they stand.

@@ -35,7 +35,9 @@ use crate::provider::endpoint::Endpoint;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
-use crate::thread::{CallId, Change, Cut, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Usage, Verdict};
+use crate::thread::{
+    CallId, Change, Cut, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Usage, Verdict,
+};
 use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::{Answer as Told, Ask, Next, interrupted};
@@ -201,6 +203,7 @@ impl Session {
             let event = self.event().await;
             self.handle(event);
         }
+        self.tell_of_end().await;
         self.end_for_good().await
     }
 
@@ -501,6 +504,9 @@ impl Session {
     /// Ends the running turn, and everything that waits for one, as cancelled.
     pub(super) fn cancel(&mut self) {
         self.cancel_rendering();
+        if let Some(prompt) = self.drop_consent() {
+            prompt.responder.answer(Ok(cancelled()));
+        }
         for prompt in self.waiting.drain(..) {
             prompt.responder.answer(Ok(cancelled()));
         }
@@ -523,7 +529,8 @@ impl Session {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
             match job {
                 Ok(done @ Done::Tool(..)) => self.job_done(done),
-                Ok(Done::Preview(..) | Done::Summary(..) | Done::Hooks(..) | Done::Callback(..)) | Err(_) => {}
+                Ok(Done::Preview(..) | Done::Summary(..) | Done::Hooks(..) | Done::Callback(..)) | Err(_) => {
+                }
             }
         }
     }
@@ -536,12 +543,22 @@ impl Session {
     }
 
     pub(super) fn cancel_prompt(&mut self, ticket: Ticket) {
+        if self.consent_is_for(Some(ticket)) {
+            if let Some(prompt) = self.drop_consent() {
+                prompt.responder.answer(Ok(cancelled()));
+            }
+            return;
+        }
         if self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket)) {
             return self.cancel_rendering();
         }
         if let Some(at) = self.waiting.iter().position(|prompt| prompt.responder.ticket == ticket) {
             if let Some(prompt) = self.waiting.remove(at) {
                 prompt.responder.answer(Ok(cancelled()));
+            }
+            // Nobody waits for the answer any more; the next prompt asks again.
+            if self.waiting.is_empty() && self.consent_is_for(None) {
+                self.drop_consent();
             }
             return;
         }

@@ -79,7 +79,8 @@ impl Session {
         {
             return Standing::Settled(Permit::Denied(why));
         }
-        let decided = self.work.as_ref().and_then(|work| work.decisions.get(id)).map(|(decision, _)| *decision);
+        let decided =
+            self.work.as_ref().and_then(|work| work.decisions.get(id)).map(|(decision, _)| *decision);
         let inside = |path: &Path| self.workspace.contains(path);
         let verdict = permission::decide(&access, self.thread.mode(), self.thread.rules(), inside);
         // A hook's word stands for the person's; what the mode forbids stays forbidden.

@@ -346,7 +346,8 @@ impl Session {
                 tracing::info!(session = %self.id, %entry, layer = layer.kind(), "a layer is undone");
             }
             None => {
-                let text = "Nothing to undo: neither a compaction nor a hook changed this conversation.".to_owned();
+                let text =
+                    "Nothing to undo: neither a compaction nor a hook changed this conversation.".to_owned();
                 changes.push(Change::Noted { message: self.fresh_message(), text });
             }
         }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use super::Severity;
 use super::actor::Session;
 use super::effects::{self, Summary};
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::work::{Done, Pending, Point};
-use super::Severity;
 use crate::compaction::{self, Order};
 use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::{Declared, Table};
@@ -42,8 +42,6 @@ pub struct CompactionOrder {
     pub instruction: Option<String>,
     /// What stays verbatim; `None` is the configured share for the threshold, and else nothing.
     pub keep: Option<Keep>,
-    /// Who asked, for the trail; empty for the person.
-    pub by: String,
     /// What the hook that asked wants its callback to know.
     pub callback: Option<Callback>,
     /// Hooks have been asked.
@@ -166,7 +164,9 @@ impl Session {
     fn keep(&self, why: Why) -> compaction::Keep {
         let ordered = self.order().and_then(|order| order.keep);
         match (ordered, why) {
-            (Some(Keep::Nothing), _) | (None, Why::Command | Why::Hook | Why::Overflow) => compaction::Keep::Nothing,
+            (Some(Keep::Nothing), _) | (None, Why::Command | Why::Hook | Why::Overflow) => {
+                compaction::Keep::Nothing
+            }
             (Some(Keep::Messages(messages)), _) => compaction::Keep::Messages(messages),
             (Some(Keep::Ratio(ratio)), _) => compaction::Keep::Ratio(ratio),
             (None, Why::Threshold) => compaction::Keep::Ratio(self.settings.compaction.preserve_ratio),
@@ -214,7 +214,10 @@ impl Session {
                 self.compaction_meta("failed", None);
                 if why != Why::Command {
                     self.pace.useless += 1;
-                    self.say(Severity::Warning, format!("The conversation was not compacted: {}", sentence(&error)));
+                    self.say(
+                        Severity::Warning,
+                        format!("The conversation was not compacted: {}", sentence(&error)),
+                    );
                 }
                 return self.tell(Told::Compacted(CompactAnswer::Failed(sentence(&error))));
             }
@@ -222,7 +225,13 @@ impl Session {
         self.swap_in(text, written, focus, why);
     }
 
-    fn swap_in(&mut self, text: String, written: Option<(ModelName, Usage)>, focus: Option<String>, why: Why) {
+    fn swap_in(
+        &mut self,
+        text: String,
+        written: Option<(ModelName, Usage)>,
+        focus: Option<String>,
+        why: Why,
+    ) {
         let through = self.through(why);
         let kept = self.order().map(|order| order.context.clone()).unwrap_or_default();
         let text = with_context(text, &kept);
@@ -289,7 +298,8 @@ impl Session {
             Why::Threshold | Why::Hook => {
                 self.pace.useless += 1;
                 if self.pace.useless == USELESS_MAX {
-                    let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact.";
+                    let text =
+                        "Compacting gains nothing now, so it pauses until you ask for it with /compact.";
                     self.say(Severity::Info, text.to_owned());
                 }
             }
@@ -328,14 +338,23 @@ impl Session {
             tokens: used,
             compact_count: view.entries().len() - preserve_count,
             preserve_count,
-            recipe: self.order().and_then(|order| order.recipe.as_ref()).map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
+            recipe: self
+                .order()
+                .and_then(|order| order.recipe.as_ref())
+                .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
             must: why == Why::Overflow,
         }
     }
 
-    pub(super) fn pre_compact_resolved(&mut self, why: Why, focus: Option<String>, mut resolution: Resolution) {
+    pub(super) fn pre_compact_resolved(
+        &mut self,
+        why: Why,
+        focus: Option<String>,
+        mut resolution: Resolution,
+    ) {
         let made_for = self.thread.view().revision();
-        let mut pending = Pending { event: HookEvent::PreCompact, last: false, resolution, answer: HooksAnswer::default() };
+        let mut pending =
+            Pending { event: HookEvent::PreCompact, last: false, resolution, answer: HooksAnswer::default() };
         self.edit(&mut pending, made_for);
         resolution = pending.resolution;
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
@@ -364,7 +383,10 @@ impl Session {
 
     /// The recipe's text for other instructions of a hook.
     fn instruction_for(&self, instructions: &str) -> String {
-        let recipe = self.order().and_then(|order| order.recipe.clone()).or_else(|| self.catalog.find("compact").cloned());
+        let recipe = self
+            .order()
+            .and_then(|order| order.recipe.clone())
+            .or_else(|| self.catalog.find("compact").cloned());
         let arguments = self.order().map(|order| order.arguments.clone()).unwrap_or_default();
         let arguments = Arguments { free: instructions.to_owned(), ..arguments };
         let text = recipe.map(|recipe| self.render(&recipe, &arguments, &ShellOutputs::new()));
@@ -391,7 +413,8 @@ impl Session {
         moment.base.recipe = recipe.id.clone();
         moment.base.callback_depth = 1;
         moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
-        moment.base.callback_args = order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
+        moment.base.callback_args =
+            order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
         let links = crate::hooks::chain::links(&self.hooks.hooks, &moment);
         if links.is_empty() {
             return false;
@@ -446,17 +469,19 @@ impl Session {
             work.order = CompactionOrder::default();
         }
         let what = self.thread.last_compaction().and_then(|entry| match &entry.change {
-            Change::Compacted { summary, trigger, tokens_before, tokens_after, model, .. } => Some(What::PostCompact {
-                trigger: match trigger {
-                    Trigger::Manual => CompactTrigger::Manual,
-                    Trigger::Overflow | Trigger::Threshold | Trigger::Hook => CompactTrigger::Auto,
-                },
-                tokens_before: *tokens_before,
-                tokens_after: *tokens_after,
-                summary: summary.text(),
-                uuid: uuid_of(&self.id.0, entry.seq),
-                fallback: (*trigger == Trigger::Overflow && model.is_none()).then_some("truncated"),
-            }),
+            Change::Compacted { summary, trigger, tokens_before, tokens_after, model, .. } => {
+                Some(What::PostCompact {
+                    trigger: match trigger {
+                        Trigger::Manual => CompactTrigger::Manual,
+                        Trigger::Overflow | Trigger::Threshold | Trigger::Hook => CompactTrigger::Auto,
+                    },
+                    tokens_before: *tokens_before,
+                    tokens_after: *tokens_after,
+                    summary: summary.text(),
+                    uuid: uuid_of(&self.id.0, entry.seq),
+                    fallback: (*trigger == Trigger::Overflow && model.is_none()).then_some("truncated"),
+                })
+            }
             _ => None,
         });
         let asked = what.is_some_and(|what| self.run_hooks(what, Point::PostCompact).is_ok());

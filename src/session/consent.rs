@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::work::{Background, OpenConsent, Prompt};
-use super::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity};
+use super::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticket};
 use crate::hooks::discover::{self, Found, Search};
 use crate::hooks::handlers::At;
 use crate::hooks::run::Runner;
@@ -162,7 +162,8 @@ impl Session {
         self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
         let count = items.len();
         if self.attachments.is_empty() {
-            let text = format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
+            let text =
+                format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
             self.say(Severity::Warning, text);
             return false;
         }
@@ -207,10 +208,14 @@ impl Session {
         let Some(open) = self.consent.open.take_if(|open| open.ask == ask) else { return false };
         self.announce(&Out::Withdrawn { ask });
         let (status, words, kept) = match decision {
-            Decision::AllowOnce => (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::Decision::Once)),
+            Decision::AllowOnce => {
+                (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::Decision::Once))
+            }
             Decision::AllowAlways => (OutcomeStatus::Completed, "Allowed.", Some(trust::Decision::Always)),
             Decision::RejectAlways => (OutcomeStatus::Denied, "Never run.", Some(trust::Decision::Never)),
-            Decision::Reject | Decision::Dismissed => (OutcomeStatus::Denied, "Not run in this session.", None),
+            Decision::Reject | Decision::Dismissed => {
+                (OutcomeStatus::Denied, "Not run in this session.", None)
+            }
         };
         let outcome = Arc::new(ToolOutcome::text(open.permission.call.clone(), status, words));
         self.announce(&Out::CallFinished { outcome });
@@ -230,6 +235,12 @@ impl Session {
         true
     }
 
+    /// Whether the open question holds up this prompt alone; with `None`, all prompts.
+    pub(super) fn consent_is_for(&self, ticket: Option<Ticket>) -> bool {
+        let open = self.consent.open.as_ref();
+        open.is_some_and(|open| open.prompt.as_ref().map(|prompt| prompt.responder.ticket) == ticket)
+    }
+
     /// Takes an open question back: the prompt that waited for it is cancelled.
     pub(super) fn drop_consent(&mut self) -> Option<Prompt> {
         let open = self.consent.open.take()?;
@@ -237,7 +248,8 @@ impl Session {
             self.consent.asked.remove(item);
         }
         self.announce(&Out::Withdrawn { ask: open.ask });
-        let outcome = ToolOutcome::text(open.permission.call.clone(), OutcomeStatus::Interrupted, "Not decided.");
+        let outcome =
+            ToolOutcome::text(open.permission.call.clone(), OutcomeStatus::Interrupted, "Not decided.");
         self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
         open.prompt
     }
@@ -247,7 +259,8 @@ impl Session {
     pub(super) fn recipe_may_run(&self, recipe: &Recipe) -> MayRun {
         let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = self.services.paths.repository_roots(self.thread.cwd());
-        let (Some(trust), Ok(digest)) = (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
+        let (Some(trust), Ok(digest)) =
+            (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
         else {
             return MayRun::No;
         };

@@ -99,6 +99,8 @@ impl Parent {
             toolbox: Toolbox::new(Vec::new()),
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),
+            reaper: Arc::new(crate::tools::reaper::Reaper::none()),
+            functions: crate::hooks::functions::Functions::default(),
         };
         let cwd = directory.path().to_path_buf();
         let opened = Change::Opened { format: FORMAT_VERSION, session: id("s_parent"), cwd };
@@ -144,6 +146,7 @@ impl Parent {
             card: Card { title: "make".into(), ..Card::default() },
             preview: Vec::new(),
             always: None,
+            never: None,
         });
         let answers = self.answers.downgrade();
         self.say(ChildNews::Asked { child: id(child), ask: AskId(7), permission, answers });

@@ -117,8 +117,9 @@ impl Session {
             let runs = self.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
             runs.then(|| hook_call(call, input.clone()))
         });
-        let asked = known
-            .is_some_and(|call| self.run_hooks(What::BeforeToolCall(call), Point::BeforeTool(id.clone())).is_ok());
+        let asked = known.is_some_and(|call| {
+            self.run_hooks(What::BeforeToolCall(call), Point::BeforeTool(id.clone())).is_ok()
+        });
         if !asked {
             self.tell(Told::ToolSeen(id, Vec::new()));
         }
@@ -127,13 +128,18 @@ impl Session {
     fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
         let decided = resolution.decision.take();
         let denied = match (&resolution.block, &resolution.halt, &decided) {
-            (Some((hook, reason)), _, _) | (None, Some((hook, reason)), _) => Some((hook.clone(), reason.clone())),
+            (Some((hook, reason)), _, _) | (None, Some((hook, reason)), _) => {
+                Some((hook.clone(), reason.clone()))
+            }
             (None, None, Some((PermissionDecision::Deny, hook, reason))) => {
                 Some((hook.clone(), reason.clone().unwrap_or_default()))
             }
             (None, None, _) => None,
         };
-        let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by, &mut resolution));
+        let changed = resolution
+            .input
+            .take()
+            .and_then(|(input, by)| self.changed_call(&id, input, by, &mut resolution));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
         if let Some(work) = &mut self.work {
             work.halt = work.halt.take().or(resolution.halt);
@@ -171,7 +177,10 @@ impl Session {
             return None;
         }
         if let Err(why) = tool.access(&input, &self.workspace) {
-            let why = format!("the changed input is not one that {} takes, so the call keeps its own: {why}", call.name);
+            let why = format!(
+                "the changed input is not one that {} takes, so the call keeps its own: {why}",
+                call.name
+            );
             refuse(resolution, &by, why);
             return None;
         }
@@ -205,7 +214,8 @@ impl Session {
         let result = result_of(call, &ended);
         let moment = self.moment(What::AfterToolCall { call: hook_call(call, input), result });
         let scripts = crate::hooks::chain::links(&self.hooks.hooks, &moment);
-        let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
+        let declared =
+            self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()
     }
 

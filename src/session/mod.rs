@@ -12,10 +12,10 @@ mod compacting;
 pub mod complete;
 mod consent;
 mod effects;
-mod hooks;
 mod foreign;
 #[cfg(test)]
 mod foreign_tests;
+mod hooks;
 mod models;
 mod moments;
 pub mod port;

@@ -1,6 +1,7 @@
 //! What a session's hooks are told and which of them run: the moment, the links, the job.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::actor::Session;
 use super::effects;
@@ -18,6 +19,9 @@ use crate::thread::{Change, Entry, HookRun, Seq, Verdict};
 
 /// The window that hooks are told where none is known. Scripts divide by it.
 const WINDOW_UNKNOWN: u64 = 128_000;
+
+/// How long hooks may work at a session's end; who closes it waits for that.
+const END_TIME_MAX: Duration = Duration::from_secs(3);
 
 impl Session {
     /// Runs what there is for a moment. Where there is nothing the point comes back, at the price of a
@@ -150,6 +154,27 @@ impl Session {
             number: self.work.as_ref().map_or(1, |work| work.turn.rounds()).max(1),
             session_number: u32::try_from(in_session).unwrap_or(u32::MAX).max(1),
             tools_used: summary.is_none() && newest.is_some_and(|message| message.calls().next().is_some()),
+        }
+    }
+
+    /// The session ends: hooks hear of it, and get a moment for it.
+    pub(super) async fn tell_of_end(&mut self) {
+        if !self.started || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
+            return;
+        }
+        let moment = self.moment(What::SessionEnd { reason: "other" });
+        let links = self.links(&moment);
+        let runner = self.runner();
+        let ended =
+            tokio::time::timeout(END_TIME_MAX, run::perform(&runner, Chain::new(moment, links))).await;
+        let Ok(mut resolution) = ended else {
+            tracing::warn!(session = %self.id, "hooks of the session's end did not end in time");
+            return;
+        };
+        for change in self.record(HookEvent::SessionEnd, &mut resolution) {
+            if let Err(error) = self.commit(change) {
+                tracing::error!(session = %self.id, %error, "the trail of the session's end is not kept");
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 //! A session's recipes: reading them, watching their files, rendering one for what was typed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
@@ -11,14 +10,11 @@ use super::{CommandInfo, Out, SessionCommand, Severity, Ticket};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::Recipe;
-use crate::recipe::render::{self, Rendered, ShellCall, ShellOutputs, Surroundings};
-use crate::tools::{ToolContext, Toolbox, Workspace};
+use crate::recipe::render::{self, NOT_RUN, Rendered, ShellCall, ShellOutputs, Surroundings};
+use crate::tools::shell_output::shell_output;
 
 /// The one command that is no recipe.
 pub(super) const UNDO: &str = "undo";
-
-/// How long one shell call of a recipe may take, in seconds.
-const SHELL_SECONDS_MAX: u64 = 30;
 
 /// A prompt whose recipe waits for what its shell calls print.
 pub struct Rendering {
@@ -92,7 +88,7 @@ impl Session {
             conversation_id: self.id.0.clone(),
             cwd: self.thread.cwd().display().to_string(),
             date: jiff::Zoned::now().date().to_string(),
-            go_compat: false,
+            go_compat: self.settings.go_compat,
         };
         match render::render(recipe, arguments, &surroundings, outputs) {
             Ok(Rendered::Done(prompt)) => {
@@ -120,8 +116,8 @@ impl Session {
         let job = self.background.spawn(async move {
             for call in calls {
                 let output = match may_run {
-                    true => shell(&toolbox, &workspace, &call).await,
-                    false => "[not run: this recipe came with the repository, and nobody has allowed its commands]".to_owned(),
+                    true => shell_output(&toolbox, &workspace, &call.line()).await,
+                    false => NOT_RUN.to_owned(),
                 };
                 outputs.insert(call, output);
             }
@@ -141,51 +137,5 @@ impl Session {
             Some(Text::Done(text)) => text,
             Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
         }
-    }
-}
-
-/// Runs one call as the bash tool would: in its own process group, bounded in time and output.
-async fn shell(toolbox: &Toolbox, workspace: &Arc<Workspace>, call: &ShellCall) -> String {
-    let line = match call {
-        ShellCall::Line(line) => line.clone(),
-        ShellCall::Words(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
-    };
-    let Some(bash) = toolbox.get("bash") else { return "[there is no shell]".to_owned() };
-    let input = serde_json::json!({
-        "description": "A recipe's own command",
-        "command": line,
-        "timeout": SHELL_SECONDS_MAX,
-    });
-    let context = ToolContext { workspace: workspace.clone(), progress: Arc::new(|_| {}) };
-    let result =
-        tokio::time::timeout(Duration::from_secs(SHELL_SECONDS_MAX + 5), bash.run(input, context)).await;
-    match result {
-        Ok(result) => {
-            let raw = result.raw.as_ref().and_then(|raw| raw.get("stdout")).and_then(|out| out.as_str());
-            raw.map(str::to_owned).unwrap_or_else(|| {
-                let texts = result.content.iter().filter_map(|content| match content {
-                    crate::thread::OutcomeContent::Text { text } => Some(text.as_str()),
-                    crate::thread::OutcomeContent::Image { .. } => None,
-                });
-                texts.collect()
-            })
-        }
-        Err(_) => format!("[{line}: no end within {SHELL_SECONDS_MAX} s]"),
-    }
-}
-
-/// A word that the shell takes as it stands.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn words_reach_their_program_as_they_stand() {
-        assert_eq!(quoted("plain"), "'plain'");
-        assert_eq!(quoted("it's $HOME; rm"), r"'it'\''s $HOME; rm'");
     }
 }

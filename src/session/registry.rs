@@ -192,6 +192,10 @@ impl Sessions {
             match loaded {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
+                    live.source = match replay {
+                        Replay::Everything => "load",
+                        Replay::Nothing => "resume",
+                    };
                     live.attach(ticket, opening, replay);
                     again.attach_again(&session, live.run().await);
                 }

@@ -77,7 +77,11 @@ impl Session {
         }
         let (instructions, problems) = prompt::instructions(&self.workspace.cwd, &self.services.paths.home);
         self.show_problems(&problems);
-        let system = prompt::system_text(&self.workspace, &instructions);
+        let mut system = prompt::system_text(&self.workspace, &instructions);
+        for context in std::mem::take(&mut self.start_context) {
+            system.push_str("\n\n");
+            system.push_str(&context);
+        }
         let tools = self.services.toolbox.specs();
         self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }

@@ -11,18 +11,19 @@ use super::effects;
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::work::{Done, Pending, Point};
-use crate::hooks::settle::{self, Guards};
+use crate::compaction;
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::{CallbackInput, CallbackOutput};
+use crate::hooks::handlers;
 use crate::hooks::moment::What;
 use crate::hooks::output::{Action, Callback, Keep, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use crate::hooks::handlers;
+use crate::hooks::settle::{self, Guards};
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
 use crate::recipe::render::ShellOutputs;
-use crate::compaction;
 use crate::thread::{
-    Change, Content, Edit, Message, MessageId, ModelName, Origin, Role, Seq, Spoken, StopReason, Usage, Verdict, edits,
+    Change, Content, Edit, Message, MessageId, ModelName, Origin, Role, Seq, Spoken, StopReason, Usage,
+    Verdict, edits,
 };
 use crate::tokens;
 use crate::turn::{Answer as Told, HooksAnswer, Why};
@@ -46,7 +47,8 @@ impl Session {
             return self.tell(Told::Hooks(answer));
         }
         if self.run_hooks(What::TurnEnd(self.round()), Point::RoundEnd { last }).is_err() {
-            let compact = self.compaction_is_due().then_some(Why::Threshold);
+            let due = self.compaction_is_due().then_some(Why::Threshold);
+            let compact = self.wanted_compaction().or(due);
             self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
         }
     }
@@ -66,6 +68,12 @@ impl Session {
         if self.run_hooks(what, Point::Stop).is_err() {
             self.tell(Told::Hooks(HooksAnswer::default()));
         }
+    }
+
+    /// A resident hook asked for a compaction since the last safe point.
+    fn wanted_compaction(&mut self) -> Option<Why> {
+        let wanted = self.work.as_mut().and_then(|work| work.wanted_compaction.take());
+        wanted.map(|_| Why::Hook)
     }
 
     fn halted(&mut self, hook: &str, reason: &str) -> HooksAnswer {
@@ -104,7 +112,7 @@ impl Session {
         self.edit(&mut pending, made_for);
         let by = pending.resolution.action_by.clone();
         match std::mem::take(&mut pending.resolution.action) {
-            Action::None => {}
+            Action::None => pending.answer.compact = self.wanted_compaction(),
             Action::Mutate { messages, preserve_recent, target } => {
                 self.mutate(&mut pending, &by, messages, preserve_recent, target);
             }
@@ -114,7 +122,7 @@ impl Session {
             Action::Compact { keep, threshold } => {
                 pending.answer.compact = Some(if threshold { Why::Threshold } else { Why::Hook });
                 let keep = Some(keep);
-                self.order_compaction(CompactionOrder { keep, by, ..CompactionOrder::default() });
+                self.order_compaction(CompactionOrder { keep, ..CompactionOrder::default() });
             }
             Action::Callback(callback) => return self.call_back(pending, &by, callback),
         }
@@ -178,9 +186,10 @@ impl Session {
             RequestedEdit::Mask(at, note) => Edit::Mask { at, note },
             RequestedEdit::Drop(at) => Edit::Drop { at },
             RequestedEdit::Replace(at, text) => Edit::Replace { at, content: text_content(text) },
-            RequestedEdit::Append(Utterance { role, text }) => {
-                Edit::Append { role, message: Message { id: self.fresh_message(), content: text_content(text) } }
-            }
+            RequestedEdit::Append(Utterance { role, text }) => Edit::Append {
+                role,
+                message: Message { id: self.fresh_message(), content: text_content(text) },
+            },
         }
     }
 
@@ -194,7 +203,9 @@ impl Session {
     ) {
         let made = match target.filter(|target| *target != self.id.0) {
             Some(target) => Err(format!("{target} is another conversation ({} messages)", messages.len())),
-            None if self.lineage.depth > 0 => Err("a callback run has no history of its own to replace".to_owned()),
+            None if self.lineage.depth > 0 => {
+                Err("a callback run has no history of its own to replace".to_owned())
+            }
             None => self.mutation(by, messages, preserve_recent, None).map(|change| {
                 pending.answer.commits.push(change);
                 pending.answer.replaced = true;
@@ -251,7 +262,10 @@ impl Session {
             return self.await_callback(pending, callback.asynchronous, called);
         }
         let Some(recipe) = self.catalog.find(&callback.name).cloned() else {
-            let why = format!("there is no recipe or function called {:?}; epitome recipes list shows what there is", callback.name);
+            let why = format!(
+                "there is no recipe or function called {:?}; epitome recipes list shows what there is",
+                callback.name
+            );
             refuse(&mut pending.resolution, by, why);
             return self.settle_round(pending);
         };
@@ -265,7 +279,6 @@ impl Session {
             self.order_compaction(CompactionOrder {
                 recipe: Some(recipe),
                 callback: Some(callback),
-                by: by.to_owned(),
                 ..CompactionOrder::default()
             });
             return self.settle_round(pending);
@@ -277,7 +290,8 @@ impl Session {
                 let becomes = if callback.text_only { Output::Message } else { recipe.output };
                 let called = async move {
                     let child = child::run(services, order, asks).await?;
-                    let took = format!("{} rounds, {} tokens", child.rounds, child.usage.input + child.usage.output);
+                    let took =
+                        format!("{} rounds, {} tokens", child.rounds, child.usage.input + child.usage.output);
                     let output = CallbackOutput { text: child.text, ..CallbackOutput::default() };
                     Ok(Called { output, becomes, usage: child.usage, took })
                 };
@@ -305,7 +319,12 @@ impl Session {
             let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
             let output = output.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?;
             let output = output.map_err(|error| error.to_string())?;
-            Ok(Called { output, becomes: Output::Mutate, usage: Usage::default(), took: "a function".to_owned() })
+            Ok(Called {
+                output,
+                becomes: Output::Mutate,
+                usage: Usage::default(),
+                took: "a function".to_owned(),
+            })
         }
     }
 
@@ -339,7 +358,8 @@ impl Session {
             self.apply_called(&by, called, None).map(|changes| (changes, took))
         }) {
             Ok((changes, took)) => {
-                pending.answer.replaced |= changes.iter().any(|change| matches!(change, Change::Mutated { .. }));
+                pending.answer.replaced |=
+                    changes.iter().any(|change| matches!(change, Change::Mutated { .. }));
                 pending.answer.commits.extend(changes);
                 if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
                     run.verdict = Verdict::Done;
@@ -395,7 +415,10 @@ impl Session {
         let prompt = match self.render(recipe, &arguments, &ShellOutputs::new()) {
             Text::Done(text) => text,
             Text::Needs(_) => {
-                return Err(format!("the recipe {} runs commands of its own, which callbacks don't", recipe.id));
+                return Err(format!(
+                    "the recipe {} runs commands of its own, which callbacks don't",
+                    recipe.id
+                ));
             }
             Text::Failed(why) => return Err(why),
         };
@@ -413,8 +436,13 @@ impl Session {
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
             (ModelChoice::Main | ModelChoice::Small, None) => ChildModel::Configured,
         };
-        let (handlers, _) =
-            handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, &self.services.functions, recipe.source.path());
+        let (handlers, _) = handlers::declared(
+            &recipe.id,
+            &recipe.hooks,
+            &arguments.named,
+            &self.services.functions,
+            recipe.source.path(),
+        );
         Ok(ChildOrder {
             parent: self.id.clone(),
             name: recipe.id.clone(),

@@ -7,14 +7,14 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
+use super::Severity;
 use super::actor::Session;
 use super::child;
 use super::complete::{complete, find_endpoint};
 use super::work::Background;
-use super::Severity;
 use crate::compaction;
-use crate::hooks::messages;
 use crate::hooks::hook::Messages;
+use crate::hooks::messages;
 use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
 use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
@@ -43,7 +43,12 @@ pub struct ServiceDoor {
 }
 
 impl Services for ServiceDoor {
-    fn call<'a>(&'a self, hook: &'a str, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, String>> {
+    fn call<'a>(
+        &'a self,
+        hook: &'a str,
+        method: &'a str,
+        params: Value,
+    ) -> BoxFuture<'a, Result<Value, String>> {
         async move {
             let (answer, answered) = oneshot::channel();
             let call = ServiceCall { hook: hook.to_owned(), method: method.to_owned(), params, answer };
@@ -95,8 +100,10 @@ impl Session {
             "log" => self.whole_log(),
             other => return Err(format!("\"from\" can be view or log, not {other:?}")),
         };
-        let ids: Option<Vec<&str>> =
-            params.get("ids").and_then(Value::as_array).map(|ids| ids.iter().filter_map(Value::as_str).collect());
+        let ids: Option<Vec<&str>> = params
+            .get("ids")
+            .and_then(Value::as_array)
+            .map(|ids| ids.iter().filter_map(Value::as_str).collect());
         let kind = params.get("kind").and_then(Value::as_str);
         let bound = |at: usize| params.get("range").and_then(|range| range.get(at)).and_then(entry_number);
         let (from, to) = (bound(0).unwrap_or(0), bound(1).unwrap_or(u64::MAX));
@@ -113,7 +120,8 @@ impl Session {
 
     /// The log without the layers that compactions and hooks put over it.
     fn whole_log(&self) -> View {
-        let layers = self.thread.entries().iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
+        let layers =
+            self.thread.entries().iter().filter(|entry| entry.change.is_layer()).map(|entry| entry.seq);
         View::fold(self.thread.entries(), &layers.collect())
     }
 
@@ -199,7 +207,8 @@ impl Session {
         }
         self.serve_noted(&hook, "model.complete", Ok(()));
         let utterances = utterances_in(params.get("messages"));
-        let wanted = params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
+        let wanted =
+            params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
         let small = params.get("model").and_then(Value::as_str) == Some("small");
         let small = small.then(|| self.settings.small_model.clone()).flatten().map(ModelName);

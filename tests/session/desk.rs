@@ -131,6 +131,8 @@ impl Desk {
             toolbox: Toolbox::new(tools),
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),
+            reaper: Arc::new(epitome::tools::reaper::Reaper::none()),
+            functions: epitome::hooks::functions::Functions::default(),
         };
         let sessions = Sessions::new(services.clone(), runtime.handle().clone());
         let mut desk = Desk {
