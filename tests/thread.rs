@@ -303,6 +303,30 @@ fn a_reply_s_context_is_the_view_s_again_once_its_compaction_is_undone() {
     assert!(!thread.is_seen_as_at(second));
 }
 
+/// What a provider counted and signed for a reply holds as long as nothing before it changed.
+#[test]
+fn an_edit_ends_what_a_reply_was_made_from_unless_it_only_adds() {
+    let at = Part { entry: Seq(1), part: None };
+    let content = vec![Content::Text { text: "instead".into() }];
+    let message = Message { id: MessageId(9), content: content.clone() };
+    let cases = [
+        (Edit::Mask { at, note: String::new() }, false),
+        (Edit::Drop { at }, false),
+        (Edit::Replace { at, content }, false),
+        (Edit::Append { role: Role::User, message }, true),
+        (Edit::Pin { at }, true),
+        (Edit::Unpin { at }, true),
+    ];
+    for (edit, still) in cases {
+        let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
+        let reply = thread.entries().last().expect("a reply").seq;
+        let layer = append(&mut thread, Change::Edited { by: "h".into(), edits: vec![edit.clone()] });
+        assert_eq!(thread.is_seen_as_at(reply), still, "{edit:?}");
+        append(&mut thread, Change::Undone { entry: layer });
+        assert!(thread.is_seen_as_at(reply), "{edit:?}");
+    }
+}
+
 #[test]
 fn a_second_outcome_of_a_call_stays_out_of_the_view() {
     let mut thread = play(&[Step::Replied("go".into(), vec![0], vec![0])]);

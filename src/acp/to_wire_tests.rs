@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::session::{CommandInfo, SessionOptions, UsageNow};
 use crate::thread::{
-    Card, Cut, Location, Mode, ModelName, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Rule, Seq,
-    SessionId, Shown, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Trigger, Usage,
+    Card, Cut, Edit, HookRun, Location, Mode, ModelName, OutcomeStatus, Part, PlanPriority, PlanStatus,
+    PlanStep, Role, Rule, Seq, SessionId, Shown, Spoken, StopReason, ThoughtLevel, ToolKind, ToolOutcome,
+    Trigger, Usage, Withheld,
 };
 
 const PLAIN: ClientTraits = ClientTraits {
@@ -139,6 +140,35 @@ fn compacted() -> Change {
         tokens_after: 6_200,
         model: None,
         usage: None,
+    }
+}
+
+fn by_threshold() -> Change {
+    let Change::Compacted { through, summary, focus, tokens_before, tokens_after, model, usage, .. } =
+        compacted()
+    else {
+        unreachable!("it is one")
+    };
+    let trigger = Trigger::Threshold;
+    Change::Compacted { through, summary, trigger, focus, tokens_before, tokens_after, model, usage }
+}
+
+fn mutated() -> Change {
+    let message = Message { id: MessageId(9), content: vec![text("so far")] };
+    let messages = vec![Spoken { role: Role::User, message }];
+    let by = "swap".to_owned();
+    Change::Mutated { through: Seq(4), messages, by, tokens_before: 88_000, tokens_after: 6_200 }
+}
+
+fn part(entry: u64) -> Part {
+    Part { entry: Seq(entry), part: None }
+}
+
+fn withheld(why: Withheld) -> Change {
+    Change::Withheld {
+        message: Message { id: MessageId(3), content: vec![text("hello")] },
+        note: MessageId(4),
+        why,
     }
 }
 
@@ -307,6 +337,48 @@ fn entries_that_are_one_update_or_none() {
             )],
         ),
         (compacted(), vec![chunk("agent_message_chunk", "m9", "Compacted: 88k → 6k tokens")]),
+        (
+            by_threshold(),
+            vec![chunk(
+                "agent_message_chunk",
+                "m9",
+                "Compacted, because the window filled up: 88k → 6k tokens",
+            )],
+        ),
+        (
+            mutated(),
+            vec![chunk(
+                "agent_message_chunk",
+                "e1",
+                "History replaced by swap: 88k → 6k tokens; /undo takes it back",
+            )],
+        ),
+        (
+            Change::Edited {
+                by: "tidy".into(),
+                edits: vec![
+                    Edit::Drop { at: part(3) },
+                    Edit::Pin { at: part(4) },
+                    Edit::Drop { at: part(5) },
+                ],
+            },
+            vec![chunk(
+                "agent_message_chunk",
+                "e1",
+                "History edited by tidy: 1 pinned, 2 dropped; /undo takes it back.",
+            )],
+        ),
+        (
+            Change::Edited { by: "tidy".into(), edits: vec![Edit::Pin { at: part(4) }] },
+            vec![chunk("agent_message_chunk", "e1", "History edited by tidy: 1 pinned.")],
+        ),
+        (
+            Change::GoalSet { goal: Some("green".into()) },
+            vec![chunk("agent_message_chunk", "e1", "Goal: green")],
+        ),
+        (Change::GoalSet { goal: None }, vec![chunk("agent_message_chunk", "e1", "The goal is ended.")]),
+        (Change::Hooked { event: "turn_end".into(), runs: vec![HookRun::default()] }, vec![]),
+        (said(vec![text("British spelling.")], Origin::Context { by: "style".into() }), vec![]),
         (ended(StopReason::EndTurn), vec![]),
         (
             ended(StopReason::Interrupted),
@@ -322,6 +394,88 @@ fn entries_that_are_one_update_or_none() {
         let in_replay = if matches!(change, Change::ModeChosen { .. }) { vec![] } else { expected };
         assert_eq!(Client::new(PLAIN).replayed(change.clone()).told, in_replay, "replayed {change:?}");
     }
+}
+
+#[test]
+fn a_follow_up_is_the_hook_s_line_as_it_happens_and_a_user_message_in_a_replay() {
+    let change = || said(vec![text("Please run the linter.")], Origin::Hook { hook: "lint".into() });
+    let mut line = chunk("agent_message_chunk", "m3", "↻ lint: Please run the linter.");
+    line["_meta"] = json!({ "epitome": { "hook": "lint" } });
+    for own in [true, false] {
+        assert_eq!(Client::new(PLAIN).any_entry(change(), false, own).told, [line.clone()]);
+        let shown = [chunk("user_message_chunk", "m3", "Please run the linter.")];
+        assert_eq!(Client::new(PLAIN).any_entry(change(), true, own).told, shown);
+    }
+}
+
+#[test]
+fn a_history_that_a_hook_made_is_no_compaction_to_clients_that_show_those() {
+    let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
+    assert_eq!(client.entry(mutated()).told[0]["sessionUpdate"], "agent_message_chunk");
+}
+
+#[test]
+fn a_withheld_prompt_is_answered_with_why_and_replayed_with_its_words() {
+    let blocked = |reason: &str| Withheld::Blocked { hook: "guard".into(), reason: reason.into() };
+    let prompt = chunk("user_message_chunk", "m3", "hello");
+    for (why, line) in [
+        (blocked("A secret."), Some("A secret.")),
+        (blocked(" "), Some("The hook guard stopped this prompt.")),
+        (Withheld::Cancelled, None),
+    ] {
+        let line: Vec<Value> =
+            line.map(|line| chunk("agent_message_chunk", "m4", line)).into_iter().collect();
+        let both: Vec<Value> = std::iter::once(prompt.clone()).chain(line.clone()).collect();
+        assert_eq!(Client::new(PLAIN).entry(withheld(why.clone())).told, line);
+        assert_eq!(Client::new(PLAIN).any_entry(withheld(why.clone()), false, false).told, both);
+        assert_eq!(Client::new(PLAIN).replayed(withheld(why)).told, both);
+    }
+}
+
+/// It is shown where it was withheld, or where a crash ended the turn that it had waited for.
+#[test]
+fn a_queued_prompt_that_is_withheld_is_replayed_once() {
+    let queued = || Change::Queued { message: Message { id: MessageId(3), content: vec![text("hello")] } };
+    for end in [None, Some(ended(StopReason::Interrupted))] {
+        let mut client = Client::new(PLAIN);
+        client.replayed(queued());
+        if let Some(end) = end {
+            client.replayed(end);
+        }
+        client.replayed(withheld(Withheld::Cancelled)).replayed(ended(StopReason::Cancelled));
+        let said =
+            client.told.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk").count();
+        assert_eq!(said, 1, "{:?}", client.told);
+    }
+}
+
+#[test]
+fn a_call_that_a_hook_changed_shows_what_it_is_run_with() {
+    let changed = Change::CallChanged {
+        call: CallId("c1".into()),
+        input: json!({ "command": "ls -a" }),
+        card: Card { title: "ls -a".into(), kind: ToolKind::Execute, locations: Vec::new() },
+        by: "guard".into(),
+    };
+    let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "ls -a",
+        "rawInput": { "command": "ls -a" } });
+    let line = chunk("agent_message_chunk", "e2", "guard changed what this call is run with: ls -a");
+    let mut client = Client::new(PLAIN);
+    client.entry(replied(vec![call("c1", ToolKind::Execute)], None)).entry(changed.clone());
+    assert_eq!(client.told[1..], [update, line]);
+    // Of a call that was never announced, editors take no update.
+    assert_eq!(Client::new(PLAIN).entry(changed).told.len(), 1);
+}
+
+/// Context may be added before the prompt, and chunks outside of a turn are an error to some editors.
+#[test]
+fn a_notice_waits_for_the_prompt_and_not_for_context() {
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Notice { severity: Severity::Info, text: "By the way.".into() });
+    client.entry(said(vec![text("British spelling.")], Origin::Context { by: "style".into() }));
+    assert_eq!(client.told.len(), 0);
+    client.entry(withheld(Withheld::Cancelled));
+    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "By the way.")]);
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::thread::{Card, Entry, ModelName, Origin, Seq, ToolCall, ToolKind, Trigger};
+use crate::cli::json_lines::JsonLines;
+use crate::thread::{
+    Card, Entry, HookRun, ModelName, Origin, Seq, ToolCall, ToolKind, Trigger, Verdict, Withheld,
+};
 
 #[derive(Clone, Default)]
 struct Paper(Rc<RefCell<Vec<u8>>>);
@@ -155,6 +158,54 @@ fn a_compaction_is_one_line() {
     };
     let (out, _) = printed(Dress::Plain, &[entry(change)]);
     assert_eq!(out, "Compacted: 42.0k → 1.5k tokens. What was replaced is kept; /undo brings it back.\n");
+}
+
+#[test]
+fn what_hooks_did_is_one_line_each() {
+    let message = |text: &str| Message { id: MessageId(5), content: vec![self::text(text)] };
+    let said = |origin| entry(Change::Said { message: message("Run the linter."), origin });
+    let (out, err) = printed(
+        Dress::Plain,
+        &[
+            said(Origin::Person),
+            said(Origin::Context { by: "style".to_owned() }),
+            said(Origin::Hook { hook: "lint".to_owned() }),
+            entry(Change::Withheld {
+                message: message("hello"),
+                note: MessageId(6),
+                why: Withheld::Blocked { hook: "guard".to_owned(), reason: "A secret.".to_owned() },
+            }),
+            entry(Change::Hooked { event: "turn_end".to_owned(), runs: vec![HookRun::default()] }),
+            entry(Change::GoalSet { goal: Some("green".to_owned()) }),
+        ],
+    );
+    assert_eq!((out.as_str(), err.as_str()), ("↻ lint: Run the linter.\nA secret.\nGoal: green\n", ""));
+}
+
+#[test]
+fn programs_are_told_of_each_run_of_a_hook() {
+    let paper = Paper::default();
+    let mut lines = JsonLines::new(paper.clone());
+    let run = HookRun {
+        hook: "lint".to_owned(),
+        event: "Stop".to_owned(),
+        asked: "continue".to_owned(),
+        verdict: Verdict::Done,
+        remarks: vec!["a banner".to_owned()],
+        ..HookRun::default()
+    };
+    let runs = vec![run, HookRun { verdict: Verdict::Skipped, ..HookRun::default() }];
+    lines
+        .show(&entry(Change::Hooked { event: "agent_stop".to_owned(), runs }))
+        .expect("paper takes everything");
+    let told: Vec<serde_json::Value> =
+        paper.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(
+        told[0],
+        json!({ "type": "hook", "hook": "lint", "event": "Stop", "asked": "continue", "verdict": "done",
+            "remarks": ["a banner"] })
+    );
+    assert_eq!((told.len(), &told[1]["verdict"]), (2, &json!("skipped")));
 }
 
 #[test]

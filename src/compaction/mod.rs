@@ -310,21 +310,4 @@ fn head_and_tail(text: &str, bytes_max: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::extract;
-
-    #[test]
-    fn a_summary_is_what_stands_in_its_tags() {
-        let cases = [
-            ("<analysis>hm</analysis>\n<summary>\nA.\n</summary>", Some("A.")),
-            ("<summary>cut off", Some("cut off")),
-            ("<analysis>hm</analysis>\nA.", Some("A.")),
-            ("A.", Some("A.")),
-            ("<summary> </summary>", None),
-            ("", None),
-        ];
-        for (reply, summary) in cases {
-            assert_eq!(extract(reply).as_deref(), summary, "{reply}");
-        }
-    }
-}
+mod tests;

@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::*;
 use crate::provider::endpoint::test_endpoint;
-use crate::provider::test_views::{OwnedView, call, image, outcome, text, thinking as thought, views};
+use crate::provider::test_views::{
+    OwnedView, call, hooks_wishes, image, outcome, text, thinking as thought, views,
+};
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
 
@@ -242,6 +244,15 @@ proptest! {
     fn any_view_is_sent_as_the_service_wants_it(view in views(false), model in 0..3usize) {
         let model = [SONNET, "anthropic/claude-sonnet-4-6", "anthropic/claude-haiku-4-5"][model];
         check(&body(&test_endpoint(model), &view.request()), false)?;
+    }
+
+    /// No edit and no history of a hook's leaves a view that the service refuses.
+    #[test]
+    fn a_view_that_hooks_changed_is_sent_as_the_service_wants_it(
+        view in views(false), (edits, history, kept) in hooks_wishes(),
+    ) {
+        let view = view.edited(&edits, &history, kept);
+        check(&body(&test_endpoint(SONNET), &view.request()), false)?;
     }
 
     /// A log with a fault must not end its conversation.

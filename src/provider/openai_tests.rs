@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::provider::endpoint::test_endpoint;
-use crate::provider::test_views::{OwnedView, call, image, outcome, text, thinking, views};
+use crate::provider::test_views::{OwnedView, call, hooks_wishes, image, outcome, text, thinking, views};
 use crate::thread::OutcomeStatus;
 
 fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
@@ -149,6 +149,15 @@ fn check(body: &Value) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn any_view_is_sent_as_the_service_wants_it(view in views(false)) {
+        check(&body(&compatible(), &view.request()))?;
+    }
+
+    /// No edit and no history of a hook's leaves a view that the service refuses.
+    #[test]
+    fn a_view_that_hooks_changed_is_sent_as_the_service_wants_it(
+        view in views(false), (edits, history, kept) in hooks_wishes(),
+    ) {
+        let view = view.edited(&edits, &history, kept);
         check(&body(&compatible(), &view.request()))?;
     }
 

@@ -1,12 +1,15 @@
 //! Views for the encoders' tests: ordinary ones written by hand, and generated ones of every shape.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::Request;
 use crate::thread::{
-    CallId, Card, Content, Message, MessageId, ModelName, Native, OutcomeContent, OutcomeStatus,
-    ThoughtLevel, ToolCall, ToolOutcome, ToolSpec, ViewItem,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
+    Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, ThoughtLevel, Thread,
+    ToolCall, ToolOutcome, ToolSpec, ViewItem, edits,
 };
 
 /// A view that owns what it shows.
@@ -82,6 +85,82 @@ pub fn outcome(id: &str, status: OutcomeStatus, text: &str) -> ToolOutcome {
 pub fn thinking(provider: &str, model: &str, data: Value) -> Content {
     let native = Native { provider: provider.into(), model: model.into(), data };
     Content::Thinking { text: "hm".into(), native: Some(native) }
+}
+
+impl OwnedView {
+    /// The same view after a hook's edits, each of the part at this place, and perhaps a history of
+    /// messages with these roles before the newest. What is refused is left out.
+    pub fn edited(&self, edits: &[(usize, u8)], history: &[Role], kept: usize) -> OwnedView {
+        let mut thread = self.thread();
+        for (place, op) in edits {
+            let parts: Vec<Part> = thread.view().pieces().iter().map(|(part, _)| *part).collect();
+            let at = parts[place % parts.len()];
+            let content = vec![text("instead")];
+            let edit = match op % 5 {
+                0 => Edit::Mask { at, note: "long".into() },
+                1 | 2 => Edit::Drop { at },
+                3 => Edit::Replace { at, content },
+                _ => Edit::Append { role: Role::Assistant, message: Message { id: MessageId(0), content } },
+            };
+            let (revision, next) = (thread.view().revision(), thread.next_message());
+            if let Ok(edits) = edits::check(&thread, revision, next, &[edit]) {
+                append(&mut thread, Change::Edited { by: "h".into(), edits });
+            }
+        }
+        let spoken = history.iter().map(|role| Spoken {
+            role: *role,
+            message: Message { id: MessageId(0), content: vec![text("so far")] },
+        });
+        let (revision, next) = (thread.view().revision(), thread.next_message());
+        if let Ok(made) = edits::mutation(&thread, revision, next, spoken.collect(), kept) {
+            let (through, messages) = (made.through, made.messages);
+            let by = "h".to_owned();
+            append(&mut thread, Change::Mutated { through, messages, by, tokens_before: 2, tokens_after: 1 });
+        }
+        let items = thread.view().items().into_iter().map(|item| match item {
+            ViewItem::User(message) => Item::User(message.clone()),
+            ViewItem::Agent(message, model) => Item::Agent(message.clone(), model.clone()),
+            ViewItem::Outcomes(outcomes) => Item::Outcomes(outcomes.into_iter().cloned().collect()),
+        });
+        OwnedView { items: items.collect(), tools: self.tools.clone() }
+    }
+
+    /// A thread whose view it is.
+    fn thread(&self) -> Thread {
+        let session = SessionId("s_00000000000000000001".into());
+        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+        let opened = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
+        let mut thread = Thread::replay([opened]).expect("an opened thread");
+        for item in &self.items {
+            match item {
+                Item::User(message) => {
+                    let message = message.clone();
+                    append(&mut thread, Change::Said { message, origin: Origin::Person });
+                }
+                Item::Agent(message, model) => {
+                    let (message, model) = (message.clone(), model.clone());
+                    append(&mut thread, Change::Replied { message, model, usage: None, cut: None });
+                }
+                Item::Outcomes(outcomes) => {
+                    for outcome in outcomes.iter().cloned() {
+                        append(&mut thread, Change::ToolFinished { outcome });
+                    }
+                }
+            }
+        }
+        thread
+    }
+}
+
+fn append(thread: &mut Thread, change: Change) {
+    thread.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change }));
+}
+
+/// What hooks may ask for, for `OwnedView::edited`.
+pub fn hooks_wishes() -> impl Strategy<Value = (Vec<(usize, u8)>, Vec<Role>, usize)> {
+    let edits = prop::collection::vec((0..32usize, any::<u8>()), 0..8);
+    let role = prop_oneof![Just(Role::User), Just(Role::Assistant), Just(Role::System)];
+    (edits, prop::collection::vec(role, 0..4), 0..6usize)
 }
 
 /// A round as the generator makes it; call ids come later, so that they are unique.

@@ -112,6 +112,85 @@ fn what_left_the_view_is_still_shown_and_marked() {
 }
 
 #[test]
+fn what_hooks_did_is_told_where_it_happened() {
+    let mut changes = a_read();
+    let origin = Origin::Context { by: "style".to_owned() };
+    changes.insert(2, Change::Said { message: message(7, words("British spelling.")), origin });
+    let at = Part { entry: Seq(5), part: None };
+    let run = HookRun {
+        hook: "guard".to_owned(),
+        event: "Stop".to_owned(),
+        milliseconds: 12,
+        end: "exit 0".to_owned(),
+        asked: "block".to_owned(),
+        verdict: Verdict::Done,
+        remarks: vec!["a banner".to_owned()],
+        ..HookRun::default()
+    };
+    changes.extend([
+        Change::Edited {
+            by: "tidy".to_owned(),
+            edits: vec![
+                Edit::Mask { at, note: "long".to_owned() },
+                Edit::Append { role: Role::User, message: message(8, words("Go on.")) },
+            ],
+        },
+        Change::Said {
+            message: message(9, words("Please run the linter.")),
+            origin: Origin::Hook { hook: "lint".to_owned() },
+        },
+        Change::Withheld {
+            message: message(10, words("The key is sk-1.")),
+            note: MessageId(11),
+            why: Withheld::Blocked { hook: "guard".to_owned(), reason: "That is a secret.".to_owned() },
+        },
+        Change::Hooked { event: "agent_stop".to_owned(), runs: vec![run] },
+        Change::GoalSet { goal: Some("all green".to_owned()) },
+        Change::Mutated {
+            through: Seq(6),
+            messages: vec![Spoken { role: Role::User, message: message(12, words("so far")) }],
+            by: "swap".to_owned(),
+            tokens_before: 12_400,
+            tokens_after: 900,
+        },
+    ]);
+    let text = readable(&thread(changes.clone()), Detail::Short);
+    let expected = "
+e6  History edited by tidy: 1 masked, 1 appended; /undo takes it back.
+    mask e5: long
+    append: user: Go on.
+
+e7  the hook lint
+  Please run the linter.
+
+e8  you  [withheld]
+  The key is sk-1.
+  That is a secret.
+
+e9  hooks, agent_stop
+  guard (Stop, 12 ms, exit 0) asked for block: done
+    a banner
+
+e10  Goal: all green
+
+e11  History replaced by swap: 12.4k → 900 tokens; /undo takes it back.
+    user: so far
+
+The model sees e7, e11. Left the view: e2 to e6.
+";
+    assert!(text.ends_with(expected), "{text}");
+    assert!(text.contains("e3  context, from style  [left the view]\n"), "{text}");
+
+    changes.pop();
+    let text = readable(&thread(changes.clone()), Detail::Short);
+    assert!(text.ends_with("The model sees all of it: e2 to e7.\n"), "{text}");
+    let markdown = markdown(&thread(changes));
+    for words in ["## Context, from style", "## The hook lint", "*That is a secret.*", "*Goal: all green*"] {
+        assert!(markdown.contains(words), "{words} in {markdown}");
+    }
+}
+
+#[test]
 fn markdown_keeps_fences_of_an_output_inside_its_own() {
     let mut changes = a_read();
     if let Some(Change::ToolFinished { outcome }) = changes.last_mut() {

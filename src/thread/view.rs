@@ -186,15 +186,16 @@ impl View {
     /// where nothing stays.
     pub(super) fn through(&self, kept_from: usize) -> Option<Seq> {
         let mut at = kept_from.max(self.head);
+        if at >= self.shown.len() {
+            return None;
+        }
         let newest_before = |at: usize| self.shown[self.head..at].iter().map(|entry| entry.seq).max();
         let oldest_kept = |at: usize| self.shown[at..].iter().map(|entry| entry.seq).min();
         while at > self.head && (newest_before(at) >= oldest_kept(at) || self.is_inside_round(at)) {
-            if oldest_kept(at).is_none() {
-                return None;
-            }
             at -= 1;
         }
-        oldest_kept(at).map(|oldest| newest_before(at).unwrap_or(Seq(oldest.0.saturating_sub(1))))
+        let oldest = oldest_kept(at)?;
+        Some(newest_before(at).unwrap_or(Seq(oldest.0.saturating_sub(1))))
     }
 
     /// Takes in an entry that is not an undo and is not undone.

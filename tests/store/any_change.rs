@@ -108,10 +108,58 @@ pub fn one_of_each() -> Vec<Change> {
         },
         Change::Allowed { rule: Rule::Command { line: "cargo test".into() } },
         Change::TurnEnded { reason: StopReason::Cancelled, usage, quiet_hooks: 2 },
+        Change::Mutated {
+            through: Seq(4),
+            messages: vec![
+                Spoken { role: Role::System, message: message(5, vec![text("so far")]) },
+                Spoken { role: Role::Assistant, message: message(6, vec![text("yes")]) },
+            ],
+            by: "swap".into(),
+            tokens_before: 100,
+            tokens_after: 10,
+        },
+        Change::Edited { by: "tidy".into(), edits: one_edit_of_each(message(7, vec![text("go on")])) },
+        Change::CallChanged {
+            call: CallId("call_1".into()),
+            input: json!({"z": 2, "a": {"\u{0}": "é"}}),
+            card: Card { title: "Run".into(), kind: ToolKind::Execute, locations: Vec::new() },
+            by: "guard".into(),
+        },
+        Change::Withheld {
+            message: message(8, vec![text("no")]),
+            note: MessageId(9),
+            why: Withheld::Blocked { hook: "guard".into(), reason: "a secret".into() },
+        },
+        Change::Hooked {
+            event: "turn_end".into(),
+            runs: vec![HookRun {
+                hook: "lint".into(),
+                event: "Stop".into(),
+                digest: "ab12".into(),
+                milliseconds: 12,
+                end: "exit 0".into(),
+                asked: "mutate with 1 message".into(),
+                verdict: Verdict::Refused,
+                remarks: vec!["too large".into()],
+            }],
+        },
+        Change::GoalSet { goal: Some("all tests pass".into()) },
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
     changes
+}
+
+fn one_edit_of_each(message: Message) -> Vec<Edit> {
+    let at = Part { entry: Seq(2), part: Some(1) };
+    vec![
+        Edit::Pin { at: Part { entry: Seq(3), part: None } },
+        Edit::Unpin { at },
+        Edit::Mask { at, note: "long".into() },
+        Edit::Drop { at },
+        Edit::Replace { at, content: message.content.clone() },
+        Edit::Append { role: Role::User, message },
+    ]
 }
 
 fn kind(change: &Change) -> usize {

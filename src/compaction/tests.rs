@@ -1,0 +1,209 @@
+//! What a summary replaces, what it quotes, and what it must not bring back.
+
+use super::*;
+use crate::thread::{
+    CallId, Card, Edit, FORMAT_VERSION, Origin, OutcomeStatus, Role, SessionId, Spoken, ToolCall,
+    ToolOutcome, edits,
+};
+
+fn message(text: &str) -> Message {
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+}
+
+fn said(text: &str, origin: Origin) -> Change {
+    Change::Said { message: message(text), origin }
+}
+
+fn replied(text: &str, call: Option<&str>) -> Change {
+    let mut message = message(text);
+    message.content.extend(call.map(|id| {
+        let id = CallId(id.to_owned());
+        let input = serde_json::json!({});
+        Content::Call(ToolCall { id, name: "bash".into(), input, card: Card::default() })
+    }));
+    Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None }
+}
+
+fn append(thread: &mut Thread, change: Change) -> Seq {
+    let seq = thread.next_seq();
+    thread.apply(Arc::new(Entry { seq, at: 0, change }));
+    seq
+}
+
+/// e1 said, e2 a long reply with a call, e3 its outcome, e4 a long reply, e5 said, e6 a reply.
+fn thread() -> Thread {
+    let session = SessionId("s_00000000000000000001".into());
+    let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+    let opened = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
+    let mut thread = Thread::replay([opened]).expect("an opened thread");
+    let done = ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, "walnut ".repeat(100));
+    for change in [
+        said("the first request", Origin::Person),
+        replied(&"many words ".repeat(400), Some("c1")),
+        Change::ToolFinished { outcome: done },
+        replied(&"more words ".repeat(400), None),
+        said("the last request", Origin::Person),
+        replied("Yes.", None),
+    ] {
+        append(&mut thread, change);
+    }
+    thread
+}
+
+fn compact(thread: &Thread, keep: Keep, window: u64) -> Option<Change> {
+    let through = through(thread, keep, window);
+    let order = Order { trigger: Trigger::Manual, focus: None, through, room_bytes: 1_000_000 };
+    compacted(thread, thread.next_message(), "SUMMARY", None, order)
+}
+
+fn summary_of(change: &Change) -> String {
+    match change {
+        Change::Compacted { summary, .. } => summary.text(),
+        other => panic!("{} is no compaction", other.kind()),
+    }
+}
+
+#[test]
+fn a_summary_is_what_stands_in_its_tags() {
+    let cases = [
+        ("<analysis>hm</analysis>\n<summary>\nA.\n</summary>", Some("A.")),
+        ("<summary>cut off", Some("cut off")),
+        ("<analysis>hm</analysis>\nA.", Some("A.")),
+        ("A.", Some("A.")),
+        ("<summary> </summary>", None),
+        ("", None),
+    ];
+    for (reply, summary) in cases {
+        assert_eq!(extract(reply).as_deref(), summary, "{reply}");
+    }
+}
+
+#[test]
+fn what_is_kept_begins_with_a_whole_round_and_stays_behind_the_summary() {
+    let cases: Vec<(Keep, u64, Vec<u64>)> = vec![
+        (Keep::Nothing, 0, vec![7]),
+        (Keep::Messages(0), 0, vec![7]),
+        (Keep::Messages(1), 0, vec![7, 6]),
+        (Keep::Messages(3), 0, vec![7, 4, 5, 6]),
+        // The reply is not parted from its outcome.
+        (Keep::Ratio(0.01), 3_000, vec![7, 5, 6]),
+        (Keep::Ratio(0.0), 3_000, vec![7]),
+        (Keep::Ratio(0.4), 5_000, vec![7, 4, 5, 6]),
+    ];
+    for (keep, window, expected) in cases {
+        let mut thread = thread();
+        let before = tokens::of_view(thread.view());
+        let change = compact(&thread, keep, window).unwrap_or_else(|| panic!("{keep:?} gains something"));
+        append(&mut thread, change.clone());
+        let view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
+        assert_eq!(view, expected, "{keep:?}");
+        let Change::Compacted { tokens_before, tokens_after, .. } = change else { unreachable!() };
+        assert_eq!((tokens_before, tokens_after), (before, tokens::of_view(thread.view())), "{keep:?}");
+    }
+    // All but the first request would stay: that gains nothing.
+    assert_eq!(compact(&thread(), Keep::Messages(4), 0), None);
+    assert_eq!(compact(&thread(), Keep::Ratio(1.0), 1_000_000), None);
+}
+
+#[test]
+fn the_last_request_is_quoted_where_it_would_leave_the_view() {
+    let thread = thread();
+    let whole = summary_of(&compact(&thread, Keep::Nothing, 0).expect("a gain"));
+    assert!(whole.contains("<last_request>\nthe last request\n</last_request>"), "{whole}");
+    let kept = summary_of(&compact(&thread, Keep::Messages(2), 0).expect("a gain"));
+    assert!(!kept.contains("last_request"), "{kept}");
+}
+
+/// What hooks say to the model is not what the person asked for.
+#[test]
+fn neither_context_nor_a_follow_up_is_the_last_request() {
+    let mut thread = thread();
+    append(&mut thread, said("lint it", Origin::Hook { hook: "lint".into() }));
+    append(&mut thread, said("British spelling", Origin::Context { by: "style".into() }));
+    let summary = summary_of(&compact(&thread, Keep::Nothing, 0).expect("a gain"));
+    assert!(summary.contains("<last_request>\nthe last request\n"), "{summary}");
+}
+
+/// The quote comes from the log, where a masked secret still is.
+#[test]
+fn a_request_that_a_hook_masked_is_not_brought_back_by_its_quote() {
+    let at = Part { entry: Seq(5), part: None };
+    let edit = |edit: Edit| {
+        let mut thread = thread();
+        append(&mut thread, Change::Edited { by: "h".into(), edits: vec![edit] });
+        thread
+    };
+    let masked = edit(Edit::Mask { at, note: String::new() });
+    let summary = summary_of(&compact(&masked, Keep::Nothing, 0).expect("a gain"));
+    assert!(summary.contains("<last_request>\n[masked by h; entry e5]\n"), "{summary}");
+    let dropped = edit(Edit::Drop { at });
+    let summary = summary_of(&compact(&dropped, Keep::Nothing, 0).expect("a gain"));
+    assert!(!summary.contains("last request"), "{summary}");
+
+    let mut again = masked;
+    let first = compact(&again, Keep::Nothing, 0).expect("a gain");
+    append(&mut again, first);
+    append(&mut again, replied(&"words ".repeat(400), None));
+    let summary = summary_of(&compact(&again, Keep::Nothing, 0).expect("a gain"));
+    assert!(!summary.contains("the last request"), "{summary}");
+
+    let mut swapped = thread();
+    let spoken = vec![Spoken { role: Role::User, message: message(&"so far ".repeat(400)) }];
+    let made = edits::mutation(&swapped, Seq(0), MessageId(9), spoken, 0).expect("a history");
+    let change = mutated(&swapped, made, "swap".into(), 100_000).expect("it fits");
+    append(&mut swapped, change);
+    let summary = summary_of(&compact(&swapped, Keep::Nothing, 0).expect("a gain"));
+    assert!(!summary.contains("the last request"), "{summary}");
+}
+
+#[test]
+fn pins_and_the_goal_survive_any_number_of_compactions_byte_for_byte() {
+    let mut thread = thread();
+    let pins = ["e1", "e3"].map(|at| Edit::Pin { at: at.parse().expect("a part's id") });
+    append(&mut thread, Change::Edited { by: "h".into(), edits: pins.to_vec() });
+    append(&mut thread, Change::GoalSet { goal: Some("all <green>".into()) });
+    let walnuts = "walnut ".repeat(100);
+    for _ in 0..3 {
+        let change = compact(&thread, Keep::Nothing, 0).expect("a gain");
+        let summary = summary_of(&change);
+        append(&mut thread, change);
+        assert!(summary.contains("<goal>\nall <green>\n</goal>"), "{summary}");
+        assert!(summary.contains("<pinned entry=\"e1\">\nthe first request\n</pinned>"), "{summary}");
+        assert!(summary.contains(&format!("<pinned entry=\"e3\">\n{walnuts}\n</pinned>")), "{summary}");
+        append(&mut thread, replied(&"again ".repeat(800), None));
+    }
+    // A pin that stays in view is not said twice.
+    let pin = Edit::Pin { at: Part { entry: thread.next_seq(), part: None } };
+    append(&mut thread, said("kept", Origin::Person));
+    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![pin] });
+    let summary = summary_of(&compact(&thread, Keep::Messages(1), 0).expect("a gain"));
+    assert!(summary.contains("the first request") && !summary.contains("kept\n</pinned>"), "{summary}");
+}
+
+#[test]
+fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
+    let thread = thread();
+    let spoken = vec![Spoken { role: Role::User, message: message(&"so far ".repeat(40)) }];
+    let made = edits::mutation(&thread, Seq(0), MessageId(9), spoken, 2).expect("a history");
+    let change = mutated(&thread, made.clone(), "swap".into(), 100_000).expect("it fits");
+    let Change::Mutated { tokens_before, tokens_after, .. } = change else { unreachable!() };
+    assert_eq!(tokens_before, tokens::of_view(thread.view()));
+    let refused = mutated(&thread, made, "swap".into(), tokens_after - 1).expect_err("one too many");
+    assert_eq!(
+        refused,
+        format!(
+            "the new history takes about {tokens_after} tokens, and there is room for {}",
+            tokens_after - 1
+        )
+    );
+}
+
+#[test]
+fn a_replaced_part_is_told_as_text_without_what_stays() {
+    let thread = thread();
+    let through = through(&thread, Keep::Messages(2), 0);
+    let replaced = thread.view().replaced_by(through);
+    let flat = flat(&replaced, 1_000_000);
+    assert!(flat.contains("the first request") && !flat.contains("the last request"), "{flat}");
+    assert!(can_shrink(&replaced));
+}
