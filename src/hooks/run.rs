@@ -51,7 +51,7 @@ pub struct Runner {
 pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     let transcript = OnceCell::new();
     while let Some(runs) = chain.next() {
-        let heard = stream::iter(runs.iter().map(|run| timed(runner, run, &transcript)));
+        let heard = stream::iter(runs.into_iter().map(|run| timed(runner, run, &transcript)));
         chain.tell(heard.buffered(SIDE_BY_SIDE_MAX).collect().await);
     }
     chain.finish()
@@ -60,9 +60,9 @@ pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
 /// The file with the conversation, once it was written for this moment; or why it could not be.
 type Written = OnceCell<Result<PathBuf, String>>;
 
-async fn timed(runner: &Runner, run: &Run, transcript: &Written) -> (Ran, Duration) {
+async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duration) {
     let begun = Instant::now();
-    let ran = AssertUnwindSafe(perform_one(runner, run, transcript)).catch_unwind().await;
+    let ran = AssertUnwindSafe(perform_one(runner, &run, transcript)).catch_unwind().await;
     let ran = ran.unwrap_or_else(|_| {
         tracing::error!(hook = run.link.name(), "running a hook panicked");
         Ran::Failed("it met a fault of the agent, which is in its log".to_owned())
