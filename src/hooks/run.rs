@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use futures_util::{FutureExt, TryFutureExt};
 use serde_json::Value;
@@ -52,10 +51,8 @@ pub struct Runner {
 pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     let transcript = OnceCell::new();
     while let Some(runs) = chain.next() {
-        // Boxed: a closure over references keeps the whole from being sent to another thread.
-        let runs: Vec<BoxFuture<'_, (Ran, Duration)>> =
-            runs.iter().map(|run| timed(runner, run, &transcript).boxed()).collect();
-        chain.tell(stream::iter(runs).buffered(SIDE_BY_SIDE_MAX).collect().await);
+        let heard = stream::iter(runs.into_iter().map(|run| timed(runner, run, &transcript)));
+        chain.tell(heard.buffered(SIDE_BY_SIDE_MAX).collect().await);
     }
     chain.finish()
 }
@@ -63,9 +60,9 @@ pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
 /// The file with the conversation, once it was written for this moment; or why it could not be.
 type Written = OnceCell<Result<PathBuf, String>>;
 
-async fn timed(runner: &Runner, run: &Run, transcript: &Written) -> (Ran, Duration) {
+async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duration) {
     let begun = Instant::now();
-    let ran = AssertUnwindSafe(perform_one(runner, run, transcript)).catch_unwind().await;
+    let ran = AssertUnwindSafe(perform_one(runner, &run, transcript)).catch_unwind().await;
     let ran = ran.unwrap_or_else(|_| {
         tracing::error!(hook = run.link.name(), "running a hook panicked");
         Ran::Failed("it met a fault of the agent, which is in its log".to_owned())

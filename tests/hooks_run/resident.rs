@@ -1,0 +1,272 @@
+//! Resident hooks, and the examples that ship.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use epitome::hooks::output::{Exit, Ran};
+use epitome::hooks::process::{Order, Program};
+use epitome::hooks::resident::{RESTARTS_MAX, Resident, Residents, Services};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::scripts::{AMPLE, is_gone, order, patiently, script};
+
+/// Gives back what it was asked; `nested` first asks the hook itself, and `boom` panics.
+#[derive(Default)]
+struct Echo {
+    nested: OnceLock<(Arc<Residents>, Order)>,
+}
+
+impl Services for Echo {
+    fn call<'a>(
+        &'a self,
+        hook: &'a str,
+        method: &'a str,
+        params: Value,
+    ) -> BoxFuture<'a, Result<Value, String>> {
+        Box::pin(async move {
+            match method {
+                "nested" => {
+                    let (residents, order) = self.nested.get().expect("set before");
+                    let services = Arc::new(Echo::default());
+                    let resident = resident_with(order.clone(), services);
+                    let ran = residents.ask(resident, json!({"event": "pre_compact"}), AMPLE).await;
+                    Ok(json!(format!("{ran:?}")))
+                }
+                "boom" => panic!("a fault of ours"),
+                "no" => Err("that cannot be done".to_owned()),
+                _ => Ok(json!({"hook": hook, "method": method, "params": params})),
+            }
+        })
+    }
+}
+
+fn resident_with(order: Order, services: Arc<dyn Services>) -> Resident {
+    Resident { name: "hook".to_owned(), digest: "1".to_owned(), order, services }
+}
+
+/// A hook in a folder of its own, and the session that asks it.
+struct Session {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+    residents: Arc<Residents>,
+    services: Arc<Echo>,
+}
+
+impl Session {
+    /// A hook whose script does `body` for each line that it reads, `$id` being the request's id.
+    fn new(body: &str) -> Session {
+        let reading = "while IFS= read -r line; do id=${line#'{\"id\":'}; id=${id%%,*}";
+        Session::of(&format!("#!/bin/sh\n{reading}\n{body}\ndone\n"))
+    }
+
+    fn of(text: &str) -> Session {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = script(folder.path(), "hook", text);
+        Session { folder, path, residents: Arc::default(), services: Arc::default() }
+    }
+
+    fn shipped(name: &str) -> Session {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples/hooks").join(name);
+        Session { path, ..Session::of("") }
+    }
+
+    fn order(&self) -> Order {
+        order(self.folder.path(), self.path.clone(), b"")
+    }
+
+    async fn ask_within(&self, payload: Value, limit: Duration) -> Ran {
+        let resident = resident_with(self.order(), self.services.clone());
+        patiently(self.residents.ask(resident, payload, limit)).await
+    }
+
+    async fn ask(&self, payload: Value) -> Ran {
+        self.ask_within(payload, AMPLE).await
+    }
+
+    async fn result(&self, payload: Value) -> Value {
+        match self.ask(payload).await {
+            Ran::Object(object) => Value::Object(object),
+            other => panic!("no result: {other:?}"),
+        }
+    }
+
+    async fn failure(&self) -> String {
+        match self.ask(json!({})).await {
+            Ran::Failed(why) => why,
+            other => panic!("no failure: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_process_answers_one_request_after_another() {
+    let session = Session::new(r#"echo '{"id":'"$id"',"result":{"id":'"$id"',"process":'$$'}}'"#);
+    let (first, second) = (session.result(json!({})).await, session.result(json!({})).await);
+    assert_eq!((&first["id"], &second["id"]), (&json!(1), &json!(2)));
+    assert_eq!(first["process"], second["process"]);
+}
+
+#[tokio::test]
+async fn requests_at_once_come_one_by_one() {
+    let session = Session::new(r#"echo '{"id":'"$id"',"result":{"id":'"$id"'}}'"#);
+    let asks = (0..20).map(|_| session.result(json!({"event": "before_tool_call"})));
+    let mut results = futures_util::future::join_all(asks).await;
+    results.sort_by_key(|result| result["id"].as_u64());
+    let expected: Vec<Value> = (1..=20).map(|id| json!({"id": id})).collect();
+    assert_eq!(results, expected);
+}
+
+#[tokio::test]
+async fn answers_may_be_null_or_errors_or_of_a_wrong_form() {
+    for (answer, expected) in [
+        (r#""result":null"#, Ran::Object(serde_json::Map::new())),
+        (r#""error":{"message":"no linter"}"#, Ran::Failed("no linter".to_owned())),
+        (r#""error":"no linter""#, Ran::Failed("no linter".to_owned())),
+        (r#""result":[1]"#, Ran::Failed("its result is not a JSON object".to_owned())),
+        (r#""say":1"#, Ran::Failed("its answer has neither a result nor an error".to_owned())),
+    ] {
+        let session = Session::new(&format!(r#"echo '{{"id":"'"$id"'",{answer}}}'"#));
+        assert_eq!(session.ask(json!({})).await, expected, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn lines_that_mean_nothing_are_passed_over() {
+    let session = Session::new(
+        r#"echo; echo starting up...; echo '[1]'; echo '{"method":"progress"}'; echo '{"id":99,"result":{}}'
+        echo '{"id":'"$id"',"result":{"done":true}}'"#,
+    );
+    assert_eq!(session.result(json!({})).await, json!({"done": true}));
+}
+
+#[tokio::test]
+async fn a_hook_may_call_back_while_a_request_is_open() {
+    let calls = [
+        (
+            r#"{"id":"a1","method":"context.read","params":{"last":3}}"#,
+            json!({"id": "a1", "result":
+            {"hook": "hook", "method": "context.read", "params": {"last": 3}}}),
+        ),
+        (r#"{"id":7,"method":"no"}"#, json!({"id": 7, "error": {"message": "that cannot be done"}})),
+        (
+            r#"{"id":8,"method":"boom"}"#,
+            json!({"id": 8, "error":
+            {"message": "the call met a fault of the agent"}}),
+        ),
+    ];
+    for (call, expected) in calls {
+        let session = Session::new(&format!(
+            r#"echo '{call}'; IFS= read -r got; echo '{{"id":'"$id"',"result":{{"got":'"$got"'}}}}'"#
+        ));
+        assert_eq!(session.result(json!({})).await, json!({"got": expected}), "{call}");
+    }
+}
+
+/// A hook that calls for a compaction is asked again before the compaction: if that waited for the first
+/// answer, both would wait for ever.
+#[tokio::test]
+async fn a_request_that_a_call_brings_about_comes_while_the_call_is_open() {
+    let session = Session::new(
+        r#"echo '{"id":"a1","method":"nested"}'
+        IFS= read -r second; second=${second#'{"id":'}; second=${second%%,*}
+        echo '{"id":'"$second"',"result":{"inner":true}}'
+        IFS= read -r got; echo '{"id":'"$id"',"result":{"got":'"$got"'}}'"#,
+    );
+    let nested = (session.residents.clone(), session.order());
+    assert!(session.services.nested.set(nested).is_ok());
+    let result = session.result(json!({})).await;
+    assert!(result["got"]["result"].as_str().is_some_and(|text| text.contains("inner")), "{result}");
+}
+
+#[tokio::test]
+async fn a_process_that_ends_is_started_again_a_few_times() {
+    let session = Session::new("echo broken >&2; exit 3");
+    for _ in 0..=RESTARTS_MAX {
+        let why = session.failure().await;
+        assert!(why.contains("exit code 3") && why.contains("broken"), "{why}");
+    }
+    let why = session.failure().await;
+    assert!(why.contains("no more"), "{why}");
+}
+
+#[tokio::test]
+async fn a_request_without_an_answer_costs_the_process_and_not_the_hook() {
+    let session = Session::new(
+        r#"case $line in *hang*) sleep 600 ;; esac
+        echo '{"id":'"$id"',"result":{"process":'$$'}}'"#,
+    );
+    let before = session.result(json!({})).await;
+    let limit = Duration::from_millis(200);
+    let ran = session.ask_within(json!({"event": "hang"}), limit).await;
+    assert!(matches!(ran, Ran::Ended { exit: Exit::TimedOut(over), .. } if over == limit), "{ran:?}");
+    is_gone(group(&before)).await;
+    assert_ne!(session.result(json!({})).await, before);
+}
+
+#[tokio::test]
+async fn a_line_without_end_fails_the_request() {
+    let session = Session::new("head -c 3000000 /dev/zero | tr '\\0' x");
+    let why = session.failure().await;
+    assert!(why.contains("longer than 1 MiB"), "{why}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_so() {
+    let session = Session::of("#!/no/such/interpreter\n");
+    let why = session.failure().await;
+    assert!(why.contains("/no/such/interpreter"), "{why}");
+}
+
+#[tokio::test]
+async fn with_the_session_the_process_ends() {
+    let session = Session::new(r#"sleep 600 & echo '{"id":'"$id"',"result":{"process":'$$'}}'; wait"#);
+    let process = group(&session.result(json!({})).await);
+    drop(session);
+    is_gone(process).await;
+}
+
+#[tokio::test]
+async fn another_version_of_the_hook_gets_another_process() {
+    let session = Session::new(r#"echo '{"id":'"$id"',"result":{"process":'$$'}}'"#);
+    let before = session.result(json!({})).await;
+    let changed =
+        Resident { digest: "2".to_owned(), ..resident_with(session.order(), session.services.clone()) };
+    let ran = patiently(session.residents.ask(changed, json!({}), AMPLE)).await;
+    assert!(matches!(&ran, Ran::Object(after) if after["process"] != before["process"]), "{ran:?}");
+    is_gone(group(&before)).await;
+}
+
+fn group(result: &Value) -> rustix::process::Pid {
+    crate::scripts::group(&result["process"].to_string())
+}
+
+#[tokio::test]
+async fn the_example_in_python_refuses_a_forced_push_and_asks_for_tests() {
+    let session = Session::shipped("resident.py");
+    let call = |command: &str| json!({"canonical_event": "before_tool_call", "tool_name": "bash", "tool_input": {"command": command}});
+    let refused = session.result(call("git push --force")).await;
+    assert_eq!(refused["blocked"], json!(true), "{refused}");
+    assert_eq!(session.result(call("git push")).await, json!({}));
+    let stop = json!({"canonical_event": "agent_stop", "continuations": 0});
+    assert!(session.result(stop).await["follow_up_messages"][0].is_string());
+    assert!(manifest(&session).contains("resident"));
+}
+
+#[tokio::test]
+async fn the_example_in_sh_refuses_a_forced_push() {
+    let session = Session::shipped("resident.sh");
+    let call = |command: &str| json!({"tool_name": "bash", "tool_input": {"command": command}});
+    assert_eq!(session.result(call("git push --force")).await["blocked"], json!(true));
+    assert_eq!(session.result(call("git push")).await, json!({}));
+    assert!(manifest(&session).contains("resident"));
+}
+
+/// What a program says of itself.
+fn manifest(session: &Session) -> String {
+    let Program::File { path, .. } = session.order().program else { panic!("a file") };
+    let said = std::process::Command::new(path).arg("hook").output().expect("it runs");
+    let manifest: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    manifest["mode"].to_string()
+}

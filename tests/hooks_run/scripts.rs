@@ -1,0 +1,74 @@
+//! Scripts of tests, and how to wait for what they do.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use epitome::hooks::process::{Order, Program};
+use epitome::tools::reaper::Reaper;
+use rustix::process::{Pid, test_kill_process_group};
+
+/// No test takes so long, except for one that hangs.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A limit that no run of a test reaches.
+pub const AMPLE: Duration = Duration::from_secs(35);
+
+pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("set");
+    path
+}
+
+pub fn order(folder: &Path, path: PathBuf, stdin: &[u8]) -> Order {
+    Order {
+        program: Program::File { path, arguments: vec!["run".into()] },
+        stdin: stdin.to_vec(),
+        cwd: folder.to_path_buf(),
+        environment: environment(),
+        more: Vec::new(),
+        limit: AMPLE,
+        reaper: Arc::new(Reaper::none()),
+    }
+}
+
+pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
+    Arc::new(vec![("PATH".into(), std::env::var_os("PATH").expect("a PATH"))])
+}
+
+/// What the future comes to; a hang is a failed test.
+pub async fn patiently<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it hangs")
+}
+
+/// A named pipe through which a script tells its process number.
+pub fn pipe(folder: &Path) -> PathBuf {
+    let path = folder.join("told");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
+    assert!(made.success());
+    path
+}
+
+/// The process group that a script told through `pipe`.
+pub async fn told(pipe: &Path) -> Pid {
+    let pipe = pipe.to_path_buf();
+    let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(pipe)).await;
+    group(&read.expect("no panic").expect("it is told"))
+}
+
+pub fn group(text: &str) -> Pid {
+    Pid::from_raw(text.trim().parse().expect("a number")).expect("not 0")
+}
+
+/// Waits until nobody of a group is left.
+pub async fn is_gone(group: Pid) {
+    let begun = Instant::now();
+    while test_kill_process_group(group).is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "the group {group:?} still lives");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
