@@ -8,7 +8,9 @@ use epitome::thread::{
     CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
     OutcomeStatus, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
 };
-use epitome::turn::{Answer, Ask, CompactAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn};
+use epitome::turn::{
+    Answer, Ask, CompactAnswer, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+};
 
 #[test]
 fn every_script_plays_as_written() {
@@ -34,6 +36,9 @@ fn every_script_can_be_cancelled_behind_every_line() {
             let mut play = Play::new(&name);
             for line in &script[..upto] {
                 play.line(line);
+            }
+            if play.turn.is_none() {
+                continue;
             }
             play.cancel();
             play.check_invariants(&format!("{name} cancelled behind line {upto}"));
@@ -94,6 +99,10 @@ struct Play {
     said: Vec<String>,
     ended: Option<StopReason>,
     messages: u64,
+    /// Whether the script plays the hooks; otherwise there are none, and nothing is said of them.
+    hooks: bool,
+    /// The prompt that hooks see.
+    greeted: Option<Change>,
 }
 
 impl Play {
@@ -105,7 +114,17 @@ impl Play {
         };
         let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
         let thread = Thread::replay([entry]).expect("an opened thread");
-        Play { name: name.to_owned(), thread, turn: None, said: Vec::new(), ended: None, messages: 0 }
+        let name = name.to_owned();
+        Play {
+            name,
+            thread,
+            turn: None,
+            said: Vec::new(),
+            ended: None,
+            messages: 0,
+            hooks: false,
+            greeted: None,
+        }
     }
 
     fn line(&mut self, line: &str) {
@@ -141,6 +160,26 @@ impl Play {
                 let message = self.fresh();
                 let commanded = Change::Commanded { message, typed: "/compact".into() };
                 self.turn = Some(Turn::compact(commanded, None, limit));
+            }
+            "hooks" => self.hooks = true,
+            "let" => {
+                let commits = vec![self.greeted.take().expect("hooks see a prompt")];
+                self.tell(Answer::Greeted { commits, enters: true });
+            }
+            "keep" => {
+                self.greeted = None;
+                let text = "a hook said no".to_owned();
+                let commits = vec![Change::Noted { message: self.fresh(), text }];
+                self.tell(Answer::Greeted { commits, enters: false });
+            }
+            "seen" => self.tell(Answer::ToolSeen(CallId(rest.into()), Vec::new())),
+            "stopped" => {
+                let outcome = outcome(rest, OutcomeStatus::Denied);
+                self.tell(Answer::Tool(CallId(rest.into()), Box::new(outcome)));
+            }
+            "want" => {
+                let answer = self.wanted(rest);
+                self.tell(Answer::Hooks(answer));
             }
             "queue" => {
                 let message = self.message(quoted(rest));
@@ -207,6 +246,35 @@ impl Play {
         ModelAnswer::Reply { replied: Box::new(replied), stop }
     }
 
+    /// What hooks want: `nothing`, or words of `go_on`, `compact`, `halt`, `replaced`, `say`.
+    fn wanted(&mut self, words: &str) -> HooksAnswer {
+        let mut answer = HooksAnswer::default();
+        for word in words.split_whitespace() {
+            match word {
+                "nothing" => {}
+                "go_on" => answer.go_on = true,
+                "compact" => answer.compact = Some(Why::Hook),
+                "halt" => answer.halt = true,
+                "replaced" => answer.replaced = true,
+                "say" => {
+                    let message = self.message("from a hook".into());
+                    let origin = Origin::Hook { hook: "h".into() };
+                    answer.commits.push(Change::Said { message, origin });
+                }
+                other => panic!("{}: hooks want no {other:?}", self.name),
+            }
+        }
+        answer
+    }
+
+    /// A hook ask: said where the script plays hooks, answered at once where there are none.
+    fn hook_ask(&mut self, ask: String, none: Answer) {
+        match self.hooks {
+            true => self.said.push(ask),
+            false => self.tell(none),
+        }
+    }
+
     fn tell(&mut self, answer: Answer) {
         self.turn.as_mut().expect("a turn runs").tell(answer, &self.thread);
     }
@@ -219,6 +287,25 @@ impl Play {
                 Next::Commit(change) => {
                     self.said.push(format!("commit {}", in_words(&change)));
                     self.commit(*change);
+                }
+                Next::Ask(Ask::Greet(said)) => {
+                    self.greeted = Some((*said).clone());
+                    let ask = format!("ask greet {}", in_words(&said));
+                    self.hook_ask(ask, Answer::Greeted { commits: vec![*said], enters: true });
+                }
+                Next::Ask(Ask::BeforeTool(id)) => {
+                    self.hook_ask(format!("ask before {id}"), Answer::ToolSeen(id.clone(), Vec::new()));
+                }
+                Next::Ask(Ask::RoundEnd { last }) => {
+                    let ask = if last { "ask round_end last" } else { "ask round_end" };
+                    self.hook_ask(ask.into(), Answer::Hooks(HooksAnswer::default()));
+                }
+                Next::Ask(Ask::Stop(reason)) => {
+                    let ask = format!("ask stop {}", word(&reason));
+                    self.hook_ask(ask, Answer::Hooks(HooksAnswer::default()));
+                }
+                Next::Ask(Ask::Swapped) => {
+                    self.hook_ask("ask swapped".into(), Answer::Hooks(HooksAnswer::default()));
                 }
                 Next::Ask(Ask::CallModel) => self.said.push("ask model".into()),
                 Next::Ask(Ask::Compact { .. }) => self.said.push("ask compact".into()),
@@ -296,6 +383,8 @@ fn in_words(change: &Change) -> String {
         Change::Replied { message, .. } => format!("replied {:?}", message.text()),
         Change::ToolFinished { outcome } => format!("outcome {} {}", outcome.call, word(&outcome.status)),
         Change::Compacted { .. } => "compacted".into(),
+        Change::Withheld { message, .. } => format!("withheld {:?}", message.text()),
+        Change::Noted { text, .. } => format!("noted {text:?}"),
         Change::Commanded { typed, .. } => format!("commanded {typed:?}"),
         Change::TurnEnded { reason, .. } => format!("turn_ended {}", word(reason)),
         other => panic!("a turn does not commit {other:?}"),

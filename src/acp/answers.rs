@@ -69,9 +69,10 @@ pub fn session_error(error: &SessionError) -> wire::Error {
         SessionError::Provider { hint: Some(hint), .. } => {
             wire::Error::new(INTERNAL, sentence).data(json!({ "details": hint }))
         }
-        SessionError::Provider { hint: None, .. } | SessionError::Store(_) | SessionError::Internal(_) => {
-            wire::Error::new(INTERNAL, sentence)
-        }
+        SessionError::Provider { hint: None, .. }
+        | SessionError::TooLong(_)
+        | SessionError::Store(_)
+        | SessionError::Internal(_) => wire::Error::new(INTERNAL, sentence),
         SessionError::Busy(_) => wire::Error::new(BUSY, sentence),
     }
 }

@@ -258,7 +258,11 @@ impl Pending {
                     self.gaps.remove(session);
                 }
             }
-            Out::CallStarted { .. } | Out::Ask { .. } | Out::Withdrawn { .. } | Out::Answer { .. } => {}
+            Out::CallStarted { .. }
+            | Out::CallFinished { .. }
+            | Out::Ask { .. }
+            | Out::Withdrawn { .. }
+            | Out::Answer { .. } => {}
         }
         self.items.push_back(Item::News { session: session.clone(), out });
     }
@@ -289,6 +293,7 @@ impl Pending {
                 Out::Text { .. }
                 | Out::CallStarted { .. }
                 | Out::CallProgress { .. }
+                | Out::CallFinished { .. }
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)

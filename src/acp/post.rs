@@ -41,6 +41,7 @@ impl Post {
                 | Out::Text { .. }
                 | Out::CallStarted { .. }
                 | Out::CallProgress { .. }
+                | Out::CallFinished { .. }
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)

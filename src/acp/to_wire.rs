@@ -15,7 +15,7 @@ use super::updates::{
     usage_update, user_message,
 };
 use crate::session::{Out, Severity, TextKind};
-use crate::thread::{CallId, Change, Content, Entry, Message, MessageId, Origin, ToolCall};
+use crate::thread::{CallId, Change, Content, Entry, Message, MessageId, Origin, ToolCall, ToolOutcome};
 
 /// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
 /// and so repeats the tail; without a bound a chatty command costs many times its output.
@@ -87,6 +87,7 @@ impl Cursor {
                 }
             }
             Out::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
+            Out::CallFinished { outcome } => self.finish(&outcome, Detail::Live, updates),
             Out::Usage(usage) => updates.push(SessionUpdate::UsageUpdate(usage_update(&usage))),
             Out::Commands(commands) => updates.push(SessionUpdate::AvailableCommandsUpdate(
                 wire::AvailableCommandsUpdate::new(commands.iter().map(command).collect()),
@@ -157,14 +158,8 @@ impl Cursor {
                 }
             }
             Change::ToolFinished { outcome } => {
-                let Some(running) = self.calls.remove(&outcome.call) else { return };
                 let detail = if shown.replay { Detail::Replay } else { Detail::Live };
-                if running.terminal {
-                    let finished = tool_wire::terminal_outcome(outcome, running.sent, detail);
-                    updates.extend(finished.into_iter().map(SessionUpdate::ToolCallUpdate));
-                } else {
-                    updates.push(SessionUpdate::ToolCallUpdate(tool_wire::outcome(outcome, detail)));
-                }
+                self.finish(outcome, detail, updates);
             }
             Change::Compacted { summary, tokens_before, tokens_after, .. } => {
                 if shown.traits.compaction {
@@ -212,6 +207,17 @@ impl Cursor {
             | Change::Withheld { .. }
             | Change::Hooked { .. }
             | Change::GoalSet { .. } => {}
+        }
+    }
+
+    /// Tells what came of a call, where the client knows it.
+    fn finish(&mut self, outcome: &ToolOutcome, detail: Detail, updates: &mut Vec<SessionUpdate>) {
+        let Some(running) = self.calls.remove(&outcome.call) else { return };
+        if running.terminal {
+            let finished = tool_wire::terminal_outcome(outcome, running.sent, detail);
+            updates.extend(finished.into_iter().map(SessionUpdate::ToolCallUpdate));
+        } else {
+            updates.push(SessionUpdate::ToolCallUpdate(tool_wire::outcome(outcome, detail)));
         }
     }
 

@@ -45,6 +45,7 @@ impl<'a> JsonLines<'a> {
             }
             Out::CallStarted { .. }
             | Out::CallProgress { .. }
+            | Out::CallFinished { .. }
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }

@@ -158,6 +158,7 @@ impl<'a> Printer<'a> {
                 self.remark(ink, text)
             }
             Out::CallProgress { .. }
+            | Out::CallFinished { .. }
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }

@@ -80,6 +80,7 @@ impl Outlet for Queue {
             Out::Text { message, part, kind, text } => state.put_text(message, part, kind, text),
             Out::Entry { .. }
             | Out::CallStarted { .. }
+            | Out::CallFinished { .. }
             | Out::Usage(_)
             | Out::Commands(_)
             | Out::Options(_)

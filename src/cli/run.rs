@@ -5,6 +5,7 @@
 mod keyboard;
 mod request;
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -132,6 +133,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         waits_for: Vec::new(),
         commands: None,
         ask: None,
+        asks: VecDeque::new(),
         keyboard: Keyboard::Unknown,
         cancelled: false,
     };
@@ -192,6 +194,8 @@ struct Run {
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
     ask: Option<(AskId, Arc<PermissionAsk>)>,
+    /// Questions that wait for the open one: a turn and what hooks called may ask at once.
+    asks: VecDeque<(AskId, Arc<PermissionAsk>)>,
     keyboard: Keyboard,
     cancelled: bool,
 }
@@ -242,10 +246,12 @@ impl Run {
             Out::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
             Out::Ask { ask, permission } => self.asked(*ask, permission.clone())?,
             Out::Withdrawn { ask } => {
-                if self.ask.take_if(|(open, _)| open == ask).is_some()
-                    && let Face::Text(printer) = &mut self.face
-                {
-                    printer.remark(Ink::Dim, "\n  (the question is withdrawn)")?;
+                self.asks.retain(|(waiting, _)| waiting != ask);
+                if self.ask.take_if(|(open, _)| open == ask).is_some() {
+                    if let Face::Text(printer) = &mut self.face {
+                        printer.remark(Ink::Dim, "\n  (the question is withdrawn)")?;
+                    }
+                    self.ask_next()?;
                 }
             }
             Out::Commands(commands) => {
@@ -258,6 +264,7 @@ impl Run {
             | Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
+            | Out::CallFinished { .. }
             | Out::Usage(_)
             | Out::Options(_)
             | Out::Notice { .. } => {}
@@ -330,7 +337,21 @@ impl Run {
         error
     }
 
+    /// Shows the next question that came while another was open.
+    fn ask_next(&mut self) -> io::Result<()> {
+        while self.ask.is_none()
+            && let Some((ask, permission)) = self.asks.pop_front()
+        {
+            self.asked(ask, permission)?;
+        }
+        Ok(())
+    }
+
     fn asked(&mut self, ask: AskId, permission: Arc<PermissionAsk>) -> io::Result<()> {
+        if self.ask.is_some() {
+            self.asks.push_back((ask, permission));
+            return Ok(());
+        }
         if matches!(self.keyboard, Keyboard::Unknown) {
             self.keyboard = listen(&self.queue);
         }
@@ -369,7 +390,10 @@ impl Run {
             }
         };
         match decision {
-            Some(decision) => self.decide(ask, &permission, decision),
+            Some(decision) => {
+                self.decide(ask, &permission, decision)?;
+                self.ask_next()
+            }
             None => self.asked(ask, permission),
         }
     }
@@ -452,6 +476,7 @@ fn failed(error: &SessionError) -> CliError {
         SessionError::Provider { hint, .. } => hint.clone(),
         SessionError::AuthRequired(_)
         | SessionError::Invalid(_)
+        | SessionError::TooLong(_)
         | SessionError::Store(_)
         | SessionError::Busy(_)
         | SessionError::Internal(_) => None,

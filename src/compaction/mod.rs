@@ -2,7 +2,12 @@
 //!
 //! Pure. Who calls the model and commits is the session.
 
-use crate::thread::{Change, Content, Message, MessageId, ModelName, Thread, Trigger, Usage, View};
+use std::sync::Arc;
+
+use crate::thread::edits::Replacement;
+use crate::thread::{
+    Change, Content, Entry, Message, MessageId, ModelName, Part, Seq, Thread, Trigger, Usage, View,
+};
 use crate::tokens;
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
@@ -14,13 +19,70 @@ const VIEW_TOKENS_MIN: u64 = 200;
 /// What of the last request is quoted however little room there is, in bytes.
 const QUOTE_BYTES_MIN: usize = 512;
 
+/// What of the newest part of the view stays as it is behind a summary. A round stays whole or goes whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Keep {
+    #[default]
+    Nothing,
+    /// The newest so many messages, and with the first of them its whole round.
+    Messages(usize),
+    /// As much as fits this share of the window, from 0 to 1.
+    Ratio(f64),
+}
+
+/// How a compaction is to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    pub trigger: Trigger,
+    /// What the person wants kept above all.
+    pub focus: Option<String>,
+    /// What the summary replaces, as `through` gives it.
+    pub through: Seq,
+    /// Bytes for which there is room beside the summary and what stays behind it.
+    pub room_bytes: usize,
+}
+
+/// The newest entry that a compaction replaces which keeps so much. `window` is the model's, in tokens.
+/// What an older layer has put in front of the view is never kept.
+pub fn through(thread: &Thread, keep: Keep, window: u64) -> Seq {
+    let view = thread.view();
+    let from = match keep {
+        Keep::Nothing => view.entries().len(),
+        Keep::Messages(messages) => view.newest(messages),
+        Keep::Ratio(share) => newest_within(view, (window as f64 * share.clamp(0.0, 1.0)) as u64),
+    };
+    thread.through(from)
+}
+
+/// Where the newest rounds begin that together take at most so many tokens.
+fn newest_within(view: &View, tokens_max: u64) -> usize {
+    let entries = view.entries();
+    let mut from = entries.len();
+    let mut taken = 0;
+    for (at, entry) in entries.iter().enumerate().rev() {
+        taken += tokens::of_entry(entry);
+        if taken > tokens_max {
+            break;
+        }
+        if !view.is_inside_round(at) {
+            from = at;
+        }
+    }
+    from
+}
+
 /// Whether there is anything to compact.
 pub fn is_worthwhile(thread: &Thread) -> bool {
+    can_shrink(thread.view())
+}
+
+/// Whether a summary could be shorter than this view, or part of one (`View::replaced_by`).
+pub fn can_shrink(replaced: &View) -> bool {
     let only_a_summary = matches!(
-        thread.view().entries(),
+        replaced.entries(),
         [entry] if matches!(entry.change, Change::Compacted { .. })
     );
-    !only_a_summary && tokens::of_view(thread.view()) >= VIEW_TOKENS_MIN
+    !only_a_summary && tokens::of_view(replaced) >= VIEW_TOKENS_MIN
 }
 
 /// The summary in a model's reply: what stands between `<summary>` tags, else the reply without
@@ -35,28 +97,31 @@ pub fn extract(reply: &str) -> Option<String> {
     (!body.is_empty()).then(|| body.to_owned())
 }
 
-/// The change that puts a summary in the place of the whole view, or why that gains nothing.
+/// The change that puts a summary in the place of the view up to and with `order.through`, or why that
+/// gains nothing.
 ///
-/// `id` is the new message's. The person's last request is quoted byte for byte. Only where it would
-/// not fit (`room_bytes`), or an overflow leaves no other way to gain anything, its middle is left out.
+/// `id` is the new message's. What is pinned, the goal and the person's last request are quoted byte for
+/// byte, where they don't stay behind the summary anyway. Only where the request would not fit
+/// (`room_bytes`), or an overflow leaves no other way to gain anything, its middle is left out.
 pub fn compacted(
     thread: &Thread,
     id: MessageId,
     summary: &str,
-    trigger: Trigger,
-    focus: Option<String>,
     written: Option<(ModelName, Usage)>,
-    room_bytes: usize,
+    order: Order,
 ) -> Option<Change> {
-    let through = thread.entries().last()?.seq;
+    let Order { trigger, focus, through, room_bytes } = order;
+    let kept = thread.view().kept_behind(through);
     let before = tokens::of_view(thread.view());
-    let request = last_request(thread);
+    let behind: u64 = kept.iter().map(|entry| tokens::of_entry(entry)).sum();
+    let request = last_request(thread, kept);
+    let pins = quoted_pins(thread, kept);
     let mut quoted_max = request.as_ref().map_or(0, String::len).min(room_bytes);
     let (summary, after) = loop {
         let quote = request.as_ref().map(|request| head_and_tail(request, quoted_max));
-        let text = frame(summary, quote.as_deref());
+        let text = frame(summary, quote.as_deref(), thread.goal(), &pins);
         let message = Message { id, content: vec![Content::Text { text }] };
-        let after = tokens::of_message(&message);
+        let after = tokens::of_message(&message) + behind;
         if after * 100 <= before * (100 - GAIN_MIN_PERCENT) {
             break (message, after);
         }
@@ -81,6 +146,28 @@ pub fn compacted(
         model,
         usage,
     })
+}
+
+/// The change that puts a hook's history in its place, or why it is too large: the view would take more
+/// than `tokens_max`.
+pub fn mutated(
+    thread: &Thread,
+    replacement: Replacement,
+    by: String,
+    tokens_max: u64,
+) -> Result<Change, String> {
+    let Replacement { through, messages } = replacement;
+    let kept = thread.view().kept_behind(through);
+    let behind: u64 = kept.iter().map(|entry| tokens::of_entry(entry)).sum();
+    let put: u64 = messages.iter().map(|spoken| tokens::of_message(&spoken.message)).sum();
+    let tokens_after = behind + put;
+    if tokens_after > tokens_max {
+        return Err(format!(
+            "the new history takes about {tokens_after} tokens, and there is room for {tokens_max}"
+        ));
+    }
+    let tokens_before = tokens::of_view(thread.view());
+    Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after })
 }
 
 /// The view as plain text, for a model that can't take it as messages: an earlier summary, because all
@@ -130,6 +217,7 @@ fn flat_entry(change: &Change) -> String {
             text
         }
         Change::ToolFinished { outcome } => format!("RESULT: {}", outcome.model_text()),
+        // Nothing else is in a view.
         _ => String::new(),
     }
 }
@@ -143,11 +231,20 @@ fn without_analysis(reply: &str) -> String {
     }
 }
 
-fn frame(summary: &str, last_request: Option<&str>) -> String {
+fn frame(summary: &str, last_request: Option<&str>, goal: Option<&str>, pins: &[(Part, String)]) -> String {
     let mut text = format!(
         "The conversation so far was compacted. This is its summary, kept as background. It is not a new \
          request: what it lists as done is done, and what it decided stands.\n\n<summary>\n{summary}\n</summary>"
     );
+    if let Some(goal) = goal {
+        text.push_str(&format!("\n\nThe goal of the work:\n\n<goal>\n{goal}\n</goal>"));
+    }
+    if !pins.is_empty() {
+        text.push_str("\n\nPinned parts of the conversation, word for word:");
+        for (part, pinned) in pins {
+            text.push_str(&format!("\n\n<pinned entry=\"{part}\">\n{pinned}\n</pinned>"));
+        }
+    }
     if let Some(request) = last_request {
         text.push_str(&format!(
             "\n\nThe last request before the compaction, word for word (it may be answered already, see the \
@@ -158,12 +255,30 @@ fn frame(summary: &str, last_request: Option<&str>) -> String {
 }
 
 /// What the person last asked, also across an earlier compaction; of a recipe, its text: without it
-/// nobody knows what its name asks for.
-fn last_request(thread: &Thread) -> Option<String> {
-    thread.entries().iter().rev().find_map(|entry| match &entry.change {
+/// nobody knows what its name asks for. `None` where it stays in view, and where a hook took it out of
+/// the history: a quote from the log must not bring back what was masked.
+fn last_request(thread: &Thread, kept: &[Arc<Entry>]) -> Option<String> {
+    let asked = |entry: &&Arc<Entry>| match &entry.change {
+        Change::Said { origin, .. } => origin.is_prompt(),
+        _ => false,
+    };
+    let newest = thread.entries().iter().rev().find(asked)?;
+    let is_it = |entry: &&Arc<Entry>| entry.seq == newest.seq;
+    if kept.iter().any(|entry| is_it(&entry)) {
+        return None;
+    }
+    let quoted =
+        if thread.is_rewritten(newest.seq) { thread.view().entries().iter().find(is_it)? } else { newest };
+    match &quoted.change {
         Change::Said { message, .. } => Some(said(message)),
         _ => None,
-    })
+    }
+}
+
+/// The pins that would leave the view.
+fn quoted_pins(thread: &Thread, kept: &[Arc<Entry>]) -> Vec<(Part, String)> {
+    let stays = |part: Part| kept.iter().any(|entry| entry.seq == part.entry);
+    thread.pins().into_iter().filter(|(part, _)| !stays(*part)).collect()
 }
 
 /// A person's message as text; what can't be quoted is named.

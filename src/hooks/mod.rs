@@ -13,6 +13,7 @@
 //! these are pure. `run` starts processes, `discover` and `trust` touch the disk.
 
 mod asked;
+pub mod chain;
 pub mod claude;
 mod claude_match;
 pub mod claude_output;
@@ -22,10 +23,22 @@ mod claude_words;
 pub mod digest;
 pub mod discover;
 pub mod event;
+mod fields;
+pub mod fits;
+mod fold;
+pub mod functions;
+pub mod handlers;
+pub mod heard;
 pub mod hook;
 pub mod manifest;
+pub mod messages;
 pub mod moment;
+pub mod normalise;
 pub mod output;
+pub mod payload;
 mod places;
 pub mod process;
+pub mod read;
+pub mod settle;
 pub mod trust;
+mod words;

@@ -169,7 +169,7 @@ pub struct Resolution {
     pub input: Option<(Map<String, Value>, String)>,
     /// The prompt's text, where a hook changed it.
     pub message: Option<String>,
-    /// Context for the model, with who gave it.
+    /// Context for the model, behind who gave it. A tool result's is a part of `result`'s text instead.
     pub context: Vec<(String, String)>,
     /// The tool result, where a hook changed it.
     pub result: Option<super::moment::CallResult>,
@@ -180,8 +180,10 @@ pub struct Resolution {
     /// Follow-ups with who asked for them, without exact repetitions.
     pub follow_ups: Vec<(String, Utterance)>,
     pub go_on: bool,
+    /// Lines for the person, behind who gave them.
     pub notices: Vec<(String, String)>,
     pub custom_instructions: Option<String>,
+    /// By whom, and the summary.
     pub summary: Option<(String, String)>,
     /// End the turn: by whom, and why.
     pub halt: Option<(String, String)>,

@@ -14,7 +14,9 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::child::{ChildNews, Lineage};
 use super::effects::{self, ModelStep};
+use super::foreign::ForeignCall;
 use super::recipes::Rendering;
 use super::registry::Services;
 use super::replies::{cost_of, cost_of_change};
@@ -70,6 +72,10 @@ pub struct Session {
     pub(super) journal: Journal,
     pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
     pub(super) next_ask: u64,
+    pub(super) lineage: Lineage,
+    /// What children of this session have to say; each gets a sender.
+    pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
+    pub(super) foreign: Vec<ForeignCall>,
     pub(super) cost: Option<f64>,
     pub(super) counter: tokens::Counter,
     commands: mpsc::Receiver<SessionCommand>,
@@ -84,6 +90,7 @@ enum Event {
     Model(ModelStep),
     Job(Result<Done, tokio::task::JoinError>),
     Progress(CallId, String),
+    Child(ChildNews),
     Background(Result<Background, tokio::task::JoinError>),
 }
 
@@ -129,6 +136,9 @@ impl Session {
             journal,
             progress: mpsc::channel(PROGRESS_MAX),
             next_ask: 0,
+            lineage: Lineage::default(),
+            children: mpsc::unbounded_channel(),
+            foreign: Vec::new(),
             counter: tokens::Counter::default(),
             commands,
             watch: None,
@@ -234,6 +244,7 @@ impl Session {
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
             Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
+            Some(news) = self.children.1.recv() => Event::Child(news),
             Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
         }
     }
@@ -254,6 +265,7 @@ impl Session {
             // What comes after the outcome is in the outcome.
             Event::Progress(call, _) if !self.thread.open_calls().contains(&call) => {}
             Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
+            Event::Child(news) => self.child_news(news),
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {
@@ -374,10 +386,15 @@ impl Session {
 
     pub(super) fn perform(&mut self, ask: Ask) {
         match ask {
+            Ask::Greet(said) => self.greet(*said),
             Ask::CallModel => self.call_model(),
             Ask::Compact { focus, why } => self.compact(focus, why),
+            Ask::BeforeTool(call) => self.before_tool(call),
             Ask::Permission(call) => self.ask_permission(call),
             Ask::RunTool(call) => self.run_tool(call),
+            Ask::RoundEnd { last } => self.round_ended(last),
+            Ask::Stop(reason) => self.would_stop(reason),
+            Ask::Swapped => self.swapped(),
         }
     }
 
@@ -498,6 +515,9 @@ impl Session {
 
 fn failed(work: &Work) -> SessionError {
     let message = work.turn.failure().unwrap_or("the model call failed").to_owned();
+    if work.too_long {
+        return SessionError::TooLong(message);
+    }
     match work.unauthorised {
         true => SessionError::AuthRequired(message),
         false => SessionError::Provider { message, hint: None },

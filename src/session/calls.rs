@@ -70,6 +70,13 @@ impl Session {
             Ok(access) => access,
             Err(text) => return impossible(text),
         };
+        let listed = self.work.as_ref().and_then(|work| work.allowed_commands.as_ref());
+        if let (Access::Command(line), Some(listed)) = (&access, listed)
+            && !permission::is_listed(line, listed)
+        {
+            let why = format!("The recipe that runs may only run these commands: {}.", listed.join(", "));
+            return Standing::Settled(Permit::Denied(why));
+        }
         let inside = |path: &Path| self.workspace.contains(path);
         match permission::decide(&access, self.thread.mode(), self.thread.rules(), inside) {
             Verdict::Allow { .. } => Standing::Settled(Permit::Allowed),
@@ -109,6 +116,9 @@ impl Session {
     }
 
     pub(super) fn decided(&mut self, ask: AskId, decision: Decision) {
+        if self.decided_for_child(ask, &decision) {
+            return;
+        }
         let Some(work) = &mut self.work else { return };
         let Some(open) = work.ask.take_if(|open| open.ask == ask) else { return };
         self.announce(&Out::Withdrawn { ask });

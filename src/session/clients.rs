@@ -110,6 +110,7 @@ impl Session {
         {
             attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
         }
+        self.show_foreign_asks(&attachment);
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
         if !self.catalog_read {
@@ -229,7 +230,10 @@ impl Session {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
-                self.begin_said(Change::Said { message, origin: Origin::Person }, prompt.responder);
+                self.begin_said(Change::Said { message, origin: self.lineage.origin() }, prompt.responder);
+                if let Some(work) = &mut self.work {
+                    work.allowed_commands = self.lineage.allowed_commands.clone();
+                }
             }
         }
         true
@@ -318,6 +322,9 @@ impl Session {
     /// The command in a prompt, with the index of its part: the first text of it or the last. Some
     /// editors send what was cancelled, or what they attach, as a text before what is typed.
     fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
+        if self.lineage.is_child() {
+            return None;
+        }
         let is_command =
             |text: &str| command::parse(text).is_some_and(|typed| self.knows_command(typed.name));
         outer_texts(content).find(|(_, text)| is_command(text))

@@ -263,11 +263,22 @@ async fn ask(
     request: &Request<'_>,
     tries_max: u32,
 ) -> Result<Summary, ProviderError> {
+    summary_of(endpoint, answer(http, endpoint, request, tries_max).await?)
+}
+
+/// The whole answer to one request, asked for at most so many times where the provider can't answer just
+/// now.
+pub async fn answer(
+    http: &Http,
+    endpoint: &Endpoint,
+    request: &Request<'_>,
+    tries_max: u32,
+) -> Result<Reply, ProviderError> {
     let mut tries = 0;
     loop {
         let starting = http.start(endpoint, request)?;
         let error = match collect(endpoint, starting).await {
-            Ok(reply) => return summary_of(endpoint, reply),
+            Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
         tries += 1;
@@ -324,7 +335,7 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
 
 /// Bytes of text that take half of a window, at three bytes a token: the rest is the instruction's and
 /// the answer's.
-fn half_of(window: u64) -> usize {
+pub fn half_of(window: u64) -> usize {
     usize::try_from(window.saturating_mul(3) / 2).unwrap_or(usize::MAX)
 }
 

@@ -6,8 +6,14 @@
 
 mod actor;
 mod calls;
+pub mod child;
 mod clients;
+pub mod complete;
 mod effects;
+mod foreign;
+#[cfg(test)]
+mod foreign_tests;
+mod hooks;
 mod models;
 pub mod port;
 mod prompt;
@@ -24,7 +30,7 @@ use crate::problem::Problem;
 pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
-    Usage,
+    ToolOutcome, Usage,
 };
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
@@ -164,6 +170,10 @@ pub enum Out {
         call: CallId,
         output: String,
     },
+    /// A call that is not in the log has its outcome: a child's, of which a card was shown.
+    CallFinished {
+        outcome: Arc<ToolOutcome>,
+    },
     /// The tokens that the context takes now.
     Usage(UsageNow),
     /// The whole list of slash commands.
@@ -269,6 +279,9 @@ pub enum SessionError {
     Invalid(String),
     #[error("{message}")]
     Provider { message: String, hint: Option<String> },
+    /// The prompt with what was given beside it is longer than the model takes.
+    #[error("{0}")]
+    TooLong(String),
     #[error("{0}")]
     Store(String),
     #[error("the session is busy: {0} commands wait already")]

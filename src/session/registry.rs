@@ -342,6 +342,6 @@ fn store_error(session: &SessionId, error: StoreError) -> SessionError {
 }
 
 /// Eighty bits by chance: no two sessions share one, across processes and restarts too.
-fn new_id() -> SessionId {
+pub(super) fn new_id() -> SessionId {
     SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
 }

@@ -5,7 +5,7 @@ use super::effects::{self, ModelCall, ModelStep, Snapshot, Summary};
 use super::models::Located;
 use super::work::Done;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
-use crate::compaction;
+use crate::compaction::{self, Keep, Order};
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
@@ -65,9 +65,14 @@ impl Session {
         let reason = sentence(error);
         match ask {
             Ask::Compact { .. } => self.tell(Told::Compacted(CompactAnswer::Failed(reason))),
-            Ask::CallModel | Ask::Permission(_) | Ask::RunTool(_) => {
-                self.tell(Told::Model(ModelAnswer::Failed(reason)))
-            }
+            Ask::CallModel
+            | Ask::Greet(_)
+            | Ask::BeforeTool(_)
+            | Ask::Permission(_)
+            | Ask::RunTool(_)
+            | Ask::RoundEnd { .. }
+            | Ask::Stop(_)
+            | Ask::Swapped => self.tell(Told::Model(ModelAnswer::Failed(reason))),
         }
     }
 
@@ -89,7 +94,8 @@ impl Session {
             view: self.thread.view().clone(),
             thought: self.thread.thought(),
             max_output,
-            cache_key: self.id.0.clone(),
+            // A child begins its requests as its parent does.
+            cache_key: self.lineage.parent.as_ref().unwrap_or(&self.id).0.clone(),
         }
     }
 
@@ -240,6 +246,13 @@ impl Session {
     // ── Compaction ─────────────────────────────────────────────────────────────────────────────
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
+        if why == Why::Overflow && self.is_first_request_of_child() {
+            if let Some(work) = &mut self.work {
+                work.too_long = true;
+            }
+            let reason = "the history that it was given is too long".to_owned();
+            return self.tell(Told::Compacted(CompactAnswer::Failed(reason)));
+        }
         if !compaction::is_worthwhile(&self.thread) {
             return self.nothing_to_compact();
         }
@@ -257,6 +270,13 @@ impl Session {
             let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
             Done::Summary(Box::new(summary), focus, why)
         });
+    }
+
+    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
+    fn is_first_request_of_child(&self) -> bool {
+        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
+        self.lineage.is_child()
+            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
     pub(super) fn summarised(
@@ -279,10 +299,13 @@ impl Session {
         let trigger = match why {
             Why::Command => Trigger::Manual,
             Why::Overflow => Trigger::Overflow,
+            Why::Threshold => Trigger::Threshold,
+            Why::Hook => Trigger::Hook,
         };
         let id = self.fresh_message();
-        let room = self.room_bytes();
-        match compaction::compacted(&self.thread, id, &text, trigger, focus, written, room) {
+        let through = compaction::through(&self.thread, Keep::Nothing, 0);
+        let order = Order { trigger, focus, through, room_bytes: self.room_bytes() };
+        match compaction::compacted(&self.thread, id, &text, written, order) {
             Some(change) => {
                 if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
                     let tokens = (*tokens_before, *tokens_after);

@@ -54,6 +54,8 @@ pub struct Work {
     pub responders: Vec<(Responder, Option<Seq>)>,
     /// The tools that the recipe of this turn is limited to.
     pub allowed_tools: Option<Vec<String>>,
+    /// The command lines that it is limited to, as patterns.
+    pub allowed_commands: Option<Vec<String>>,
     /// Goes into the answer's `_meta`.
     pub meta: Option<serde_json::Value>,
     /// What `/compact` tells the model to write.
@@ -63,6 +65,8 @@ pub struct Work {
     pub postponed: Option<Ask>,
     /// The provider said that the key is missing, wrong or without the right.
     pub unauthorised: bool,
+    /// The first request does not fit, and who gave the history makes it shorter.
+    pub too_long: bool,
     pub ask: Option<OpenAsk>,
     pub jobs: JoinSet<Done>,
 }
@@ -74,11 +78,13 @@ impl Work {
             turn,
             responders: vec![(responder, None)],
             allowed_tools: None,
+            allowed_commands: None,
             meta: None,
             summary_instruction: None,
             model: None,
             postponed: None,
             unauthorised: false,
+            too_long: false,
             ask: None,
             jobs: JoinSet::new(),
         }

@@ -2,6 +2,9 @@
 //!
 //! It never changes what it wrote. It takes back only a write that failed, and cuts off only a last
 //! line that is broken, which it keeps. It holds a lock, so that no two processes write one session.
+//!
+//! What nobody may find again, as the work of a hook's callback, has a journal in memory: the same
+//! calls, and no file.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,12 +26,21 @@ use crate::thread::{Change, Entry, Seq, SessionId};
 /// A session's log, open for appending. Dropping it lets another process open the session.
 pub struct Journal {
     session: SessionId,
-    log: Arc<Log>,
-    index: Index,
+    place: Place,
     header: Header,
     mark: Mark,
     /// Whether bytes of a failed write may stand behind the mark.
     unclean: bool,
+}
+
+/// Where a journal's entries go.
+enum Place {
+    Disk {
+        log: Arc<Log>,
+        index: Index,
+    },
+    /// Nowhere: whoever appends has them.
+    Memory,
 }
 
 /// What a journal and its syncers share.
@@ -94,8 +106,7 @@ impl Journal {
         let mut journal = Journal {
             session: session.clone(),
             header: Header::opened(&entry).expect("the change was asserted to be an opening"),
-            log: Arc::new(Log::new(places, session, file)),
-            index: index.clone(),
+            place: Place::Disk { log: Arc::new(Log::new(places, session, file)), index: index.clone() },
             mark: Mark { entries: 0, bytes: 0, crc: 0 },
             unclean: false,
         };
@@ -138,13 +149,31 @@ impl Journal {
         log.bytes.store(scan.mark.bytes, Ordering::Release);
         let journal = Journal {
             session: session.clone(),
-            log: Arc::new(log),
-            index: index.clone(),
+            place: Place::Disk { log: Arc::new(log), index: index.clone() },
             header: scan.header,
             mark: scan.mark,
             unclean: false,
         };
         Ok((journal, scan.entries))
+    }
+
+    /// A log that is in no file, with what it begins with: an opening entry, then any other changes. It
+    /// holds no lock, no listing shows it, and its syncer has nothing to do.
+    pub fn in_memory(opened: Change, more: Vec<Change>) -> (Journal, Vec<Arc<Entry>>) {
+        let first = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
+        let header = Header::opened(&first).expect("a log begins with an opening entry");
+        let mut journal = Journal {
+            session: header.session.clone(),
+            place: Place::Memory,
+            header,
+            mark: Mark { entries: 1, bytes: 0, crc: 0 },
+            unclean: false,
+        };
+        let mut entries = vec![first];
+        for change in more {
+            entries.push(journal.append(change).expect("memory refuses nothing"));
+        }
+        (journal, entries)
     }
 
     /// Appends a change as the next entry, with one write, and hands its row to the index.
@@ -168,11 +197,20 @@ impl Journal {
 
     /// A handle that makes durable what was appended, from any thread.
     pub fn syncer(&self) -> Syncer {
-        Syncer { log: self.log.clone() }
+        Syncer {
+            log: match &self.place {
+                Place::Disk { log, .. } => Some(log.clone()),
+                Place::Memory => None,
+            },
+        }
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        let log = &*self.log;
+        let Place::Disk { log, index } = &self.place else {
+            self.mark.entries += 1;
+            self.header.apply(entry);
+            return Ok(());
+        };
         let line = line::encode(entry, &log.blobs).map_err(|error| match error {
             EncodeError::Json(error) => {
                 StoreError::Unstorable { session: self.session.clone(), reason: error.to_string() }
@@ -207,7 +245,7 @@ impl Journal {
         // memory. The first row behind a prompt brings the earlier ones along.
         if self.header.has_prompt {
             let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
-            self.index.row(before, after, line.bytes);
+            index.row(before, after, line.bytes);
         }
         Ok(())
     }
@@ -216,7 +254,9 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         // A syncer may keep the file open for a while; the lock must not outlive the session.
-        let _ = flock(&self.log.file, FlockOperation::Unlock);
+        if let Place::Disk { log, .. } = &self.place {
+            let _ = flock(&log.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -224,14 +264,15 @@ impl Drop for Journal {
 /// belongs on a blocking thread.
 #[derive(Clone)]
 pub struct Syncer {
-    log: Arc<Log>,
+    /// `None` where there is nothing to make durable.
+    log: Option<Arc<Log>>,
 }
 
 impl Syncer {
     /// Returns when everything that was appended before the call is on the disk. It does nothing
     /// when it is already.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let log = &*self.log;
+        let Some(log) = self.log.as_deref() else { return Ok(()) };
         let mut synced = log.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if synced.failed {
             return Err(StoreError::SyncFailed(log.session.clone()));

@@ -231,6 +231,28 @@ impl Change {
             Change::TurnEnded { .. } => "turn_ended",
         }
     }
+
+    /// Whether an `Undone` of this entry means anything.
+    pub fn can_be_undone(&self) -> bool {
+        matches!(self, Change::Compacted { .. } | Change::Mutated { .. } | Change::Edited { .. })
+    }
+
+    /// Whether it is a layer over the view: something that `/undo` takes back. Pins alone are none.
+    pub fn is_layer(&self) -> bool {
+        match self {
+            Change::Edited { edits, .. } => !edits.iter().all(Edit::only_pins),
+            other => other.can_be_undone(),
+        }
+    }
+
+    /// Whether it alters the view other than by appending.
+    pub fn rewrites(&self) -> bool {
+        match self {
+            Change::Edited { edits, .. } => edits.iter().any(Edit::rewrites),
+            Change::Undone { .. } => true,
+            other => other.can_be_undone(),
+        }
+    }
 }
 
 /// Where a user message comes from.
@@ -249,6 +271,16 @@ pub enum Origin {
     /// Something that the model is told beside what the person says: a hook's context, the goal. Not
     /// shown as the person's words.
     Context { by: String },
+}
+
+impl Origin {
+    /// Whether a person said it, in whatever way; not a hook.
+    pub fn is_prompt(&self) -> bool {
+        match self {
+            Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => true,
+            Origin::Hook { .. } | Origin::Context { .. } => false,
+        }
+    }
 }
 
 /// Why a prompt did not enter the view.

@@ -28,7 +28,8 @@ pub enum Role {
 
 /// What the hook wire calls the id of a message: an entry of the view and, where an entry holds several
 /// messages, which of them. `e7` is an entry's own text; `e7.1` the first tool call of the reply `e7`, or
-/// the first message of the history that `e7` put in place.
+/// the first message of the history that `e7` put in place, or the first that the edits `e7` appended.
+/// What is dropped takes its number along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Part {
     pub entry: Seq,
@@ -99,6 +100,48 @@ pub enum Edit {
         role: Role,
         message: Message,
     },
+}
+
+impl Edit {
+    /// What it names; an appended message names nothing.
+    pub fn at(&self) -> Option<Part> {
+        match self {
+            Edit::Pin { at }
+            | Edit::Unpin { at }
+            | Edit::Mask { at, .. }
+            | Edit::Drop { at }
+            | Edit::Replace { at, .. } => Some(*at),
+            Edit::Append { .. } => None,
+        }
+    }
+
+    /// Its word in declarations, results and lines for people.
+    pub fn op(&self) -> &'static str {
+        match self {
+            Edit::Pin { .. } => "pin",
+            Edit::Unpin { .. } => "unpin",
+            Edit::Mask { .. } => "mask",
+            Edit::Drop { .. } => "drop",
+            Edit::Replace { .. } => "replace",
+            Edit::Append { .. } => "append",
+        }
+    }
+
+    /// Whether what is shown already becomes another.
+    pub fn rewrites(&self) -> bool {
+        match self {
+            Edit::Mask { .. } | Edit::Drop { .. } | Edit::Replace { .. } => true,
+            Edit::Pin { .. } | Edit::Unpin { .. } | Edit::Append { .. } => false,
+        }
+    }
+
+    /// Whether what is shown stays as it is.
+    pub fn only_pins(&self) -> bool {
+        match self {
+            Edit::Pin { .. } | Edit::Unpin { .. } => true,
+            Edit::Mask { .. } | Edit::Drop { .. } | Edit::Replace { .. } | Edit::Append { .. } => false,
+        }
+    }
 }
 
 /// One run of a hook that did or asked for something.

@@ -5,9 +5,12 @@
 
 pub mod change;
 pub mod diff;
+mod edited;
+pub mod edits;
 pub mod halves;
 pub mod hooked;
 pub mod message;
+mod pins;
 pub mod text;
 pub mod view;
 
@@ -18,7 +21,7 @@ use std::sync::Arc;
 pub use change::*;
 pub use hooked::*;
 pub use message::*;
-pub use view::{View, ViewItem};
+pub use view::{Piece, View, ViewItem};
 
 /// Everything that a log says, kept up to date entry by entry.
 #[derive(Clone, Debug)]
@@ -41,6 +44,7 @@ pub struct Thread {
     rules: Vec<Rule>,
     spent: Usage,
     in_turn: bool,
+    goal: Option<String>,
 }
 
 /// A log that cannot be folded.
@@ -88,6 +92,7 @@ impl Thread {
             rules: Vec::new(),
             spent: Usage::default(),
             in_turn: false,
+            goal: None,
             entries: vec![first],
         };
         for entry in entries {
@@ -103,6 +108,7 @@ impl Thread {
     pub fn apply(&mut self, entry: Arc<Entry>) {
         assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");
         self.entries.push(entry.clone());
+        self.view.take(&entry);
         match &entry.change {
             Change::Opened { .. } => unreachable!("an opening entry is only ever the first"),
             Change::Framed { .. } => self.framed = Some(entry),
@@ -117,8 +123,8 @@ impl Thread {
                     Origin::Person | Origin::Recipe { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
                     }
                 }
-                self.in_turn = true;
-                self.view.push(entry);
+                // Context may come before the prompt that it is for, and alone it begins nothing.
+                self.in_turn |= !matches!(origin, Origin::Context { .. });
             }
             Change::Replied { message, usage, .. } => {
                 self.saw_message(message.id);
@@ -129,18 +135,25 @@ impl Thread {
                     self.calls.insert(call.id.clone());
                     self.open_calls.push(call.id.clone());
                 }
-                self.view.push(entry);
             }
-            Change::ToolFinished { outcome } => {
-                self.open_calls.retain(|open| *open != outcome.call);
-                self.view.insert_outcome(entry);
-            }
+            Change::ToolFinished { outcome } => self.open_calls.retain(|open| *open != outcome.call),
             Change::Compacted { summary, usage, .. } => {
                 self.saw_message(summary.id);
                 if let Some(usage) = usage {
                     self.spent.add(usage);
                 }
-                self.view.compact(entry);
+            }
+            Change::Mutated { messages, .. } => {
+                for spoken in messages {
+                    self.saw_message(spoken.message.id);
+                }
+            }
+            Change::Edited { edits, .. } => {
+                for edit in edits {
+                    if let Edit::Append { message, .. } = edit {
+                        self.saw_message(message.id);
+                    }
+                }
             }
             Change::Undone { entry: layer } => {
                 self.undone.insert(*layer);
@@ -152,12 +165,17 @@ impl Thread {
                 self.saw_message(*message);
                 self.in_turn = true;
             }
-            Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. } => {}
+            Change::Withheld { message, note, .. } => {
+                self.saw_message(message.id);
+                self.saw_message(*note);
+                // It may have waited for its turn.
+                self.queued.retain(|queued| {
+                    !matches!(&queued.change, Change::Queued { message: waiting } if waiting.id == message.id)
+                });
+                self.in_turn = true;
+            }
+            Change::GoalSet { goal } => self.goal = goal.clone(),
+            Change::CallChanged { .. } | Change::Hooked { .. } => {}
             Change::ModelChosen { model } => self.model = Some(model.clone()),
             Change::ModeChosen { mode } => self.mode = *mode,
             Change::ThoughtChosen { level } => self.thought = *level,
@@ -227,6 +245,22 @@ impl Thread {
         })
     }
 
+    /// What a call is run with: its own input and card, or those that a hook gave it last.
+    pub fn input_of(&self, id: &CallId) -> Option<(&serde_json::Value, &Card)> {
+        self.entries.iter().rev().find_map(|entry| match &entry.change {
+            Change::CallChanged { call, input, card, .. } if call == id => Some((input, card)),
+            Change::Replied { message, .. } => {
+                message.calls().find(|call| call.id == *id).map(|call| (&call.input, &call.card))
+            }
+            _ => None,
+        })
+    }
+
+    /// What the work is for, if that was said.
+    pub fn goal(&self) -> Option<&str> {
+        self.goal.as_deref()
+    }
+
     pub fn model(&self) -> Option<&ModelName> {
         self.model.as_ref()
     }
@@ -278,27 +312,60 @@ impl Thread {
 
     /// Whether a person ever said something here; what has no prompt is not listed.
     pub fn has_prompt(&self) -> bool {
-        self.entries.iter().any(|entry| {
-            matches!(entry.change, Change::Said { .. } | Change::Queued { .. } | Change::Commanded { .. })
+        self.entries.iter().any(|entry| match &entry.change {
+            Change::Said { origin, .. } => origin.is_prompt(),
+            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => true,
+            _ => false,
         })
     }
 
-    /// The newest compaction that `/undo` can take back: the newest one that is not undone.
+    /// The newest compaction that is not undone.
     pub fn last_compaction(&self) -> Option<&Arc<Entry>> {
-        self.entries.iter().rev().find(|entry| {
-            matches!(entry.change, Change::Compacted { .. }) && !self.undone.contains(&entry.seq)
+        self.newest_active(|change| matches!(change, Change::Compacted { .. }))
+    }
+
+    /// The layer that `/undo` takes back: the newest compaction, mutation or edit that is not undone.
+    pub fn last_layer(&self) -> Option<&Arc<Entry>> {
+        self.newest_active(Change::is_layer)
+    }
+
+    /// Whether this entry was taken back.
+    pub fn is_undone(&self, entry: Seq) -> bool {
+        self.undone.contains(&entry)
+    }
+
+    /// Whether a hook rewrote this entry, alone or with the history around it, and that still holds.
+    pub fn is_rewritten(&self, entry: Seq) -> bool {
+        let after = self.entries.iter().skip(entry.0 as usize).filter(|later| !self.is_undone(later.seq));
+        after.into_iter().any(|later| match &later.change {
+            Change::Mutated { through, .. } => *through >= entry,
+            Change::Edited { edits, .. } => {
+                edits.iter().any(|edit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry))
+            }
+            _ => false,
         })
+    }
+
+    /// The `through` of a layer that leaves the view from its entry `kept_from` on (`View::entries`), or
+    /// from a little before, where a round would be split. What an older layer has put in front goes in
+    /// any case.
+    pub fn through(&self, kept_from: usize) -> Seq {
+        let last = self.entries.last().expect("a thread has its opening entry").seq;
+        self.view.through(kept_from).unwrap_or(last)
     }
 
     /// Whether the view's older part is the one that a reply of this number was made from: every
-    /// compaction since is undone, and no older one was.
+    /// layer since is undone, and no older one was.
     pub fn is_seen_as_at(&self, reply: Seq) -> bool {
         let since = self.entries.iter().rev().take_while(|entry| entry.seq > reply);
         since.into_iter().all(|entry| match &entry.change {
-            Change::Compacted { .. } => self.undone.contains(&entry.seq),
             Change::Undone { entry: layer } => *layer > reply,
-            _ => true,
+            change => !change.rewrites() || self.undone.contains(&entry.seq),
         })
+    }
+
+    fn newest_active(&self, is_one: impl Fn(&Change) -> bool) -> Option<&Arc<Entry>> {
+        self.entries.iter().rev().find(|entry| is_one(&entry.change) && !self.undone.contains(&entry.seq))
     }
 
     fn saw_message(&mut self, id: MessageId) {

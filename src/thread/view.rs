@@ -5,17 +5,34 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::change::{Change, Entry, ModelName, Seq};
-use super::message::{Message, ToolOutcome};
+use super::change::{Change, Entry, ModelName, Origin, Seq};
+use super::hooked::{Part, Role, Spoken};
+use super::message::{Content, Message, ToolCall, ToolOutcome};
 
 /// The entries that the model sees, in the order in which it sees them.
 ///
 /// Only `Said`, `Replied`, `ToolFinished` and `Compacted` entries are in it, and each outcome stands
-/// behind the reply that asked for it, in the order of the calls.
+/// behind the reply that asked for it, in the order of the calls. Where a hook changed what is shown, an
+/// entry is not the log's but a derived one: of the same number, with another content. The messages of a
+/// mutation are `Said` and `Replied` entries that have the mutation's number.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    shown: Vec<Arc<Entry>>,
+    pub(super) shown: Vec<Arc<Entry>>,
+    /// Beside each shown entry, how its parts are called.
+    pub(super) places: Vec<Place>,
+    /// How many entries the newest compaction or mutation has put in front. They are newer than what
+    /// follows them.
+    pub(super) head: usize,
     revision: Seq,
+}
+
+/// How the parts of a shown entry are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Which message of a mutation or edit it is, from 1.
+    pub nth: Option<u32>,
+    /// The numbers of its calls, where some of a reply's are no longer shown.
+    pub calls: Option<Vec<u32>>,
 }
 
 /// One stretch of the view, as a provider's encoder wants it.
@@ -27,35 +44,37 @@ pub enum ViewItem<'a> {
     Outcomes(Vec<&'a ToolOutcome>),
 }
 
+/// What one part of the view is, as hooks are told of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    Said(&'a Message, &'a Origin),
+    Summary(&'a Message),
+    /// The text of a reply.
+    Reply(&'a Message),
+    Call(&'a ToolCall),
+    Outcome(&'a ToolOutcome),
+}
+
+impl Piece<'_> {
+    /// The text that the model reads; a call as its name and its input.
+    pub fn text(&self) -> String {
+        match self {
+            Piece::Said(message, _) | Piece::Summary(message) | Piece::Reply(message) => message.text(),
+            Piece::Call(call) => format!("{} {}", call.name, call.input),
+            Piece::Outcome(outcome) => outcome.model_text(),
+        }
+    }
+}
+
 impl View {
     /// Folds a log, leaving out the layers that were undone.
     pub fn fold(entries: &[Arc<Entry>], undone: &HashSet<Seq>) -> View {
         let mut view = View::default();
         for entry in entries {
             match &entry.change {
-                Change::Said { .. } | Change::Replied { .. } => view.push(entry.clone()),
-                Change::ToolFinished { .. } => view.insert_outcome(entry.clone()),
-                Change::Compacted { .. } if !undone.contains(&entry.seq) => view.compact(entry.clone()),
-                Change::Undone { .. } => view.set_revision(entry.seq),
-                Change::Compacted { .. }
-                | Change::Opened { .. }
-                | Change::Framed { .. }
-                | Change::Queued { .. }
-                | Change::Commanded { .. }
-                | Change::Noted { .. }
-                | Change::ModelChosen { .. }
-                | Change::ModeChosen { .. }
-                | Change::ThoughtChosen { .. }
-                | Change::Titled { .. }
-                | Change::Planned { .. }
-                | Change::Allowed { .. }
-                | Change::Mutated { .. }
-                | Change::Edited { .. }
-                | Change::CallChanged { .. }
-                | Change::Withheld { .. }
-                | Change::Hooked { .. }
-                | Change::GoalSet { .. }
-                | Change::TurnEnded { .. } => {}
+                Change::Undone { .. } => view.revision = entry.seq,
+                change if change.can_be_undone() && undone.contains(&entry.seq) => {}
+                _ => view.take(entry),
             }
         }
         view
@@ -93,14 +112,147 @@ impl View {
         items
     }
 
-    pub(super) fn push(&mut self, entry: Arc<Entry>) {
+    /// Everything that an edit can name, in the order of the view. A reply without text has no part of
+    /// that kind.
+    pub fn pieces(&self) -> Vec<(Part, Piece<'_>)> {
+        let mut pieces = Vec::with_capacity(self.shown.len());
+        for (entry, place) in self.shown.iter().zip(&self.places) {
+            let own = Part { entry: entry.seq, part: place.nth };
+            match &entry.change {
+                Change::Said { message, origin } => pieces.push((own, Piece::Said(message, origin))),
+                Change::Compacted { summary, .. } => pieces.push((own, Piece::Summary(summary))),
+                Change::ToolFinished { outcome } => pieces.push((own, Piece::Outcome(outcome))),
+                Change::Replied { message, .. } => {
+                    if has_text(&message.content) {
+                        pieces.push((own, Piece::Reply(message)));
+                    }
+                    let calls = message.calls().enumerate();
+                    pieces.extend(calls.map(|(at, call)| {
+                        let part = Some(place.call_number(at));
+                        (Part { entry: entry.seq, part }, Piece::Call(call))
+                    }));
+                }
+                _ => unreachable!("only what the model sees is put into the view"),
+            }
+        }
+        pieces
+    }
+
+    /// What is shown of a part, if it is.
+    pub fn piece(&self, part: Part) -> Option<Piece<'_>> {
+        self.pieces().into_iter().find_map(|(known, piece)| (known == part).then_some(piece))
+    }
+
+    /// What a layer that reaches up to and with `through` replaces, as a view of its own.
+    pub fn replaced_by(&self, through: Seq) -> View {
+        let cut = self.cut(through);
+        View {
+            shown: self.shown[..cut].to_vec(),
+            places: self.places[..cut].to_vec(),
+            head: self.head,
+            revision: self.revision,
+        }
+    }
+
+    /// What stays behind such a layer.
+    pub fn kept_behind(&self, through: Seq) -> &[Arc<Entry>] {
+        &self.shown[self.cut(through)..]
+    }
+
+    /// Where the newest so many messages begin, all outcomes of a reply being one; never between a call
+    /// and its outcome.
+    pub fn newest(&self, messages: usize) -> usize {
+        let mut at = self.shown.len();
+        let mut left = messages;
+        while at > 0 && left > 0 {
+            at -= 1;
+            if !(is_outcome(&self.shown[at]) && at > 0 && is_outcome(&self.shown[at - 1])) {
+                left -= 1;
+            }
+        }
+        while self.is_inside_round(at) {
+            at -= 1;
+        }
+        at
+    }
+
+    /// Whether a cut before this entry would part a call from its outcome.
+    pub fn is_inside_round(&self, at: usize) -> bool {
+        at > 0 && self.shown.get(at).is_some_and(is_outcome)
+    }
+
+    /// Which `through` leaves the view from this entry on, or from the nearest older one that a number can
+    /// tell apart from what is before it. What the newest layer has put in front can't be kept. `None`
+    /// where nothing stays.
+    pub(super) fn through(&self, kept_from: usize) -> Option<Seq> {
+        let mut at = kept_from.max(self.head);
+        let newest_before = |at: usize| self.shown[self.head..at].iter().map(|entry| entry.seq).max();
+        let oldest_kept = |at: usize| self.shown[at..].iter().map(|entry| entry.seq).min();
+        while at > self.head && (newest_before(at) >= oldest_kept(at) || self.is_inside_round(at)) {
+            if oldest_kept(at).is_none() {
+                return None;
+            }
+            at -= 1;
+        }
+        oldest_kept(at).map(|oldest| newest_before(at).unwrap_or(Seq(oldest.0.saturating_sub(1))))
+    }
+
+    /// Takes in an entry that is not an undo and is not undone.
+    pub(super) fn take(&mut self, entry: &Arc<Entry>) {
+        match &entry.change {
+            Change::Said { .. } | Change::Replied { .. } => self.push(entry.clone(), Place::default()),
+            Change::ToolFinished { outcome } => self.insert_outcome(entry, outcome),
+            Change::Compacted { through, .. } => {
+                self.put_in_front(*through, vec![(entry.clone(), Place::default())]);
+            }
+            Change::Mutated { through, messages, by, .. } => {
+                let derived = (1..).zip(messages).map(|(nth, spoken)| {
+                    (spoken_entry(entry, spoken, by), Place { nth: Some(nth), calls: None })
+                });
+                self.put_in_front(*through, derived.collect());
+            }
+            Change::Edited { by, edits } => {
+                let mut appended = 0;
+                for edit in edits {
+                    // One that finds nothing changes nothing: the log may be from elsewhere.
+                    let _ = self.edit(entry, by, edit, &mut appended);
+                }
+            }
+            Change::Opened { .. }
+            | Change::Framed { .. }
+            | Change::Queued { .. }
+            | Change::Commanded { .. }
+            | Change::CallChanged { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. }
+            | Change::Undone { .. }
+            | Change::Noted { .. }
+            | Change::ModelChosen { .. }
+            | Change::ModeChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Titled { .. }
+            | Change::Planned { .. }
+            | Change::Allowed { .. }
+            | Change::TurnEnded { .. } => {}
+        }
+        if entry.change.rewrites() {
+            self.revision = entry.seq;
+        }
+    }
+
+    pub(super) fn set_revision(&mut self, seq: Seq) {
+        self.revision = seq;
+    }
+
+    pub(super) fn push(&mut self, entry: Arc<Entry>, place: Place) {
         self.shown.push(entry);
+        self.places.push(place);
     }
 
     /// Puts an outcome behind its reply, before the outcomes of later calls. An outcome without a
     /// call, or a second one for a call, stays in the log alone.
-    pub(super) fn insert_outcome(&mut self, entry: Arc<Entry>) {
-        let Change::ToolFinished { outcome } = &entry.change else { return };
+    fn insert_outcome(&mut self, entry: &Arc<Entry>, outcome: &ToolOutcome) {
         let Some(reply_at) = self.shown.iter().rposition(|shown| rank(shown, outcome).is_some()) else {
             return;
         };
@@ -116,23 +268,73 @@ impl View {
                 Some(_) | None => at += 1,
             }
         }
-        self.shown.insert(at, entry);
+        self.shown.insert(at, entry.clone());
+        self.places.insert(at, Place::default());
     }
 
-    pub(super) fn compact(&mut self, entry: Arc<Entry>) {
-        let Change::Compacted { through, .. } = &entry.change else { return };
-        self.shown.retain(|shown| shown.seq > *through);
-        self.shown.insert(0, entry.clone());
-        self.revision = entry.seq;
+    fn put_in_front(&mut self, through: Seq, derived: Vec<(Arc<Entry>, Place)>) {
+        let cut = self.cut(through);
+        let (entries, places): (Vec<_>, Vec<_>) = derived.into_iter().unzip();
+        self.head = entries.len();
+        self.shown.splice(..cut, entries);
+        self.places.splice(..cut, places);
     }
 
-    pub(super) fn set_revision(&mut self, seq: Seq) {
-        self.revision = seq;
+    /// Where what a layer replaces ends. What an older layer has put in front goes with it, whatever its
+    /// number, and an outcome goes with its call.
+    fn cut(&self, through: Seq) -> usize {
+        let behind = &self.shown[self.head..];
+        let mut cut =
+            self.head + behind.iter().rposition(|entry| entry.seq <= through).map_or(0, |at| at + 1);
+        while self.is_inside_round(cut) {
+            cut += 1;
+        }
+        cut
     }
 }
 
+impl Place {
+    /// The number, from 1, of the call that is now at this place of its reply.
+    pub fn call_number(&self, at: usize) -> u32 {
+        match &self.calls {
+            Some(numbers) => numbers[at],
+            None => at as u32 + 1,
+        }
+    }
+}
+
+/// A message of a hook's as an entry of the view. A reply that no model made has text alone.
+pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entry> {
+    let Spoken { role, message } = spoken;
+    let sayable = |content: &&Content| match content {
+        Content::Text { .. } => true,
+        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
+            *role != Role::Assistant
+        }
+        Content::Thinking { .. } | Content::Call(_) => false,
+    };
+    let content = message.content.iter().filter(sayable).cloned().collect();
+    let message = Message { id: message.id, content };
+    let change = match role {
+        Role::User | Role::System => Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } },
+        Role::Assistant => {
+            Change::Replied { message, model: ModelName(String::new()), usage: None, cut: None }
+        }
+    };
+    Arc::new(Entry { seq: layer.seq, at: layer.at, change })
+}
+
+/// Whether there is a text that is not blank.
+pub(super) fn has_text(content: &[Content]) -> bool {
+    content.iter().any(|content| matches!(content, Content::Text { text } if !text.trim().is_empty()))
+}
+
+pub(super) fn is_outcome(entry: &Arc<Entry>) -> bool {
+    matches!(entry.change, Change::ToolFinished { .. })
+}
+
 /// Which of the reply's calls the outcome answers; `None` if the entry is no reply or not the one.
-fn rank(entry: &Entry, outcome: &ToolOutcome) -> Option<usize> {
+pub(super) fn rank(entry: &Entry, outcome: &ToolOutcome) -> Option<usize> {
     match &entry.change {
         Change::Replied { message, .. } => message.calls().position(|call| call.id == outcome.call),
         _ => None,

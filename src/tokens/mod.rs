@@ -2,7 +2,7 @@
 //! provider last reported; never below zero cost for anything that is sent.
 
 use crate::thread::{
-    Change, Content, Entry, Message, OutcomeContent, Seq, Thread, ToolOutcome, ToolSpec, View,
+    Change, Content, Edit, Entry, Message, OutcomeContent, Seq, Thread, ToolOutcome, ToolSpec, View,
 };
 
 /// Tokens that an image takes with any provider, roughly: they charge by area and cap it near this.
@@ -120,12 +120,27 @@ impl Counter {
     }
 }
 
-fn of_entry(entry: &Entry) -> u64 {
+/// Estimates what an entry takes in a request; nothing, where the model does not see it.
+pub fn of_entry(entry: &Entry) -> u64 {
     match &entry.change {
         Change::Said { message, .. } | Change::Replied { message, .. } => of_message(message),
         Change::Compacted { summary, .. } => of_message(summary),
         Change::ToolFinished { outcome } => of_outcome(outcome),
+        // In a log; the view has them as messages.
+        Change::Edited { edits, .. } => edits.iter().map(of_edit).sum(),
         _ => 0,
+    }
+}
+
+/// What an edit adds at the end of the view.
+fn of_edit(edit: &Edit) -> u64 {
+    match edit {
+        Edit::Append { message, .. } => of_message(message),
+        Edit::Pin { .. }
+        | Edit::Unpin { .. }
+        | Edit::Mask { .. }
+        | Edit::Drop { .. }
+        | Edit::Replace { .. } => 0,
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod bash;
 pub mod command_line;
-mod disk;
+pub(crate) mod disk;
 mod file_edit;
 mod file_read;
 mod file_write;
@@ -251,6 +251,12 @@ impl Toolbox {
 
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
+    }
+
+    /// Those of the tools that have one of these names.
+    pub fn only(&self, names: &[String]) -> Toolbox {
+        let named = self.tools.iter().filter(|(spec, _)| names.contains(&spec.name));
+        Toolbox { tools: named.cloned().collect() }
     }
 
     pub fn specs(&self) -> Vec<ToolSpec> {

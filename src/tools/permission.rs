@@ -118,6 +118,19 @@ fn command(line: &str, mode: Mode, rules: &[Rule]) -> Verdict {
     }
 }
 
+/// What can begin another command, or a file, within a command line.
+const SHELL_OPERATORS: [&str; 9] = [";", "|", "&", "<", ">", "`", "$(", "\n", "\r"];
+
+/// Whether a command line is one of those that a recipe may run. `*` in a pattern stands for any text but
+/// for what would begin another command; a line that has any of that must be listed as it stands.
+pub fn is_listed(line: &str, patterns: &[String]) -> bool {
+    let line = line.trim();
+    let is_single = !SHELL_OPERATORS.iter().any(|operator| line.contains(operator));
+    let fits =
+        |pattern: &str| globset::Glob::new(pattern).is_ok_and(|glob| glob.compile_matcher().is_match(line));
+    patterns.iter().any(|pattern| pattern.trim() == line || (is_single && fits(pattern.trim())))
+}
+
 fn denied(what: &str) -> Verdict {
     Verdict::Deny {
         why: format!(
@@ -278,6 +291,29 @@ mod tests {
             let letters: String = Mode::ALL.iter().map(|mode| letter(judge(&access, *mode, &[]))).collect();
             assert_eq!(letters, expected, "{access:?}");
         }
+    }
+
+    #[test]
+    fn a_listed_command_is_one_command() {
+        let listed = ["git *", "make test", "ls; pwd"].map(str::to_owned);
+        for line in ["git status", " git log a/b --oneline", "make test", "ls; pwd"] {
+            assert!(is_listed(line, &listed), "{line}");
+        }
+        for line in [
+            "git",
+            "make",
+            "make test all",
+            "git status; rm x",
+            "git log | sh",
+            "git log > /etc/hosts",
+            "git log $(rm x)",
+            "git log `rm x`",
+            "git log\nrm x",
+            "git & rm x",
+        ] {
+            assert!(!is_listed(line, &listed), "{line}");
+        }
+        assert!(!is_listed("ls", &[]), "an empty list allows nothing");
     }
 
     #[test]

@@ -1,114 +1,36 @@
 //! The agent loop as a state machine: from a prompt to its stop reason.
 //!
-//! A turn decides and does nothing: it asks for a model call, a permission, a tool, a compaction or a
-//! commit, and is told what came of it. It holds nothing that the thread holds, so a request is built
-//! from the thread at the moment when it is sent.
+//! A turn decides and does nothing: it asks for a model call, a permission, a tool, a compaction, what
+//! hooks say, or a commit, and is told what came of it. It holds nothing that the thread holds, so a
+//! request is built from the thread at the moment when it is sent.
 //!
 //! ```text
-//!  Ready ── CallModel ──► Sampling ── reply without calls ──► Ending ──► Ended
-//!    ▲                        │  │
-//!    │                        │  └─ too long ─► Compacting ─► Ready
-//!    └── all calls finished ── Calls (permission one at a time, tools together)
+//!  Greeting ─► Ready ── CallModel ──► Sampling ──► Calls (hooks together, permission one at a time,
+//!    ▲           ▲                      │  │         │     tools together)
+//!    │ queued    │ calls, follow-ups    │  ▼         ▼
+//!    │           └──────────────────────┼─ RoundEnd ◄┘
+//!    │                                  │  │ no calls
+//!    └──────────────────────────────────┼─ Stopping ──► Ending ──► Ended
+//!                                       ▼
+//!                        Compacting ─► Swapping ─► back to where it was asked for
 //! ```
+//!
+//! Where a session has no hooks their asks are answered at once.
+
+mod ask;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+pub use ask::{Answer, Ask, CompactAnswer, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Why};
+
 use crate::thread::{
-    CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage,
+    CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage, Withheld,
 };
 
 /// Overflows with one reply between them that are compacted. A model that reads the same long file again
 /// after each compaction would do so until its rounds are used up, each at the price of two calls.
 const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
-
-/// What the session is to do next.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Next {
-    /// Journal, apply and announce this, then ask again.
-    Commit(Box<Change>),
-    /// Start this and come back with its answer; meanwhile ask again.
-    Ask(Ask),
-    /// Nothing to do until an answer comes.
-    Wait,
-    /// The turn is over and its `TurnEnded` is committed.
-    End(StopReason),
-}
-
-/// What a turn needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// Send the thread's view to the model.
-    CallModel,
-    /// Replace old entries by a summary.
-    Compact {
-        focus: Option<String>,
-        why: Why,
-    },
-    /// May this call run?
-    Permission(CallId),
-    RunTool(CallId),
-}
-
-/// What made a compaction necessary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    Command,
-    Overflow,
-}
-
-/// What came of an ask. An answer that nothing waits for is ignored.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    Model(ModelAnswer),
-    Compacted(CompactAnswer),
-    Permission(CallId, Permit),
-    Tool(CallId, Box<ToolOutcome>),
-}
-
-/// What came of a model call.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ModelAnswer {
-    /// A reply, as the `Replied` to commit.
-    Reply { replied: Box<Change>, stop: ReplyEnd },
-    /// The request does not fit the window.
-    TooLong(String),
-    /// It failed for good and nothing of it was shown.
-    Failed(String),
-}
-
-/// How a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyEnd {
-    Finished,
-    /// To be sent back as it is.
-    Paused,
-    MaxTokens,
-    Refused,
-    /// It broke off after something had been shown.
-    Broken,
-}
-
-/// What came of a compaction.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CompactAnswer {
-    /// The `Compacted` to commit.
-    Done(Box<Change>),
-    /// There was nothing to gain; nothing changes.
-    Nothing,
-    /// It could not be done; nothing changes.
-    Failed(String),
-}
-
-/// Whether a call may run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Permit {
-    Allowed,
-    /// Somebody said no. With a sentence for the model.
-    Denied(String),
-    /// It can't run at all: an unknown tool, arguments that make no sense.
-    Impossible(String),
-}
 
 /// One turn of a session.
 #[derive(Debug)]
@@ -125,20 +47,55 @@ pub struct Turn {
     overflows: u32,
     withdrawn: Vec<Seq>,
     failure: Option<String>,
+    quiet_hooks: u32,
 }
 
 #[derive(Debug)]
 enum State {
+    /// Prompts on their way into the view, the first of them `asked` about; `then` follows if none of
+    /// them gets in.
+    Greeting {
+        said: VecDeque<Change>,
+        asked: bool,
+        entered: bool,
+        then: Then,
+    },
     Ready,
     Sampling,
     Calls(Vec<Call>),
+    /// Hooks see the round. `swap` is a compaction by command that waits for them.
+    RoundEnd {
+        asked: bool,
+        then: Then,
+        swap: Option<Box<Change>>,
+    },
+    Stopping {
+        asked: bool,
+        reason: StopReason,
+    },
     /// `ask` until the compaction was asked for.
     Compacting {
         ask: Option<Ask>,
         why: Why,
+        then: Then,
+    },
+    /// A compaction is committed, and hooks see it.
+    Swapping {
+        asked: bool,
+        then: Then,
     },
     Ending(StopReason),
     Ended(StopReason),
+}
+
+/// Where a turn goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    CallModel,
+    /// Stop, if hooks let it and nothing was said meanwhile.
+    Stop(StopReason),
+    /// Stop, if nothing was said meanwhile.
+    End(StopReason),
 }
 
 #[derive(Debug)]
@@ -149,6 +106,9 @@ struct Call {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    New,
+    /// Hooks see it.
+    Seen,
     Waiting,
     Asking,
     Permitted,
@@ -157,19 +117,22 @@ enum Step {
 }
 
 impl Turn {
-    /// A turn that begins by committing `said`. What a crash left in the queue was said before it, and
-    /// enters the view before it.
+    /// A turn that begins with `said`, if hooks let it in. What a crash left in the queue was said
+    /// before it, and enters the view before it.
     pub fn prompt(said: Change, thread: &Thread, max_rounds: u32) -> Turn {
-        let mut commits: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
-        commits.push_back(said);
-        Turn::new(State::Ready, commits, max_rounds)
+        let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
+        all.push_back(said);
+        let then = Then::End(StopReason::Refusal);
+        let state = State::Greeting { said: all, asked: false, entered: false, then };
+        Turn::new(state, VecDeque::new(), max_rounds)
     }
 
     /// A turn that is one compaction, begun by the command that `commanded` records. What the person
     /// says meanwhile is answered behind it.
     pub fn compact(commanded: Change, focus: Option<String>, max_rounds: u32) -> Turn {
         let why = Why::Command;
-        let state = State::Compacting { ask: Some(Ask::Compact { focus, why }), why };
+        let ask = Some(Ask::Compact { focus, why });
+        let state = State::Compacting { ask, why, then: Then::Stop(StopReason::EndTurn) };
         Turn::new(state, VecDeque::from([commanded]), max_rounds)
     }
 
@@ -185,19 +148,33 @@ impl Turn {
             overflows: 0,
             withdrawn: Vec::new(),
             failure: None,
+            quiet_hooks: 0,
         }
     }
 
     /// What to do now. After a `Commit` or an `Ask`, call it again until it says `Wait` or `End`.
     pub fn next(&mut self, thread: &Thread) -> Next {
-        if let Some(change) = self.commits.pop_front() {
-            return Next::Commit(Box::new(change));
-        }
         loop {
+            if let Some(change) = self.commits.pop_front() {
+                return Next::Commit(Box::new(change));
+            }
             match &mut self.state {
+                State::Greeting { said, asked, entered, then } => match said.front() {
+                    Some(_) if *asked => return Next::Wait,
+                    Some(first) => {
+                        *asked = true;
+                        return Next::Ask(Ask::Greet(Box::new(first.clone())));
+                    }
+                    None if *entered => self.state = State::Ready,
+                    None => {
+                        let then = *then;
+                        self.follow(then, thread);
+                    }
+                },
                 State::Ready => {
-                    if let Some(taken) = self.take_queued(thread) {
-                        return Next::Commit(Box::new(taken));
+                    if let Some(said) = self.take_queued(thread) {
+                        self.greet(said, Then::CallModel);
+                        continue;
                     }
                     if self.rounds >= self.max_rounds {
                         self.state = State::Ending(StopReason::MaxRounds);
@@ -208,33 +185,34 @@ impl Turn {
                     return Next::Ask(Ask::CallModel);
                 }
                 State::Sampling => return Next::Wait,
-                State::Calls(calls) => {
-                    if let Some(call) = calls.iter_mut().find(|call| call.step == Step::Permitted) {
-                        call.step = Step::Running;
-                        return Next::Ask(Ask::RunTool(call.id.clone()));
+                State::Calls(calls) => match next_of(calls) {
+                    Some(ask) => return Next::Ask(ask),
+                    None if calls.iter().any(|call| call.step != Step::Finished) => return Next::Wait,
+                    None => {
+                        self.state = State::RoundEnd { asked: false, then: Then::CallModel, swap: None };
                     }
-                    // A person answers one card at a time; what is allowed runs meanwhile.
-                    let asking = calls.iter().any(|call| call.step == Step::Asking);
-                    if let Some(call) = calls.iter_mut().find(|call| call.step == Step::Waiting)
-                        && !asking
-                    {
-                        call.step = Step::Asking;
-                        return Next::Ask(Ask::Permission(call.id.clone()));
-                    }
-                    if calls.iter().any(|call| call.step != Step::Finished) {
-                        return Next::Wait;
-                    }
-                    self.state = State::Ready;
+                },
+                State::RoundEnd { asked, .. } if *asked => return Next::Wait,
+                State::RoundEnd { asked, then, .. } => {
+                    *asked = true;
+                    return Next::Ask(Ask::RoundEnd { last: *then != Then::CallModel });
+                }
+                State::Stopping { asked, .. } if *asked => return Next::Wait,
+                State::Stopping { asked, reason } => {
+                    *asked = true;
+                    return Next::Ask(Ask::Stop(*reason));
                 }
                 State::Compacting { ask, .. } => return ask.take().map_or(Next::Wait, Next::Ask),
+                State::Swapping { asked, .. } if *asked => return Next::Wait,
+                State::Swapping { asked, .. } => {
+                    *asked = true;
+                    return Next::Ask(Ask::Swapped);
+                }
                 State::Ending(reason) => {
                     let reason = *reason;
                     self.state = State::Ended(reason);
-                    return Next::Commit(Box::new(Change::TurnEnded {
-                        reason,
-                        usage: self.usage,
-                        quiet_hooks: 0,
-                    }));
+                    let (usage, quiet_hooks) = (self.usage, self.quiet_hooks);
+                    return Next::Commit(Box::new(Change::TurnEnded { reason, usage, quiet_hooks }));
                 }
                 State::Ended(reason) => return Next::End(*reason),
             }
@@ -244,10 +222,31 @@ impl Turn {
     /// Takes an answer in.
     pub fn tell(&mut self, answer: Answer, thread: &Thread) {
         match (&mut self.state, answer) {
-            (State::Sampling, Answer::Model(answer)) => self.tell_model(answer, thread),
-            (State::Compacting { why, .. }, Answer::Compacted(answer)) => {
-                let why = *why;
-                self.tell_compacted(why, answer, thread);
+            (State::Greeting { said, asked, entered, .. }, Answer::Greeted { commits, enters }) if *asked => {
+                *asked = false;
+                if let Some(Change::Said { origin: Origin::Queue { entry }, .. }) = said.pop_front() {
+                    // Taken back while hooks saw it.
+                    if self.withdrawn.contains(&entry) {
+                        return;
+                    }
+                    // One that a hook kept out is not taken from the queue again.
+                    if !enters {
+                        self.withdrawn.push(entry);
+                    }
+                }
+                *entered |= enters;
+                self.commits.extend(commits);
+            }
+            (State::Sampling, Answer::Model(answer)) => self.tell_model(answer),
+            (State::Compacting { why, then, .. }, Answer::Compacted(answer)) => {
+                let (why, then) = (*why, *then);
+                self.tell_compacted(why, then, answer, thread);
+            }
+            (State::Calls(calls), Answer::ToolSeen(id, commits)) => {
+                if let Some(call) = calls.iter_mut().find(|call| call.id == id && call.step == Step::Seen) {
+                    call.step = Step::Waiting;
+                    self.commits.extend(commits);
+                }
             }
             (State::Calls(calls), Answer::Permission(id, permit)) => {
                 let Some(call) = calls.iter_mut().find(|call| call.id == id && call.step == Step::Asking)
@@ -267,32 +266,57 @@ impl Turn {
                 self.commits.push_back(Change::ToolFinished { outcome });
             }
             (State::Calls(calls), Answer::Tool(id, outcome)) => {
-                let Some(call) = calls.iter_mut().find(|call| call.id == id && call.step == Step::Running)
-                else {
+                let started = |step| matches!(step, Step::Seen | Step::Running);
+                let Some(call) = calls.iter_mut().find(|call| call.id == id && started(call.step)) else {
                     return;
                 };
                 call.step = Step::Finished;
                 self.commits.push_back(Change::ToolFinished { outcome: *outcome });
             }
+            (
+                State::RoundEnd { asked: true, .. }
+                | State::Stopping { asked: true, .. }
+                | State::Swapping { asked: true, .. },
+                Answer::Hooks(answer),
+            ) => self.tell_hooks(answer, thread),
             // Late answers of what a cancel or an end overtook.
             (
-                State::Ready
+                State::Greeting { .. }
+                | State::Ready
                 | State::Sampling
                 | State::Calls(_)
+                | State::RoundEnd { .. }
+                | State::Stopping { .. }
                 | State::Compacting { .. }
+                | State::Swapping { .. }
                 | State::Ending(_)
                 | State::Ended(_),
-                Answer::Model(_) | Answer::Compacted(_) | Answer::Permission(..) | Answer::Tool(..),
+                Answer::Greeted { .. }
+                | Answer::Model(_)
+                | Answer::Compacted(_)
+                | Answer::ToolSeen(..)
+                | Answer::Permission(..)
+                | Answer::Tool(..)
+                | Answer::Hooks(_),
             ) => {}
         }
     }
 
     /// Ends the turn as cancelled. `partial` is what had been shown of a running reply, as the
-    /// `Replied` to keep. Every open call gets the outcome "interrupted". No-op on a turn that ends.
+    /// `Replied` to keep. Every open call gets the outcome "interrupted"; what hooks had not decided
+    /// does not happen. No-op on a turn that ends.
     pub fn cancel(&mut self, partial: Option<Change>) {
         match &self.state {
             State::Ending(_) | State::Ended(_) => return,
-            State::Ready | State::Compacting { .. } => {}
+            State::Ready
+            | State::RoundEnd { .. }
+            | State::Stopping { .. }
+            | State::Compacting { .. }
+            | State::Swapping { .. } => {}
+            State::Greeting { said, .. } => {
+                let kept = said.iter().filter_map(never_entered).collect::<Vec<_>>();
+                self.commits.extend(kept);
+            }
             State::Sampling => self.keep(partial),
             State::Calls(calls) => {
                 let open = calls.iter().filter(|call| call.step != Step::Finished);
@@ -308,6 +332,11 @@ impl Turn {
         self.withdrawn.push(queued);
     }
 
+    /// Hook runs that did nothing, for the turn's last entry.
+    pub fn count_quiet_hooks(&mut self, runs: u32) {
+        self.quiet_hooks = self.quiet_hooks.saturating_add(runs);
+    }
+
     /// Why the turn ended with `StopReason::Failed`.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -318,7 +347,17 @@ impl Turn {
         self.usage
     }
 
-    fn tell_model(&mut self, answer: ModelAnswer, thread: &Thread) {
+    /// Model calls so far.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Whether the view was compacted since the last reply.
+    pub fn compacted_since_reply(&self) -> bool {
+        self.compacted
+    }
+
+    fn tell_model(&mut self, answer: ModelAnswer) {
         match answer {
             ModelAnswer::Reply { replied, stop } => {
                 self.compacted = false;
@@ -327,14 +366,16 @@ impl Turn {
                 if !runs {
                     self.commits.extend(calls.iter().map(|call| interrupted(call.id.clone())));
                 }
+                let round_end =
+                    |reason| State::RoundEnd { asked: false, then: Then::Stop(reason), swap: None };
                 self.state = match stop {
                     ReplyEnd::Finished | ReplyEnd::Paused | ReplyEnd::MaxTokens if !calls.is_empty() => {
                         State::Calls(calls)
                     }
-                    ReplyEnd::Finished | ReplyEnd::Broken => self.end_or_go_on(StopReason::EndTurn, thread),
+                    ReplyEnd::Finished | ReplyEnd::Broken => round_end(StopReason::EndTurn),
                     ReplyEnd::Paused => State::Ready,
-                    ReplyEnd::MaxTokens => self.end_or_go_on(StopReason::MaxTokens, thread),
-                    ReplyEnd::Refused => self.end_or_go_on(StopReason::Refusal, thread),
+                    ReplyEnd::MaxTokens => round_end(StopReason::MaxTokens),
+                    ReplyEnd::Refused => round_end(StopReason::Refusal),
                 };
             }
             ModelAnswer::TooLong(message) if self.compacted => self.fail(message),
@@ -346,34 +387,29 @@ impl Turn {
             }
             ModelAnswer::TooLong(message) => {
                 self.failure = Some(message);
-                let why = Why::Overflow;
-                self.state = State::Compacting { ask: Some(Ask::Compact { focus: None, why }), why };
+                self.compact_for(Why::Overflow, Then::CallModel);
             }
             ModelAnswer::Failed(message) => self.fail(message),
         }
     }
 
-    fn tell_compacted(&mut self, why: Why, answer: CompactAnswer, thread: &Thread) {
+    fn tell_compacted(&mut self, why: Why, then: Then, answer: CompactAnswer, thread: &Thread) {
         if let CompactAnswer::Done(change) = &answer
             && let Change::Compacted { usage: Some(usage), .. } = &**change
         {
             self.usage.add(usage);
         }
         match (why, answer) {
+            // A recipe's text takes the place of the history once hooks have seen it.
             (Why::Command, CompactAnswer::Done(change)) => {
-                self.commits.push_back(*change);
-                self.state = self.end_or_go_on(StopReason::EndTurn, thread);
+                self.state = State::RoundEnd { asked: false, then, swap: Some(change) };
             }
-            (Why::Command, CompactAnswer::Nothing) => {
-                self.state = self.end_or_go_on(StopReason::EndTurn, thread)
-            }
+            (Why::Command, CompactAnswer::Nothing) => self.follow(Then::End(StopReason::EndTurn), thread),
             (Why::Command, CompactAnswer::Failed(message)) => self.fail(message),
             (Why::Overflow, CompactAnswer::Done(change)) => {
-                self.commits.push_back(*change);
                 self.failure = None;
-                self.compacted = true;
                 self.rounds -= 1;
-                self.state = State::Ready;
+                self.swap(*change, then);
             }
             (Why::Overflow, CompactAnswer::Nothing) => {
                 let message = self.failure.take().unwrap_or_default();
@@ -383,7 +419,67 @@ impl Turn {
                 let message = self.failure.take().unwrap_or_default();
                 self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"));
             }
+            (Why::Threshold | Why::Hook, CompactAnswer::Done(change)) => self.swap(*change, then),
+            // The conversation goes on as it is; the session has told why.
+            (Why::Threshold | Why::Hook, CompactAnswer::Nothing | CompactAnswer::Failed(_)) => {
+                self.follow(then, thread);
+            }
         }
+    }
+
+    fn tell_hooks(&mut self, answer: HooksAnswer, thread: &Thread) {
+        let HooksAnswer { commits, go_on, compact, halt, replaced, usage } = answer;
+        self.commits.extend(commits);
+        self.usage.add(&usage);
+        let (then, swap) = match std::mem::replace(&mut self.state, State::Ready) {
+            State::RoundEnd { then, swap, .. } => (then, swap),
+            State::Stopping { reason, .. } => (Then::End(reason), None),
+            State::Swapping { then, .. } => (then, None),
+            other => unreachable!("hooks are asked in three states, not in {other:?}"),
+        };
+        if halt {
+            self.state = State::Ending(match then {
+                Then::CallModel => StopReason::EndTurn,
+                Then::Stop(reason) | Then::End(reason) => reason,
+            });
+            return;
+        }
+        let then = if go_on { Then::CallModel } else { then };
+        match (swap, compact) {
+            (Some(swap), _) if !replaced => self.swap(*swap, then),
+            (_, Some(why)) if !self.compacted => self.compact_for(why, then),
+            (_, _) => self.follow(then, thread),
+        }
+    }
+
+    fn compact_for(&mut self, why: Why, then: Then) {
+        self.state = State::Compacting { ask: Some(Ask::Compact { focus: None, why }), why, then };
+    }
+
+    fn swap(&mut self, compacted: Change, then: Then) {
+        self.commits.push_back(compacted);
+        self.compacted = true;
+        self.state = State::Swapping { asked: false, then };
+    }
+
+    /// Goes on, first with what the person said meanwhile: it was accepted, so the model must see it,
+    /// however the reply before it ended.
+    fn follow(&mut self, then: Then, thread: &Thread) {
+        let reason = match then {
+            Then::CallModel => return self.state = State::Ready,
+            Then::Stop(reason) | Then::End(reason) => reason,
+        };
+        if let Some(said) = self.take_queued(thread) {
+            return self.greet(said, then);
+        }
+        self.state = match then {
+            Then::Stop(_) => State::Stopping { asked: false, reason },
+            Then::CallModel | Then::End(_) => State::Ending(reason),
+        };
+    }
+
+    fn greet(&mut self, said: Change, then: Then) {
+        self.state = State::Greeting { said: VecDeque::from([said]), asked: false, entered: false, then };
     }
 
     /// Counts an overflow, and tells whether too many came right behind a compaction each.
@@ -409,7 +505,7 @@ impl Turn {
     fn keep_reply(&mut self, replied: Change) -> Vec<Call> {
         let mut calls = Vec::new();
         if let Change::Replied { message, usage, .. } = &replied {
-            calls.extend(message.calls().map(|call| Call { id: call.id.clone(), step: Step::Waiting }));
+            calls.extend(message.calls().map(|call| Call { id: call.id.clone(), step: Step::New }));
             if let Some(usage) = usage {
                 self.usage.add(usage);
             }
@@ -418,25 +514,47 @@ impl Turn {
         calls
     }
 
-    /// Ends the turn, or goes on with what the person said meanwhile: it was accepted, so the model
-    /// must see it, however the reply before it ended.
-    fn end_or_go_on(&self, reason: StopReason, thread: &Thread) -> State {
-        if self.next_queued(thread).is_some() { State::Ready } else { State::Ending(reason) }
-    }
-
     fn take_queued(&self, thread: &Thread) -> Option<Change> {
-        self.next_queued(thread).and_then(|entry| taken(entry))
+        let waits = |queued: &&Arc<Entry>| !self.withdrawn.contains(&queued.seq);
+        thread.queued().iter().find(waits).and_then(|entry| taken(entry))
     }
+}
 
-    fn next_queued<'a>(&self, thread: &'a Thread) -> Option<&'a Arc<Entry>> {
-        thread.queued().iter().find(|queued| !self.withdrawn.contains(&queued.seq))
+/// What the calls of a reply need next.
+fn next_of(calls: &mut [Call]) -> Option<Ask> {
+    if let Some(call) = calls.iter_mut().find(|call| call.step == Step::New) {
+        call.step = Step::Seen;
+        return Some(Ask::BeforeTool(call.id.clone()));
     }
+    if let Some(call) = calls.iter_mut().find(|call| call.step == Step::Permitted) {
+        call.step = Step::Running;
+        return Some(Ask::RunTool(call.id.clone()));
+    }
+    // A person answers one card at a time; what is allowed runs meanwhile.
+    if calls.iter().any(|call| call.step == Step::Asking) {
+        return None;
+    }
+    let call = calls.iter_mut().find(|call| call.step == Step::Waiting)?;
+    call.step = Step::Asking;
+    Some(Ask::Permission(call.id.clone()))
 }
 
 /// A queued prompt as it enters the view.
 fn taken(queued: &Entry) -> Option<Change> {
     let Change::Queued { message } = &queued.change else { return None };
     Some(Change::Said { message: message.clone(), origin: Origin::Queue { entry: queued.seq } })
+}
+
+/// What is kept of a prompt that a cancel overtook. A queued one is in the log already.
+fn never_entered(said: &Change) -> Option<Change> {
+    match said {
+        Change::Said { origin: Origin::Queue { .. }, .. } => None,
+        Change::Said { message, .. } => {
+            let note = message.id;
+            Some(Change::Withheld { message: message.clone(), note, why: Withheld::Cancelled })
+        }
+        _ => None,
+    }
 }
 
 /// The outcome of a call that a cancel or a crash overtook.

@@ -11,8 +11,8 @@ use epitome::session::{
     SessionCommand, SessionError, SessionOptions, TextKind, Ticket,
 };
 use epitome::thread::{
-    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, SessionId,
-    StopReason, ThoughtLevel, ToolKind, Usage,
+    CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
+    SessionId, StopReason, ThoughtLevel, ToolKind, ToolOutcome, Usage,
 };
 use serde_json::json;
 
@@ -117,6 +117,16 @@ impl SessionPort for Played {
                 Content::Text { text } if text == "ask" => {
                     outlet.put(session, Out::Ask { ask: AskId(1), permission: Arc::new(permission()) });
                     state.waiting.push((session.clone(), ticket));
+                }
+                Content::Text { text } if text == "child" => {
+                    // A call that is in no entry, because a child of the session made it.
+                    let call = CallId("s_child.c1".into());
+                    let permission = Arc::new(PermissionAsk { call: call.clone(), ..permission() });
+                    let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Denied, "No."));
+                    outlet.put(session, Out::Ask { ask: AskId(2), permission });
+                    outlet.put(session, Out::Withdrawn { ask: AskId(2) });
+                    outlet.put(session, Out::CallFinished { outcome });
+                    answer(ticket, ended(StopReason::EndTurn));
                 }
                 Content::Text { text } if text == "withdraw" => {
                     outlet.put(session, Out::Withdrawn { ask: AskId(1) });

@@ -27,6 +27,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// A client of one session, and everything behind it.
 pub struct Desk {
+    pub services: Services,
     pub sessions: Sessions,
     pub model: ScriptedModel,
     pub session: SessionId,
@@ -131,8 +132,9 @@ impl Desk {
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),
         };
-        let sessions = Sessions::new(services, runtime.handle().clone());
+        let sessions = Sessions::new(services.clone(), runtime.handle().clone());
         let mut desk = Desk {
+            services,
             sessions,
             model: ScriptedModel::start(script).expect("loopback"),
             session: SessionId(String::new()),
@@ -237,6 +239,20 @@ impl Desk {
     pub fn on_runtime<T>(&self, run: impl FnOnce() -> T) -> T {
         let _entered = self.runtime.enter();
         run()
+    }
+
+    /// Runs something beside the test.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        self.runtime.spawn(work)
+    }
+
+    /// Waits for what the runtime does; a test that waits longer than anything takes has failed.
+    pub fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
+        let bounded = async { tokio::time::timeout(WITHIN, work).await };
+        self.runtime.block_on(bounded).expect("it did not come")
     }
 
     pub fn journal(&self) -> PathBuf {

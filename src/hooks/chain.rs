@@ -1,0 +1,148 @@
+//! In what order the hooks of a moment run, and what all of their results together mean.
+//!
+//! A pure state machine: the session asks what to run [`next`](Chain::next), runs it, and
+//! [tells](Chain::tell) what came of it, until there is nothing more to run; then it
+//! [finishes](Chain::finish). What one hook changes, the next one is given. Nothing is decided in silence:
+//! whatever is not done as a hook asked is in the trail with its reason.
+//!
+//! - The first block or deny is final and ends the chain. (`must` compactions cannot be blocked.)
+//! - The first mutation, callback, swap or compaction wins; later ones are conflicts.
+//! - Follow-ups, notices and context of all hooks are kept.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fits::registered;
+use super::fold::Fold;
+use super::handlers::Handler;
+use super::heard::{Said, handled, said};
+use super::hook::{Hook, Kind};
+use super::moment::Moment;
+use super::output::{Ran, Resolution};
+
+/// Something that runs at a moment.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Link {
+    Hook(Arc<Hook>),
+    /// A handler that a recipe declares, or one that is built in.
+    Handler(Arc<Handler>),
+}
+
+impl Link {
+    /// How trail and notices call it: `audit`, `compact:swap_context`, `builtin:compact-trigger`.
+    pub fn name(&self) -> String {
+        match self {
+            Link::Hook(hook) => hook.name.clone(),
+            Link::Handler(handler) if handler.recipe.is_empty() => handler.name.clone(),
+            Link::Handler(handler) => format!("{}:{}", handler.recipe, handler.name),
+        }
+    }
+
+    /// What runs, in hexadecimal; empty for what is built in.
+    pub(super) fn digest(&self) -> String {
+        match self {
+            Link::Hook(hook) => hook.digest.clone(),
+            Link::Handler(_) => String::new(),
+        }
+    }
+}
+
+/// The hooks that run at a moment: higher priorities first, then as the list has them. Handlers are put
+/// behind them, or between them, by the caller.
+pub fn links(hooks: &[Arc<Hook>], moment: &Moment) -> Vec<Link> {
+    let mut fitting: Vec<&Arc<Hook>> =
+        hooks.iter().filter(|hook| registered(hook, moment).is_some()).collect();
+    fitting.sort_by_key(|hook| std::cmp::Reverse(hook.manifest.priority));
+    fitting.into_iter().map(|hook| Link::Hook(hook.clone())).collect()
+}
+
+/// One run that the chain asks for.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub link: Link,
+    /// As the hooks before have changed it.
+    pub moment: Moment,
+    /// As the hook registered it.
+    pub event_name: String,
+}
+
+/// The hooks of one moment on their way.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    waiting: VecDeque<Link>,
+    running: Vec<Run>,
+    fold: Fold,
+}
+
+impl Chain {
+    pub fn new(moment: Moment, links: Vec<Link>) -> Chain {
+        Chain { waiting: links.into(), running: Vec::new(), fold: Fold::new(moment) }
+    }
+
+    /// What is to be run now; more than one are run side by side. The same again until it was told what
+    /// came of it; `None` when the chain is at its end.
+    #[expect(clippy::should_implement_trait, reason = "no iterator: it repeats itself until it is told")]
+    pub fn next(&mut self) -> Option<Vec<Run>> {
+        if self.running.is_empty() && !self.fold.is_over() {
+            let first = self.waiting.pop_front()?;
+            let group = group(&first);
+            let mut links = vec![first];
+            while group.is_some() && self.waiting.front().is_some_and(|link| self::group(link) == group) {
+                links.extend(self.waiting.pop_front());
+            }
+            self.running = links.into_iter().map(|link| self.run(link)).collect();
+        }
+        (!self.running.is_empty()).then(|| self.running.clone())
+    }
+
+    /// What came of the runs, in their order, and how long each took. One that is missing was given up.
+    pub fn tell(&mut self, heard: Vec<(Ran, Duration)>) {
+        let event = self.fold.moment().what.event();
+        let side_by_side = self.running.len() > 1;
+        let mut heard = heard.into_iter();
+        let runs = std::mem::take(&mut self.running);
+        self.fold.begin_batch(side_by_side);
+        for run in runs {
+            let given_up = || (Ran::Skipped("it was given up".to_owned()), Duration::ZERO);
+            let (ran, took) = heard.next().unwrap_or_else(given_up);
+            let said: Said = match &run.link {
+                Link::Hook(hook) => said(hook, event, ran),
+                Link::Handler(_) => handled(event, ran),
+            };
+            self.fold.hear(&run, said, took);
+        }
+    }
+
+    /// The moment as the hooks so far have changed it.
+    pub fn moment(&self) -> &Moment {
+        self.fold.moment()
+    }
+
+    /// What everything that was told means together.
+    pub fn finish(self) -> Resolution {
+        self.fold.finish()
+    }
+
+    fn run(&self, link: Link) -> Run {
+        let moment = self.fold.moment().clone();
+        let event_name = match &link {
+            Link::Hook(hook) => registered(hook, &moment).unwrap_or(moment.what.event().name()).to_owned(),
+            Link::Handler(_) => moment.what.event().name().to_owned(),
+        };
+        Run { link, moment, event_name }
+    }
+}
+
+/// Claude Code runs the hooks of one group side by side.
+fn group(link: &Link) -> Option<usize> {
+    match link {
+        Link::Hook(hook) => match &hook.kind {
+            Kind::Claude { group, .. } => Some(*group),
+            Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
+                None
+            }
+        },
+        Link::Handler(_) => None,
+    }
+}

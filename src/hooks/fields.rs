@@ -1,0 +1,186 @@
+//! The fields of one JSON object by the types that a reader wants, with a warning for each that is not so.
+//!
+//! It knows no field's name and no meaning; `normalise` does.
+
+use serde_json::{Map, Value};
+
+use super::read::shown;
+
+/// Warnings of one result that are kept; a script that prints nonsense prints a lot of it.
+const WARNINGS_MAX: usize = 12;
+
+/// Fields that are there, `null` ones left out.
+#[derive(Debug, Default)]
+pub struct Fields<'a> {
+    found: Vec<(&'a str, &'a Value)>,
+    /// The object's own name in warnings; empty for the result itself.
+    within: &'static str,
+    warnings: Vec<String>,
+    unsaid: usize,
+}
+
+impl<'a> Fields<'a> {
+    /// Those of an object inside the result.
+    pub fn within(name: &'static str) -> Fields<'a> {
+        Fields { within: name, ..Fields::default() }
+    }
+
+    pub fn put(&mut self, name: &'a str, value: &'a Value) {
+        self.found.push((name, value));
+    }
+
+    /// A value of any type.
+    pub fn any(&self, name: &str) -> Option<&'a Value> {
+        self.found.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
+    }
+
+    /// Text; blank text is absent.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        self.exact_text(name).filter(|text| !text.trim().is_empty())
+    }
+
+    /// Text as it stands.
+    pub fn exact_text(&mut self, name: &str) -> Option<String> {
+        let value = self.any(name)?;
+        if !value.is_string() {
+            self.warn_type(name, "text", value);
+        }
+        value.as_str().map(str::to_owned)
+    }
+
+    /// Text, or a list of texts and text blocks; blank ones are left out.
+    pub fn texts(&mut self, name: &str) -> Vec<String> {
+        let Some(value) = self.any(name) else { return Vec::new() };
+        let items = match value {
+            Value::Array(items) => items.as_slice(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                std::slice::from_ref(value)
+            }
+        };
+        let mut texts = Vec::new();
+        for item in items {
+            match block_text(item) {
+                Some(text) if text.trim().is_empty() => {}
+                Some(text) => texts.push(text.to_owned()),
+                None => self.warn_type(name, "text or a list of texts", item),
+            }
+        }
+        texts
+    }
+
+    /// Yes or no; absent is no. Text and numbers that mean one of them are taken, with a warning.
+    pub fn flag(&mut self, name: &str) -> bool {
+        self.optional_flag(name).unwrap_or(false)
+    }
+
+    pub fn optional_flag(&mut self, name: &str) -> Option<bool> {
+        let value = self.any(name)?;
+        let flag = match value {
+            Value::Bool(flag) => return Some(*flag),
+            Value::Number(number) => number.as_f64().map(|number| number != 0.0),
+            Value::String(text) => match text.trim().to_ascii_lowercase().as_str() {
+                "true" | "yes" | "1" => Some(true),
+                "false" | "no" | "0" | "" => Some(false),
+                _ => None,
+            },
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        };
+        match flag {
+            Some(flag) => self.warn(format!(
+                "`{}` must be true or false; {} was read as {flag}",
+                self.path(name),
+                shown(&value.to_string())
+            )),
+            None => self.warn_type(name, "true or false", value),
+        }
+        flag
+    }
+
+    /// A whole number from 0.
+    pub fn count(&mut self, name: &str) -> Option<usize> {
+        let value = self.any(name)?;
+        let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+        if count.is_none() {
+            self.warn_type(name, "a whole number from 0", value);
+        }
+        count
+    }
+
+    pub fn object(&mut self, name: &str) -> Option<&'a Map<String, Value>> {
+        let value = self.any(name)?;
+        if !value.is_object() {
+            self.warn_type(name, "an object", value);
+        }
+        value.as_object()
+    }
+
+    /// A list; absent is empty.
+    pub fn list(&mut self, name: &str) -> &'a [Value] {
+        let Some(value) = self.any(name) else { return &[] };
+        match value.as_array() {
+            Some(list) => list,
+            None => {
+                self.warn_type(name, "a list", value);
+                &[]
+            }
+        }
+    }
+
+    pub fn warn(&mut self, warning: String) {
+        if self.warnings.len() < WARNINGS_MAX {
+            self.warnings.push(warning);
+        } else {
+            self.unsaid += 1;
+        }
+    }
+
+    pub fn warn_type(&mut self, name: &str, wanted: &str, value: &Value) {
+        let found = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "text",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        self.warn(format!("`{}` must be {wanted}, not {found}; it was ignored", self.path(name)));
+    }
+
+    /// A word that is none of those that the field knows.
+    pub fn warn_value(&mut self, name: &str, word: &str, known: &str) {
+        self.warn(format!(
+            "`{}` is {:?}, which is none of {known}; it was ignored",
+            self.path(name),
+            shown(word)
+        ));
+    }
+
+    pub fn take_warnings(&mut self, other: Fields<'_>) {
+        for warning in other.into_warnings() {
+            self.warn(warning);
+        }
+    }
+
+    pub fn into_warnings(mut self) -> Vec<String> {
+        if self.unsaid > 0 {
+            self.warnings.push(format!("and {} more like these", self.unsaid));
+        }
+        self.warnings
+    }
+
+    fn path(&self, name: &str) -> String {
+        if self.within.is_empty() { name.to_owned() } else { format!("{}.{name}", self.within) }
+    }
+}
+
+/// A string, or the text of a text block.
+pub fn block_text(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Object(block) => {
+            let is_text = block.get("type").is_none_or(|kind| kind == "text");
+            block.get("text").and_then(Value::as_str).filter(|_| is_text)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
+}

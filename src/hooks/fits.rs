@@ -1,0 +1,109 @@
+//! Whether a hook runs at a moment at all.
+
+use globset::GlobBuilder;
+
+use super::hook::{Hook, Kind, Match};
+use super::moment::{Base, CompactTrigger, InvokedBy, Moment, What};
+
+/// The name that the hook registered the moment by, where it handles it and its conditions fit. A hook that
+/// registered one moment under several names still runs once.
+pub fn registered<'a>(hook: &'a Hook, moment: &Moment) -> Option<&'a str> {
+    let event = moment.what.event();
+    let name = hook.events.iter().find(|(registered, name)| {
+        // Claude Code's word for the stop of a subagent alone.
+        let of_subagents = name == "SubagentStop";
+        *registered == event && (!of_subagents || moment.base.invoked_by == InvokedBy::Subagent)
+    });
+    name.filter(|_| fits(hook, moment)).map(|(_, name)| name.as_str())
+}
+
+fn fits(hook: &Hook, moment: &Moment) -> bool {
+    match &hook.kind {
+        Kind::Script { .. }
+        | Kind::Resident { .. }
+        | Kind::Declared { .. }
+        | Kind::Webhook { .. }
+        | Kind::Claude { .. } => hook.manifest.matches.fits(moment),
+    }
+}
+
+impl Match {
+    /// Whether every given condition holds. A condition on something that the moment has not (a tool's name
+    /// when a round ends) does not bind.
+    pub fn fits(&self, moment: &Moment) -> bool {
+        let base = &moment.base;
+        let tool = match &moment.what {
+            What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => Some(call.tool.as_str()),
+            What::SessionStart { .. }
+            | What::UserMessageSend { .. }
+            | What::TurnEnd(_)
+            | What::AgentStop { .. }
+            | What::PreCompact { .. }
+            | What::PostCompact { .. }
+            | What::SessionEnd { .. } => None,
+        };
+        let trigger = match &moment.what {
+            What::PreCompact { trigger, .. } | What::PostCompact { trigger, .. } => Some(trigger.name()),
+            What::SessionStart { .. }
+            | What::UserMessageSend { .. }
+            | What::BeforeToolCall(_)
+            | What::AfterToolCall { .. }
+            | What::TurnEnd(_)
+            | What::AgentStop { .. }
+            | What::SessionEnd { .. } => None,
+        };
+        let round = match &moment.what {
+            What::TurnEnd(round) | What::AgentStop { round, .. } => Some(round.number),
+            What::SessionStart { .. }
+            | What::UserMessageSend { .. }
+            | What::BeforeToolCall(_)
+            | What::AfterToolCall { .. }
+            | What::PreCompact { .. }
+            | What::PostCompact { .. }
+            | What::SessionEnd { .. } => None,
+        };
+        named(&self.tool_name, tool)
+            && named(&self.recipe, Some(&base.recipe))
+            && named(&self.invoked_by, Some(base.invoked_by.name()))
+            && named(&self.trigger, trigger)
+            && self.usage_ratio_gte.is_none_or(|least| used_share(base) >= least)
+            && self.every_turns.zip(round).is_none_or(|(every, round)| round % every.max(1) == 0)
+    }
+}
+
+impl InvokedBy {
+    /// The word in payloads and conditions.
+    pub fn name(self) -> &'static str {
+        match self {
+            InvokedBy::Main => "main",
+            InvokedBy::Subagent => "subagent",
+        }
+    }
+}
+
+impl CompactTrigger {
+    /// The word in payloads and conditions.
+    pub fn name(self) -> &'static str {
+        match self {
+            CompactTrigger::Auto => "auto",
+            CompactTrigger::Manual => "manual",
+        }
+    }
+}
+
+/// The share of the window that is used.
+fn used_share(base: &Base) -> f64 {
+    base.usage.used as f64 / base.usage.size.max(1) as f64
+}
+
+/// Whether any of the globs fits the name. No name at all (no recipe runs) fits only the empty glob, so
+/// that `*` means any recipe. What is no valid glob is compared letter by letter.
+fn named(globs: &[String], name: Option<&str>) -> bool {
+    let Some(name) = name else { return true };
+    globs.is_empty()
+        || globs.iter().any(|glob| {
+            glob == name
+                || !name.is_empty()
+                    && GlobBuilder::new(glob).build().is_ok_and(|glob| glob.compile_matcher().is_match(name))
+        })
+}

@@ -1,0 +1,437 @@
+//! Folds what hooks said, one after another, into the resolution and the trail. Pure; `chain` orders the
+//! runs.
+//!
+//! In the resolution's pairs the hook comes first, then what it gave.
+
+use std::time::Duration;
+
+use super::chain::Run;
+use super::event::HookEvent;
+use super::heard::{Came, Said};
+use super::moment::{CallResult, Moment, What};
+use super::output::{Action, HookOutput, PermissionDecision, RequestedEdits, Resolution, ResultChange};
+use super::settle::checked;
+use super::words;
+use crate::thread::{HookRun, Verdict};
+
+/// The moment as changed so far, and what is decided so far.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    moment: Moment,
+    resolution: Resolution,
+    over: bool,
+    /// The runs that are heard now ran side by side: all were given the same moment.
+    side_by_side: bool,
+    /// Which of them changed it first.
+    changed_by: Option<String>,
+}
+
+/// What is written down of one run while its parts are folded.
+#[derive(Debug, Default)]
+struct Account {
+    hook: String,
+    asked: Vec<String>,
+    refused: bool,
+    remarks: Vec<String>,
+}
+
+impl Account {
+    fn done(&mut self, what: impl Into<String>) {
+        self.asked.push(what.into());
+    }
+
+    fn refused(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.asked.push(what.into());
+        self.remarks.push(why.into());
+        self.refused = true;
+    }
+}
+
+impl Fold {
+    pub fn new(moment: Moment) -> Fold {
+        Fold { moment, resolution: Resolution::default(), over: false, side_by_side: false, changed_by: None }
+    }
+
+    pub fn moment(&self) -> &Moment {
+        &self.moment
+    }
+
+    /// Whether a hook has ended the chain.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub fn begin_batch(&mut self, side_by_side: bool) {
+        self.side_by_side = side_by_side;
+        self.changed_by = None;
+    }
+
+    /// Takes in one run.
+    pub fn hear(&mut self, run: &Run, said: Said, took: Duration) {
+        let mut account = Account { hook: run.link.name(), remarks: said.remarks, ..Account::default() };
+        self.take(said.output, &mut account);
+        let verdict = match said.came {
+            Came::Failed => Verdict::Failed,
+            Came::Skipped => Verdict::Skipped,
+            Came::Result if account.refused => Verdict::Refused,
+            Came::Result if account.asked.is_empty() => Verdict::Nothing,
+            Came::Result => Verdict::Done,
+        };
+        if verdict == Verdict::Nothing && account.remarks.is_empty() {
+            self.resolution.quiet += 1;
+            return;
+        }
+        self.resolution.trail.push(HookRun {
+            hook: account.hook,
+            event: run.event_name.clone(),
+            digest: run.link.digest(),
+            milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            end: said.end,
+            asked: account.asked.join(", "),
+            verdict,
+            remarks: account.remarks,
+        });
+    }
+
+    pub fn finish(self) -> Resolution {
+        self.resolution
+    }
+
+    fn take(&mut self, output: HookOutput, account: &mut Account) {
+        let HookOutput {
+            block,
+            decision,
+            decision_reason,
+            input,
+            message,
+            context,
+            output,
+            output_text,
+            action,
+            follow_ups,
+            go_on,
+            notice,
+            edits,
+            custom_instructions,
+            summary,
+            halt,
+            warnings,
+        } = output;
+        account.remarks.extend(warnings);
+        if let Some(text) = notice {
+            account.done("notice");
+            self.resolution.notices.push((account.hook.clone(), text));
+        }
+        // Nothing of a hook that ran beside the one that said no is done any more.
+        if let Some((by, _)) = self.resolution.block.clone().filter(|_| self.over) {
+            let asked = block.is_some()
+                || decision.is_some()
+                || input.is_some()
+                || message.is_some()
+                || !context.is_empty();
+            if asked {
+                account
+                    .refused(if block.is_some() { "block" } else { "a change" }, format!("{by} had said no"));
+            }
+            return;
+        }
+        if let Some(reason) = halt {
+            self.halt(reason, account);
+        }
+        if let Some(reason) = block {
+            self.block(reason, account);
+        }
+        if let Some(decision) = decision {
+            self.decide(decision, decision_reason, account);
+        }
+        if self.over {
+            return;
+        }
+        if let Some(input) = input {
+            self.input(input, account);
+        }
+        if let Some(text) = message {
+            self.message(text, account);
+        }
+        if let Some(text) = custom_instructions {
+            self.instructions(text, account);
+        }
+        if let Some(text) = summary {
+            match self.resolution.summary.as_ref() {
+                Some((by, _)) => account.refused("summary", format!("the summary of {by} was first")),
+                None => {
+                    account.done("summary");
+                    self.resolution.summary = Some((account.hook.clone(), text));
+                }
+            }
+        }
+        self.result(output, output_text, account);
+        self.context(context, account);
+        // Only what was taken goes on: a refused callback has nothing to go on after.
+        let taken = self.act(action, account);
+        self.resolution.go_on |= go_on && taken;
+        if let Some(edits) = edits {
+            self.edit(edits, account);
+        }
+        if !follow_ups.is_empty() {
+            account.done(format!("continue with {}", words::messages(follow_ups.len())));
+            for follow_up in follow_ups {
+                if !self.resolution.follow_ups.iter().any(|(_, known)| *known == follow_up) {
+                    self.resolution.follow_ups.push((account.hook.clone(), follow_up));
+                }
+            }
+        }
+    }
+
+    fn block(&mut self, reason: Option<String>, account: &mut Account) {
+        let event = self.moment.what.event();
+        if let What::PreCompact { must: true, .. } = self.moment.what {
+            let why = "nothing else fits the window, so this compaction cannot be blocked";
+            return account.refused("block", why);
+        }
+        if !event.blocks() {
+            return account.refused("block", format!("nothing can be blocked at {event}"));
+        }
+        account.done("block");
+        let reason = reason.unwrap_or_else(|| format!("Blocked by the hook {}.", account.hook));
+        self.resolution.block = Some((account.hook.clone(), reason));
+        self.over = true;
+    }
+
+    /// Ends the turn, and with it a prompt or a call that is only about to be.
+    fn halt(&mut self, reason: String, account: &mut Account) {
+        account.done("end the turn");
+        match self.moment.what.event() {
+            HookEvent::UserMessageSend | HookEvent::BeforeToolCall => {
+                self.resolution.block = Some((account.hook.clone(), reason.clone()));
+                self.over = true;
+            }
+            HookEvent::SessionStart
+            | HookEvent::AfterToolCall
+            | HookEvent::TurnEnd
+            | HookEvent::AgentStop
+            | HookEvent::PreCompact
+            | HookEvent::PostCompact
+            | HookEvent::SessionEnd => {}
+        }
+        if self.resolution.halt.is_none() {
+            self.resolution.halt = Some((account.hook.clone(), reason));
+        }
+    }
+
+    /// The strictest decision stands. A denied call is a blocked one.
+    fn decide(&mut self, decision: PermissionDecision, reason: Option<String>, account: &mut Account) {
+        let word = words::decision(decision);
+        if decision == PermissionDecision::Allow
+            && let Some(by) = self.changed_by.as_ref().filter(|by| **by != account.hook)
+        {
+            return account.refused(word, format!("it was given another input than that of {by}"));
+        }
+        if let Some((standing, by, _)) = &self.resolution.decision
+            && strictness(*standing) > strictness(decision)
+        {
+            return account.refused(word, format!("{} by {by} is stricter", words::decision(*standing)));
+        }
+        account.done(word);
+        let by = account.hook.clone();
+        if decision == PermissionDecision::Deny {
+            if self.resolution.block.is_none() {
+                let reason = reason.clone().unwrap_or_else(|| format!("Denied by the hook {by}."));
+                self.resolution.block = Some((by.clone(), reason));
+            }
+            self.over = true;
+        }
+        let stricter = self
+            .resolution
+            .decision
+            .as_ref()
+            .is_none_or(|(standing, ..)| strictness(decision) > strictness(*standing));
+        if stricter {
+            self.resolution.decision = Some((decision, by, reason));
+        }
+    }
+
+    fn input(&mut self, input: serde_json::Map<String, serde_json::Value>, account: &mut Account) {
+        let What::BeforeToolCall(call) = &mut self.moment.what else { return };
+        if call.input == input {
+            return;
+        }
+        if let Some(by) = self.changed_by.as_ref().filter(|_| self.side_by_side) {
+            return account.refused("changed input", format!("{by}, which ran beside it, was first"));
+        }
+        call.input = input.clone();
+        account.done("changed input");
+        // Who allowed a call has seen another one.
+        if let Some((PermissionDecision::Allow, by, _)) = &self.resolution.decision
+            && *by != account.hook
+        {
+            account.remarks.push(format!("{by} allowed the call with another input, which no longer counts"));
+            self.resolution.decision = None;
+        }
+        self.resolution.input = Some((input, account.hook.clone()));
+        self.changed_by = Some(account.hook.clone());
+    }
+
+    fn message(&mut self, text: String, account: &mut Account) {
+        let What::UserMessageSend { message, .. } = &mut self.moment.what else { return };
+        if *message == text {
+            return;
+        }
+        if let Some(by) = self.changed_by.as_ref().filter(|_| self.side_by_side) {
+            return account.refused("changed message", format!("{by}, which ran beside it, was first"));
+        }
+        message.clone_from(&text);
+        account.done("changed message");
+        self.resolution.message = Some(text);
+        self.changed_by = Some(account.hook.clone());
+    }
+
+    fn instructions(&mut self, text: String, account: &mut Account) {
+        let What::PreCompact { custom_instructions, .. } = &mut self.moment.what else { return };
+        if custom_instructions.as_deref() == Some(text.as_str()) {
+            return;
+        }
+        *custom_instructions = Some(text.clone());
+        account.done("changed instructions");
+        self.resolution.custom_instructions = Some(text);
+    }
+
+    fn context(&mut self, texts: Vec<String>, account: &mut Account) {
+        if texts.is_empty() {
+            return;
+        }
+        account.done("add context");
+        for text in texts {
+            match &mut self.moment.what {
+                // The outcome of a call is one text to the model, so the note is a part of it.
+                What::AfterToolCall { result, .. } => {
+                    result.text.push_str(&format!("\n\n[Note by the hook {}: {text}]", account.hook));
+                    self.resolution.result = Some(result.clone());
+                    continue;
+                }
+                What::PreCompact { context, .. } => context.push(text.clone()),
+                What::SessionStart { .. }
+                | What::UserMessageSend { .. }
+                | What::BeforeToolCall(_)
+                | What::TurnEnd(_)
+                | What::AgentStop { .. }
+                | What::PostCompact { .. }
+                | What::SessionEnd { .. } => {}
+            }
+            self.resolution.context.push((account.hook.clone(), text));
+        }
+    }
+
+    fn result(&mut self, change: Option<ResultChange>, text: Option<String>, account: &mut Account) {
+        let What::AfterToolCall { result, .. } = &mut self.moment.what else { return };
+        let mut changed = change.map_or_else(|| result.clone(), |change| changed(result, change));
+        if let Some(text) = text {
+            changed.text = text;
+        }
+        if changed == *result {
+            return;
+        }
+        if let Some(by) = self.changed_by.as_ref().filter(|_| self.side_by_side) {
+            return account.refused("changed output", format!("{by}, which ran beside it, was first"));
+        }
+        account.done("changed output");
+        *result = changed.clone();
+        self.resolution.result = Some(changed);
+        self.changed_by = Some(account.hook.clone());
+    }
+
+    /// Whether the action, if there is one, is the one that is done.
+    fn act(&mut self, action: Action, account: &mut Account) -> bool {
+        let Some(word) = words::action(&action) else { return true };
+        if self.resolution.action != Action::None {
+            let by = &self.resolution.action_by;
+            let standing = words::action(&self.resolution.action).unwrap_or_default();
+            match (&action, &self.resolution.action) {
+                (Action::Swap { .. }, Action::Mutate { .. }) => {
+                    account.done(word);
+                    account
+                        .remarks
+                        .push(format!("{by} has put a new history in place, which counts as this"));
+                }
+                _ => account.refused(word, format!("{standing} by {by} was first")),
+            }
+            return false;
+        }
+        // What replaces the history was made from the one before the edits.
+        let replaces = matches!(action, Action::Mutate { .. } | Action::Swap { .. });
+        if let Some((by, _)) = self.resolution.edits.first().filter(|_| replaces) {
+            account.refused(word, format!("the edits of {by} were first"));
+            return false;
+        }
+        let action = match action {
+            Action::Mutate { messages, preserve_recent, target } => match checked(&messages) {
+                Ok(messages) => Action::Mutate { messages, preserve_recent, target },
+                Err(why) => {
+                    account.refused(word, why);
+                    return false;
+                }
+            },
+            other @ (Action::None | Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. }) => {
+                other
+            }
+        };
+        account.done(word);
+        self.resolution.action = action;
+        self.resolution.action_by.clone_from(&account.hook);
+        true
+    }
+
+    fn edit(&mut self, edits: RequestedEdits, account: &mut Account) {
+        let word = words::edits(edits.edits.len());
+        match self.resolution.action {
+            Action::Mutate { .. } | Action::Swap { .. } => {
+                let by = &self.resolution.action_by;
+                account.refused(word, format!("{by} puts a new history in place, which was first"));
+            }
+            Action::None | Action::Callback(_) | Action::Compact { .. } => {
+                account.done(word);
+                self.resolution.edits.push((account.hook.clone(), edits));
+            }
+        }
+    }
+}
+
+fn strictness(decision: PermissionDecision) -> u8 {
+    match decision {
+        PermissionDecision::Allow => 0,
+        PermissionDecision::Ask => 1,
+        PermissionDecision::Deny => 2,
+    }
+}
+
+/// A tool result with a hook's change.
+///
+/// A result that has become a success loses its error, unless the hook gave one. Where the error or the
+/// metadata changed, what the model reads is made of them, so that nothing which the hook took out is left
+/// in it: the error of a failure; else the metadata's `output` or `text`, or the metadata if that is text;
+/// else the metadata as JSON. A hook that wants another text gives `output_text`.
+fn changed(result: &CallResult, change: ResultChange) -> CallResult {
+    let success = change.success.unwrap_or(result.success);
+    let error = match change.error {
+        Some(error) => Some(error).filter(|error| !error.is_empty()),
+        None if success && change.success == Some(true) => None,
+        None => result.error.clone(),
+    };
+    let metadata = change.metadata.or_else(|| result.metadata.clone());
+    let same = error == result.error && metadata == result.metadata;
+    let text = match (&error, &metadata) {
+        _ if same => result.text.clone(),
+        (Some(error), _) if !success => error.clone(),
+        (_, Some(metadata)) => words::metadata(metadata),
+        (Some(error), None) => error.clone(),
+        (None, None) => result.text.clone(),
+    };
+    CallResult {
+        success,
+        error,
+        metadata_type: change.metadata_type.or_else(|| result.metadata_type.clone()),
+        metadata,
+        text,
+        ..result.clone()
+    }
+}

@@ -1,0 +1,220 @@
+//! Functions of the program that Epitome is built into, under the names by which hooks call them and
+//! recipes declare them. It runs them and catches their panics; what a result means is decided where the
+//! results of scripts are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::handlers::Handler;
+use super::moment::Moment;
+use super::output::{HookOutput, Utterance};
+
+type Running<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+type Callback = Arc<dyn Fn(CallbackInput) -> Running<CallbackOutput> + Send + Sync>;
+type Answer = Arc<dyn Fn(Handler, Moment) -> Running<HookOutput> + Send + Sync>;
+
+/// Callbacks and handlers by name. Cheap to clone; a clone does not see what is registered later, so
+/// register first and give it to the sessions then (the field `functions` of
+/// [`Services`](crate::session::registry::Services)).
+///
+/// A callback is what a hook names in `{"result": "callback", "callback": NAME}`. It comes before a
+/// recipe of the same name. A handler is what a recipe names in its `hooks` table; it comes before the
+/// built-in handler of the same name. For both, a later registration replaces an earlier one.
+///
+/// ```
+/// use epitome::hooks::functions::{CallbackInput, CallbackOutput, Functions};
+/// use epitome::hooks::output::Utterance;
+///
+/// let mut functions = Functions::default();
+/// functions.register_callback("redact-pii", |input: CallbackInput| async move {
+///     let mask = input.args.get("mask").cloned().unwrap_or_else(|| "[mail]".to_owned());
+///     let redact = |text: &str| -> String {
+///         let words = text.split(' ').map(|word| if word.contains('@') { mask.as_str() } else { word });
+///         words.collect::<Vec<_>>().join(" ")
+///     };
+///     let messages = input.messages.iter();
+///     let messages = messages.map(|said| Utterance { text: redact(&said.text), ..said.clone() }).collect();
+///     Ok(CallbackOutput { messages, ..CallbackOutput::default() })
+/// });
+///
+/// // What a session does when a hook answers `{"result": "callback", "callback": "redact-pii"}`.
+/// # use epitome::thread::Role;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// let said = Utterance { role: Role::User, text: "write to ann@example.org today".to_owned() };
+/// let input = CallbackInput { messages: vec![said], ..CallbackInput::default() };
+/// let output = functions.call("redact-pii", input).await.expect("it does not fail");
+/// assert_eq!(output.messages[0].text, "write to [mail] today");
+///
+/// let missing = functions.call("redact-pi", CallbackInput::default()).await.expect_err("no such name");
+/// assert_eq!(missing.to_string(), "no function is called \"redact-pi\"");
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Functions {
+    tables: Arc<Tables>,
+}
+
+#[derive(Clone, Default)]
+struct Tables {
+    callbacks: BTreeMap<String, Callback>,
+    handlers: BTreeMap<String, Answer>,
+}
+
+/// What a callback is given.
+#[derive(Clone, Debug, Default)]
+pub struct CallbackInput {
+    /// The hook's `callback_args`.
+    pub args: BTreeMap<String, String>,
+    /// The moment at which the hook asked for it; `None` where no hook did.
+    pub moment: Option<Moment>,
+    /// The conversation as the model sees it, oldest first.
+    pub messages: Vec<Utterance>,
+}
+
+/// What a callback gives back. Empty text and no messages change nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallbackOutput {
+    /// Takes the history's place as one user message; left aside where `messages` are given.
+    pub text: String,
+    /// The new history.
+    pub messages: Vec<Utterance>,
+    /// At the agent's stop: go on with the new history.
+    pub go_on: bool,
+}
+
+/// Why a function came to no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FunctionError {
+    #[error("no function is called {0:?}")]
+    NotFound(String),
+    /// Its own error, or its panic's message.
+    #[error("the function {name:?} failed: {why}")]
+    Failed { name: String, why: String },
+}
+
+impl Functions {
+    /// Makes a function known to hooks as a callback.
+    pub fn register_callback<F, R>(&mut self, name: impl Into<String>, function: F)
+    where
+        F: Fn(CallbackInput) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<CallbackOutput, String>> + Send + 'static,
+    {
+        let function: Callback = Arc::new(move |input| Box::pin(function(input)));
+        Arc::make_mut(&mut self.tables).callbacks.insert(name.into(), function);
+    }
+
+    /// Makes a function known to recipes as a handler.
+    pub fn register_handler<F, R>(&mut self, name: impl Into<String>, function: F)
+    where
+        F: Fn(Handler, Moment) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<HookOutput, String>> + Send + 'static,
+    {
+        let function: Answer = Arc::new(move |handler, moment| Box::pin(function(handler, moment)));
+        Arc::make_mut(&mut self.tables).handlers.insert(name.into(), function);
+    }
+
+    /// Whether a callback has this name.
+    pub fn has_callback(&self, name: &str) -> bool {
+        self.tables.callbacks.contains_key(name)
+    }
+
+    /// Whether a handler has this name.
+    pub fn has_handler(&self, name: &str) -> bool {
+        self.tables.handlers.contains_key(name)
+    }
+
+    /// The names of all registered handlers.
+    pub fn handler_names(&self) -> BTreeSet<&str> {
+        self.tables.handlers.keys().map(String::as_str).collect()
+    }
+
+    /// Runs a callback to its end. It has no limit of its own: the caller sets one and drops the future.
+    pub async fn call(&self, name: &str, input: CallbackInput) -> Result<CallbackOutput, FunctionError> {
+        let function = self.tables.callbacks.get(name);
+        let function = function.ok_or_else(|| FunctionError::NotFound(name.to_owned()))?.clone();
+        caught(name, async move { function(input).await }).await
+    }
+
+    /// Runs a registered handler to its end, as `call` does.
+    pub async fn handle(&self, handler: &Handler, moment: &Moment) -> Result<HookOutput, FunctionError> {
+        let function = self.tables.handlers.get(&handler.name);
+        let function = function.ok_or_else(|| FunctionError::NotFound(handler.name.clone()))?.clone();
+        let (given, moment) = (handler.clone(), moment.clone());
+        caught(&handler.name, async move { function(given, moment).await }).await
+    }
+}
+
+impl std::fmt::Debug for Functions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Functions")
+            .field("callbacks", &self.tables.callbacks.keys())
+            .field("handlers", &self.tables.handlers.keys())
+            .finish()
+    }
+}
+
+/// Makes a panic of somebody else's code an error.
+async fn caught<T>(name: &str, running: impl Future<Output = Result<T, String>>) -> Result<T, FunctionError> {
+    let why = match AssertUnwindSafe(running).catch_unwind().await {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(why)) => why,
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+            format!("it panicked: {}", said.unwrap_or("without a message"))
+        }
+    };
+    Err(FunctionError::Failed { name: name.to_owned(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> CallbackOutput {
+        CallbackOutput { text: text.to_owned(), ..CallbackOutput::default() }
+    }
+
+    async fn call(functions: &Functions, name: &str) -> Result<CallbackOutput, String> {
+        functions.call(name, CallbackInput::default()).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_later_registration_replaces_the_earlier_one_and_leaves_clones_alone() {
+        let mut functions = Functions::default();
+        functions.register_callback("greet", |_| async { Ok(text("one")) });
+        let before = functions.clone();
+        functions.register_callback("greet", |_| async { Ok(text("two")) });
+        assert_eq!(call(&functions, "greet").await, Ok(text("two")));
+        assert_eq!(call(&before, "greet").await, Ok(text("one")));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_name_is_not_found() {
+        let functions = Functions::default();
+        assert!(!functions.has_callback("greet"));
+        assert_eq!(call(&functions, "greet").await, Err("no function is called \"greet\"".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn errors_and_panics_are_sentences_that_name_the_function() {
+        let mut functions = Functions::default();
+        functions.register_callback("fails", |_| async { Err("no key".to_owned()) });
+        functions.register_callback("late", |_| async { panic!("on the way") });
+        functions.register_callback("early", |input: CallbackInput| {
+            assert!(!input.args.is_empty(), "before it begins");
+            async { Ok(text("never")) }
+        });
+        let why = |name: &str, why: &str| Err(format!("the function {name:?} failed: {why}"));
+        assert_eq!(call(&functions, "fails").await, why("fails", "no key"));
+        assert_eq!(call(&functions, "late").await, why("late", "it panicked: on the way"));
+        assert_eq!(call(&functions, "early").await, why("early", "it panicked: before it begins"));
+    }
+}

@@ -1,0 +1,54 @@
+//! `append_context`: the reply is put behind the history as context, under a label.
+//!
+//! Other than the reply itself it is no turn of the conversation: a later part of the work reads it as
+//! something that is known.
+
+use serde_json::{Map, Value};
+
+use super::params;
+use crate::hooks::moment::{Moment, What};
+use crate::hooks::output::HookOutput;
+
+pub const PARAMS: [&str; 2] = ["label", "once_per_session"];
+
+/// Bytes of one context. A reply that is longer is no note.
+const CONTEXT_BYTES_MAX: usize = 64 * 1024;
+
+pub struct Params<'a> {
+    label: Option<&'a str>,
+    /// At most one successful run in a session.
+    pub once_per_session: bool,
+}
+
+impl Params<'_> {
+    pub fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+        let once_per_session = params::truth(params, "once_per_session")?.unwrap_or(false);
+        Ok(Params { label: params::text(params, "label")?, once_per_session })
+    }
+}
+
+/// Between tool calls a reply is a remark on what comes next.
+pub fn qualifies(moment: &Moment) -> bool {
+    match &moment.what {
+        What::TurnEnd(round) => !round.tools_used && !round.response.trim().is_empty(),
+        _ => false,
+    }
+}
+
+pub fn answer(params: &Map<String, Value>, moment: &Moment) -> Result<HookOutput, String> {
+    let params = Params::read(params)?;
+    let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to append".to_owned()) };
+    let text = round.response.trim();
+    if text.is_empty() {
+        return Err("the reply has no text to append".to_owned());
+    }
+    if text.len() > CONTEXT_BYTES_MAX {
+        let length = text.len();
+        return Err(format!("the reply has {length} bytes, more than the {CONTEXT_BYTES_MAX} of a context"));
+    }
+    let context = match params.label {
+        Some(label) => format!("{label}:\n{text}"),
+        None => text.to_owned(),
+    };
+    Ok(HookOutput { context: vec![context], ..HookOutput::default() })
+}

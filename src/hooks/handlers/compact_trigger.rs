@@ -1,0 +1,21 @@
+//! `builtin:compact-trigger`: the threshold of automatic compaction, the last thing at a round's end.
+
+use super::compact_context::PRESERVE_RATIO;
+use crate::hooks::moment::Moment;
+use crate::hooks::output::{Action, HookOutput, Keep};
+
+/// Asks for a compaction where the used share of the window has reached the threshold.
+pub fn answer(moment: &Moment) -> HookOutput {
+    let usage = &moment.base.usage;
+    let reached = moment
+        .base
+        .auto_compact
+        .is_some_and(|threshold| threshold > 0.0 && usage.used as f64 >= usage.size as f64 * threshold);
+    match reached {
+        true => {
+            let action = Action::Compact { keep: Keep::Ratio(PRESERVE_RATIO), threshold: true };
+            HookOutput { action, ..HookOutput::default() }
+        }
+        false => HookOutput::default(),
+    }
+}

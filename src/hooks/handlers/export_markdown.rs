@@ -1,0 +1,128 @@
+//! `export_markdown`: the conversation as a Markdown file of the workspace (`mode: overwrite`), or each
+//! reply behind the ones before (`mode: append`).
+//!
+//! The conversation is what the model sees of it: what a compaction replaced is its summary.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+use super::{files, params};
+use crate::hooks::moment::{Moment, Round, What};
+use crate::hooks::output::HookOutput;
+use crate::thread::{Message, View, ViewItem};
+use crate::tools::{Workspace, disk};
+
+pub const PARAMS: [&str; 2] = ["path", "mode"];
+
+/// Where the text goes unless the recipe says.
+const PATH: &str = "conversation.md";
+
+/// Bytes of one export. A longer conversation loses its oldest part, which the first line says.
+const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of one tool call or result in it: the conversation is what is exported, not files.
+const TOOL_BYTES_MAX: usize = 4 * 1024;
+
+#[derive(Clone, Copy)]
+enum Mode {
+    Overwrite,
+    Append,
+}
+
+pub struct Params<'a> {
+    path: &'a str,
+    mode: Mode,
+}
+
+impl Params<'_> {
+    pub fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+        let modes = [("overwrite", Mode::Overwrite), ("append", Mode::Append)];
+        let mode = params::choice(params, "mode", &modes)?.unwrap_or(Mode::Overwrite);
+        Ok(Params { path: params::text(params, "path")?.unwrap_or(PATH), mode })
+    }
+}
+
+pub fn perform(
+    params: &Map<String, Value>,
+    moment: &Moment,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let Params { path, mode } = Params::read(params)?;
+    let (What::TurnEnd(round) | What::AgentStop { round, .. }) = &moment.what else {
+        return Err("there is no reply to export".to_owned());
+    };
+    let session_mode = moment.base.mode;
+    match mode {
+        Mode::Overwrite => {
+            let text = conversation(&moment.base.session, &moment.base.view);
+            files::write(path, text.as_bytes(), session_mode, workspace)?;
+        }
+        Mode::Append => {
+            let text = reply(round);
+            if !text.is_empty() {
+                files::append(path, text.as_bytes(), session_mode, workspace)?;
+            }
+        }
+    }
+    Ok(HookOutput::default())
+}
+
+/// One reply; empty where it has no text.
+fn reply(round: &Round) -> String {
+    match round.response.trim() {
+        "" => String::new(),
+        text => format!("## Agent\n\n{text}\n\n"),
+    }
+}
+
+fn conversation(session: &str, view: &View) -> String {
+    let mut sections: Vec<String> = view.items().iter().map(section).collect();
+    sections.retain(|section| !section.is_empty());
+    let mut room = EXPORT_BYTES_MAX;
+    let kept = sections.iter().rev().take_while(|section| match room.checked_sub(section.len()) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    });
+    let left_out = sections.len() - kept.count();
+    let mut text = format!("# Conversation {session}\n\n");
+    if left_out > 0 {
+        let _ = write!(text, "_The oldest {left_out} parts are left out._\n\n");
+    }
+    text.extend(sections.drain(left_out..));
+    text
+}
+
+fn section(item: &ViewItem<'_>) -> String {
+    match item {
+        ViewItem::User(message) => titled("User", message.text()),
+        ViewItem::Agent(message, model) => titled(&format!("Agent ({model})"), said(message)),
+        ViewItem::Outcomes(outcomes) => outcomes
+            .iter()
+            .map(|outcome| titled("Tool result", disk::fenced("", cut(&outcome.model_text()))))
+            .collect(),
+    }
+}
+
+fn titled(title: &str, text: String) -> String {
+    match text.trim() {
+        "" => String::new(),
+        text => format!("## {title}\n\n{text}\n\n"),
+    }
+}
+
+/// The text of a reply, then what it called.
+fn said(message: &Message) -> String {
+    let mut text = message.text();
+    for call in message.calls() {
+        let input = call.input.to_string();
+        let _ = write!(text, "\n\nCalls {}:\n\n{}", call.name, disk::fenced("json", cut(&input)));
+    }
+    text
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TOOL_BYTES_MAX)]
+}

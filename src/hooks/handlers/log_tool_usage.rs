@@ -1,0 +1,62 @@
+//! `log_tool_usage`: one JSON line for each tool call, in a file of the workspace.
+//!
+//! The line tells the input but not the result: a log of results would be a second conversation.
+
+use serde_json::{Map, Value, json};
+
+use super::{files, params};
+use crate::hooks::moment::{Moment, What};
+use crate::hooks::output::HookOutput;
+use crate::tools::Workspace;
+
+pub const PARAMS: [&str; 1] = ["path"];
+
+/// Where the lines go unless the recipe says.
+const PATH: &str = "tool-usage.jsonl";
+
+/// Bytes of an input that a line has; of a longer one it has the length.
+const INPUT_BYTES_MAX: usize = 16 * 1024;
+
+pub fn path(params: &Map<String, Value>) -> Result<&str, String> {
+    Ok(params::text(params, "path")?.unwrap_or(PATH))
+}
+
+pub fn perform(
+    params: &Map<String, Value>,
+    moment: &Moment,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let mut line = line(moment)?.to_string();
+    line.push('\n');
+    files::append(path(params)?, line.as_bytes(), moment.base.mode, workspace)?;
+    Ok(HookOutput::default())
+}
+
+fn line(moment: &Moment) -> Result<Value, String> {
+    let (call, result) = match &moment.what {
+        What::BeforeToolCall(call) => (call, None),
+        What::AfterToolCall { call, result } => (call, Some(result)),
+        _ => return Err("there is no tool call".to_owned()),
+    };
+    let mut line = json!({
+        "timestamp": moment.base.at,
+        "event": moment.what.event().name(),
+        "session_id": moment.base.session,
+        "recipe": moment.base.recipe,
+        "tool_name": call.tool,
+        "tool_call_id": call.id,
+    });
+    let input = Value::Object(call.input.clone());
+    let length = input.to_string().len();
+    match length <= INPUT_BYTES_MAX {
+        true => line["tool_input"] = input,
+        false => line["tool_input_bytes"] = length.into(),
+    }
+    if let Some(result) = result {
+        line["success"] = result.success.into();
+        line["blocked"] = result.blocked.into();
+        line["duration_ms"] = result.milliseconds.into();
+        line["output_bytes"] = result.text.len().into();
+    }
+    Ok(line)
+}

@@ -1,0 +1,258 @@
+//! Built-in handlers: what a recipe may have done at a moment without a script. One file each; those
+//! that touch nothing outside are pure functions from the parameters and the moment to a result.
+//!
+//! `declared` reads a recipe's `hooks` table, `plan` puts scripts and handlers in order, `perform` runs
+//! one handler. What a result means for the session is decided where the results of scripts are.
+
+mod append_context;
+mod compact_context;
+mod compact_trigger;
+mod declared;
+mod export_markdown;
+mod files;
+mod json;
+mod log_tool_usage;
+mod params;
+mod plan;
+mod redact;
+mod swap_context;
+mod validate_output;
+mod validate_tool_output;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::event::HookEvent;
+use super::functions::Functions;
+use super::moment::Moment;
+use super::output::{HookOutput, Ran};
+use crate::problem::nearest;
+use crate::tools::Workspace;
+pub use declared::{Declared, Table, declared};
+pub use plan::{Fired, plan};
+pub use swap_context::max_summary_tokens;
+
+/// How long a handler that works on the disk may take, as long as a script.
+const DISK_TIME_MAX: Duration = super::hook::RUN_TIME;
+
+/// A handler as a recipe declares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Handler {
+    /// The recipe's id; empty for what is always there.
+    pub recipe: String,
+    pub name: String,
+    /// At most one successful run for each time that the recipe is invoked.
+    pub once: bool,
+    pub params: Map<String, Value>,
+}
+
+/// The handlers that recipes may name.
+pub const NAMES: [&str; 8] = [
+    "swap_context",
+    "compact_context",
+    "append_context",
+    "export_markdown",
+    "validate_output",
+    "log_tool_usage",
+    "validate_tool_output",
+    "redact",
+];
+
+/// The threshold of automatic compaction, which runs behind everything else that a round's end has.
+pub const COMPACT_TRIGGER: &str = "builtin:compact-trigger";
+
+/// What a handler works with beside its moment.
+#[derive(Clone, Debug)]
+pub struct At {
+    pub workspace: Arc<Workspace>,
+    /// A registered handler comes before the built-in one of its name.
+    pub functions: Functions,
+}
+
+/// Runs a handler. It answers, or fails with a sentence; a name that nobody knows fails too, so that
+/// the trail says that nothing was done.
+pub async fn perform(handler: &Handler, moment: &Moment, at: &At) -> Ran {
+    let result = if at.functions.has_handler(&handler.name) {
+        at.functions.handle(handler, moment).await.map_err(|error| error.to_string())
+    } else {
+        match BuiltIn::named(&handler.name) {
+            Some(built_in) => built_in.perform(handler, moment, at).await,
+            None => Err(format!("no handler or script is called {:?}: nothing was done", handler.name)),
+        }
+    };
+    result.map_or_else(Ran::Failed, |output| Ran::Answered(Box::new(output)))
+}
+
+/// Something wrong with a declaration. A fatal one is left out.
+struct Fault {
+    message: String,
+    near: Option<&'static str>,
+    fatal: bool,
+}
+
+/// Looks at a declaration before anything runs. Unknown names are not its business.
+fn check(handler: &Handler, event: HookEvent) -> Vec<Fault> {
+    let Some(built_in) = BuiltIn::named(&handler.name) else { return Vec::new() };
+    let fatal = |message| Fault { message, near: None, fatal: true };
+    if let Err(message) = built_in.fits(event) {
+        return vec![fatal(message)];
+    }
+    let known = built_in.params();
+    let unknown = handler.params.keys().filter(|name| !known.contains(&name.as_str()));
+    let mut faults: Vec<Fault> = unknown
+        .map(|name| Fault {
+            message: format!("unknown parameter {name:?}, ignored"),
+            near: nearest(name, known.iter().copied()),
+            fatal: false,
+        })
+        .collect();
+    match built_in.check(&handler.params) {
+        Ok(remark) => {
+            faults.extend(remark.map(|message| Fault { message, near: None, fatal: false }));
+        }
+        Err(message) => faults.push(fatal(message)),
+    }
+    faults
+}
+
+/// The parameters that a built-in handler knows; none for another name.
+fn params_of(name: &str) -> &'static [&'static str] {
+    BuiltIn::named(name).map_or(&[], BuiltIn::params)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum BuiltIn {
+    SwapContext,
+    CompactContext,
+    AppendContext,
+    ExportMarkdown,
+    ValidateOutput,
+    LogToolUsage,
+    ValidateToolOutput,
+    Redact,
+    CompactTrigger,
+}
+
+impl BuiltIn {
+    fn named(name: &str) -> Option<BuiltIn> {
+        Some(match name {
+            "swap_context" => BuiltIn::SwapContext,
+            "compact_context" => BuiltIn::CompactContext,
+            "append_context" => BuiltIn::AppendContext,
+            "export_markdown" => BuiltIn::ExportMarkdown,
+            "validate_output" => BuiltIn::ValidateOutput,
+            "log_tool_usage" => BuiltIn::LogToolUsage,
+            "validate_tool_output" => BuiltIn::ValidateToolOutput,
+            "redact" => BuiltIn::Redact,
+            COMPACT_TRIGGER => BuiltIn::CompactTrigger,
+            _ => return None,
+        })
+    }
+
+    fn events(self) -> &'static [HookEvent] {
+        match self {
+            BuiltIn::SwapContext
+            | BuiltIn::CompactContext
+            | BuiltIn::AppendContext
+            | BuiltIn::ValidateOutput
+            | BuiltIn::CompactTrigger => &[HookEvent::TurnEnd],
+            BuiltIn::ExportMarkdown => &[HookEvent::TurnEnd, HookEvent::AgentStop],
+            BuiltIn::LogToolUsage => &[HookEvent::BeforeToolCall, HookEvent::AfterToolCall],
+            BuiltIn::ValidateToolOutput => &[HookEvent::AfterToolCall],
+            BuiltIn::Redact => &[HookEvent::AfterToolCall, HookEvent::UserMessageSend],
+        }
+    }
+
+    fn fits(self, event: HookEvent) -> Result<(), String> {
+        if self.events().contains(&event) {
+            return Ok(());
+        }
+        let events: Vec<&str> = self.events().iter().map(|event| event.name()).collect();
+        Err(format!("it works at {}, not at {event}", events.join(" and ")))
+    }
+
+    fn params(self) -> &'static [&'static str] {
+        match self {
+            BuiltIn::SwapContext => &swap_context::PARAMS,
+            BuiltIn::CompactContext => &compact_context::PARAMS,
+            BuiltIn::AppendContext => &append_context::PARAMS,
+            BuiltIn::ExportMarkdown => &export_markdown::PARAMS,
+            BuiltIn::ValidateOutput => &validate_output::PARAMS,
+            BuiltIn::LogToolUsage => &log_tool_usage::PARAMS,
+            BuiltIn::ValidateToolOutput => &validate_tool_output::PARAMS,
+            BuiltIn::Redact => &redact::PARAMS,
+            BuiltIn::CompactTrigger => &[],
+        }
+    }
+
+    /// Reads the parameters as a run would; a remark is about one that has no effect.
+    fn check(self, params: &Map<String, Value>) -> Result<Option<String>, String> {
+        match self {
+            BuiltIn::SwapContext => swap_context::check(params),
+            BuiltIn::CompactContext => compact_context::check(params),
+            BuiltIn::AppendContext => append_context::Params::read(params).map(|_| None),
+            BuiltIn::ExportMarkdown => export_markdown::Params::read(params).map(|_| None),
+            BuiltIn::ValidateOutput => validate_output::Params::read(params).map(|_| None),
+            BuiltIn::LogToolUsage => log_tool_usage::path(params).map(|_| None),
+            BuiltIn::ValidateToolOutput => validate_tool_output::Params::read(params).map(|_| None),
+            BuiltIn::Redact => redact::Params::read(params).map(|_| None),
+            BuiltIn::CompactTrigger => Ok(None),
+        }
+    }
+
+    async fn perform(self, handler: &Handler, moment: &Moment, at: &At) -> Result<HookOutput, String> {
+        self.fits(moment.what.event())?;
+        let params = &handler.params;
+        match self {
+            BuiltIn::SwapContext => swap_context::answer(params, moment),
+            BuiltIn::CompactContext => compact_context::answer(params),
+            BuiltIn::AppendContext => append_context::answer(params, moment),
+            BuiltIn::Redact => redact::answer(params, moment),
+            BuiltIn::CompactTrigger => Ok(compact_trigger::answer(moment)),
+            BuiltIn::ExportMarkdown
+            | BuiltIn::ValidateOutput
+            | BuiltIn::LogToolUsage
+            | BuiltIn::ValidateToolOutput => {
+                let (params, moment) = (params.clone(), moment.clone());
+                let workspace = at.workspace.clone();
+                let work = move || match self {
+                    BuiltIn::ExportMarkdown => export_markdown::perform(&params, &moment, &workspace),
+                    BuiltIn::ValidateOutput => validate_output::perform(&params, &moment, &workspace),
+                    BuiltIn::LogToolUsage => log_tool_usage::perform(&params, &moment, &workspace),
+                    BuiltIn::ValidateToolOutput => {
+                        validate_tool_output::perform(&params, &moment, &workspace)
+                    }
+                    BuiltIn::SwapContext
+                    | BuiltIn::CompactContext
+                    | BuiltIn::AppendContext
+                    | BuiltIn::Redact
+                    | BuiltIn::CompactTrigger => Err("it does not work on the disk".to_owned()),
+                };
+                files::on_disk(work, DISK_TIME_MAX).await
+            }
+        }
+    }
+}
+
+/// Whether the moment is one at which the handler has something to do. One that has not is no run.
+fn qualifies(handler: &Handler, moment: &Moment) -> bool {
+    match BuiltIn::named(&handler.name) {
+        Some(BuiltIn::SwapContext) => swap_context::qualifies(moment),
+        Some(BuiltIn::ValidateOutput) => validate_output::qualifies(moment),
+        Some(BuiltIn::AppendContext) => append_context::qualifies(moment),
+        Some(
+            BuiltIn::CompactContext
+            | BuiltIn::ExportMarkdown
+            | BuiltIn::LogToolUsage
+            | BuiltIn::ValidateToolOutput
+            | BuiltIn::Redact
+            | BuiltIn::CompactTrigger,
+        )
+        | None => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! In which order scripts and handlers run at a moment, and which of them have had their one run. Pure.
+//!
+//! Without a word of the recipe: all scripts, then its handlers, then the threshold of automatic
+//! compaction. So a person's script that compacts at 70 % acts before the built-in 80 %.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use super::{COMPACT_TRIGGER, Declared, Handler, append_context, qualifies};
+use crate::hooks::chain::Link;
+use crate::hooks::event::HookEvent;
+use crate::hooks::moment::Moment;
+
+/// What has run to success and may not run again. A session keeps one.
+#[derive(Clone, Debug, Default)]
+pub struct Fired {
+    /// Since the recipe was invoked.
+    handlers: Vec<(HookEvent, Arc<Handler>)>,
+    scripts: Vec<(HookEvent, String)>,
+    /// In this session.
+    in_session: Vec<Arc<Handler>>,
+}
+
+impl Fired {
+    /// A recipe is invoked: each `once` begins anew.
+    pub fn invoked(&mut self) {
+        self.handlers.clear();
+        self.scripts.clear();
+    }
+
+    /// A run came to a result, and what it asked for was done.
+    pub fn succeeded(&mut self, event: HookEvent, link: &Link) {
+        match link {
+            Link::Hook(hook) => {
+                if !self.script(event, &hook.name) {
+                    self.scripts.push((event, hook.name.clone()));
+                }
+            }
+            Link::Handler(handler) => {
+                if handler.once && !self.handler(event, handler) {
+                    self.handlers.push((event, handler.clone()));
+                }
+                if once_per_session(handler) && !self.in_session.contains(handler) {
+                    self.in_session.push(handler.clone());
+                }
+            }
+        }
+    }
+
+    fn script(&self, event: HookEvent, name: &str) -> bool {
+        self.scripts.iter().any(|(at, done)| *at == event && done == name)
+    }
+
+    fn handler(&self, event: HookEvent, handler: &Handler) -> bool {
+        self.handlers.iter().any(|(at, done)| *at == event && **done == *handler)
+    }
+
+    fn allows(&self, event: HookEvent, handler: &Handler) -> bool {
+        let spent = handler.once && self.handler(event, handler);
+        let spent_in_session =
+            once_per_session(handler) && self.in_session.iter().any(|done| **done == *handler);
+        !spent && !spent_in_session
+    }
+}
+
+fn once_per_session(handler: &Handler) -> bool {
+    handler.name == "append_context"
+        && append_context::Params::read(&handler.params).is_ok_and(|params| params.once_per_session)
+}
+
+/// The links of a moment, in the order in which they run.
+///
+/// `scripts` are those that were found for the moment, in their own order; `declared` is what the recipe
+/// that runs says of it. A script runs once, at the place that names it; scripts that no place takes
+/// come first, since a recipe does not switch off what a person has put up. `once` holds for a script
+/// only where the recipe names it or `external`. A name that is neither a handler nor a script is a link
+/// of its own, whose run fails and says so.
+pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, fired: &Fired) -> Vec<Link> {
+    let event = moment.what.event();
+    let declared = declared.unwrap_or_default();
+    let named = |name: &str| {
+        declared.iter().any(|place| matches!(place, Declared::Script { name: named, .. } if named == name))
+    };
+    let mut others: Vec<Link> = Vec::new();
+    let mut by_name: Vec<(String, Link)> = Vec::new();
+    for link in scripts {
+        match &link {
+            Link::Hook(hook) if named(&hook.name) => by_name.push((hook.name.clone(), link)),
+            Link::Hook(_) | Link::Handler(_) => others.push(link),
+        }
+    }
+    let found: Vec<String> = by_name.iter().map(|(name, _)| name.clone()).collect();
+    let spent = |link: &Link, once: bool| match link {
+        Link::Hook(hook) => once && fired.script(event, &hook.name),
+        Link::Handler(_) => false,
+    };
+    let mut links = Vec::new();
+    if !declared.iter().any(|place| matches!(place, Declared::External { .. })) {
+        links.append(&mut others);
+    }
+    for place in declared {
+        match place {
+            Declared::External { once } => {
+                links.extend(std::mem::take(&mut others).into_iter().filter(|link| !spent(link, *once)));
+            }
+            Declared::Script { name, once } => match by_name.iter().position(|(script, _)| script == name) {
+                Some(at) => links.extend(Some(by_name.remove(at).1).filter(|link| !spent(link, *once))),
+                // Named twice.
+                None if found.contains(name) => {}
+                None => links.push(Link::Handler(Arc::new(bare(name, *once)))),
+            },
+            Declared::Handler(handler) => {
+                if fired.allows(event, handler) && qualifies(handler, moment) {
+                    links.push(Link::Handler(handler.clone()));
+                }
+            }
+        }
+    }
+    if event == HookEvent::TurnEnd && moment.base.auto_compact.is_some() {
+        links.push(Link::Handler(Arc::new(bare(COMPACT_TRIGGER, false))));
+    }
+    links
+}
+
+/// A handler that no recipe declares with parameters.
+fn bare(name: &str, once: bool) -> Handler {
+    Handler { recipe: String::new(), name: name.to_owned(), once, params: Map::new() }
+}

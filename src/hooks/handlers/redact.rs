@@ -1,0 +1,116 @@
+//! `redact`: takes what fits a pattern out of prompts and tool results, before anybody reads them.
+
+use regex::{Regex, RegexBuilder};
+use serde_json::{Map, Value};
+
+use super::params;
+use crate::hooks::moment::{Moment, What};
+use crate::hooks::output::{HookOutput, ResultChange};
+
+pub const PARAMS: [&str; 2] = ["patterns", "replacement"];
+
+/// Patterns of one handler. Each is tried on every text.
+const PATTERNS_MAX: usize = 64;
+/// Bytes of one compiled pattern, which bounds repetitions such as `(.{1000}){1000}`.
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+/// Levels of metadata that are looked into; JSON that came from outside has at most 128.
+const DEPTH_MAX: usize = 128;
+
+pub struct Params<'a> {
+    patterns: Vec<Regex>,
+    replacement: &'a str,
+}
+
+impl Params<'_> {
+    pub fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+        let patterns = params::list(params, "patterns")?.unwrap_or_default();
+        if patterns.is_empty() {
+            return Err("\"patterns\" must be a list of regular expressions".to_owned());
+        }
+        if patterns.len() > PATTERNS_MAX {
+            return Err(format!("\"patterns\" has more than {PATTERNS_MAX} regular expressions"));
+        }
+        let compile = |pattern: &str| {
+            RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build().map_err(|error| {
+                // The library draws the pattern over several lines; the last one says what is wrong.
+                let error = error.to_string();
+                let why = error.lines().last().unwrap_or_default().trim();
+                format!("{pattern:?} is no regular expression: {}", why.trim_start_matches("error: "))
+            })
+        };
+        let patterns = patterns.into_iter().map(compile).collect::<Result<Vec<_>, _>>()?;
+        let replacement = match params::given(params, "replacement") {
+            None => "[redacted]",
+            Some(Value::String(text)) => text,
+            Some(_) => return Err("\"replacement\" must be a text".to_owned()),
+        };
+        Ok(Params { patterns, replacement })
+    }
+
+    /// The text without what fits, where anything does.
+    fn text(&self, text: &str) -> Option<String> {
+        let mut changed: Option<String> = None;
+        for pattern in &self.patterns {
+            let now = changed.as_deref().unwrap_or(text);
+            // `NoExpand`: a `$1` in a replacement would bring back what was to be taken out.
+            let next = pattern.replace_all(now, regex::NoExpand(self.replacement));
+            if let std::borrow::Cow::Owned(next) = next {
+                changed = Some(next);
+            }
+        }
+        changed
+    }
+
+    /// Redacts the strings inside a value; tells whether one was changed.
+    fn value(&self, value: &mut Value, depth: usize) -> Result<bool, String> {
+        if depth > DEPTH_MAX {
+            return Err(format!("the result's metadata is nested deeper than {DEPTH_MAX} levels"));
+        }
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
+            Value::String(text) => match self.text(text) {
+                Some(redacted) => {
+                    *text = redacted;
+                    Ok(true)
+                }
+                None => Ok(false),
+            },
+            Value::Array(items) => {
+                let mut changed = false;
+                for item in items {
+                    changed |= self.value(item, depth + 1)?;
+                }
+                Ok(changed)
+            }
+            Value::Object(fields) => {
+                let mut changed = false;
+                for field in fields.values_mut() {
+                    changed |= self.value(field, depth + 1)?;
+                }
+                Ok(changed)
+            }
+        }
+    }
+}
+
+pub fn answer(params: &Map<String, Value>, moment: &Moment) -> Result<HookOutput, String> {
+    let params = Params::read(params)?;
+    match &moment.what {
+        What::UserMessageSend { message, .. } => {
+            Ok(HookOutput { message: params.text(message), ..HookOutput::default() })
+        }
+        What::AfterToolCall { result, .. } => {
+            let error = result.error.as_deref().and_then(|error| params.text(error));
+            let mut metadata = result.metadata.clone();
+            let in_metadata = match &mut metadata {
+                Some(metadata) => params.value(metadata, 0)?,
+                None => false,
+            };
+            let metadata = metadata.filter(|_| in_metadata);
+            let changed = error.is_some() || metadata.is_some();
+            let output = changed.then(|| ResultChange { error, metadata, ..ResultChange::default() });
+            Ok(HookOutput { output, output_text: params.text(&result.text), ..HookOutput::default() })
+        }
+        _ => Err("there is neither a prompt nor a tool's result".to_owned()),
+    }
+}

@@ -1,0 +1,86 @@
+//! `swap_context`: the reply takes the history's place, as its summary.
+//!
+//! It cuts the tags of `strip_tags` out and leaves the rest as it is: what the summary itself is within
+//! the reply is the session's to say, the same way for all summaries.
+
+use serde_json::{Map, Value};
+
+use super::{Handler, params};
+use crate::hooks::moment::{Moment, What};
+use crate::hooks::output::{Action, HookOutput, Keep};
+
+pub const PARAMS: [&str; 4] =
+    ["preserve_system_prompt", "max_summary_tokens", "strip_tags", "preserve_recent"];
+
+/// Tokens of a summary where the recipe does not say.
+const SUMMARY_TOKENS: u64 = 4096;
+/// More than any model writes in one reply.
+const SUMMARY_TOKENS_MAX: u64 = 1_000_000;
+/// Messages to keep: more than any view has.
+const RECENT_MAX: u64 = 100_000;
+
+/// How many tokens the reply that becomes the summary may have; the session asks the model for no more.
+pub fn max_summary_tokens(handler: &Handler) -> u64 {
+    let given = params::whole(&handler.params, "max_summary_tokens", SUMMARY_TOKENS_MAX);
+    given.ok().flatten().filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS)
+}
+
+/// A reply with text and without tool calls: anything else is half a sentence.
+pub fn qualifies(moment: &Moment) -> bool {
+    match &moment.what {
+        What::TurnEnd(round) => !round.tools_used && !round.response.trim().is_empty(),
+        _ => false,
+    }
+}
+
+pub fn check(params: &Map<String, Value>) -> Result<Option<String>, String> {
+    Params::read(params)?;
+    let keeps = params::truth(params, "preserve_system_prompt")?.unwrap_or(true);
+    Ok((!keeps).then(|| "\"preserve_system_prompt\" is always true: a swap never loses it".to_owned()))
+}
+
+pub fn answer(params: &Map<String, Value>, moment: &Moment) -> Result<HookOutput, String> {
+    let params = Params::read(params)?;
+    let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to swap in".to_owned()) };
+    let summary = params.strip_tags.iter().fold(round.response.clone(), |text, tag| without(&text, tag));
+    let summary = summary.trim();
+    if summary.is_empty() {
+        return Err("the reply has no text to go on with; the history stays as it is".to_owned());
+    }
+    let keep = match params.preserve_recent {
+        0 => Keep::Nothing,
+        count => Keep::Messages(count),
+    };
+    let action = Action::Swap { summary: summary.to_owned(), keep };
+    Ok(HookOutput { action, ..HookOutput::default() })
+}
+
+struct Params<'a> {
+    strip_tags: Vec<&'a str>,
+    preserve_recent: usize,
+}
+
+impl Params<'_> {
+    fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+        if params::whole(params, "max_summary_tokens", SUMMARY_TOKENS_MAX)? == Some(0) {
+            return Err("\"max_summary_tokens\" must be above 0".to_owned());
+        }
+        let strip_tags = params::list(params, "strip_tags")?.unwrap_or_else(|| vec!["analysis"]);
+        let recent = params::whole(params, "preserve_recent", RECENT_MAX)?.unwrap_or(0);
+        Ok(Params { strip_tags, preserve_recent: usize::try_from(recent).unwrap_or(usize::MAX) })
+    }
+}
+
+/// The text without what stands between `<tag>` and `</tag>`, both included. A tag that is not closed
+/// stays: what follows it may be the summary.
+fn without(text: &str, tag: &str) -> String {
+    let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, inside)) = rest.split_once(&open) {
+        let Some((_, after)) = inside.split_once(&close) else { break };
+        kept.push_str(before);
+        rest = after;
+    }
+    kept + rest
+}

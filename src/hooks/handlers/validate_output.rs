@@ -1,0 +1,85 @@
+//! `validate_output`: the reply must be JSON that fits a schema; where it is not, the model is told what
+//! is wrong and tries again, or the person is.
+
+use serde_json::{Map, Value};
+
+use super::json::{self, OnFail, Schema};
+use super::params;
+use crate::hooks::moment::{Moment, What};
+use crate::hooks::output::{HookOutput, Utterance};
+use crate::thread::{Change, Origin, Role};
+use crate::tools::Workspace;
+
+pub const PARAMS: [&str; 3] = ["schema", "on_fail", "max_retries"];
+
+/// The most retries that a recipe may ask for: each is a reply that is paid for.
+const RETRIES_MAX: u64 = 10;
+/// Retries where the recipe does not say.
+const RETRIES: u64 = 1;
+
+/// How a follow-up begins. It is also how earlier ones are found.
+const FOLLOW_UP: &str = "The reply does not fit the schema that it must fit:";
+
+pub struct Params {
+    schema: Schema,
+    on_fail: OnFail,
+    retries: u64,
+}
+
+impl Params {
+    pub fn read(params: &Map<String, Value>) -> Result<Params, String> {
+        let retries = params::whole(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);
+        Ok(Params { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, retries })
+    }
+}
+
+/// A reply that calls tools is not the answer yet.
+pub fn qualifies(moment: &Moment) -> bool {
+    match &moment.what {
+        What::TurnEnd(round) => !round.tools_used,
+        _ => false,
+    }
+}
+
+pub fn perform(
+    params: &Map<String, Value>,
+    moment: &Moment,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let Params { schema, on_fail, retries } = Params::read(params)?;
+    let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to check".to_owned()) };
+    let faults = json::faults(&round.response, &schema.validator(workspace)?);
+    if faults.is_empty() {
+        return Ok(HookOutput::default());
+    }
+    let tried = retries_so_far(moment);
+    if on_fail == OnFail::Continue && tried < retries {
+        let text = format!(
+            "{FOLLOW_UP}\n- {}\n\nAnswer again with the whole JSON, corrected, and nothing else.",
+            faults.join("\n- ")
+        );
+        let follow_ups = vec![Utterance { role: Role::User, text }];
+        return Ok(HookOutput { follow_ups, ..HookOutput::default() });
+    }
+    let tries = match tried {
+        0 => String::new(),
+        1 => " after 1 retry".to_owned(),
+        tried => format!(" after {tried} retries"),
+    };
+    let notice = Some(format!("The reply does not fit its schema{tries}: {}", faults.join("; ")));
+    Ok(HookOutput { notice, ..HookOutput::default() })
+}
+
+/// Follow-ups of this handler since the person last said something.
+fn retries_so_far(moment: &Moment) -> u64 {
+    let mut count = 0;
+    for entry in moment.base.view.entries().iter().rev() {
+        let Change::Said { message, origin } = &entry.change else { continue };
+        match origin {
+            Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => break,
+            Origin::Hook { .. } => count += u64::from(message.text().starts_with(FOLLOW_UP)),
+            Origin::Context { .. } => {}
+        }
+    }
+    count
+}

@@ -1,0 +1,67 @@
+//! `validate_tool_output`: a tool's result must fit a schema; where it does not, the model is told beside
+//! the result, or the person is.
+//!
+//! What is checked is the result's metadata where it has some, else the JSON in its text. A failed or
+//! stopped call is left alone: its text is an error.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde_json::{Map, Value};
+
+use super::json::{self, OnFail, Schema};
+use super::params;
+use crate::hooks::moment::{Moment, What};
+use crate::hooks::output::HookOutput;
+use crate::tools::Workspace;
+
+pub const PARAMS: [&str; 3] = ["schema", "on_fail", "tool_name"];
+
+pub struct Params {
+    schema: Schema,
+    on_fail: OnFail,
+    /// Globs of the tools whose results are checked; `None` is all.
+    tools: Option<GlobSet>,
+}
+
+impl Params {
+    pub fn read(params: &Map<String, Value>) -> Result<Params, String> {
+        let tools = params::list(params, "tool_name")?.map(|globs| tools(&globs)).transpose()?;
+        Ok(Params { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, tools })
+    }
+}
+
+fn tools(globs: &[&str]) -> Result<GlobSet, String> {
+    let wrong = |error: globset::Error| format!("\"tool_name\" has a glob that cannot be read: {error}");
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        set.add(GlobBuilder::new(glob).build().map_err(wrong)?);
+    }
+    set.build().map_err(wrong)
+}
+
+pub fn perform(
+    params: &Map<String, Value>,
+    moment: &Moment,
+    workspace: &Workspace,
+) -> Result<HookOutput, String> {
+    let Params { schema, on_fail, tools } = Params::read(params)?;
+    let What::AfterToolCall { call, result } = &moment.what else {
+        return Err("there is no tool's result to check".to_owned());
+    };
+    let wanted = tools.is_none_or(|tools| tools.is_match(&call.tool));
+    if !wanted || !result.success || result.blocked {
+        return Ok(HookOutput::default());
+    }
+    let validator = schema.validator(workspace)?;
+    let faults = match &result.metadata {
+        Some(metadata) => json::faults_of(metadata, &validator),
+        None => json::faults(&result.text, &validator),
+    };
+    if faults.is_empty() {
+        return Ok(HookOutput::default());
+    }
+    let told = format!("The result of {} does not fit its schema: {}", call.tool, faults.join("; "));
+    Ok(match on_fail {
+        OnFail::Continue => HookOutput { context: vec![told], ..HookOutput::default() },
+        OnFail::Notice => HookOutput { notice: Some(told), ..HookOutput::default() },
+    })
+}

@@ -1,0 +1,124 @@
+//! What one run of a hook came to: how it ended, in words, and its result free of spellings.
+
+use std::time::Duration;
+
+use super::event::HookEvent;
+use super::hook::{FailMode, Hook, Kind};
+use super::normalise::normalise;
+use super::output::{Exit, HookOutput, Ran};
+use super::read::{Read, read, shown};
+
+/// A run, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    pub output: HookOutput,
+    /// How it ended: `exit 0`, `signal 9`, `time limit of 30 s`, `answered`, `failed`, `not run`.
+    pub end: String,
+    pub came: Came,
+    pub remarks: Vec<String>,
+}
+
+/// Whether there is a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    Result,
+    /// It did not run to a valid one.
+    Failed,
+    /// It was not started.
+    Skipped,
+}
+
+/// Reads a declared hook's run. A run that failed has no result but the block that `fail_mode: closed` is,
+/// at moments that can be blocked.
+pub fn said(hook: &Hook, event: HookEvent, ran: Ran) -> Said {
+    let said = match &hook.kind {
+        Kind::Script { .. }
+        | Kind::Resident { .. }
+        | Kind::Declared { .. }
+        | Kind::Webhook { .. }
+        | Kind::Claude { .. } => plain(hook, event, ran),
+    };
+    match (said.came, hook.manifest.fail_mode) {
+        (Came::Failed, FailMode::Closed) if event.blocks() => closed(hook, said),
+        (Came::Failed | Came::Result | Came::Skipped, FailMode::Open | FailMode::Closed) => said,
+    }
+}
+
+/// Reads what a handler did: its own words, or why there are none.
+pub fn handled(event: HookEvent, ran: Ran) -> Said {
+    read_run(event, ran)
+}
+
+fn plain(hook: &Hook, event: HookEvent, ran: Ran) -> Said {
+    match ran {
+        Ran::Ended { exit: Exit::Code(2), ref stderr, .. }
+            if hook.manifest.exit_2_blocks && event.blocks() =>
+        {
+            let reason = Some(stderr.trim()).filter(|reason| !reason.is_empty()).map(str::to_owned);
+            let output = HookOutput { block: Some(reason), ..HookOutput::default() };
+            Said { output, end: "exit 2".to_owned(), came: Came::Result, remarks: Vec::new() }
+        }
+        other => read_run(event, other),
+    }
+}
+
+fn read_run(event: HookEvent, ran: Ran) -> Said {
+    match ran {
+        Ran::Ended { exit: Exit::Code(0), stdout, stdout_cut, .. } => {
+            let end = "exit 0";
+            let mut said = match read(&stdout) {
+                Read::Nothing => result(end, HookOutput::default(), Vec::new()),
+                Read::Object { object, warnings } => result(end, normalise(event, &object), warnings),
+                Read::Invalid(why) => failed(end, vec![why]),
+            };
+            if stdout_cut {
+                said.remarks.push("it printed more than is kept; the rest was not read".to_owned());
+            }
+            said
+        }
+        Ran::Ended { exit, stderr, .. } => {
+            let last = stderr.trim().lines().last().unwrap_or_default().trim();
+            let remarks =
+                if last.is_empty() { Vec::new() } else { vec![format!("its last words: {}", shown(last))] };
+            failed(&end_of(exit), remarks)
+        }
+        Ran::Object(object) => result("answered", normalise(event, &object), Vec::new()),
+        Ran::Answered(output) => result("answered", *output, Vec::new()),
+        Ran::Failed(why) => failed("failed", vec![why]),
+        Ran::Skipped(why) => Said {
+            output: HookOutput::default(),
+            end: "not run".to_owned(),
+            came: Came::Skipped,
+            remarks: vec![why],
+        },
+    }
+}
+
+fn result(end: &str, mut output: HookOutput, mut remarks: Vec<String>) -> Said {
+    remarks.append(&mut output.warnings);
+    Said { output, end: end.to_owned(), came: Came::Result, remarks }
+}
+
+fn failed(end: &str, remarks: Vec<String>) -> Said {
+    Said { output: HookOutput::default(), end: end.to_owned(), came: Came::Failed, remarks }
+}
+
+fn closed(hook: &Hook, said: Said) -> Said {
+    let why = said.remarks.first().map(|why| format!(": {why}")).unwrap_or_default();
+    let reason = format!("The hook {} failed ({}){why}. It is declared to fail closed.", hook.name, said.end);
+    let output = HookOutput { block: Some(Some(reason)), ..HookOutput::default() };
+    Said { output, ..said }
+}
+
+fn end_of(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit {code}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
+        Exit::TimedOut(limit) => format!("time limit of {}", seconds(limit)),
+    }
+}
+
+/// `30 s`, `0.1 s`.
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}

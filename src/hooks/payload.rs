@@ -1,0 +1,225 @@
+//! Writes what a hook is given: the moment as one JSON object. Reads nothing but its arguments.
+//!
+//! The union of what kodelet's versions and this program's own fields say, always: a script looks at what
+//! it knows. Claude Code's hooks have a payload of their own.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::hook::Messages;
+use super::messages::messages;
+use super::moment::{Base, Call, CallResult, Moment, Round, What};
+
+/// The version of payloads and results.
+pub const PROTOCOL: u32 = 2;
+
+/// Whom a payload is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Addressee<'a> {
+    /// The hook's name.
+    pub name: &'a str,
+    /// The moment's name as the hook registered it.
+    pub event_name: &'a str,
+    /// As its manifest asks; `None` leaves it to the moment.
+    pub messages: Option<Messages>,
+    /// The file with the conversation, where one was written for it.
+    pub transcript: Option<&'a Path>,
+}
+
+/// The payload of a moment: what every payload tells, then what this one is about.
+pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
+    let mut payload = Fields(Map::new());
+    base(&mut payload, moment, to);
+    match &moment.what {
+        What::SessionStart { source } => payload.put("source", *source),
+        What::UserMessageSend { message, attachments } => {
+            payload.put("message", message.as_str());
+            let attachments = attachments.iter().map(|attachment| {
+                let mut one = Fields(Map::new());
+                one.put("type", attachment.kind);
+                one.put_some("uri", attachment.uri.as_deref());
+                one.put_some("mime_type", attachment.mime_type.as_deref());
+                Value::Object(one.0)
+            });
+            payload.put("attachments", attachments.collect::<Vec<_>>());
+        }
+        What::BeforeToolCall(call) => self::call(&mut payload, call),
+        What::AfterToolCall { call, result } => {
+            self::call(&mut payload, call);
+            payload.put("tool_output", tool_output(call, result, &moment.base));
+            payload.put("output_text", result.text.as_str());
+            payload.put("duration_ms", result.milliseconds);
+            payload.put("blocked", result.blocked);
+        }
+        What::TurnEnd(round) => {
+            // A round ends often and a conversation is long: only who asks for it is given it.
+            if let Some(asked @ (Messages::Full | Messages::Last(_))) = to.messages {
+                payload.put("messages", messages(&moment.base.view, asked));
+            }
+            response(&mut payload, round);
+            payload.put("session_turn_number", round.session_number);
+            payload.put("tools_used", round.tools_used);
+            usage(&mut payload, &moment.base);
+            auto_compact(&mut payload, &moment.base);
+        }
+        What::AgentStop { round, stop_reason, continuations } => {
+            let asked = to.messages.unwrap_or(Messages::Full);
+            payload.put("messages", messages(&moment.base.view, asked));
+            usage(&mut payload, &moment.base);
+            auto_compact(&mut payload, &moment.base);
+            response(&mut payload, round);
+            payload.put("stop_reason", *stop_reason);
+            payload.put("stop_hook_active", *continuations > 0);
+            payload.put("continuations", *continuations);
+        }
+        What::PreCompact {
+            trigger,
+            reason,
+            custom_instructions,
+            context: _,
+            tokens,
+            compact_count,
+            preserve_count,
+            recipe,
+            must: _,
+        } => {
+            payload.put("trigger", trigger.name());
+            payload.put("reason", *reason);
+            payload.put("custom_instructions", custom_instructions.clone());
+            usage(&mut payload, &moment.base);
+            payload.put("pre_tokens", *tokens);
+            payload.put("compact_count", *compact_count);
+            payload.put("preserve_count", *preserve_count);
+            payload.put("recipe", recipe.as_str());
+            // Edits name entries, so who wants to make some can ask for them.
+            if let Some(asked @ (Messages::Full | Messages::Last(_))) = to.messages {
+                payload.put("messages", messages(&moment.base.view, asked));
+            }
+        }
+        What::PostCompact { trigger, tokens_before, tokens_after, summary, uuid, fallback } => {
+            payload.put("trigger", trigger.name());
+            payload.put("pre_tokens", *tokens_before);
+            payload.put("post_tokens", *tokens_after);
+            payload.put("summary", summary.as_str());
+            payload.put("uuid", uuid.as_str());
+            payload.put("fallback", *fallback);
+        }
+        What::SessionEnd { reason } => payload.put("reason", *reason),
+    }
+    Value::Object(payload.0)
+}
+
+/// A time as scripts want it: ISO 8601 in UTC.
+pub fn timestamp(milliseconds: u64) -> String {
+    let time = i64::try_from(milliseconds).ok().and_then(|time| jiff::Timestamp::from_millisecond(time).ok());
+    time.unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
+/// What came of a call, in kodelet's form.
+pub fn tool_output(call: &Call, result: &CallResult, base: &Base) -> Value {
+    let mut output = Fields(Map::new());
+    output.put("toolName", call.tool.as_str());
+    output.put("success", result.success);
+    output.put_some("error", result.error.as_deref());
+    output.put_some("metadataType", result.metadata_type.as_deref());
+    output.put_some("metadata", result.metadata.clone());
+    output.put("timestamp", timestamp(base.at));
+    Value::Object(output.0)
+}
+
+/// A JSON object under construction.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn put(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+
+    fn put_some(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.put(name, value);
+        }
+    }
+}
+
+fn base(payload: &mut Fields, moment: &Moment, to: &Addressee<'_>) {
+    let base = &moment.base;
+    let event = moment.what.event();
+    payload.put("event", to.event_name);
+    payload.put("canonical_event", event.name());
+    payload.put("conv_id", base.session.as_str());
+    payload.put("session_id", base.session.as_str());
+    payload.put("cwd", base.cwd.to_string_lossy().into_owned());
+    payload.put("invoked_by", base.invoked_by.name());
+    payload.put_some("recipe_name", Some(base.recipe.as_str()).filter(|recipe| !recipe.is_empty()));
+    payload.put("invoked_recipe", base.recipe.as_str());
+    if base.callback_depth > 0 {
+        let args = base.callback_args.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
+        payload.put("callback_args", args.collect::<Map<String, Value>>());
+    }
+    payload.put("callback_depth", base.callback_depth);
+    payload.put("protocol", PROTOCOL);
+    payload.put("hook_name", to.name);
+    payload.put("timestamp", timestamp(base.at));
+    if let Some(model) = &base.model {
+        let (provider, name) = model.split().unwrap_or(("", &model.0));
+        payload.put_some("provider", Some(provider).filter(|provider| !provider.is_empty()));
+        payload.put("model", name);
+    }
+    payload.put_some("transcript_path", to.transcript.map(|path| path.to_string_lossy().into_owned()));
+    payload.put("revision", base.revision.0);
+    match &moment.what {
+        What::TurnEnd(_) | What::AgentStop { .. } | What::PreCompact { .. } => {
+            let pinned: Vec<String> = base.context.pinned.iter().map(ToString::to_string).collect();
+            let context = json!({
+                "used": base.usage.used,
+                "size": base.usage.size.max(1),
+                "entries": base.context.entries,
+                "since_compaction": base.context.since_compaction,
+                "compaction_count": base.context.compactions,
+                "pinned": pinned,
+            });
+            payload.put("context", context);
+        }
+        What::SessionStart { .. }
+        | What::UserMessageSend { .. }
+        | What::BeforeToolCall(_)
+        | What::AfterToolCall { .. }
+        | What::PostCompact { .. }
+        | What::SessionEnd { .. } => {}
+    }
+}
+
+fn call(payload: &mut Fields, call: &Call) {
+    payload.put("tool_name", call.tool.as_str());
+    payload.put("tool_input", call.input.clone());
+    payload.put("tool_user_id", call.id.as_str());
+    payload.put("tool_call_id", call.id.as_str());
+    payload.put("tool_kind", serde_json::to_value(call.kind).unwrap_or_default());
+}
+
+fn response(payload: &mut Fields, round: &Round) {
+    payload.put("response", round.response.as_str());
+    payload.put("last_assistant_content", round.response.as_str());
+    payload.put("turn_number", round.number);
+}
+
+fn usage(payload: &mut Fields, base: &Base) {
+    let facts = &base.usage;
+    let mut usage = Fields(Map::new());
+    usage.put("input_tokens", facts.input);
+    usage.put("output_tokens", facts.output);
+    usage.put("current_context_window", facts.used);
+    // Scripts divide by it.
+    usage.put("max_context_window", facts.size.max(1));
+    usage.put("cache_read_tokens", facts.cache_read);
+    usage.put("cache_write_tokens", facts.cache_write);
+    usage.put_some("cost_usd", facts.cost);
+    payload.put("usage", usage.0);
+}
+
+fn auto_compact(payload: &mut Fields, base: &Base) {
+    payload.put("auto_compact_enabled", base.auto_compact.is_some());
+    payload.put_some("auto_compact_threshold", base.auto_compact);
+}

@@ -1,0 +1,140 @@
+//! The guards that keep hooks from running in circles, and what a mutation must be like. Pure.
+
+use super::output::{Action, Callback, Resolution, Utterance};
+use super::words;
+use crate::thread::{Role, Verdict};
+
+/// Callbacks that are compactions by their names.
+const COMPACTING: [&str; 2] = ["compact", "compact-brief"];
+
+/// What is put before a history that begins with the agent: providers want a user first.
+pub const BEGINNING: &str = "(The conversation so far.)";
+
+/// What is known of a prompt's work when a resolution is to be carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guards {
+    /// Times that hooks have continued this prompt.
+    pub continuations: u32,
+    pub continuations_max: u32,
+    /// The text that hooks continued it by last; see [`follow_up_text`].
+    pub last_follow_up: Option<String>,
+    /// The history was compacted since the last model call.
+    pub compacted_since_call: bool,
+    /// Two automatic compactions in a row gained nothing.
+    pub auto_compact_paused: bool,
+    /// 0 in normal work, 1 in a callback's run.
+    pub depth: u32,
+    pub running_recipe: Option<String>,
+}
+
+/// Takes out of a resolution what the guards forbid. Each refusal is put into the trail, on the run of the
+/// hook that asked, and into the notices.
+pub fn settle(resolution: &mut Resolution, guards: &Guards) {
+    if let Some(why) = forbidden(&resolution.action, guards) {
+        let by = std::mem::take(&mut resolution.action_by);
+        let word = words::action(&resolution.action).unwrap_or_default();
+        resolution.action = Action::None;
+        resolution.go_on = false;
+        refuse(resolution, &by, &word, &why);
+    }
+    continuation(resolution, guards);
+}
+
+/// Whether the agent works on after a resolution at its stop: there are follow-ups, or a hook said so.
+pub fn goes_on(resolution: &Resolution) -> bool {
+    resolution.halt.is_none() && (resolution.go_on || !resolution.follow_ups.is_empty())
+}
+
+/// All follow-ups as the one text by which a repetition is known.
+pub fn follow_up_text(resolution: &Resolution) -> String {
+    let texts: Vec<&str> =
+        resolution.follow_ups.iter().map(|(_, follow_up)| follow_up.text.as_str()).collect();
+    texts.join("\n\n")
+}
+
+/// A mutation's messages, ready to be put in place; or why they cannot be. That they fit the window is
+/// for whoever can count tokens.
+pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
+    let first = messages.first().ok_or("a history cannot be empty")?;
+    if let Some(at) = messages.iter().position(|message| message.text.trim().is_empty()) {
+        return Err(format!("message {} of {} is blank", at + 1, messages.len()));
+    }
+    let mut ready = Vec::with_capacity(messages.len() + 1);
+    if first.role == Role::Assistant {
+        ready.push(Utterance { role: Role::User, text: BEGINNING.to_owned() });
+    }
+    ready.extend_from_slice(messages);
+    Ok(ready)
+}
+
+/// Why an action may not be done.
+fn forbidden(action: &Action, guards: &Guards) -> Option<String> {
+    let twice = "the history was already compacted since the last model call";
+    match action {
+        Action::None => None,
+        Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. } if guards.depth > 0 => {
+            Some("this already runs inside a callback".to_owned())
+        }
+        Action::Mutate { target: None, .. } if guards.depth > 0 => Some(
+            "inside a callback a mutation must name its conversation in `target_conversation_id`".to_owned(),
+        ),
+        Action::Mutate { .. } => None,
+        Action::Callback(Callback { name, .. }) if guards.running_recipe.as_ref() == Some(name) => {
+            Some(format!("the recipe {name} is running already"))
+        }
+        Action::Callback(Callback { name, .. })
+            if guards.compacted_since_call && COMPACTING.contains(&name.as_str()) =>
+        {
+            Some(twice.to_owned())
+        }
+        Action::Callback(_) => None,
+        Action::Swap { .. } | Action::Compact { .. } if guards.compacted_since_call => Some(twice.to_owned()),
+        Action::Compact { threshold: true, .. } if guards.auto_compact_paused => {
+            Some("automatic compaction is paused: the last two gained nothing".to_owned())
+        }
+        Action::Swap { .. } | Action::Compact { .. } => None,
+    }
+}
+
+/// Holds back follow-ups beyond the limit, and those that say again what was said last.
+fn continuation(resolution: &mut Resolution, guards: &Guards) {
+    if !resolution.go_on && resolution.follow_ups.is_empty() {
+        return;
+    }
+    if guards.continuations >= guards.continuations_max {
+        let why =
+            format!("hooks have continued this prompt {} times, which is the limit", guards.continuations);
+        let go_on = std::mem::take(&mut resolution.go_on).then(|| resolution.action_by.clone());
+        let follow_ups = std::mem::take(&mut resolution.follow_ups);
+        let mut by: Vec<String> = go_on.into_iter().chain(follow_ups.into_iter().map(|(by, _)| by)).collect();
+        by.dedup();
+        for hook in by {
+            refuse(resolution, &hook, "to continue", &why);
+        }
+        return;
+    }
+    let Some(last) = &guards.last_follow_up else { return };
+    let all_again = follow_up_text(resolution) == *last;
+    let (again, new): (Vec<_>, Vec<_>) = std::mem::take(&mut resolution.follow_ups)
+        .into_iter()
+        .partition(|(_, follow_up)| all_again || follow_up.text == *last);
+    resolution.follow_ups = new;
+    for (by, _) in again {
+        refuse(
+            resolution,
+            &by,
+            "to continue",
+            "it says the same as the follow-up before, so the agent stops",
+        );
+    }
+}
+
+/// Writes a refusal down, on the hook's run and for the person.
+fn refuse(resolution: &mut Resolution, by: &str, what: &str, why: &str) {
+    let run = resolution.trail.iter_mut().rev().find(|run| run.hook == by);
+    if let Some(run) = run {
+        run.verdict = Verdict::Refused;
+        run.remarks.push(why.to_owned());
+    }
+    resolution.notices.push((by.to_owned(), format!("The hook {by} asked {what}; it was not done: {why}.")));
+}

@@ -1,0 +1,46 @@
+//! What hooks ask for, in the short words of the trail.
+
+use serde_json::Value;
+
+use super::output::{Action, PermissionDecision};
+
+/// `1 message`, `2 messages`.
+pub fn messages(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "message" } else { "messages" })
+}
+
+/// `edit 1 entry`, `edit 2 entries`.
+pub fn edits(count: usize) -> String {
+    format!("edit {count} {}", if count == 1 { "entry" } else { "entries" })
+}
+
+pub fn decision(decision: PermissionDecision) -> &'static str {
+    match decision {
+        PermissionDecision::Allow => "allow",
+        PermissionDecision::Ask => "ask",
+        PermissionDecision::Deny => "deny",
+    }
+}
+
+/// `None` for no action.
+pub fn action(action: &Action) -> Option<String> {
+    match action {
+        Action::None => None,
+        Action::Mutate { messages, .. } => Some(format!("mutate with {}", self::messages(messages.len()))),
+        Action::Callback(callback) if callback.asynchronous => {
+            Some(format!("callback {} in the background", callback.name))
+        }
+        Action::Callback(callback) => Some(format!("callback {}", callback.name)),
+        Action::Swap { .. } => Some("swap the history for its summary".to_owned()),
+        Action::Compact { .. } => Some("compact".to_owned()),
+    }
+}
+
+/// A tool's metadata as the text that the model reads.
+pub fn metadata(metadata: &Value) -> String {
+    let text = metadata.as_str().or_else(|| {
+        let object = metadata.as_object()?;
+        ["output", "text"].into_iter().find_map(|name| object.get(name)?.as_str())
+    });
+    text.map_or_else(|| metadata.to_string(), str::to_owned)
+}

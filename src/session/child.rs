@@ -1,0 +1,377 @@
+//! A child: a session of its own that a session starts for a recipe's text, without a journal and
+//! without clients.
+//!
+//! It is an ordinary session with another outlet: what it streams is not shown, what it must ask goes to
+//! the parent's clients (`ChildNews`), and the last reply's text is what comes of it. No listing knows it
+//! and nobody can load it. It lives inside the future that `run` gives: dropping that ends the child, its
+//! model call and its tools.
+
+mod history;
+mod tray;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::actor::Session;
+use super::complete::find_endpoint;
+use super::effects::half_of;
+use super::registry::{Services, new_id};
+use super::replies::sentence;
+use super::work::{Prompt, Responder};
+use super::{Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, Ticket};
+use crate::compaction;
+use crate::config::Settings;
+use crate::hooks::moment::InvokedBy;
+use crate::provider::endpoint::Endpoint;
+use crate::store::Journal;
+use crate::thread::{
+    Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Rule, Seq, SessionId, StopReason,
+    ThoughtLevel, Thread, Usage, View,
+};
+use crate::tokens;
+use crate::tools::BoxFuture;
+use history::Shape;
+pub use tray::ChildNews;
+use tray::{Gone, Tray};
+
+/// Commands that may wait for a child: a decision for each card, and there is one card at a time.
+const COMMANDS_MAX: usize = 16;
+
+/// A history in flat text below this many bytes is not made smaller any more.
+const FLAT_BYTES_MIN: usize = 1_024;
+
+/// What a child is to do, and with what.
+#[derive(Clone)]
+pub struct ChildOrder {
+    /// The session that starts it.
+    pub parent: SessionId,
+    /// The recipe's id: it goes into permission cards, errors and the hooks' payloads.
+    pub name: String,
+    /// The recipe's text, rendered. A slash at its beginning means nothing.
+    pub prompt: String,
+    pub history: History,
+    /// The parent's frozen system text and tools. A child that has all tools begins its requests with the
+    /// same bytes, so that the provider's cached prefix is used again. `None` makes a new frame.
+    pub frame: Option<Arc<Entry>>,
+    /// Absolute.
+    pub cwd: PathBuf,
+    pub directories: Vec<PathBuf>,
+    pub environment: Arc<Vec<(OsString, OsString)>>,
+    pub model: ChildModel,
+    /// The parent's, or the cached prefix is another one.
+    pub thought: ThoughtLevel,
+    pub mode: Mode,
+    /// What the person allowed the parent for the rest of the session.
+    pub rules: Vec<Rule>,
+    /// The only tools that it is told of; `None` gives all, an empty list none.
+    pub allowed_tools: Option<Vec<String>>,
+    /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The person is
+    /// asked all the same.
+    pub allowed_commands: Option<Vec<String>>,
+    /// Model calls that it may make; `None` takes what is configured for a turn.
+    pub max_rounds: Option<u32>,
+    /// 1 for the child of a session that is no child itself.
+    pub depth: u32,
+    pub callback_args: BTreeMap<String, String>,
+    /// How long it may take, with the person's answers.
+    pub time: Duration,
+}
+
+/// What a child knows of its parent's conversation.
+#[derive(Clone)]
+pub enum History {
+    /// All of it, as messages. Where that does not fit the model's window it becomes `Flat`.
+    Native(View),
+    /// As one text, as much as there is room for.
+    Flat(View),
+    None,
+}
+
+/// The model that a child calls.
+#[derive(Clone)]
+pub enum ChildModel {
+    /// Where the parent calls its own: the true window is known there.
+    At(Endpoint),
+    Named(ModelName),
+    /// What is configured for new sessions.
+    Configured,
+}
+
+/// What came of a child.
+#[derive(Clone, Debug)]
+pub struct ChildOutcome {
+    /// The last reply's text; empty if it said nothing.
+    pub text: String,
+    /// `EndTurn`; `MaxTokens` or `MaxRounds` where it was stopped before it was done.
+    pub reason: StopReason,
+    pub usage: Usage,
+    /// Model calls that were answered.
+    pub rounds: u32,
+    /// Its own entries, without the history that it was given.
+    pub entries: Vec<Arc<Entry>>,
+    /// What a client would have been told beside: a provider that was waited for.
+    pub notices: Vec<String>,
+}
+
+/// Where a session stands among sessions: what hooks are told of it, and what holds for a child alone.
+#[derive(Clone, Debug)]
+pub struct Lineage {
+    /// 0 for a session of a client.
+    pub depth: u32,
+    pub invoked_by: InvokedBy,
+    /// The recipe that a child runs; empty for a session of a client.
+    pub recipe: String,
+    pub callback_args: BTreeMap<String, String>,
+    pub parent: Option<SessionId>,
+    pub allowed_commands: Option<Vec<String>>,
+    /// The first entry that is its own: what stands before was given to it.
+    pub own_from: Seq,
+}
+
+impl Default for Lineage {
+    /// A session of a client.
+    fn default() -> Lineage {
+        Lineage {
+            depth: 0,
+            invoked_by: InvokedBy::Main,
+            recipe: String::new(),
+            callback_args: BTreeMap::new(),
+            parent: None,
+            allowed_commands: None,
+            own_from: Seq(0),
+        }
+    }
+}
+
+impl Lineage {
+    pub fn is_child(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Where its prompts come from.
+    pub fn origin(&self) -> Origin {
+        match self.is_child() {
+            true => Origin::Recipe { recipe: self.recipe.clone(), typed: String::new() },
+            false => Origin::Person,
+        }
+    }
+}
+
+/// Runs a child to its end. An error is a sentence that names the recipe.
+///
+/// A history that is too long for the model is made shorter until it fits. What must be asked, and what
+/// became of it, goes to `news`; where nobody listens, what must be asked is denied.
+pub fn run(
+    services: Services,
+    order: ChildOrder,
+    news: mpsc::UnboundedSender<ChildNews>,
+) -> BoxFuture<Result<ChildOutcome, String>> {
+    // Boxed, because a child's hooks may start children.
+    Box::pin(async move {
+        let (time, name) = (order.time, order.name.clone());
+        let ended = tokio::time::timeout(time, attempts(services, order, news)).await;
+        let late = || format!("it did not end within {} s and was stopped", time.as_secs_f64());
+        ended.unwrap_or_else(|_| Err(late())).map_err(|error| format!("The recipe {name:?} failed: {error}"))
+    })
+}
+
+async fn attempts(
+    mut services: Services,
+    order: ChildOrder,
+    news: mpsc::UnboundedSender<ChildNews>,
+) -> Result<ChildOutcome, String> {
+    if let Some(allowed) = &order.allowed_tools {
+        services.toolbox = services.toolbox.only(allowed);
+    }
+    let mut endpoint = endpoint(&services, &order).await?;
+    let mut shape = Shape::first(&order.history, half_of(endpoint.window));
+    loop {
+        let child = Child::new(&services, &order, &shape, &endpoint, &news)?;
+        let smaller = |window| smaller(&order.history, &shape, window);
+        if child.tokens() > endpoint.window
+            && let Some(smaller) = smaller(endpoint.window)
+        {
+            shape = smaller;
+            continue;
+        }
+        match child.live().await {
+            Ok(outcome) => return Ok(outcome),
+            Err(Failure::Other(why)) => return Err(why),
+            Err(Failure::TooLong { why, window }) => {
+                if let Some(window) = window.filter(|window| *window < endpoint.window) {
+                    endpoint.set_window(window);
+                }
+                shape = smaller(endpoint.window).ok_or(why)?;
+            }
+        }
+    }
+}
+
+/// The same history in fewer bytes; `None` where there is nothing to gain.
+fn smaller(history: &History, shape: &Shape, window: u64) -> Option<Shape> {
+    let view = match history {
+        History::Native(view) | History::Flat(view) => view,
+        History::None => return None,
+    };
+    let bytes = match shape {
+        Shape::Native => half_of(window),
+        Shape::Flat(text) if text.len() > FLAT_BYTES_MIN => (text.len() / 2).min(half_of(window)),
+        Shape::Flat(_) | Shape::Without => return None,
+    };
+    Some(Shape::Flat(compaction::flat(view, bytes)))
+}
+
+async fn endpoint(services: &Services, order: &ChildOrder) -> Result<Endpoint, String> {
+    let named = match &order.model {
+        ChildModel::At(endpoint) => return Ok(endpoint.clone()),
+        ChildModel::Named(name) => Some(name),
+        ChildModel::Configured => None,
+    };
+    let variable =
+        |name: &str| order.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    let (settings, _) = Settings::load(&services.paths, Some(&order.cwd), variable);
+    let settings = services.overrides.over(settings);
+    let found = find_endpoint(&services.http, named, &settings, &order.environment).await;
+    found.map_err(|error| sentence(&error))
+}
+
+/// Why a child came to nothing.
+enum Failure {
+    /// Its first request does not fit; the window, as far as the provider told it.
+    TooLong {
+        why: String,
+        window: Option<u64>,
+    },
+    Other(String),
+}
+
+/// A child that has not begun.
+struct Child {
+    session: Session,
+    tray: Arc<Tray>,
+    answered: oneshot::Receiver<Result<Answer, SessionError>>,
+    prompt: Prompt,
+    max_output: u64,
+    /// Keeps the child's commands open, and tells the parent when it is gone.
+    commands: mpsc::Sender<SessionCommand>,
+    gone: Gone,
+}
+
+impl Child {
+    fn new(
+        services: &Services,
+        order: &ChildOrder,
+        shape: &Shape,
+        endpoint: &Endpoint,
+        news: &mpsc::UnboundedSender<ChildNews>,
+    ) -> Result<Child, String> {
+        let id = new_id();
+        let opened = Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: order.cwd.clone() };
+        let has_tools = !services.toolbox.specs().is_empty();
+        let given = history::changes(order, shape, &endpoint.name, has_tools);
+        let (journal, entries) = Journal::in_memory(opened, given);
+        let own_from = Seq(entries.len() as u64);
+        let thread = Thread::replay(entries).map_err(|error| error.to_string())?;
+
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (answer, answered) = oneshot::channel();
+        let tray =
+            Arc::new(Tray::new(id.clone(), order.name.clone(), news.clone(), commands.downgrade(), answer));
+        let attachment = Attachment { client: ClientId(0), outlet: tray.clone() };
+        let opening = Opening {
+            attachment: attachment.clone(),
+            cwd: order.cwd.clone(),
+            directories: order.directories.clone(),
+            mcp_servers: Vec::new(),
+            environment: order.environment.clone(),
+        };
+        let channel = (commands.downgrade(), receiver);
+        let mut session = Session::new(services.clone(), thread, journal, channel, &opening);
+        let mut settings = (*session.settings).clone();
+        settings.compaction.auto = false;
+        settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
+        session.settings = Arc::new(settings);
+        // A prompt of a child is no command, so no recipe is needed.
+        session.catalog_read = true;
+        session.endpoint = Some(endpoint.clone());
+        session.lineage = Lineage {
+            depth: order.depth,
+            invoked_by: InvokedBy::Subagent,
+            recipe: order.name.clone(),
+            callback_args: order.callback_args.clone(),
+            parent: Some(order.parent.clone()),
+            allowed_commands: order.allowed_commands.clone(),
+            own_from,
+        };
+        session.ensure_frame()?;
+        session.attachments.push(attachment.clone());
+        let prompt = Prompt {
+            responder: Responder::new(Ticket(0), id.clone(), attachment),
+            client: ClientId(0),
+            content: vec![Content::Text { text: order.prompt.clone() }],
+        };
+        let max_output = u64::from(endpoint.max_output);
+        let gone = Gone { child: id, news: news.clone() };
+        Ok(Child { session, tray, answered, prompt, max_output, commands, gone })
+    }
+
+    /// The tokens that the first request takes with its reply, by estimate.
+    fn tokens(&self) -> u64 {
+        let text = self.prompt.content.iter().map(|content| match content {
+            Content::Text { text } => tokens::estimate(text),
+            Content::Thinking { .. }
+            | Content::Call(_)
+            | Content::Image { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => 0,
+        });
+        tokens::in_context(&self.session.thread) + text.sum::<u64>() + self.max_output
+    }
+
+    /// Lives until the prompt is answered.
+    async fn live(self) -> Result<ChildOutcome, Failure> {
+        let Child { mut session, tray, answered, prompt, max_output: _, commands, gone } = self;
+        session.prompt(prompt);
+        let answer = tokio::select! {
+            answer = answered => answer.ok(),
+            _ = session.run() => None,
+        };
+        drop(commands);
+        drop(gone);
+        let kept = tray.take();
+        match answer {
+            Some(Ok(Answer::TurnEnded { reason, usage, .. })) => match reason {
+                StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => {
+                    let mut replies = kept.entries.iter().filter_map(|entry| match &entry.change {
+                        Change::Replied { message, .. } => Some(message),
+                        _ => None,
+                    });
+                    let rounds = u32::try_from(replies.clone().count()).unwrap_or(u32::MAX);
+                    let text = replies.next_back().map(|message| message.text()).unwrap_or_default();
+                    Ok(ChildOutcome {
+                        text,
+                        reason,
+                        usage,
+                        rounds,
+                        entries: kept.entries,
+                        notices: kept.notices,
+                    })
+                }
+                StopReason::Refusal => Err(Failure::Other("its prompt was declined".to_owned())),
+                StopReason::Cancelled | StopReason::Interrupted | StopReason::Failed => {
+                    Err(Failure::Other("it was cancelled".to_owned()))
+                }
+            },
+            Some(Err(SessionError::TooLong(why))) => Err(Failure::TooLong { why, window: kept.window }),
+            Some(Err(error)) => Err(Failure::Other(error.to_string())),
+            Some(Ok(Answer::Attached { .. } | Answer::Options(_) | Answer::Closed)) | None => {
+                Err(Failure::Other("it ended before it could answer".to_owned()))
+            }
+        }
+    }
+}

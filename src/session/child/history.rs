@@ -1,0 +1,125 @@
+//! What a child's log begins with: its choices, its frame, and the parent's conversation. Pure.
+
+use crate::compaction;
+use crate::session::child::{ChildOrder, History};
+use crate::thread::{
+    Change, Content, Entry, Message, MessageId, ModelName, Origin, StopReason, ToolOutcome, Usage, View,
+    ViewItem,
+};
+
+/// How a child is given the history.
+pub(super) enum Shape {
+    /// As messages.
+    Native,
+    /// As this text.
+    Flat(String),
+    Without,
+}
+
+impl Shape {
+    /// What the order asks for; a text has at most so many bytes.
+    pub(super) fn first(history: &History, bytes_max: usize) -> Shape {
+        match history {
+            History::Native(_) => Shape::Native,
+            History::Flat(view) => Shape::Flat(compaction::flat(view, bytes_max)),
+            History::None => Shape::Without,
+        }
+    }
+}
+
+/// The entries behind the opening one.
+pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_tools: bool) -> Vec<Change> {
+    let mut changes = vec![
+        Change::ModelChosen { model: model.clone() },
+        Change::ModeChosen { mode: order.mode },
+        Change::ThoughtChosen { level: order.thought },
+    ];
+    changes.extend(order.rules.iter().map(|rule| Change::Allowed { rule: rule.clone() }));
+    changes.extend(order.frame.as_deref().and_then(|frame| framed(frame, order.allowed_tools.as_deref())));
+    let given = match (shape, &order.history) {
+        (Shape::Native, History::Native(view) | History::Flat(view)) => native(view, has_tools),
+        (Shape::Flat(text), _) if !text.is_empty() => vec![as_text(text, &order.name)],
+        (Shape::Native | Shape::Flat(_) | Shape::Without, _) => Vec::new(),
+    };
+    if !given.is_empty() {
+        changes.extend(given);
+        // Without it the conversation would look like a turn that a crash ended.
+        let (reason, usage) = (StopReason::EndTurn, Usage::default());
+        changes.push(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
+    }
+    changes
+}
+
+/// The parent's frame with the tools that the child may use.
+fn framed(frame: &Entry, allowed: Option<&[String]>) -> Option<Change> {
+    let Change::Framed { system, tools } = &frame.change else { return None };
+    let is_allowed = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|tool| tool == name));
+    let tools = tools.iter().filter(|tool| is_allowed(&tool.name)).cloned().collect();
+    Some(Change::Framed { system: system.clone(), tools })
+}
+
+/// The view as entries of another log. What the model reads of it is the same to the byte, so that the
+/// provider's cached prefix holds; ids of messages are given anew, and what the replies cost was paid by
+/// the parent.
+///
+/// To a model without tools, calls and outcomes are words: providers refuse calls in a request that
+/// declares no tools.
+fn native(view: &View, has_tools: bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut next = 0;
+    let mut message = |content: Vec<Content>| {
+        next += 1;
+        Message { id: MessageId(next - 1), content }
+    };
+    for item in view.items() {
+        match item {
+            ViewItem::User(said) => {
+                let message = message(said.content.clone());
+                changes.push(Change::Said { message, origin: Origin::Person });
+            }
+            ViewItem::Agent(reply, model) => {
+                let content = if has_tools { reply.content.clone() } else { in_words(&reply.content) };
+                if !content.is_empty() {
+                    let (message, model) = (message(content), model.clone());
+                    changes.push(Change::Replied { message, model, usage: None, cut: None });
+                }
+            }
+            ViewItem::Outcomes(outcomes) if has_tools => {
+                let finished = |outcome: &&ToolOutcome| Change::ToolFinished { outcome: (*outcome).clone() };
+                changes.extend(outcomes.iter().map(finished));
+            }
+            ViewItem::Outcomes(outcomes) => {
+                let text = |outcome: &&ToolOutcome| Content::Text {
+                    text: format!("Tool result: {}", outcome.model_text()),
+                };
+                let message = message(outcomes.iter().map(text).collect());
+                changes.push(Change::Said { message, origin: Origin::Person });
+            }
+        }
+    }
+    changes
+}
+
+/// A reply without calls and without what only its provider can read.
+fn in_words(content: &[Content]) -> Vec<Content> {
+    let words = content.iter().filter_map(|content| match content {
+        Content::Thinking { .. } => None,
+        Content::Call(call) => {
+            let text = format!("Using tool: {} with input: {}", call.name, call.input);
+            Some(Content::Text { text })
+        }
+        Content::Text { .. }
+        | Content::Image { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => Some(content.clone()),
+    });
+    words.collect()
+}
+
+fn as_text(text: &str, by: &str) -> Change {
+    let text = format!(
+        "Below is the conversation so far between a person and a coding agent.\n\n<conversation>\n{text}\n</conversation>"
+    );
+    let message = Message { id: MessageId(0), content: vec![Content::Text { text }] };
+    Change::Said { message, origin: Origin::Context { by: by.to_owned() } }
+}

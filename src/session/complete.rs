@@ -1,0 +1,92 @@
+//! Model calls outside of a conversation: one request, no tools, no history.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::effects;
+use super::replies::sentence;
+use crate::config::Settings;
+use crate::hooks::output::Utterance;
+use crate::provider::endpoint::{self, Choice, Endpoint};
+use crate::provider::http::Http;
+use crate::provider::{ProviderError, ReplyStop, Request, retry};
+use crate::thread::{Content, Message, MessageId, ModelName, Role, ThoughtLevel, Usage, ViewItem};
+
+/// How long a completion may take.
+const COMPLETION_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// What a completion begins with when the caller says nothing.
+const SYSTEM: &str = "You answer one request of a program. Say what it asks for and nothing else.";
+
+/// Has a model answer messages: its text, and what that took. Messages of the role system are the system
+/// text. An error is a sentence.
+pub async fn complete(
+    http: &Http,
+    endpoint: &Endpoint,
+    messages: &[Utterance],
+    max_tokens: u32,
+) -> Result<(String, Usage), String> {
+    let of_system = messages.iter().filter(|message| message.role == Role::System);
+    let system = of_system.map(|message| message.text.as_str()).collect::<Vec<_>>().join("\n\n");
+    let spoken: Vec<(Role, Message)> = messages
+        .iter()
+        .filter(|message| message.role != Role::System)
+        .map(|message| {
+            let content = vec![Content::Text { text: message.text.clone() }];
+            (message.role, Message { id: MessageId(0), content })
+        })
+        .collect();
+    if !matches!(spoken.last(), Some((Role::User, _))) {
+        return Err("the last message must be a user's: there is nothing to answer".to_owned());
+    }
+    let item = |(role, message)| match role {
+        Role::User | Role::System => ViewItem::User(message),
+        Role::Assistant => ViewItem::Agent(message, &endpoint.name),
+    };
+    let request = Request {
+        system: if system.is_empty() { SYSTEM } else { &system },
+        tools: &[],
+        items: spoken.iter().map(|(role, message)| item((*role, message))).collect(),
+        thought: ThoughtLevel::Off,
+        max_output: max_tokens.min(endpoint.max_output),
+        cache_key: "",
+    };
+    let answer = effects::answer(http, endpoint, &request, retry::ATTEMPTS_MAX);
+    let reply = tokio::time::timeout(COMPLETION_TIME_MAX, answer)
+        .await
+        .map_err(|_| format!("{} did not answer within {} s", endpoint.name, COMPLETION_TIME_MAX.as_secs()))?
+        .map_err(|error| sentence(&error))?;
+    if let Some(ReplyStop::Refused { reason }) = &reply.stop {
+        return Err(format!("{} declined: {reason}", endpoint.name));
+    }
+    let message = Message { id: MessageId(0), content: reply.content };
+    Ok((message.text(), reply.usage.unwrap_or_default()))
+}
+
+/// Where a model is called, a local server looked for where it is one; `None` takes what is configured.
+pub async fn find_endpoint(
+    http: &Http,
+    name: Option<&ModelName>,
+    settings: &Settings,
+    environment: &[(OsString, OsString)],
+) -> Result<Endpoint, ProviderError> {
+    let name = match (name, endpoint::choose(settings, environment)) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Choice::Named(name)) => Some(name),
+        (None, Choice::SearchLocal(_)) => None,
+    };
+    if let Some(name) = &name
+        && name.split().is_none_or(|(provider, _)| provider != "local")
+    {
+        return endpoint::resolve(name, settings, environment);
+    }
+    let found = endpoint::find_local(http, &endpoint::local_urls(environment)).await;
+    let with_name = found.and_then(|server| {
+        let name = name.clone().or_else(|| server.models.first().map(|(name, _)| name.clone()))?;
+        Some(endpoint::resolve_local(&name, &server, settings))
+    });
+    with_name.ok_or_else(|| match &name {
+        Some(name) => endpoint::no_local_server(name, environment),
+        None => endpoint::nothing_configured(),
+    })
+}

@@ -1,0 +1,110 @@
+//! The parent's side of its children: their questions go to its own clients, and the answers back.
+//!
+//! Calls of a child are not in the parent's log. A client that a card was shown to is told of the call's
+//! outcome; nothing of it is replayed.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::actor::Session;
+use super::child::ChildNews;
+use super::{AskId, Attachment, Decision, Out, PermissionAsk, SessionCommand};
+use crate::thread::{CallId, Change, OutcomeStatus, SessionId, ToolOutcome};
+
+/// A call of a child that this session's person was asked about, until it has its outcome.
+pub(super) struct ForeignCall {
+    child: SessionId,
+    call: CallId,
+    /// While the card is open.
+    open: Option<ForeignAsk>,
+}
+
+struct ForeignAsk {
+    /// The id that this session's clients know.
+    ask: AskId,
+    /// The id that the child knows.
+    theirs: AskId,
+    permission: Arc<PermissionAsk>,
+    answers: mpsc::WeakSender<SessionCommand>,
+}
+
+impl ForeignAsk {
+    /// Passes a decision on. A child that is gone needs none, and its channel has room for one answer to
+    /// each card.
+    fn answer(&self, decision: Decision) {
+        if let Some(answers) = self.answers.upgrade() {
+            drop(answers.try_send(SessionCommand::Decide { ask: self.theirs, decision }));
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn child_news(&mut self, news: ChildNews) {
+        match news {
+            ChildNews::Asked { child, ask: theirs, permission, answers } => {
+                let ask = AskId(self.next_ask);
+                self.next_ask += 1;
+                let open = ForeignAsk { ask, theirs, permission: permission.clone(), answers };
+                if self.attachments.is_empty() {
+                    return open.answer(Decision::Dismissed);
+                }
+                let call = permission.call.clone();
+                self.foreign.push(ForeignCall { child, call, open: Some(open) });
+                self.announce(&Out::Ask { ask, permission });
+            }
+            ChildNews::Settled { child, ask } => {
+                let settled = self
+                    .foreign
+                    .iter_mut()
+                    .filter(|foreign| foreign.child == child)
+                    .find_map(|foreign| foreign.open.take_if(|open| open.theirs == ask));
+                if let Some(open) = settled {
+                    self.announce(&Out::Withdrawn { ask: open.ask });
+                }
+            }
+            ChildNews::Finished { child, outcome } => {
+                self.foreign.retain(|foreign| foreign.child != child || foreign.call != outcome.call);
+                self.announce(&Out::CallFinished { outcome });
+            }
+            ChildNews::Allowed { rule } => {
+                if !self.thread.rules().contains(&rule)
+                    && let Err(error) = self.commit(Change::Allowed { rule })
+                {
+                    tracing::error!(session = %self.id, %error, "a rule of the person's could not be written");
+                }
+            }
+            ChildNews::Ended { child } => {
+                let (gone, others) =
+                    std::mem::take(&mut self.foreign).into_iter().partition(|foreign| foreign.child == child);
+                self.foreign = others;
+                let gone: Vec<ForeignCall> = gone;
+                for ForeignCall { call, open, .. } in gone {
+                    if let Some(open) = open {
+                        self.announce(&Out::Withdrawn { ask: open.ask });
+                    }
+                    let text = "The recipe that made this call was stopped.";
+                    let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
+                    self.announce(&Out::CallFinished { outcome });
+                }
+            }
+        }
+    }
+
+    /// Shows the open cards of children to a client that comes later.
+    pub(super) fn show_foreign_asks(&self, attachment: &Attachment) {
+        for open in self.foreign.iter().filter_map(|foreign| foreign.open.as_ref()) {
+            let (ask, permission) = (open.ask, open.permission.clone());
+            attachment.outlet.put(&self.id, Out::Ask { ask, permission });
+        }
+    }
+
+    /// Passes a decision on to the child that asked; `false` if none did. The card is withdrawn when the
+    /// child has taken it.
+    pub(super) fn decided_for_child(&self, ask: AskId, decision: &Decision) -> bool {
+        let open = self.foreign.iter().filter_map(|foreign| foreign.open.as_ref());
+        let Some(open) = open.into_iter().find(|open| open.ask == ask) else { return false };
+        open.answer(decision.clone());
+        true
+    }
+}

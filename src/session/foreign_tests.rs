@@ -1,0 +1,254 @@
+//! The questions of a child in its parent's clients. The child is played: what it would say is sent, and
+//! what it is told is read.
+
+use std::sync::{Arc, mpsc as news};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::actor::Session;
+use super::child::ChildNews;
+use super::registry::{Overrides, Services};
+use super::{
+    Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
+    SessionCommand, Ticket,
+};
+use crate::paths::Paths;
+use crate::provider::http::Http;
+use crate::recipe::watch::RecipeWatch;
+use crate::store::{Journal, Store};
+use crate::thread::{
+    CallId, Card, Change, FORMAT_VERSION, OutcomeStatus, Rule, SessionId, Thread, ToolOutcome,
+};
+use crate::tools::Toolbox;
+
+/// Nothing here takes this long; a test that waits longer has failed.
+const WITHIN: Duration = Duration::from_secs(20);
+
+struct Client {
+    outlet: Arc<Tray>,
+    told: news::Receiver<Out>,
+}
+
+struct Tray(std::sync::Mutex<news::Sender<Out>>);
+
+impl Outlet for Tray {
+    fn put(&self, _: &SessionId, out: Out) {
+        drop(self.0.lock().expect("no panic under it").send(out));
+    }
+}
+
+impl Client {
+    fn new() -> Client {
+        let (sender, told) = news::channel();
+        Client { outlet: Arc::new(Tray(std::sync::Mutex::new(sender))), told }
+    }
+
+    /// The next thing of this kind.
+    fn until<T>(&self, wanted: impl Fn(&Out) -> Option<T>) -> T {
+        loop {
+            let out = self.told.recv_timeout(WITHIN).expect("it did not come");
+            if let Some(found) = wanted(&out) {
+                return found;
+            }
+        }
+    }
+
+    fn asked(&self) -> (AskId, CallId) {
+        self.until(|out| match out {
+            Out::Ask { ask, permission } => Some((*ask, permission.call.clone())),
+            _ => None,
+        })
+    }
+
+    fn withdrawn(&self) -> AskId {
+        self.until(|out| match out {
+            Out::Withdrawn { ask } => Some(*ask),
+            _ => None,
+        })
+    }
+
+    fn finished(&self) -> (CallId, OutcomeStatus) {
+        self.until(|out| match out {
+            Out::CallFinished { outcome } => Some((outcome.call.clone(), outcome.status)),
+            _ => None,
+        })
+    }
+}
+
+/// A live session, and a child that is played.
+struct Parent {
+    commands: mpsc::Sender<SessionCommand>,
+    news: mpsc::UnboundedSender<ChildNews>,
+    /// What the child is told.
+    child: mpsc::Receiver<SessionCommand>,
+    answers: mpsc::Sender<SessionCommand>,
+    directory: tempfile::TempDir,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Parent {
+    fn new() -> Parent {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let paths = Paths::below(&directory.path().join("home"));
+        let services = Services {
+            store: Store::new(&paths),
+            paths,
+            http: Http::new(),
+            toolbox: Toolbox::new(Vec::new()),
+            overrides: Overrides::default(),
+            watch: RecipeWatch::new(),
+        };
+        let cwd = directory.path().to_path_buf();
+        let opened = Change::Opened { format: FORMAT_VERSION, session: id("s_parent"), cwd };
+        let (journal, entries) = Journal::in_memory(opened, Vec::new());
+        let thread = Thread::replay(entries).expect("a log");
+        let (commands, receiver) = mpsc::channel(16);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let opening = opening(&directory, 0, &Client::new());
+        let session = Session::new(services, thread, journal, (commands.downgrade(), receiver), &opening);
+        let sender = session.children.0.clone();
+        runtime.spawn(session.run());
+        let (answers, child) = mpsc::channel(16);
+        Parent { commands, news: sender, child, answers, directory, runtime }
+    }
+
+    fn attach(&self, client: u64) -> Client {
+        let attached = Client::new();
+        let (ticket, opening) = (Ticket(client), opening(&self.directory, client, &attached));
+        self.send(SessionCommand::Attach { ticket, opening, replay: Replay::Nothing });
+        attached.until(|out| {
+            matches!(out, Out::Answer { answer: Ok(Answer::Attached { .. }), .. }).then_some(())
+        });
+        attached
+    }
+
+    fn send(&self, command: SessionCommand) {
+        assert!(self.commands.try_send(command).is_ok(), "the session lives");
+    }
+
+    fn say(&self, news: ChildNews) {
+        assert!(self.news.send(news).is_ok(), "the session lives");
+    }
+
+    fn ask(&self, child: &str, call: &str) {
+        let permission = Arc::new(PermissionAsk {
+            call: CallId(call.into()),
+            tool: "bash".into(),
+            input: json!({ "command": "make" }),
+            card: Card { title: "make".into(), ..Card::default() },
+            preview: Vec::new(),
+            always: None,
+        });
+        let answers = self.answers.downgrade();
+        self.say(ChildNews::Asked { child: id(child), ask: AskId(7), permission, answers });
+    }
+
+    /// What the child is told next.
+    fn told(&mut self) -> (AskId, Decision) {
+        let told = async { tokio::time::timeout(WITHIN, self.child.recv()).await };
+        match self.runtime.block_on(told).expect("it did not come") {
+            Some(SessionCommand::Decide { ask, decision }) => (ask, decision),
+            Some(_) | None => panic!("a child is told decisions alone"),
+        }
+    }
+}
+
+fn id(name: &str) -> SessionId {
+    SessionId(name.to_owned())
+}
+
+fn opening(directory: &tempfile::TempDir, client: u64, of: &Client) -> Opening {
+    Opening {
+        attachment: Attachment { client: ClientId(client), outlet: of.outlet.clone() },
+        cwd: directory.path().to_path_buf(),
+        directories: Vec::new(),
+        mcp_servers: Vec::new(),
+        environment: Arc::new(vec![("ANTHROPIC_API_KEY".into(), "sk-test-1".into())]),
+    }
+}
+
+#[test]
+fn every_client_is_asked_also_one_that_comes_later_and_the_child_gets_the_answer() {
+    let mut parent = Parent::new();
+    let first = parent.attach(1);
+    parent.ask("s_a", "s_a.c1");
+    let (ask, call) = first.asked();
+    assert_eq!(call.0, "s_a.c1");
+    let second = parent.attach(2);
+    assert_eq!(second.asked(), (ask, call.clone()));
+
+    parent.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    assert_eq!(parent.told(), (AskId(7), Decision::AllowOnce));
+    parent.say(ChildNews::Settled { child: id("s_a"), ask: AskId(7) });
+    assert_eq!((first.withdrawn(), second.withdrawn()), (ask, ask));
+    let outcome = Arc::new(ToolOutcome::text(call.clone(), OutcomeStatus::Completed, "made"));
+    parent.say(ChildNews::Finished { child: id("s_a"), outcome });
+    assert_eq!(first.finished(), (call, OutcomeStatus::Completed));
+}
+
+/// Two children number their questions alike.
+#[test]
+fn questions_of_two_children_are_told_apart() {
+    let mut parent = Parent::new();
+    let client = parent.attach(1);
+    parent.ask("s_a", "s_a.c1");
+    parent.ask("s_b", "s_b.c1");
+    let ((of_a, _), (of_b, _)) = (client.asked(), client.asked());
+    assert_ne!(of_a, of_b);
+    parent.say(ChildNews::Settled { child: id("s_b"), ask: AskId(7) });
+    assert_eq!(client.withdrawn(), of_b);
+    parent.send(SessionCommand::Decide { ask: of_b, decision: Decision::AllowOnce });
+    parent.send(SessionCommand::Decide { ask: of_a, decision: Decision::Reject });
+    assert_eq!(parent.told(), (AskId(7), Decision::Reject), "what was settled is not passed on");
+}
+
+#[test]
+fn a_child_that_is_gone_leaves_no_card_and_no_running_call() {
+    let parent = Parent::new();
+    let client = parent.attach(1);
+    parent.ask("s_a", "s_a.c1");
+    let (ask, call) = client.asked();
+    parent.say(ChildNews::Ended { child: id("s_a") });
+    assert_eq!(client.withdrawn(), ask);
+    assert_eq!(client.finished(), (call, OutcomeStatus::Interrupted));
+}
+
+#[test]
+fn without_a_client_the_answer_is_no() {
+    let mut parent = Parent::new();
+    parent.ask("s_a", "s_a.c1");
+    assert_eq!(parent.told(), (AskId(7), Decision::Dismissed));
+}
+
+#[test]
+fn what_was_always_allowed_for_a_child_holds_for_its_parent() {
+    let parent = Parent::new();
+    let client = parent.attach(1);
+    let rule = Rule::Command { line: "make".into() };
+    for _ in 0..2 {
+        parent.say(ChildNews::Allowed { rule: rule.clone() });
+    }
+    parent.ask("s_a", "s_a.c1");
+    let mut rules = 0;
+    client.asked();
+    let later = Client::new();
+    let (ticket, opening) = (Ticket(2), opening(&parent.directory, 2, &later));
+    parent.send(SessionCommand::Attach { ticket, opening, replay: Replay::Everything });
+    loop {
+        match later.until(|out| Some(out.clone())) {
+            Out::Entry { entry, .. } => {
+                rules +=
+                    usize::from(matches!(&entry.change, Change::Allowed { rule: kept } if *kept == rule));
+            }
+            Out::Answer { .. } => break,
+            _ => {}
+        }
+    }
+    assert_eq!(rules, 1, "it is in the log once");
+}

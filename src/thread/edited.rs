@@ -1,0 +1,263 @@
+//! What a hook's edits make of the view: derived entries in the place of the log's.
+//!
+//! Whether an edit may be made at all is `edits`' business; here each is made that can be.
+
+use std::sync::Arc;
+
+use super::change::{Change, Entry};
+use super::hooked::{Edit, Part, Spoken};
+use super::message::{Content, Message, OutcomeContent, ToolOutcome};
+use super::view::{Place, View, has_text, is_outcome, rank, spoken_entry};
+
+/// Where in the view a part stands, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// A user message, or a summary.
+    Message(usize),
+    /// The text of a reply.
+    Text(usize),
+    /// The reply, and which of the calls that it still has, from 0.
+    Call(usize, usize),
+    Outcome(usize),
+}
+
+/// Why an edit can't be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    NotShown,
+    IsCall,
+}
+
+impl View {
+    /// Makes one edit of the entry `layer`, which `by` asked for. Pins change nothing that is shown.
+    /// `appended` counts the messages that the layer has appended.
+    pub(super) fn edit(
+        &mut self,
+        layer: &Entry,
+        by: &str,
+        edit: &Edit,
+        appended: &mut u32,
+    ) -> Result<(), Miss> {
+        match edit {
+            Edit::Pin { .. } | Edit::Unpin { .. } => {}
+            Edit::Mask { at, note } => {
+                let spot = self.find(*at).ok_or(Miss::NotShown)?;
+                self.mask(spot, placeholder(by, note, *at));
+            }
+            Edit::Drop { at } => {
+                let spot = self.find(*at).ok_or(Miss::NotShown)?;
+                self.drop_part(spot);
+            }
+            Edit::Replace { at, content } => match self.find(*at).ok_or(Miss::NotShown)? {
+                Spot::Call(..) => return Err(Miss::IsCall),
+                spot => self.put(spot, content),
+            },
+            Edit::Append { role, message } => {
+                *appended += 1;
+                let spoken = Spoken { role: *role, message: message.clone() };
+                let place = Place { nth: Some(*appended), calls: None };
+                self.push(spoken_entry(layer, &spoken, by), place);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(&self, part: Part) -> Option<Spot> {
+        let shown = self.shown.iter().zip(&self.places).enumerate();
+        let mut of_entry = shown.filter(|(_, (entry, _))| entry.seq == part.entry);
+        of_entry.find_map(|(at, (entry, place))| match &entry.change {
+            Change::Said { .. } | Change::Compacted { .. } => {
+                (place.nth == part.part).then_some(Spot::Message(at))
+            }
+            Change::ToolFinished { .. } => part.part.is_none().then_some(Spot::Outcome(at)),
+            Change::Replied { message, .. } => {
+                if place.nth == part.part && has_text(&message.content) {
+                    return Some(Spot::Text(at));
+                }
+                let calls = 0..message.calls().count();
+                let number = part.part?;
+                let call = calls.into_iter().find(|call| place.call_number(*call) == number)?;
+                Some(Spot::Call(at, call))
+            }
+            _ => None,
+        })
+    }
+
+    /// The reply that the spot belongs to.
+    pub(super) fn reply_of(&self, spot: Spot) -> Option<usize> {
+        match spot {
+            Spot::Message(_) => None,
+            Spot::Text(at) | Spot::Call(at, _) => Some(at),
+            Spot::Outcome(at) => self.call_of(at).map(|(reply, _)| reply),
+        }
+    }
+
+    /// The reply and the call, from 0, that the outcome at this place answers.
+    fn call_of(&self, outcome_at: usize) -> Option<(usize, usize)> {
+        let Change::ToolFinished { outcome } = &self.shown[outcome_at].change else { return None };
+        let before = self.shown[..outcome_at].iter().enumerate().rev();
+        before.map(|(at, entry)| (at, rank(entry, outcome))).find_map(|(at, rank)| Some((at, rank?)))
+    }
+
+    fn mask(&mut self, spot: Spot, line: String) {
+        match spot {
+            Spot::Message(_) | Spot::Text(_) | Spot::Outcome(_) => {
+                self.put(spot, &[Content::Text { text: line }]);
+            }
+            Spot::Call(at, call) => {
+                let mut message = self.reply(at);
+                let mut calls = message.content.iter_mut().filter_map(|content| match content {
+                    Content::Call(call) => Some(call),
+                    _ => None,
+                });
+                if let Some(call) = calls.nth(call) {
+                    call.input = serde_json::json!({ "masked": line });
+                    call.card = Default::default();
+                }
+                self.set_reply(at, message.content);
+            }
+        }
+    }
+
+    /// Puts a content in the place of a text.
+    fn put(&mut self, spot: Spot, content: &[Content]) {
+        match spot {
+            Spot::Message(at) => {
+                let said = content.iter().filter(|content| match content {
+                    Content::Thinking { .. } | Content::Call(_) => false,
+                    Content::Text { .. }
+                    | Content::Image { .. }
+                    | Content::Resource { .. }
+                    | Content::ResourceLink { .. } => true,
+                });
+                let said: Vec<Content> = said.cloned().collect();
+                self.alter(at, |change| match change {
+                    Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {
+                        message.content = said;
+                    }
+                    _ => {}
+                });
+            }
+            Spot::Text(at) => {
+                let old = self.reply(at).content;
+                let before = old.iter().take_while(|content| !is_text(content));
+                let mut new: Vec<Content> = before.cloned().collect();
+                let rest = old[new.len()..].iter().filter(|content| !is_text(content));
+                new.extend(content.iter().filter(|content| is_text(content)).cloned());
+                new.extend(rest.cloned());
+                self.set_reply(at, new);
+            }
+            Spot::Outcome(at) => {
+                let put = |outcome: &ToolOutcome| ToolOutcome {
+                    content: content.iter().filter_map(outcome_content).collect(),
+                    ..ToolOutcome::text(outcome.call.clone(), outcome.status, "")
+                };
+                self.alter(at, |change| {
+                    if let Change::ToolFinished { outcome } = change {
+                        *outcome = put(outcome);
+                    }
+                });
+            }
+            Spot::Call(..) => {}
+        }
+    }
+
+    fn drop_part(&mut self, spot: Spot) {
+        match spot {
+            Spot::Message(at) => self.remove(at),
+            Spot::Text(at) => {
+                let content = self.reply(at).content.into_iter().filter(|content| !is_text(content));
+                self.set_reply(at, content.collect());
+            }
+            Spot::Call(at, call) => self.drop_call(at, call),
+            Spot::Outcome(at) => match self.call_of(at) {
+                Some((reply, call)) => self.drop_call(reply, call),
+                None => self.remove(at),
+            },
+        }
+    }
+
+    fn drop_call(&mut self, at: usize, call: usize) {
+        let message = self.reply(at);
+        let Some(id) = message.calls().nth(call).map(|call| call.id.clone()) else { return };
+        let of_call = |entry: &Arc<Entry>| matches!(&entry.change, Change::ToolFinished { outcome } if outcome.call == id);
+        let outcomes = self.shown[at + 1..].iter().take_while(|entry| is_outcome(entry));
+        let outcome =
+            outcomes.enumerate().find(|(_, entry)| of_call(entry)).map(|(behind, _)| at + 1 + behind);
+        if let Some(outcome) = outcome {
+            self.remove(outcome);
+        }
+        let mut numbers: Vec<u32> =
+            (0..message.calls().count()).map(|call| self.places[at].call_number(call)).collect();
+        numbers.remove(call);
+        self.places[at].calls = Some(numbers);
+        let mut calls = 0;
+        let is_other = |content: &Content| {
+            let is_call = matches!(content, Content::Call(_));
+            calls += usize::from(is_call);
+            !(is_call && calls == call + 1)
+        };
+        let mut content = message.content;
+        content.retain(is_other);
+        self.set_reply(at, content);
+    }
+
+    fn reply(&self, at: usize) -> Message {
+        match &self.shown[at].change {
+            Change::Replied { message, .. } => message.clone(),
+            _ => unreachable!("the place was found to be a reply's"),
+        }
+    }
+
+    /// Gives a reply another content. Its thinking goes: it is signed for what the reply was. A reply
+    /// that is left without text and calls goes as a whole.
+    fn set_reply(&mut self, at: usize, mut content: Vec<Content>) {
+        content.retain(|content| !matches!(content, Content::Thinking { .. }));
+        let has_call = content.iter().any(|content| matches!(content, Content::Call(_)));
+        if !has_call && !has_text(&content) {
+            return self.remove(at);
+        }
+        self.alter(at, |change| {
+            if let Change::Replied { message, .. } = change {
+                message.content = content;
+            }
+        });
+    }
+
+    fn alter(&mut self, at: usize, alter: impl FnOnce(&mut Change)) {
+        alter(&mut Arc::make_mut(&mut self.shown[at]).change);
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.shown.remove(at);
+        self.places.remove(at);
+        if at < self.head {
+            self.head -= 1;
+        }
+    }
+}
+
+/// The line that stands for what a hook masked.
+fn placeholder(by: &str, note: &str, at: Part) -> String {
+    match note {
+        "" => format!("[masked by {by}; entry {at}]"),
+        note => format!("[masked by {by}: {note}; entry {at}]"),
+    }
+}
+
+fn is_text(content: &Content) -> bool {
+    matches!(content, Content::Text { .. })
+}
+
+fn outcome_content(content: &Content) -> Option<OutcomeContent> {
+    match content {
+        Content::Text { text } => Some(OutcomeContent::Text { text: text.clone() }),
+        Content::Image { mime_type, data, .. } => {
+            Some(OutcomeContent::Image { mime_type: mime_type.clone(), data: data.clone() })
+        }
+        Content::Thinking { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_) => None,
+    }
+}

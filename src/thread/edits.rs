@@ -1,0 +1,263 @@
+//! Whether a hook's edits or its new history may be made. Pure; what is refused is refused as a whole,
+//! with a sentence that says which and why.
+
+use std::sync::Arc;
+
+use super::edited::{Miss, Spot};
+use super::view::has_text;
+use super::{
+    CallId, Change, Content, Edit, Entry, Message, MessageId, Part, Role, Seq, Spoken, Thread, View,
+};
+
+/// Edits of one list. Each looks through the view.
+pub const EDITS_MAX: usize = 256;
+
+/// Characters of a mask's note: it is a line that stands for a content.
+const NOTE_CHARS_MAX: usize = 200;
+
+/// What stands before a history that begins with the agent's words: every provider wants the person's
+/// first.
+const LEAD: &str = "(The conversation goes on from here.)";
+
+/// A history that may take the place of the view's older part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replacement {
+    pub through: Seq,
+    pub messages: Vec<Spoken>,
+}
+
+/// The edits as they are to be appended, or why none of them is made.
+///
+/// `revision` is the one of the view that they were made for. Messages that they append are numbered
+/// from `first`.
+pub fn check(thread: &Thread, revision: Seq, first: MessageId, edits: &[Edit]) -> Result<Vec<Edit>, String> {
+    check_revision(thread, revision)?;
+    if edits.is_empty() {
+        return Err("the list of edits is empty".to_owned());
+    }
+    if edits.len() > EDITS_MAX {
+        return Err(format!("{} edits at once; at most {EDITS_MAX} are made", edits.len()));
+    }
+    let mut trial = Trial {
+        thread,
+        view: thread.view().clone(),
+        pinned: thread.pinned(),
+        layer: Entry { seq: thread.next_seq(), at: 0, change: Change::Undone { entry: Seq(0) } },
+        appended: 0,
+        next: first,
+    };
+    let name = |at: usize| {
+        let edit = &edits[at];
+        let named = edit.at().map(|part| format!(" {part}")).unwrap_or_default();
+        format!("edit {} of {}, {}{named}", at + 1, edits.len(), edit.op())
+    };
+    let mut checked = Vec::with_capacity(edits.len());
+    let is_whole = trial.fault().is_none();
+    let mut broken_by = None;
+    for (at, edit) in edits.iter().enumerate() {
+        let done = trial.make(edit).map_err(|why| format!("{}: {why}", name(at)))?;
+        checked.push(done);
+        // A later edit may mend what this one breaks.
+        broken_by = trial.fault().map(|why| (broken_by.map_or(at, |(first, _)| first), why));
+    }
+    match broken_by {
+        Some((at, why)) if is_whole => Err(format!("{}: {why}", name(at))),
+        Some(_) | None => Ok(checked),
+    }
+}
+
+/// The history that takes the place of the view, or why it may not. The newest `preserve_recent` messages
+/// stay behind it, and with the first of them its whole round. The messages are numbered from `first`.
+pub fn mutation(
+    thread: &Thread,
+    revision: Seq,
+    first: MessageId,
+    messages: Vec<Spoken>,
+    preserve_recent: usize,
+) -> Result<Replacement, String> {
+    check_revision(thread, revision)?;
+    if let Some(call) = thread.open_calls().first() {
+        return Err(format!("the tool call {call} is still running"));
+    }
+    if messages.is_empty() {
+        return Err("the new history has no message".to_owned());
+    }
+    let mut spoken = Vec::with_capacity(messages.len() + 1);
+    if messages[0].role == Role::Assistant {
+        let content = vec![Content::Text { text: LEAD.to_owned() }];
+        spoken.push(Spoken { role: Role::User, message: Message { id: first, content } });
+    }
+    for (at, message) in messages.into_iter().enumerate() {
+        check_sayable(message.role, &message.message.content)
+            .map_err(|why| format!("message {} of the new history: {why}", at + 1))?;
+        spoken.push(message);
+    }
+    for (id, spoken) in (first.0..).zip(&mut spoken) {
+        spoken.message.id = MessageId(id);
+    }
+    let through = thread.through(thread.view().newest(preserve_recent));
+    Ok(Replacement { through, messages: spoken })
+}
+
+fn check_revision(thread: &Thread, revision: Seq) -> Result<(), String> {
+    let now = thread.view().revision();
+    if revision == now {
+        return Ok(());
+    }
+    Err(format!("it was made for the view of revision {revision}, which was changed since (now {now})"))
+}
+
+/// A message that every provider takes.
+fn check_sayable(role: Role, content: &[Content]) -> Result<(), String> {
+    for content in content {
+        match (content, role) {
+            (Content::Text { .. }, _)
+            | (
+                Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. },
+                Role::User | Role::System,
+            ) => {}
+            (Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. }, _) => {
+                return Err("the agent's words can only be text".to_owned());
+            }
+            (Content::Thinking { .. } | Content::Call(_), _) => {
+                return Err("it may hold neither thinking nor tool calls".to_owned());
+            }
+        }
+    }
+    let attached = content.iter().any(|content| !matches!(content, Content::Text { .. }));
+    if has_text(content) || attached { Ok(()) } else { Err("it is blank".to_owned()) }
+}
+
+/// The edits so far, made on a copy.
+struct Trial<'a> {
+    thread: &'a Thread,
+    view: View,
+    pinned: Vec<Part>,
+    /// Stands for the entry that the edits will be.
+    layer: Entry,
+    appended: u32,
+    next: MessageId,
+}
+
+impl Trial<'_> {
+    /// Makes an edit and returns it in the form in which it is kept.
+    fn make(&mut self, edit: &Edit) -> Result<Edit, String> {
+        let edit = self.tidied(edit);
+        match &edit {
+            Edit::Pin { at } => self.pin(*at)?,
+            Edit::Unpin { at } => {
+                let known = self.pinned.len();
+                self.pinned.retain(|pinned| pinned != at);
+                if self.pinned.len() == known {
+                    return Err("it is not pinned".to_owned());
+                }
+            }
+            Edit::Mask { at, .. } | Edit::Drop { at } => {
+                self.rewrite(*at, &edit)?;
+            }
+            Edit::Replace { at, content } => {
+                let role = match self.view.find(*at) {
+                    Some(Spot::Text(_)) => Role::Assistant,
+                    Some(Spot::Message(_) | Spot::Outcome(_) | Spot::Call(..)) | None => Role::User,
+                };
+                check_sayable(role, content)?;
+                let is_outcome = matches!(self.view.find(*at), Some(Spot::Outcome(_)));
+                let is_file = |content: &Content| {
+                    matches!(content, Content::Resource { .. } | Content::ResourceLink { .. })
+                };
+                if is_outcome && content.iter().any(is_file) {
+                    return Err("a tool's outcome can only be text and images".to_owned());
+                }
+                self.rewrite(*at, &edit)?;
+            }
+            Edit::Append { role, message } => {
+                check_sayable(*role, &message.content)?;
+                self.try_edit(&edit)?;
+            }
+        }
+        Ok(edit)
+    }
+
+    fn tidied(&mut self, edit: &Edit) -> Edit {
+        let mut edit = edit.clone();
+        match &mut edit {
+            Edit::Mask { note, .. } => {
+                let words: Vec<&str> = note.split_whitespace().collect();
+                *note = words.join(" ").chars().take(NOTE_CHARS_MAX).collect();
+            }
+            Edit::Append { message, .. } => {
+                message.id = self.next;
+                self.next.0 += 1;
+            }
+            Edit::Pin { .. } | Edit::Unpin { .. } | Edit::Drop { .. } | Edit::Replace { .. } => {}
+        }
+        edit
+    }
+
+    fn pin(&mut self, at: Part) -> Result<(), String> {
+        let shown = self.shown(at).ok_or_else(|| self.not_shown(at))?;
+        if at.entry < self.layer.seq && self.thread.text_of(at).as_ref() != Some(&shown) {
+            return Err("a hook changed it, and a pin would bring back what it was".to_owned());
+        }
+        if shown.trim().is_empty() {
+            return Err("it has no text that could be kept".to_owned());
+        }
+        if !self.pinned.contains(&at) {
+            self.pinned.push(at);
+        }
+        Ok(())
+    }
+
+    fn rewrite(&mut self, at: Part, edit: &Edit) -> Result<(), String> {
+        let spot = self.view.find(at).ok_or_else(|| self.not_shown(at))?;
+        if let Some(call) = self.running_call(spot) {
+            return Err(format!("its round is not over: the tool call {call} is still running"));
+        }
+        let before: Vec<Option<String>> = self.pinned.iter().map(|pin| self.shown(*pin)).collect();
+        self.try_edit(edit)?;
+        let mut pins = self.pinned.iter().zip(before);
+        match pins.find(|(pin, before)| before.is_some() && self.shown(**pin) != *before) {
+            Some((pin, _)) if *pin == at => Err("it is pinned".to_owned()),
+            Some((pin, _)) => Err(format!("{pin} goes with it, and that is pinned")),
+            None => Ok(()),
+        }
+    }
+
+    fn try_edit(&mut self, edit: &Edit) -> Result<(), String> {
+        // Who asks for it changes nothing about whether it can be made.
+        self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(|miss| match miss {
+            Miss::NotShown => "it is not in the view".to_owned(),
+            Miss::IsCall => "a tool call can't be replaced; mask or drop it".to_owned(),
+        })
+    }
+
+    fn shown(&self, part: Part) -> Option<String> {
+        self.view.piece(part).map(|piece| piece.text())
+    }
+
+    fn not_shown(&self, at: Part) -> String {
+        match self.thread.text_of(at) {
+            Some(text) if text.trim().is_empty() => "it has no text".to_owned(),
+            Some(_) => "it is not in the view any more".to_owned(),
+            None => "there is no such entry".to_owned(),
+        }
+    }
+
+    /// A call of the spot's reply that has no outcome yet.
+    fn running_call(&self, spot: Spot) -> Option<CallId> {
+        let reply: &Arc<Entry> = &self.view.entries()[self.view.reply_of(spot)?];
+        let Change::Replied { message, .. } = &reply.change else { return None };
+        let open = self.thread.open_calls();
+        message.calls().find(|call| open.contains(&call.id)).map(|call| call.id.clone())
+    }
+
+    /// Why no provider would take the view as it is now.
+    fn fault(&self) -> Option<String> {
+        let first = self.view.entries().first().map(|entry| &entry.change);
+        match first {
+            None => Some("nothing would be left in the view".to_owned()),
+            Some(Change::Said { .. } | Change::Compacted { .. }) => None,
+            Some(_) => Some("the view would no longer begin with a user message".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Pins: parts of a thread whose text survives every compaction. Read from the log, so that no number of
+//! compactions, masks or mutations can wear them down.
+
+use super::{Change, Edit, Part, Piece, Thread};
+
+impl Thread {
+    /// The parts that are pinned now, in the order in which they were, each with its text as the log has
+    /// it.
+    pub fn pins(&self) -> Vec<(Part, String)> {
+        let pinned = self.pinned();
+        pinned.into_iter().filter_map(|part| Some((part, self.text_of(part)?))).collect()
+    }
+
+    /// The parts that are pinned now, in the order in which they were.
+    pub fn pinned(&self) -> Vec<Part> {
+        let mut pinned: Vec<Part> = Vec::new();
+        for entry in self.entries() {
+            let Change::Edited { edits, .. } = &entry.change else { continue };
+            if self.is_undone(entry.seq) {
+                continue;
+            }
+            for edit in edits {
+                match edit {
+                    Edit::Pin { at } if !pinned.contains(at) => pinned.push(*at),
+                    Edit::Unpin { at } => pinned.retain(|known| known != at),
+                    Edit::Pin { .. }
+                    | Edit::Mask { .. }
+                    | Edit::Drop { .. }
+                    | Edit::Replace { .. }
+                    | Edit::Append { .. } => {}
+                }
+            }
+        }
+        pinned
+    }
+
+    /// A part's text as it came into the log, whether or not it is in the view; a call as its name and its
+    /// input.
+    pub fn text_of(&self, part: Part) -> Option<String> {
+        let entry = self.entries().get(usize::try_from(part.entry.0).ok()?)?;
+        let nth = part.part.map(|nth| (nth as usize).checked_sub(1));
+        match (&entry.change, nth) {
+            (Change::Said { message, .. } | Change::Replied { message, .. }, None) => Some(message.text()),
+            (Change::Compacted { summary, .. }, None) => Some(summary.text()),
+            (Change::ToolFinished { outcome }, None) => Some(outcome.model_text()),
+            (Change::Replied { message, .. }, Some(nth)) => {
+                message.calls().nth(nth?).map(|call| Piece::Call(call).text())
+            }
+            (Change::Mutated { messages, .. }, Some(nth)) => {
+                messages.get(nth?).map(|spoken| spoken.message.text())
+            }
+            (Change::Edited { edits, .. }, Some(nth)) => {
+                let appended = edits.iter().filter_map(|edit| match edit {
+                    Edit::Append { message, .. } => Some(message.text()),
+                    Edit::Pin { .. }
+                    | Edit::Unpin { .. }
+                    | Edit::Mask { .. }
+                    | Edit::Drop { .. }
+                    | Edit::Replace { .. } => None,
+                });
+                appended.into_iter().nth(nth?)
+            }
+            _ => None,
+        }
+    }
+}

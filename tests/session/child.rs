@@ -1,0 +1,331 @@
+//! What a session runs for a recipe's text: a child, with the parent's history, limits and person.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitome::hooks::output::Utterance;
+use epitome::provider::scripted::{ModelStep, Seen};
+use epitome::session::child::{self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History};
+use epitome::session::complete::{complete, find_endpoint};
+use epitome::session::{Decision, PermissionAsk, SessionCommand};
+use epitome::thread::{
+    Change, Mode, ModelName, OutcomeStatus, Role, Rule, StopReason, ThoughtLevel, Thread, ToolOutcome,
+};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::desk::{Desk, call, text};
+
+/// No child of these tests takes this long but those that are ended.
+const TIME: Duration = Duration::from_secs(15);
+
+type Running = (JoinHandle<Result<ChildOutcome, String>>, mpsc::UnboundedReceiver<ChildNews>);
+
+fn thread(desk: &Desk) -> Thread {
+    Thread::replay(desk.log()).expect("a log")
+}
+
+/// Has the recipe `review` run for the desk's session, as it is now.
+fn order(desk: &Desk, prompt: &str) -> ChildOrder {
+    let parent = thread(desk);
+    ChildOrder {
+        parent: desk.session.clone(),
+        name: "review".into(),
+        prompt: prompt.into(),
+        history: History::None,
+        frame: parent.frame_entry().cloned(),
+        cwd: desk.cwd().to_path_buf(),
+        directories: Vec::new(),
+        environment: Arc::new(desk.environment()),
+        model: ChildModel::Configured,
+        thought: ThoughtLevel::default(),
+        mode: Mode::Ask,
+        rules: Vec::new(),
+        allowed_tools: None,
+        allowed_commands: None,
+        max_rounds: None,
+        depth: 1,
+        callback_args: BTreeMap::new(),
+        time: TIME,
+    }
+}
+
+fn native(desk: &Desk, prompt: &str) -> ChildOrder {
+    ChildOrder { history: History::Native(thread(desk).view().clone()), ..order(desk, prompt) }
+}
+
+fn start(desk: &Desk, order: ChildOrder) -> Running {
+    let (news, told) = mpsc::unbounded_channel();
+    (desk.spawn(child::run(desk.services.clone(), order, news)), told)
+}
+
+fn run(desk: &Desk, order: ChildOrder) -> Result<ChildOutcome, String> {
+    let (child, _told) = start(desk, order);
+    desk.wait_for(child).expect("no panic")
+}
+
+/// Waits for the next card, and answers it.
+fn decide(
+    desk: &Desk,
+    told: &mut mpsc::UnboundedReceiver<ChildNews>,
+    decision: Decision,
+) -> Arc<PermissionAsk> {
+    let Some(ChildNews::Asked { ask, permission, answers, .. }) = desk.wait_for(told.recv()) else {
+        panic!("a question was expected")
+    };
+    let answers = answers.upgrade().expect("the child lives");
+    answers.try_send(SessionCommand::Decide { ask, decision }).expect("there is room");
+    permission
+}
+
+fn finished(outcome: &ChildOutcome) -> Vec<&ToolOutcome> {
+    let outcomes = outcome.entries.iter().filter_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome),
+        _ => None,
+    });
+    outcomes.collect()
+}
+
+#[test]
+fn a_child_gives_its_last_words_and_leaves_nothing_behind() {
+    let usage = ModelStep::Usage { input: 20, output: 3 };
+    let mut desk = Desk::new(vec![
+        vec![text("Hello.")],
+        vec![text("Looking."), call(json!({})), usage.clone()],
+        vec![text("All is well."), usage],
+    ]);
+    desk.ask("Hello");
+    let before = desk.log().len();
+    let outcome = run(&desk, order(&desk, "/compact is what this says")).expect("an outcome");
+    assert_eq!(
+        (outcome.text.as_str(), outcome.reason, outcome.rounds),
+        ("All is well.", StopReason::EndTurn, 2)
+    );
+    assert_eq!((outcome.usage.input, outcome.usage.output), (40, 6));
+    assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Completed);
+    assert_eq!(desk.model.requests()[1].seen(), [Seen::User("/compact is what this says".into())]);
+    let listed: Vec<_> =
+        desk.sessions.list(None).expect("a list").into_iter().map(|header| header.session).collect();
+    assert_eq!(listed, [desk.session.clone()]);
+    let journals = desk.journal().parent().expect("a folder").read_dir().expect("a listing").count();
+    assert_eq!((journals, desk.log().len()), (1, before));
+}
+
+/// Everything before the recipe's text is sent as the parent sent it, or the provider's cache would be lost.
+#[test]
+fn a_child_with_the_history_sends_the_same_prefix_as_its_parent() {
+    let mut desk = Desk::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
+    desk.ask("Read it");
+    let parent = desk.last_request();
+    assert_eq!(run(&desk, native(&desk, "Sum it up")).expect("an outcome").text, "ok");
+    let child = desk.last_request();
+    assert_eq!(
+        (&child.body["system"], &child.body["tools"]),
+        (&parent.body["system"], &parent.body["tools"])
+    );
+    let (was, is) = (parent.seen(), child.seen());
+    assert_eq!(is[..was.len()], was);
+    assert_eq!(is[was.len()..], [Seen::Agent("Read.".into()), Seen::User("Sum it up".into())]);
+}
+
+#[test]
+fn a_flat_history_is_one_text() {
+    let mut desk = Desk::new(vec![vec![text("Hello, you.")]]);
+    desk.ask("Hello");
+    let History::Native(view) = native(&desk, "").history else { panic!("it was made above") };
+    let flat = ChildOrder { history: History::Flat(view), ..order(&desk, "Sum it up") };
+    run(&desk, flat).expect("an outcome");
+    let seen = desk.last_request().seen();
+    let [Seen::User(history), Seen::User(prompt)] = &seen[..] else { panic!("two texts: {seen:?}") };
+    assert!(history.contains("USER: Hello\n\nAGENT: Hello, you."), "{history}");
+    assert_eq!(prompt, "Sum it up");
+}
+
+/// A request that has calls and declares no tools is refused by some providers.
+#[test]
+fn a_child_without_tools_is_told_of_earlier_calls_in_words() {
+    let mut desk = Desk::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
+    desk.ask("Read it");
+    run(&desk, ChildOrder { allowed_tools: Some(Vec::new()), ..native(&desk, "Sum it up") })
+        .expect("an outcome");
+    let request = desk.last_request();
+    assert!(request.body["tools"].as_array().is_none_or(Vec::is_empty), "{}", request.body["tools"]);
+    let seen = request.seen();
+    let has_calls = |seen: &Seen| matches!(seen, Seen::AgentCall { .. } | Seen::Result { .. });
+    assert!(!seen.iter().any(has_calls), "{seen:?}");
+    let told = format!("{seen:?}");
+    assert!(told.contains("Using tool: does") && told.contains("Tool result: done"), "{told}");
+}
+
+#[test]
+fn a_child_may_use_its_tools_and_command_lines_alone() {
+    let foreign = ModelStep::Call { name: "bash".into(), input: json!({}) };
+    let mut desk = Desk::new(vec![
+        vec![],
+        vec![foreign, call(json!({"asks": "person"})), call(json!({}))],
+        vec![text("Done.")],
+    ]);
+    desk.ask("Hello");
+    let order = ChildOrder {
+        allowed_tools: Some(vec!["does".into()]),
+        allowed_commands: Some(vec!["git *".into()]),
+        ..order(&desk, "Go")
+    };
+    let outcome = run(&desk, order).expect("an outcome");
+    let names = desk.last_request().body["tools"].as_array().expect("tools").len();
+    assert_eq!(names, 1);
+    let came_of_it: Vec<_> =
+        finished(&outcome).iter().map(|outcome| (outcome.status, outcome.model_text())).collect();
+    let [unknown, command, allowed] = &came_of_it[..] else { panic!("three outcomes: {came_of_it:?}") };
+    assert!(unknown.0 == OutcomeStatus::Failed && unknown.1.contains("The tools are does."), "{}", unknown.1);
+    assert!(command.0 == OutcomeStatus::Denied && command.1.contains("git *"), "{}", command.1);
+    assert_eq!(allowed.0, OutcomeStatus::Completed);
+}
+
+#[test]
+fn what_a_child_must_ask_goes_to_its_parent_and_back() {
+    let asks = || vec![call(json!({"asks": "person"}))];
+    let desk = Desk::new(vec![asks(), asks(), vec![text("Done.")]]);
+    let (child, mut told) = start(&desk, order(&desk, "Go"));
+    let card = decide(&desk, &mut told, Decision::AllowAlways);
+    assert_eq!(card.card.title, "review: Doing");
+    let rule = Rule::Command { line: "do".into() };
+    let mut news = Vec::new();
+    while let Some(next) = desk.wait_for(told.recv()) {
+        news.push(match next {
+            ChildNews::Asked { .. } => panic!("always was said"),
+            ChildNews::Settled { .. } => "settled".to_owned(),
+            ChildNews::Allowed { rule: allowed } => {
+                assert_eq!(allowed, rule);
+                "allowed".to_owned()
+            }
+            ChildNews::Finished { outcome, .. } => {
+                assert_eq!(outcome.call, card.call);
+                "finished".to_owned()
+            }
+            ChildNews::Ended { .. } => "ended".to_owned(),
+        });
+    }
+    assert_eq!(news, ["settled", "allowed", "finished", "ended"]);
+    let outcome = desk.wait_for(child).expect("no panic").expect("an outcome");
+    assert!(finished(&outcome).iter().all(|outcome| outcome.status == OutcomeStatus::Completed));
+}
+
+#[test]
+fn what_nobody_can_be_asked_is_denied() {
+    let desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
+    let (child, told) = start(&desk, order(&desk, "Go"));
+    drop(told);
+    let outcome = desk.wait_for(child).expect("no panic").expect("an outcome");
+    assert_eq!(finished(&outcome)[0].status, OutcomeStatus::Denied);
+}
+
+#[test]
+fn a_child_that_is_dropped_takes_its_tools_along_and_withdraws_its_card() {
+    let waits = || vec![call(json!({"do": "wait"}))];
+    let both = vec![call(json!({"do": "wait"})), call(json!({"asks": "person"}))];
+    let desk = Desk::new(vec![both, waits(), vec![text("Done.")]]);
+    let (child, mut told) = start(&desk, order(&desk, "Go"));
+    assert!(matches!(desk.wait_for(told.recv()), Some(ChildNews::Asked { .. })));
+    child.abort();
+    assert!(matches!(desk.wait_for(told.recv()), Some(ChildNews::Ended { .. })));
+    // One permit: a tool that outlived its child would take it from the next one.
+    desk.release_tool();
+    assert_eq!(run(&desk, order(&desk, "Again")).expect("an outcome").text, "Done.");
+}
+
+#[test]
+fn a_child_that_takes_too_long_is_stopped() {
+    let desk = Desk::new(vec![vec![ModelStep::Hang]]);
+    let brief = ChildOrder { time: Duration::from_millis(50), ..order(&desk, "Go") };
+    let error = run(&desk, brief).expect_err("it hangs");
+    assert!(error.contains("\"review\"") && error.contains("within 0.05 s"), "{error}");
+}
+
+#[test]
+fn a_child_that_fails_says_which_recipe_and_why() {
+    let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
+    let desk = Desk::new(vec![vec![refused]]);
+    let error = run(&desk, order(&desk, "Go")).expect_err("it was refused");
+    assert!(error.contains("\"review\"") && error.contains("no such thing"), "{error}");
+}
+
+#[test]
+fn a_child_stops_at_its_rounds() {
+    let desk = Desk::with(|_| vec![text("Once more."), call(json!({}))]);
+    let outcome = run(&desk, ChildOrder { max_rounds: Some(2), ..order(&desk, "Go") }).expect("an outcome");
+    assert_eq!((outcome.reason, outcome.rounds), (StopReason::MaxRounds, 2));
+}
+
+/// The window is not what is known of the model: the provider refuses the history, and tells the true
+/// window or does not.
+#[test]
+fn a_history_that_does_not_fit_is_made_shorter_until_it_does() {
+    for tells in [true, false] {
+        let mut desk = Desk::with(move |request| {
+            let used = request.body.to_string().len() / 4;
+            let is_child = request.last_user_text() == "Sum it up";
+            let why = match tells {
+                true => format!("prompt is too long: {used} tokens > 6000 maximum"),
+                false => "prompt is too long".to_owned(),
+            };
+            match is_child && used > 6_000 {
+                true => vec![ModelStep::Error { status: 400, retry_after: None, message: Some(why) }],
+                false => vec![ModelStep::Flood { count: 4_000, text: "many words ".into() }],
+            }
+        });
+        desk.ask("Say many words");
+        desk.ask("And the last word is walnut");
+        let outcome = run(&desk, native(&desk, "Sum it up")).expect("it fits in the end");
+        assert!(outcome.text.contains("many words"));
+        let seen = format!("{:?}", desk.last_request().seen());
+        assert!(seen.contains("walnut") && seen.contains("left out"), "{seen}");
+    }
+}
+
+#[test]
+fn a_history_that_can_t_fit_is_not_even_sent() {
+    let mut desk = Desk::new(vec![vec![ModelStep::Flood { count: 4_000, text: "many words ".into() }]]);
+    desk.ask("Say many words");
+    let services = desk.services.clone();
+    let environment = desk.environment();
+    let mut endpoint = desk.wait_for(async move {
+        find_endpoint(&services.http, None, &Default::default(), &environment).await.expect("a place")
+    });
+    endpoint.set_window(6_000);
+    let outcome = run(&desk, ChildOrder { model: ChildModel::At(endpoint), ..native(&desk, "Sum it up") });
+    assert_eq!(outcome.expect("an outcome").text, "ok");
+    assert_eq!(desk.model.requests().len(), 2);
+    let bytes = desk.last_request().body.to_string().len();
+    assert!(bytes / 4 < 6_000, "{bytes}");
+}
+
+#[test]
+fn a_completion_is_one_request_without_tools() {
+    let desk = Desk::new(vec![vec![text("Four."), ModelStep::Usage { input: 9, output: 2 }]]);
+    let environment = desk.environment();
+    let said = |role, text: &str| Utterance { role, text: text.into() };
+    let messages = [said(Role::System, "Count."), said(Role::User, "Two and two?")];
+    let answer = |messages: Vec<Utterance>| {
+        let services = desk.services.clone();
+        let environment = environment.clone();
+        desk.wait_for(async move {
+            let model = ModelName("anthropic/claude-haiku-4-5".into());
+            let found = find_endpoint(&services.http, Some(&model), &Default::default(), &environment).await;
+            complete(&services.http, &found.expect("a place"), &messages, 50).await
+        })
+    };
+    let (said_back, usage) = answer(messages.to_vec()).expect("an answer");
+    assert_eq!((said_back.as_str(), usage.input, usage.output), ("Four.", 9, 2));
+    let request = desk.last_request();
+    assert_eq!(
+        (&request.body["model"], &request.body["max_tokens"]),
+        (&json!("claude-haiku-4-5"), &json!(50))
+    );
+    assert!(request.body["system"].to_string().contains("Count."));
+    assert_eq!(request.seen(), [Seen::User("Two and two?".into())]);
+    let error = answer(vec![said(Role::Assistant, "Hm.")]).expect_err("nothing to answer");
+    assert!(error.contains("user"), "{error}");
+}
