@@ -33,7 +33,7 @@ pub const STDERR_BYTES_MAX: usize = 64 * 1024;
 const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes read at once: the size of a Linux pipe.
-const READ_BYTES: usize = 64 * 1024;
+pub(super) const READ_BYTES: usize = 64 * 1024;
 
 /// How often a program is started again that somebody has open for writing, and how long apart: an
 /// editor that saves it is done by then.
@@ -200,12 +200,7 @@ impl Started {
         stdout.take_leftover(&mut buffer);
         stderr.take_leftover(&mut buffer);
         // What is left of the group is ended when `running` is dropped; nobody waits for that.
-        Ran::Ended {
-            exit,
-            stdout_cut: stdout.cut,
-            stdout: stdout.kept,
-            stderr: String::from_utf8_lossy(&stderr.kept).into_owned(),
-        }
+        Ran::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
     }
 }
 
@@ -241,27 +236,27 @@ impl Feed {
 
 /// Which part of a stream is kept, and how many bytes of it.
 #[derive(Clone, Copy)]
-enum Keep {
+pub(super) enum Keep {
     Beginning(usize),
     End(usize),
 }
 
 /// One of the outputs of a process.
-struct Stream {
+pub(super) struct Stream {
     /// `None` once the other end is closed.
     pipe: Option<pipe::Receiver>,
     keep: Keep,
-    kept: Vec<u8>,
-    cut: bool,
+    pub kept: Vec<u8>,
+    pub cut: bool,
 }
 
 impl Stream {
-    fn new(pipe: pipe::Receiver, keep: Keep) -> Stream {
+    pub fn new(pipe: pipe::Receiver, keep: Keep) -> Stream {
         Stream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
     }
 
     /// Waits until there is something to read, or the end; for ever once the end was read.
-    async fn ready(&self) -> io::Result<()> {
+    pub async fn ready(&self) -> io::Result<()> {
         match &self.pipe {
             Some(pipe) => pipe.readable().await,
             None => pending().await,
@@ -269,7 +264,7 @@ impl Stream {
     }
 
     /// Reads once after `ready`.
-    fn take(&mut self, ready: io::Result<()>, buffer: &mut [u8]) {
+    pub fn take(&mut self, ready: io::Result<()>, buffer: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match ready.and_then(|()| pipe.try_read(buffer)) {
             Ok(0) => self.pipe = None,
@@ -280,7 +275,7 @@ impl Stream {
     }
 
     /// Reads what is in the pipe at this moment, without the runtime, which may not have heard of it yet.
-    fn take_leftover(&mut self, buffer: &mut [u8]) {
+    pub fn take_leftover(&mut self, buffer: &mut [u8]) {
         let mut taken = 0;
         while let Some(pipe) = &self.pipe
             && taken < LEFTOVER_BYTES_MAX
@@ -295,6 +290,11 @@ impl Stream {
             }
         }
         self.trim(0);
+    }
+
+    /// What is kept as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
     }
 
     fn put(&mut self, bytes: &[u8]) {

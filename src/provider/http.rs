@@ -86,7 +86,8 @@ impl Http {
             .header("accept", "text/event-stream")
             .body(body);
         for (name, value) in &endpoint.headers {
-            post = post.header(name, sensitive(endpoint, name, value)?);
+            let value = sensitive(value).ok_or_else(|| unusable(endpoint, &unfit_header(name)))?;
+            post = post.header(name, value);
         }
         let post = post.build().map_err(|error| unusable(endpoint, &reason(&error)))?;
         let endpoint = endpoint.clone();
@@ -94,6 +95,35 @@ impl Http {
             let response = client.execute(post).await.map_err(|error| unreachable_now(&endpoint, &error))?;
             ReplyStream::open(endpoint, prefix, response).await
         }))
+    }
+
+    /// Posts a body somewhere else than to a provider, and gives back the answer's status and body. More
+    /// than `most` bytes or more than `time` is an error. Redirects are not followed. An error is the end
+    /// of a sentence (`… could not be reached: {}`) and names neither the URL nor a header's value, which
+    /// may hold keys. Dropping the future ends the request.
+    pub async fn post(
+        &self,
+        url: &str,
+        headers: &[(String, Secret)],
+        body: Vec<u8>,
+        most: usize,
+        time: Duration,
+    ) -> Result<(u16, Vec<u8>), String> {
+        let mut post = self.client(url)?.post(url).timeout(time).body(body);
+        for (name, value) in headers {
+            let value = sensitive(value).ok_or_else(|| unfit_header(name))?;
+            post = post.header(name, value);
+        }
+        let mut response = post.send().await.map_err(|error| reason(&error))?;
+        let status = response.status().as_u16();
+        let mut answer = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| reason(&error))? {
+            if answer.len() + piece.len() > most {
+                return Err(format!("the answer is longer than {most} bytes"));
+            }
+            answer.extend_from_slice(&piece);
+        }
+        Ok((status, answer))
     }
 
     /// The client for a URL.
@@ -275,16 +305,15 @@ fn extra_certificates() -> Result<Vec<Certificate>, String> {
         .map_err(|why| format!("SSL_CERT_FILE names {}, which cannot be read: {why}", path.display()))
 }
 
-fn sensitive(
-    endpoint: &Endpoint,
-    name: &str,
-    value: &Secret,
-) -> Result<reqwest::header::HeaderValue, ProviderError> {
-    let mut value = reqwest::header::HeaderValue::from_str(value.expose()).map_err(|_| {
-        unusable(endpoint, &format!("the value of the header {name} has characters that no header can hold"))
-    })?;
+/// A header's value that no log shows; `None` when it has characters that no header can hold.
+fn sensitive(value: &Secret) -> Option<reqwest::header::HeaderValue> {
+    let mut value = reqwest::header::HeaderValue::from_str(value.expose()).ok()?;
     value.set_sensitive(true);
-    Ok(value)
+    Some(value)
+}
+
+fn unfit_header(name: &str) -> String {
+    format!("the value of the header {name} has characters that no header can hold")
 }
 
 /// The request cannot be sent as things are set up.

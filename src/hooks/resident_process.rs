@@ -1,0 +1,327 @@
+//! Drives the process of one resident hook: the only reader and writer of its pipes. `resident` has the
+//! protocol.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::output::{Exit, Ran};
+use super::process::{self, Keep, Order, READ_BYTES, STDERR_BYTES_MAX, Started, Stream};
+use super::read::shown;
+use super::resident::{
+    CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
+};
+use crate::tools::group::{Ending, Running};
+
+/// A run that somebody waits for.
+pub(super) struct Ask {
+    pub payload: Value,
+    pub limit: Duration,
+    pub answer: oneshot::Sender<Ran>,
+}
+
+impl Ask {
+    fn fail(self, why: String) {
+        // Nobody may be waiting any more.
+        let _ = self.answer.send(Ran::Failed(why));
+    }
+}
+
+/// One hook's processes, one after another.
+pub(super) struct Driver {
+    name: String,
+    order: Order,
+    services: Arc<dyn Services>,
+    asked: mpsc::Receiver<Ask>,
+    /// Those that were taken from the channel and not yet sent to the process.
+    waiting: VecDeque<Ask>,
+    starts: usize,
+    /// The id of the next request; never used twice, also not for another process.
+    next: u64,
+}
+
+impl Driver {
+    pub fn new(
+        name: String,
+        order: Order,
+        services: Arc<dyn Services>,
+        asked: mpsc::Receiver<Ask>,
+    ) -> Driver {
+        Driver { name, order, services, asked, waiting: VecDeque::new(), starts: 0, next: 1 }
+    }
+
+    /// Until the session ends.
+    pub async fn drive(mut self) {
+        loop {
+            if self.waiting.is_empty() {
+                let Some(ask) = self.asked.recv().await else { return };
+                self.waiting.push_back(ask);
+            }
+            self.waiting.retain(|ask| !ask.answer.is_closed());
+            if self.waiting.is_empty() {
+                continue;
+            }
+            if self.starts > RESTARTS_MAX {
+                let why = format!("its process was started again {RESTARTS_MAX} times, and no more");
+                self.waiting.drain(..).for_each(|ask| ask.fail(why.clone()));
+                continue;
+            }
+            if let Some(wait) = self.starts.checked_sub(1).and_then(|restart| RESTART_WAITS.get(restart)) {
+                tokio::time::sleep(*wait).await;
+            }
+            self.starts += 1;
+            match process::start(self.order.clone()).await {
+                Ok(started) => {
+                    let Some(process) = Process::new(started) else { continue };
+                    if process.serve(&mut self).await == Next::SessionEnd {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    self.waiting.drain(..).for_each(|ask| ask.fail(why.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// What comes after a process.
+#[derive(PartialEq, Eq)]
+enum Next {
+    /// Another one, when it is needed.
+    Process,
+    SessionEnd,
+}
+
+/// A call of the hook that is worked on: its id, and what came of it.
+type Call = BoxFuture<'static, (Value, Result<Value, String>)>;
+
+/// A request that was sent and not yet answered.
+struct Open {
+    answer: oneshot::Sender<Ran>,
+    deadline: Instant,
+    limit: Duration,
+}
+
+struct Process {
+    running: Running,
+    stdin: pipe::Sender,
+    /// What was not yet written to it.
+    unwritten: Vec<u8>,
+    stdout: Stream,
+    stderr: Stream,
+    open: BTreeMap<u64, Open>,
+    calls: FuturesUnordered<Call>,
+    /// Calls since no request was open.
+    calls_made: u32,
+    strays: u32,
+}
+
+impl Process {
+    /// `None` when its stdin is closed, which is not so for a process that was just started.
+    fn new(started: Started) -> Option<Process> {
+        Some(Process {
+            running: started.running,
+            stdin: started.stdin?,
+            unwritten: Vec::new(),
+            stdout: Stream::new(started.stdout, Keep::Beginning(LINE_BYTES_MAX + READ_BYTES)),
+            stderr: Stream::new(started.stderr, Keep::End(STDERR_BYTES_MAX)),
+            open: BTreeMap::new(),
+            calls: FuturesUnordered::new(),
+            calls_made: 0,
+            strays: 0,
+        })
+    }
+
+    /// Asks it whatever is to be asked, until it ends or has to be ended.
+    async fn serve(mut self, driver: &mut Driver) -> Next {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            // While the hook waits for us, what it waits for may be what is asked now.
+            while (self.open.is_empty() || !self.calls.is_empty())
+                && let Some(ask) = driver.waiting.pop_front()
+            {
+                self.send(driver.next, ask);
+                driver.next += 1;
+            }
+            let deadline = self.open.values().map(|open| open.deadline).min();
+            let limited = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now));
+            // In this order, or a process that never stops writing would never be stopped.
+            tokio::select! {
+                biased;
+                ending = &mut self.running.ending => {
+                    self.stdout.take_leftover(&mut buffer);
+                    self.stderr.take_leftover(&mut buffer);
+                    // Its last words may be an answer; that there were too many is no matter any more.
+                    let _ = self.take_lines(driver);
+                    self.fail_open(&self.obituary(ending.unwrap_or(Ending::Unknown)));
+                    return Next::Process;
+                }
+                () = limited, if deadline.is_some() => {
+                    self.time_out();
+                    self.fail_open("its process was ended because it did not answer another request in time");
+                    return Next::Process;
+                }
+                ask = driver.asked.recv(), if driver.waiting.is_empty() => match ask {
+                    Some(ask) => driver.waiting.push_back(ask),
+                    None => return Next::SessionEnd,
+                },
+                ready = self.stdout.ready() => {
+                    self.stdout.take(ready, &mut buffer);
+                    if let Err(why) = self.take_lines(driver) {
+                        tracing::warn!(hook = driver.name, "a resident hook is ended: {why}");
+                        self.fail_open(why);
+                        return Next::Process;
+                    }
+                }
+                ready = self.stderr.ready() => self.stderr.take(ready, &mut buffer),
+                Some((id, result)) = self.calls.next(), if !self.calls.is_empty() => self.answer(&id, result),
+                written = self.stdin.write(&self.unwritten), if !self.unwritten.is_empty() => match written {
+                    Ok(written) => drop(self.unwritten.drain(..written)),
+                    // It reads no more. What comes of that is for its end or the time limit to say.
+                    Err(_) => self.unwritten.clear(),
+                },
+            }
+        }
+    }
+
+    fn send(&mut self, id: u64, ask: Ask) {
+        let Ask { payload, limit, answer } = ask;
+        self.write(&json!({"id": id, "payload": payload}));
+        self.open.insert(id, Open { answer, deadline: Instant::now() + limit, limit });
+    }
+
+    fn answer(&mut self, id: &Value, result: Result<Value, String>) {
+        self.write(&match result {
+            Ok(result) => json!({"id": id, "result": result}),
+            Err(message) => json!({"id": id, "error": {"message": message}}),
+        });
+    }
+
+    fn write(&mut self, line: &Value) {
+        self.unwritten.extend_from_slice(line.to_string().as_bytes());
+        self.unwritten.push(b'\n');
+    }
+
+    /// Does what the whole lines say that were read. The error is why the process has to be ended.
+    fn take_lines(&mut self, driver: &Driver) -> Result<(), &'static str> {
+        let mut text = std::mem::take(&mut self.stdout.kept);
+        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        self.stdout.kept = text.split_off(end);
+        let too_long = self.stdout.cut || self.stdout.kept.len() > LINE_BYTES_MAX;
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+            if let Err(why) = self.take_line(line, driver) {
+                self.strays += 1;
+                let line = shown(&String::from_utf8_lossy(line));
+                tracing::warn!(hook = driver.name, "a resident hook wrote a line that {why}: {line}");
+            }
+        }
+        match self.strays {
+            _ if too_long => Err("it wrote a line that is longer than 1 MiB"),
+            0..=STRAY_LINES_MAX => Ok(()),
+            _ => Err("it wrote too many lines that mean nothing"),
+        }
+    }
+
+    /// The error is what is wrong with the line.
+    fn take_line(&mut self, line: &[u8], driver: &Driver) -> Result<(), &'static str> {
+        let mut line: Map<String, Value> = serde_json::from_slice(line).map_err(|_| "is no JSON object")?;
+        let id = line.remove("id").filter(|id| !id.is_null()).ok_or("has no id")?;
+        if let Some(method) = line.remove("method") {
+            let Value::String(method) = method else { return Err("has a method that is no text") };
+            let params = line.remove("params").unwrap_or(Value::Null);
+            self.call(id, method, params, driver);
+            return Ok(());
+        }
+        // Shells find it easier to quote everything.
+        let number = id.as_u64().or_else(|| id.as_str()?.parse().ok());
+        let open = number.and_then(|id| self.open.remove(&id)).ok_or("answers nothing that is open")?;
+        let ran = match (line.remove("error").filter(|error| !error.is_null()), line.remove("result")) {
+            (Some(error), _) => {
+                let message = error.get("message").unwrap_or(&error);
+                Ran::Failed(message.as_str().map_or_else(|| message.to_string(), str::to_owned))
+            }
+            (None, Some(Value::Object(result))) => Ran::Object(result),
+            (None, Some(Value::Null)) => Ran::Object(Map::new()),
+            (None, Some(_)) => Ran::Failed("its result is not a JSON object".to_owned()),
+            (None, None) => Ran::Failed("its answer has neither a result nor an error".to_owned()),
+        };
+        // Nobody may be waiting any more.
+        let _ = open.answer.send(ran);
+        if self.open.is_empty() {
+            self.calls = FuturesUnordered::new();
+            self.calls_made = 0;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, id: Value, method: String, params: Value, driver: &Driver) {
+        let refusal = if self.open.is_empty() {
+            Some("calls are answered only while a request is open".to_owned())
+        } else if self.calls.len() >= CALLS_OPEN_MAX {
+            Some(format!("more than {CALLS_OPEN_MAX} calls at once"))
+        } else if self.calls_made >= CALLS_A_RUN_MAX {
+            Some(format!("more than {CALLS_A_RUN_MAX} calls for one request"))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return self.answer(&id, Err(refusal));
+        }
+        self.calls_made += 1;
+        let (services, hook) = (driver.services.clone(), driver.name.clone());
+        self.calls.push(Box::pin(async move {
+            let called = AssertUnwindSafe(async { services.call(&hook, &method, params).await });
+            let result = called.catch_unwind().await.unwrap_or_else(|_| {
+                tracing::error!(hook, method, "a call of a resident hook panicked");
+                Err("the call met a fault of the agent".to_owned())
+            });
+            (id, result)
+        }));
+    }
+
+    /// Answers for the requests whose time is up.
+    fn time_out(&mut self) {
+        let now = Instant::now();
+        for (_, open) in self.open.extract_if(.., |_, open| open.deadline <= now) {
+            let _ = open.answer.send(Ran::Ended {
+                exit: Exit::TimedOut(open.limit),
+                stdout: Vec::new(),
+                stdout_cut: false,
+                stderr: self.stderr.text(),
+            });
+        }
+    }
+
+    fn fail_open(&mut self, why: &str) {
+        for open in std::mem::take(&mut self.open).into_values() {
+            let _ = open.answer.send(Ran::Failed(why.to_owned()));
+        }
+    }
+
+    /// How it ended, with its last word.
+    fn obituary(&self, ending: Ending) -> String {
+        let how = match ending {
+            Ending::Code(code) => format!("with exit code {code}"),
+            Ending::Signal(signal) => format!("by signal {signal}"),
+            Ending::Unknown => "in an unknown way".to_owned(),
+        };
+        let stderr = self.stderr.text();
+        match stderr.lines().rev().find(|line| !line.trim().is_empty()) {
+            Some(last) => format!("its process ended {how} before it answered: {}", shown(last)),
+            None => format!("its process ended {how} before it answered"),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Runs the hooks of a moment: asks the chain what is next, runs that, tells what came of it.
+//!
+//! It decides nothing about results. Whatever goes wrong with a hook, a fault of ours in running it
+//! included, is that run's failure and nobody else's.
+
+use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use futures_util::{FutureExt, TryFutureExt};
+use serde_json::Value;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::chain::{Chain, Link, Run};
+use super::hook::{Hook, Kind, Place};
+use super::output::{Ran, Resolution};
+use super::payload::{Addressee, PROTOCOL, payload};
+use super::process::{self, Order, Program};
+use super::resident::{Resident, Residents, Services};
+use super::transcript::Transcript;
+use super::webhook::{self, Webhook};
+use super::{claude_payload, digest, handlers};
+use crate::provider::http::Http;
+use crate::tools::reaper::Reaper;
+
+/// Hooks of one group that run at once. People have a handful.
+const SIDE_BY_SIDE_MAX: usize = 8;
+
+/// What hooks of a session are run with. Cheap to clone.
+#[derive(Clone)]
+pub struct Runner {
+    /// The session's id.
+    pub session: String,
+    /// Where hooks run and with what environment, and the functions of the embedding program.
+    pub at: handlers::At,
+    pub reaper: Arc<Reaper>,
+    pub http: Http,
+    /// Lives as long as the session.
+    pub residents: Arc<Residents>,
+    /// Lives as long as the session.
+    pub transcript: Arc<Transcript>,
+    /// What resident hooks may ask for.
+    pub services: Arc<dyn Services>,
+}
+
+/// Runs a chain to its end. Dropping the future ends every process that it started; resident ones go on.
+pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
+    let transcript = OnceCell::new();
+    while let Some(runs) = chain.next() {
+        let heard = stream::iter(runs.iter().map(|run| timed(runner, run, &transcript)));
+        chain.tell(heard.buffered(SIDE_BY_SIDE_MAX).collect().await);
+    }
+    chain.finish()
+}
+
+/// The file with the conversation, once it was written for this moment; or why it could not be.
+type Written = OnceCell<Result<PathBuf, String>>;
+
+async fn timed(runner: &Runner, run: &Run, transcript: &Written) -> (Ran, Duration) {
+    let begun = Instant::now();
+    let ran = AssertUnwindSafe(perform_one(runner, run, transcript)).catch_unwind().await;
+    let ran = ran.unwrap_or_else(|_| {
+        tracing::error!(hook = run.link.name(), "running a hook panicked");
+        Ran::Failed("it met a fault of the agent, which is in its log".to_owned())
+    });
+    (ran, begun.elapsed())
+}
+
+async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
+    let hook = match &run.link {
+        Link::Handler(handler) => return handlers::perform(handler, &run.moment, &runner.at).await,
+        Link::Hook(hook) => hook,
+    };
+    if !is_unchanged(hook).await {
+        return Ran::Skipped(
+            "it was changed since it was trusted, or while this session is open; it has to be trusted again"
+                .to_owned(),
+        );
+    }
+    let transcript = match wants_transcript(hook) {
+        true => {
+            let written = transcript.get_or_init(|| runner.transcript.write(&run.moment)).await;
+            match written {
+                Ok(path) => Some(path.as_path()),
+                Err(why) => return Ran::Failed(why.clone()),
+            }
+        }
+        false => None,
+    };
+    let limit = hook.manifest.timeout;
+    match &hook.kind {
+        Kind::Declared { then } => Ran::Object(then.clone()),
+        Kind::Script { path } => {
+            let program = Program::File { path: path.clone(), arguments: vec!["run".into()] };
+            let stdin = line(&ours(hook, run, transcript));
+            process::run(order(runner, hook, run, program, stdin))
+                .unwrap_or_else(|error| Ran::Failed(error.to_string()))
+                .await
+        }
+        Kind::Claude { line: shell_line, .. } => {
+            // It always wants one.
+            let transcript = transcript.unwrap_or(Path::new(""));
+            let stdin = line(&claude_payload::payload(&run.moment, transcript));
+            let mut order = order(runner, hook, run, Program::Line(shell_line.clone()), stdin);
+            order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
+            process::run(order).unwrap_or_else(|error| Ran::Failed(error.to_string())).await
+        }
+        Kind::Webhook { url, headers, secret } => {
+            let body = line(&ours(hook, run, transcript));
+            let to = Webhook { url, headers, secret: secret.as_deref() };
+            webhook::post(&runner.http, to, body, limit).await
+        }
+        Kind::Resident { path } => {
+            let program = Program::File { path: path.clone(), arguments: vec!["run".into()] };
+            let mut order = order(runner, hook, run, program, Vec::new());
+            // One process sees many moments.
+            order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
+            let (name, digest) = (hook.name.clone(), hook.digest.clone());
+            let resident = Resident { name, digest, order, services: runner.services.clone() };
+            runner.residents.ask(resident, ours(hook, run, transcript), limit).await
+        }
+    }
+}
+
+/// Whether a repository's hook is still the one that was trusted. Checked before every run: its files
+/// are where whoever may write to the repository can write.
+async fn is_unchanged(hook: &Arc<Hook>) -> bool {
+    match hook.place {
+        Place::Enforced | Place::Person => true,
+        Place::Repository => {
+            let hook = hook.clone();
+            // A check that broke off has not found that nothing changed.
+            tokio::task::spawn_blocking(move || digest::unchanged(&hook)).await.unwrap_or(false)
+        }
+    }
+}
+
+fn wants_transcript(hook: &Hook) -> bool {
+    match hook.kind {
+        Kind::Claude { .. } => true,
+        Kind::Declared { .. } => false,
+        Kind::Script { .. } | Kind::Resident { .. } | Kind::Webhook { .. } => hook.manifest.transcript,
+    }
+}
+
+fn ours(hook: &Hook, run: &Run, transcript: Option<&Path>) -> Value {
+    let to = Addressee {
+        name: &hook.name,
+        event_name: &run.event_name,
+        messages: hook.manifest.messages,
+        transcript,
+    };
+    payload(&run.moment, &to)
+}
+
+fn line(payload: &Value) -> Vec<u8> {
+    let mut line = payload.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// Tells a process the name of the moment, as it registered it.
+const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
+
+fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u8>) -> Order {
+    let workspace = &runner.at.workspace;
+    let more = vec![
+        (EVENT_VARIABLE, OsString::from(&run.event_name)),
+        ("EPITOME_SESSION_ID", OsString::from(&runner.session)),
+        ("EPITOME_CWD", workspace.cwd.clone().into_os_string()),
+        ("EPITOME_HOOK_PROTOCOL", OsString::from(PROTOCOL.to_string())),
+        ("EPITOME_HOOK_NAME", OsString::from(&hook.name)),
+    ];
+    Order {
+        program,
+        stdin,
+        cwd: workspace.cwd.clone(),
+        environment: workspace.environment.clone(),
+        more,
+        limit: hook.manifest.timeout,
+        reaper: runner.reaper.clone(),
+    }
+}
+
+/// The repository whose `.claude/` a hook stands in; for a person's own it is where the session works.
+fn project(hook: &Hook, cwd: &Path) -> OsString {
+    let root = match hook.place {
+        Place::Repository => hook.files.first().and_then(|settings| settings.parent()?.parent()),
+        Place::Enforced | Place::Person => None,
+    };
+    root.unwrap_or(cwd).as_os_str().to_owned()
+}

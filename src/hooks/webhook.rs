@@ -1,0 +1,97 @@
+//! Webhooks: the payload is posted, and the body of a good answer is the result.
+//!
+//! With a `secret` the body is signed, in the way of GitHub's webhooks: the header `X-Epitome-Signature`
+//! holds `sha256=` and the HMAC-SHA-256 of the body in hexadecimal. Redirects are not followed, because
+//! the payload would go to somebody whom nobody named. Nothing here shows a URL's path, a header's value
+//! or the secret: any of them may be a key.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use super::output::{Exit, Ran};
+use super::process::STDOUT_BYTES_MAX;
+use crate::provider::endpoint::Secret;
+use crate::provider::http::Http;
+
+/// Carries the signature.
+pub const SIGNATURE_HEADER: &str = "X-Epitome-Signature";
+
+/// Bytes of an answer: as much as a process may print.
+const ANSWER_BYTES_MAX: usize = STDOUT_BYTES_MAX;
+
+/// Where a payload is posted to.
+#[derive(Clone, Copy, Debug)]
+pub struct Webhook<'a> {
+    pub url: &'a str,
+    pub headers: &'a BTreeMap<String, String>,
+    pub secret: Option<&'a str>,
+}
+
+/// Posts the payload. A good answer's body is read like what a process printed; everything else is
+/// `Ran::Failed`.
+pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duration) -> Ran {
+    if !["http://", "https://"].iter().any(|scheme| to.url.starts_with(scheme)) {
+        return Ran::Failed("its url begins with neither http:// nor https://".to_owned());
+    }
+    let host = host(to.url);
+    let mut headers = vec![("content-type".to_owned(), Secret::new("application/json"))];
+    let given = |name: &str| to.headers.keys().any(|given| given.eq_ignore_ascii_case(name));
+    headers.retain(|(name, _)| !given(name));
+    headers.extend(to.headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))));
+    if let Some(secret) = to.secret {
+        headers.push((SIGNATURE_HEADER.to_owned(), Secret::new(signature(secret, &payload))));
+    }
+    match http.post(to.url, &headers, payload, ANSWER_BYTES_MAX, limit).await {
+        Ok((200..=299, body)) => {
+            Ran::Ended { exit: Exit::Code(0), stdout: body, stdout_cut: false, stderr: String::new() }
+        }
+        Ok((status @ 300..=399, _)) => {
+            Ran::Failed(format!("{host} answered with {status}: redirects are not followed"))
+        }
+        Ok((status, _)) => Ran::Failed(format!("{host} answered with {status}")),
+        Err(why) => Ran::Failed(format!("no answer from {host} within {limit:?}: {why}")),
+    }
+}
+
+/// The signature of a body.
+fn signature(secret: &str, body: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
+    mac.update(body);
+    let mut text = "sha256=".to_owned();
+    for byte in mac.finalize().into_bytes() {
+        write!(text, "{byte:02x}").expect("a String takes all text");
+    }
+    text
+}
+
+/// The host of a URL with its port, without user and password.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    authority.rsplit('@').next().unwrap_or(authority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_that_of_rfc_4231() {
+        let expected = "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(signature("Jefe", b"what do ya want for nothing?"), expected);
+    }
+
+    #[test]
+    fn a_host_is_shown_without_what_may_be_a_key() {
+        for (url, expected) in [
+            ("https://hooks.example.com/services/T0/KEY", "hooks.example.com"),
+            ("https://user:key@example.com:8443?token=KEY", "example.com:8443"),
+        ] {
+            assert_eq!(host(url), expected);
+        }
+    }
+}
