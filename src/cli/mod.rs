@@ -5,6 +5,7 @@
 mod acp;
 pub mod check;
 mod demo;
+mod hooks;
 mod json_lines;
 mod plot;
 mod printer;
@@ -93,6 +94,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("acp") => acp::main(arguments),
         Some("run") => run::main(arguments),
         Some("sessions") => sessions::main(arguments),
+        Some("hooks") => hooks::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
         Some("--version" | "-V" | "version") => {
@@ -117,13 +119,15 @@ epitome: a coding agent for editors, with compaction that you can trust
         one prompt without an editor; --follow goes on with the newest session of this directory
   epitome sessions list|show ID|export ID|delete ID
         what was said, and where
+  epitome hooks list|trust|test|log
+        what runs at moments of a session, and what of a repository may
   epitome check [FILE...] -- COMMAND...
         run protocol fixtures against any ACP agent
   epitome demo [--fast]
         see it work without a key: a real daemon and client, a scripted model
   epitome --version | --help
 
-run, sessions and demo have a --help of their own.
+run, sessions, hooks and demo have a --help of their own.
 
 Models are named provider/name: anthropic/..., openai/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY; a local server from EPITOME_LOCAL_URL.
