@@ -5,6 +5,7 @@
 mod acp;
 pub mod check;
 mod demo;
+mod hooks;
 mod json_lines;
 mod overrides;
 mod plot;
@@ -89,6 +90,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("compact") => run::compact(arguments),
         Some("recipes") => recipes::main(arguments),
         Some("sessions") => sessions::main(arguments),
+        Some("hooks") => hooks::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
         Some("--version" | "-V" | "version") => {
@@ -117,6 +119,8 @@ epitome: a coding agent for editors, with compaction that you can trust
         the slash commands: which there are, what they would send, what is wrong with their files
   epitome sessions list|show ID|export ID|delete ID
         what was said, and where
+  epitome hooks list|trust|test|log
+        what runs at moments of a session, and what of a repository may
   epitome check [FILE...] -- COMMAND...
         run protocol fixtures against any ACP agent
   epitome demo [--fast]
@@ -130,6 +134,7 @@ acp, run and compact also take:
   --trust-hooks           run what a repository brings without asking
   --disable-auto-compact  compact only when asked, or when the provider refuses the length
   --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
+run, sessions, hooks and demo have a --help of their own.
 
 Models are named provider/name: anthropic/..., openai/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY; a local server from EPITOME_LOCAL_URL.

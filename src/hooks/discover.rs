@@ -372,14 +372,9 @@ impl Finder<'_> {
                 }
                 Verdict::Unknown => {
                     let what = self.what(&candidate);
-                    let Candidate { name, path, digest, .. } = candidate;
-                    self.found.untrusted.push(Untrusted {
-                        name,
-                        files: vec![path.clone()],
-                        path,
-                        digest,
-                        what,
-                    });
+                    let Candidate { name, path, digest, mut files, .. } = candidate;
+                    files.retain(|file| file.exists());
+                    self.found.untrusted.push(Untrusted { name, path, digest, what, files });
                 }
             }
         }

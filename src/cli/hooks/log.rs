@@ -1,0 +1,92 @@
+//! `epitome hooks log`: the trail of a session, as its log has it.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use super::super::sessions;
+use super::super::terminal::{self, harmless};
+use super::{CliError, Form};
+use crate::paths::Paths;
+use crate::store::{Store, StoreError};
+use crate::thread::{Change, HookRun, SessionId, Verdict};
+
+pub(super) fn log(paths: &Paths, session: Option<&str>, form: Form) -> Result<i32, CliError> {
+    let store = Store::new(paths);
+    let done = session_of(&store, session).and_then(|session| print(&store, &session, form));
+    store.settle();
+    done.map(|()| 0)
+}
+
+fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliError> {
+    if let Some(session) = session {
+        return sessions::find(store, session);
+    }
+    let cwd = std::env::current_dir().and_then(|cwd| cwd.canonicalize());
+    let cwd =
+        cwd.map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+    let listing = store.list().map_err(|error| failed(&error))?;
+    let newest = listing.headers.into_iter().find(|header| sessions::is_same_directory(&header.cwd, &cwd));
+    newest.map(|header| header.session).ok_or_else(|| {
+        let hint = Some("`epitome sessions list` shows those of other directories".to_owned());
+        CliError::failed("there is no session of this directory", hint)
+    })
+}
+
+fn print(store: &Store, session: &SessionId, form: Form) -> Result<(), CliError> {
+    let (entries, damage) = store.read_whole_part(session).map_err(|error| failed(&error))?;
+    if let Some(damage) = damage {
+        eprintln!("epitome: {damage}");
+    }
+    let mut out = String::new();
+    for entry in &entries {
+        match (&entry.change, form) {
+            (Change::Hooked { event, runs }, Form::Json) => {
+                for run in runs {
+                    let line = json!({"entry": entry.seq.to_string(), "moment": event, "run": run});
+                    let _ = writeln!(out, "{line}");
+                }
+            }
+            (Change::Hooked { event, runs }, Form::Text) => {
+                runs.iter().for_each(|run| out.push_str(&line(&entry.seq.to_string(), event, run)));
+            }
+            (Change::TurnEnded { quiet_hooks: quiet @ 1.., .. }, Form::Json) => {
+                let _ = writeln!(out, "{}", json!({"entry": entry.seq.to_string(), "quiet": quiet}));
+            }
+            (Change::TurnEnded { quiet_hooks: quiet @ 1.., .. }, Form::Text) => {
+                let runs = if *quiet == 1 { "1 run".to_owned() } else { format!("{quiet} runs") };
+                let _ = writeln!(out, "{}  {runs} of hooks did and asked nothing", entry.seq);
+            }
+            // Nothing else is about hooks.
+            (_, Form::Json | Form::Text) => {}
+        }
+    }
+    if out.is_empty() && form == Form::Text {
+        out = format!("No hook ran in {session}.\n");
+    }
+    terminal::print(&out)
+}
+
+fn line(entry: &str, event: &str, run: &HookRun) -> String {
+    let made = match run.verdict {
+        Verdict::Nothing => "nothing asked",
+        Verdict::Done => "done",
+        Verdict::Refused => "refused",
+        Verdict::Failed => "failed",
+        Verdict::Skipped => "skipped",
+    };
+    let asked = if run.asked.is_empty() { String::new() } else { format!(": {}", run.asked) };
+    let text =
+        format!("{entry}  {event}  {}  {made}{asked} ({}, {} ms)", run.hook, run.end, run.milliseconds);
+    let mut out = format!("{}\n", harmless(&text).replace('\n', " "));
+    for remark in &run.remarks {
+        for line in harmless(remark).lines() {
+            let _ = writeln!(out, "    {line}");
+        }
+    }
+    out
+}
+
+fn failed(error: &StoreError) -> CliError {
+    CliError::failed(error.to_string(), None)
+}

@@ -1,0 +1,270 @@
+//! `epitome hooks test`: one run of one hook, and how its result is read. Nothing of it is done.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::super::serve;
+use super::super::terminal::{self, harmless};
+use super::{CliError, Form, Here};
+use crate::hooks::claude_payload;
+use crate::hooks::event::HookEvent;
+use crate::hooks::heard::{Said, said};
+use crate::hooks::hook::{Hook, Kind};
+use crate::hooks::moment::{
+    Base, Call, CallResult, CompactTrigger, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What,
+};
+use crate::hooks::output::Ran;
+use crate::hooks::payload::{Addressee, payload};
+use crate::hooks::process::{self, Order, Program};
+use crate::hooks::webhook::{self, Webhook};
+use crate::provider::http::Http;
+use crate::thread::{Seq, ToolKind, View};
+
+/// Bytes of a given payload.
+const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
+
+pub(super) fn test(
+    here: &Here,
+    name: &str,
+    event: &str,
+    given: Option<&Path>,
+    form: Form,
+) -> Result<i32, CliError> {
+    let event = HookEvent::parse(event).ok_or_else(|| {
+        let names = HookEvent::ALL.map(HookEvent::name).join(", ");
+        CliError::failed(format!("there is no event {event:?}"), Some(format!("the events are {names}")))
+    })?;
+    let found = here.find();
+    let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
+        let waits = found.untrusted.iter().any(|item| item.name == name);
+        let (message, hint) = match waits {
+            true => {
+                (format!("{name} waits for your word"), format!("`epitome hooks trust {name}` lets it run"))
+            }
+            false => (
+                format!("there is no hook {name} here"),
+                "`epitome hooks list` shows what there is".to_owned(),
+            ),
+        };
+        return Err(CliError::failed(message, Some(hint)));
+    };
+    let Some((_, registered)) = hook.events.iter().find(|(known, _)| *known == event) else {
+        let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
+        let hint = Some(format!("it handles {}", events.join(", ")));
+        return Err(CliError::failed(format!("{name} does not handle {event}"), hint));
+    };
+    let moment = sample(event, &here.cwd);
+    let stdin = match given {
+        Some(path) => text_of(path)?,
+        None => {
+            let to = Addressee {
+                name: &hook.name,
+                event_name: registered,
+                messages: hook.manifest.messages,
+                transcript: None,
+            };
+            match hook.kind {
+                Kind::Claude { .. } => claude_payload::payload(&moment, Path::new("")),
+                Kind::Script { .. }
+                | Kind::Resident { .. }
+                | Kind::Declared { .. }
+                | Kind::Webhook { .. } => payload(&moment, &to),
+            }
+            .to_string()
+        }
+    };
+    let began = Instant::now();
+    let ran = serve::runtime()?.block_on(run(here, hook, registered, format!("{}\n", stdin.trim_end())));
+    let took = began.elapsed();
+    let said = said(hook, event, ran.clone());
+    terminal::print(&match form {
+        Form::Json => format!("{}\n", json_of(hook, event, &ran, &said, took)),
+        Form::Text => text(&ran, &said, took),
+    })?;
+    Ok(0)
+}
+
+async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
+    let program = match &hook.kind {
+        Kind::Script { path } | Kind::Resident { path } => {
+            Program::File { path: path.clone(), arguments: vec!["run".into()] }
+        }
+        Kind::Claude { line, .. } => Program::Line(line.clone()),
+        Kind::Declared { then } => return Ran::Object(then.clone()),
+        Kind::Webhook { url, headers, secret } => {
+            let to = Webhook { url, headers, secret: secret.as_deref() };
+            return webhook::post(&Http::new(), to, stdin.into_bytes(), hook.manifest.timeout).await;
+        }
+    };
+    let order = Order {
+        program,
+        stdin: stdin.into_bytes(),
+        cwd: here.cwd.clone(),
+        environment: here.environment.clone(),
+        more: vec![
+            ("EPITOME_HOOK_EVENT", event.into()),
+            ("EPITOME_SESSION_ID", SESSION.into()),
+            ("EPITOME_CWD", here.cwd.clone().into()),
+            ("EPITOME_HOOK_PROTOCOL", "2".into()),
+            ("EPITOME_HOOK_NAME", hook.name.clone().into()),
+            ("CLAUDE_PROJECT_DIR", here.cwd.clone().into()),
+        ],
+        limit: hook.manifest.timeout,
+        reaper: here.reaper.clone(),
+    };
+    process::run(order).await.unwrap_or_else(|error| Ran::Failed(error.to_string()))
+}
+
+fn text(ran: &Ran, said: &Said, took: Duration) -> String {
+    let mut out = String::new();
+    let mut block = |title: &str, text: &str| {
+        if !text.trim().is_empty() {
+            let _ = writeln!(out, "{title}:");
+            for line in harmless(text).lines() {
+                let _ = writeln!(out, "    {line}");
+            }
+        }
+    };
+    match ran {
+        Ran::Ended { stdout, stderr, .. } => {
+            block("stdout", &String::from_utf8_lossy(stdout));
+            block("stderr", stderr);
+        }
+        Ran::Object(object) => block("result", &Value::Object(object.clone()).to_string()),
+        Ran::Failed(reason) | Ran::Skipped(reason) => block("not run", reason),
+        Ran::Answered(_) => {}
+    }
+    block("remarks", &said.remarks.join("\n"));
+    let _ = writeln!(out, "end: {} after {} ms", said.end, took.as_millis());
+    let meaning = meaning(said);
+    let _ = writeln!(out, "meaning:{}", if meaning.is_empty() { " nothing" } else { "" });
+    for line in &meaning {
+        let _ = writeln!(out, "    {}", harmless(line));
+    }
+    out
+}
+
+/// The fields of the result that ask for something.
+fn meaning(said: &Said) -> Vec<String> {
+    let shown = format!("{:#?}", said.output);
+    let empty = format!("{:#?}", crate::hooks::output::HookOutput::default());
+    let unasked: Vec<&str> = empty.lines().collect();
+    let lines = shown.lines().filter(|line| !unasked.contains(line));
+    lines.map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned()).collect()
+}
+
+fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration) -> Value {
+    let (stdout, stderr) = match ran {
+        Ran::Ended { stdout, stderr, .. } => (String::from_utf8_lossy(stdout).into_owned(), stderr.clone()),
+        Ran::Object(object) => (Value::Object(object.clone()).to_string(), String::new()),
+        Ran::Failed(reason) | Ran::Skipped(reason) => (String::new(), reason.clone()),
+        Ran::Answered(_) => (String::new(), String::new()),
+    };
+    json!({
+        "hook": hook.name, "event": event.name(), "digest": hook.digest, "stdout": stdout, "stderr": stderr,
+        "end": said.end, "came": format!("{:?}", said.came).to_lowercase(), "remarks": said.remarks,
+        "milliseconds": took.as_millis() as u64, "meaning": meaning(said),
+    })
+}
+
+fn text_of(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = match path.to_str() {
+        Some("-") => std::io::stdin().lock().take(PAYLOAD_BYTES_MAX).read_to_string(&mut text),
+        Some(_) | None => {
+            std::fs::File::open(path).and_then(|file| file.take(PAYLOAD_BYTES_MAX).read_to_string(&mut text))
+        }
+    };
+    read.map_err(|error| {
+        CliError::failed(format!("the payload {} can't be read: {error}", path.display()), None)
+    })?;
+    Ok(text)
+}
+
+/// The session that a sample tells of.
+const SESSION: &str = "s_00000000000000000000";
+
+/// A moment as it could be.
+fn sample(event: HookEvent, cwd: &Path) -> Moment {
+    let input = Map::from_iter([
+        ("command".to_owned(), json!("ls")),
+        ("description".to_owned(), json!("List files")),
+    ]);
+    let call = Call { id: "call_1".to_owned(), tool: "bash".to_owned(), input, kind: ToolKind::Execute };
+    let round = Round {
+        response: "Done.".to_owned(),
+        number: 1,
+        session_number: 5,
+        tools_used: true,
+        ..Round::default()
+    };
+    let what = match event {
+        HookEvent::SessionStart => What::SessionStart { source: "startup" },
+        HookEvent::UserMessageSend => {
+            What::UserMessageSend { message: "Please list the files.".to_owned(), attachments: Vec::new() }
+        }
+        HookEvent::BeforeToolCall => What::BeforeToolCall(call),
+        HookEvent::AfterToolCall => {
+            let result = CallResult {
+                success: true,
+                error: None,
+                metadata_type: Some("bash".to_owned()),
+                metadata: None,
+                text: "README.md\nsrc\n".to_owned(),
+                milliseconds: 12,
+                blocked: false,
+            };
+            What::AfterToolCall { call, result }
+        }
+        HookEvent::TurnEnd => What::TurnEnd(round),
+        HookEvent::AgentStop => What::AgentStop { round, stop_reason: "end_turn", continuations: 0 },
+        HookEvent::PreCompact => What::PreCompact {
+            trigger: CompactTrigger::Manual,
+            reason: "command",
+            custom_instructions: None,
+            context: Vec::new(),
+            tokens: 88_000,
+            compact_count: 40,
+            preserve_count: 8,
+            recipe: "compact".to_owned(),
+            must: false,
+        },
+        HookEvent::PostCompact => What::PostCompact {
+            trigger: CompactTrigger::Manual,
+            tokens_before: 88_000,
+            tokens_after: 6_000,
+            summary: "What was said so far.".to_owned(),
+            uuid: "00000000-0000-4000-8000-000000000000".to_owned(),
+            fallback: None,
+        },
+        HookEvent::SessionEnd => What::SessionEnd { reason: "closed" },
+    };
+    let base = Base {
+        session: SESSION.to_owned(),
+        cwd: PathBuf::from(cwd),
+        invoked_by: InvokedBy::Main,
+        recipe: String::new(),
+        callback_args: BTreeMap::new(),
+        callback_depth: 0,
+        model: None,
+        mode: Default::default(),
+        revision: Seq(0),
+        view: View::default(),
+        at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+        usage: UsageFacts {
+            input: 80_000,
+            output: 8_000,
+            used: 88_000,
+            size: 128_000,
+            ..UsageFacts::default()
+        },
+        auto_compact: Some(0.80),
+        context: ContextFacts::default(),
+    };
+    Moment { base, what }
+}

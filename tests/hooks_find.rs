@@ -1,0 +1,618 @@
+//! Finding hooks: what counts where, what is refused and why, and that nothing of a repository starts
+//! before a person has said so. Temporary homes and repositories; scripts that leave a mark when they run.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use epitome::config::{self, Hooks};
+use epitome::hooks::discover::{Found, Search, discover, watched};
+use epitome::hooks::event::HookEvent;
+use epitome::hooks::hook::{FailMode, Kind, Messages, Place};
+use epitome::hooks::trust::{Decision, Item, Trust, Verdict, unchanged};
+use epitome::paths::Paths;
+use epitome::tools::reaper::Reaper;
+use serde_json::json;
+
+/// A person's home and a repository in it.
+struct Disk {
+    root: tempfile::TempDir,
+    settings: Hooks,
+    environment: Arc<Vec<(OsString, OsString)>>,
+}
+
+impl Disk {
+    fn new() -> Disk {
+        let root = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let disk = Disk {
+            root,
+            settings: Hooks::default(),
+            environment: Arc::new(vec![("PATH".into(), path), ("TOKEN".into(), "sesame".into())]),
+        };
+        std::fs::create_dir_all(disk.at("repo/.git")).expect("directories can be made");
+        disk
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.path().canonicalize().expect("it was made").join(path)
+    }
+
+    fn paths(&self) -> Paths {
+        Paths { user_home: Some(self.at("")), ..Paths::below(&self.at("home")) }
+    }
+
+    fn write(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.at(path);
+        std::fs::create_dir_all(path.parent().expect("it has one")).expect("directories can be made");
+        std::fs::write(&path, text).expect("files can be written");
+        path
+    }
+
+    /// An executable that answers `hook` with a text.
+    fn script(&self, path: &str, answer: &str) -> PathBuf {
+        self.program(path, &format!("#!/bin/sh\ncat <<'END'\n{answer}\nEND\n"))
+    }
+
+    fn program(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.write(path, text);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("it is ours");
+        path
+    }
+
+    /// An executable that leaves a mark beside the home whenever it is started.
+    fn marking(&self, path: &str, answer: &str) -> PathBuf {
+        let mark = self.at("mark");
+        self.program(path, &format!("#!/bin/sh\necho ran >> '{}'\necho {answer}\n", mark.display()))
+    }
+
+    fn marks(&self) -> usize {
+        std::fs::read_to_string(self.at("mark")).map_or(0, |text| text.lines().count())
+    }
+
+    fn trust(&self) -> Trust {
+        let (trust, problem) = Trust::load(&self.paths(), self.settings.trust);
+        assert_eq!(problem, None);
+        trust
+    }
+
+    fn find(&self) -> Found {
+        self.find_in("repo", &self.trust())
+    }
+
+    fn find_in(&self, cwd: &str, trust: &Trust) -> Found {
+        let cwd = self.at(cwd);
+        discover(&Search {
+            paths: &self.paths(),
+            cwd: &cwd,
+            settings: &self.settings,
+            reaper: &Arc::new(Reaper::none()),
+            environment: &self.environment,
+            trust,
+        })
+    }
+
+    /// Allows all that waits, for good.
+    fn allow_all(&self) {
+        let waiting = self.find().untrusted;
+        let items: Vec<Item> =
+            waiting.into_iter().map(|item| Item { path: item.path, digest: item.digest }).collect();
+        self.trust().remember(&items, Decision::Always).expect("it is kept");
+    }
+
+    fn relative(&self, path: &Path) -> String {
+        path.strip_prefix(self.at("")).unwrap_or(path).display().to_string()
+    }
+}
+
+fn names(found: &Found) -> Vec<&str> {
+    found.hooks.iter().map(|hook| hook.name.as_str()).collect()
+}
+
+fn told(found: &Found) -> Vec<String> {
+    found.problems.iter().map(|problem| problem.message.clone()).collect()
+}
+
+#[test]
+fn where_nothing_is_nothing_is_found() {
+    assert_eq!(Disk::new().find(), Found::default());
+}
+
+#[test]
+fn an_executable_says_what_it_handles() {
+    for (answer, wanted) in [
+        ("turn_end", &[(HookEvent::TurnEnd, "turn_end")][..]),
+        ("after_turn", &[(HookEvent::TurnEnd, "after_turn")]),
+        (
+            "PreToolUse, tool.result\n",
+            &[(HookEvent::BeforeToolCall, "PreToolUse"), (HookEvent::AfterToolCall, "tool.result")],
+        ),
+        (r#"{"protocol":2,"events":["Stop"]}"#, &[(HookEvent::AgentStop, "Stop")]),
+        // Two names of one moment are one registration.
+        ("turn_end after_turn", &[(HookEvent::TurnEnd, "turn_end")]),
+    ] {
+        let disk = Disk::new();
+        disk.script("home/hooks/a", answer);
+        let found = disk.find();
+        assert_eq!(told(&found), Vec::<String>::new(), "{answer}");
+        let events: Vec<(HookEvent, &str)> =
+            found.hooks[0].events.iter().map(|(event, name)| (*event, name.as_str())).collect();
+        assert_eq!(events, wanted, "{answer}");
+        assert_eq!(found.hooks[0].place, Place::Person);
+    }
+}
+
+#[test]
+fn a_manifest_is_read_whole() {
+    let disk = Disk::new();
+    let answer = json!({
+        "protocol": 2, "events": ["before_tool_call"], "timeout_ms": 1500, "priority": 5,
+        "match": {"tool_name": ["bash", "mcp_*"], "invoked_by": "main", "usage_ratio_gte": 0.5, "every_turns": 3},
+        "fail_mode": "closed", "exit_2_blocks": true, "messages": "last:4", "description": "guards",
+        "mode": "resident", "transcript": true,
+    });
+    let path = disk.script("home/hooks/guard", &answer.to_string());
+    let found = disk.find();
+    assert_eq!(told(&found), Vec::<String>::new());
+    let hook = &found.hooks[0];
+    assert_eq!(hook.kind, Kind::Resident { path });
+    let manifest = &hook.manifest;
+    assert_eq!((manifest.protocol, manifest.timeout.as_millis(), manifest.priority), (2, 1500, 5));
+    assert_eq!((manifest.fail_mode, manifest.messages), (FailMode::Closed, Some(Messages::Last(4))));
+    assert!(manifest.exit_2_blocks && manifest.transcript);
+    assert_eq!(manifest.matches.tool_name, ["bash", "mcp_*"]);
+    assert_eq!((manifest.matches.usage_ratio_gte, manifest.matches.every_turns), (Some(0.5), Some(3)));
+}
+
+/// What is wrong in a declarative file is told with its place, and the file is no hook.
+#[test]
+fn a_fault_in_a_file_has_a_place() {
+    for (name, text, place, message, hint) in [
+        (
+            "a.yaml",
+            "events: [turn_ned]\nthen: {}\n",
+            Some((1, 9)),
+            "there is no event \"turn_ned\"",
+            "turn_end",
+        ),
+        (
+            "a.yaml",
+            "events: [turn_end]\ntimeout_ms: soon\nthen: {}\n",
+            Some((2, 13)),
+            "\"timeout_ms\" must be a whole number from 100 to 600000",
+            "",
+        ),
+        (
+            "a.yaml",
+            "events: [turn_end]\nmatch:\n  tool: [bash]\nthen: {}\n",
+            Some((3, 3)),
+            "\"match\" has no \"tool\"",
+            "tool_name",
+        ),
+        (
+            "a.yaml",
+            "events: [turn_end]\nmatch: { tool_name: ['['] }\nthen: {}\n",
+            Some((2, 8)),
+            "\"match.tool_name\" must be a list of globs",
+            "",
+        ),
+        ("a.yaml", "events: [turn_end\n", None, "the hook is not valid YAML", ""),
+        ("a.yaml", "events: [turn_end]\n", None, "`then` and `url` are both missing", ""),
+        ("a.yaml", "then: {}\n", None, "names no event", "turn_end"),
+        (
+            "a.json",
+            "{\n  \"events\": [\"turn_end\"],\n  \"then\": []\n}",
+            Some((3, 11)),
+            "\"then\" must be a map",
+            "",
+        ),
+        ("a.json", "{\"events\": }", Some((1, 12)), "the hook is not a JSON object", ""),
+        ("a.json", "{\"events\": [\"turn_end\"], \"url\": \"ftp://x\"}", Some((1, 33)), "https://", ""),
+    ] {
+        let disk = Disk::new();
+        disk.write(&format!("home/hooks/{name}"), text);
+        let found = disk.find();
+        let [problem] = &found.problems[..] else { panic!("{text}: {:?}", found.problems) };
+        assert!(found.hooks.is_empty(), "{text}");
+        assert!(problem.message.contains(message), "{text}: {problem}");
+        if place.is_some() && !text.contains("match:\n") {
+            assert_eq!(problem.place, place, "{text}: {problem}");
+        }
+        assert!(problem.hint.as_deref().unwrap_or_default().contains(hint), "{text}: {problem}");
+    }
+}
+
+#[test]
+fn what_nobody_knows_is_told_and_passed_over() {
+    let disk = Disk::new();
+    disk.write("home/hooks/a.yaml", "events: [turn_end, turn_start]\npriorty: 3\nthen: { notice: hello }\n");
+    let found = disk.find();
+    assert_eq!(names(&found), ["a.yaml"]);
+    let told: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("a.yaml:1:9: there is no event \"turn_start\""), "{told:?}");
+    assert!(
+        told[1].contains("a.yaml:2:10: unknown field \"priorty\", ignored (did you mean \"priority\"?)"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn an_executable_that_is_no_hook_is_told_with_the_reason() {
+    for (text, reason) in [
+        ("#!/bin/sh\nexit 3\n", "exit code 3"),
+        ("#!/bin/sh\necho 'no such module' >&2; exit 1\n", "no such module"),
+        ("#!/bin/sh\n", "it names no event"),
+        ("#!/bin/sh\necho usage: deploy TARGET\n", "there is no event \"usage:\""),
+        (
+            "#!/bin/sh\necho '{\"events\":[\"turn_end\"],\"priority\":\"high\"}'\n",
+            "line 1, column 35 of its answer",
+        ),
+        ("#!/bin/sh\nhead -c 200000 /dev/zero\n", "more than 64 KiB"),
+        ("#!/no/such/interpreter\n", "/no/such/interpreter"),
+    ] {
+        let disk = Disk::new();
+        disk.program("home/hooks/a", text);
+        let found = disk.find();
+        assert!(found.hooks.is_empty(), "{text}");
+        let [problem] = &found.problems[..] else { panic!("{text}: {:?}", found.problems) };
+        assert!(problem.to_string().contains(reason), "{text}: {problem}");
+    }
+}
+
+#[test]
+fn what_is_no_hook_is_listed_with_its_reason() {
+    let disk = Disk::new();
+    disk.write("home/hooks/plain", "not executable");
+    std::fs::create_dir_all(disk.at("home/hooks/folder")).expect("directories can be made");
+    std::fs::create_dir_all(disk.at("home/hooks/enforced")).expect("directories can be made");
+    for name in [".hidden", "old~", "old.bak", "off.disable", "README.md", "notes.txt"] {
+        disk.marking(&format!("home/hooks/{name}"), "turn_end");
+    }
+    let found = disk.find();
+    let skipped: Vec<(String, &str)> =
+        found.skipped.iter().map(|skipped| (disk.relative(&skipped.path), skipped.reason.as_str())).collect();
+    let wanted = [
+        (".hidden", "a hidden file"),
+        ("README.md", "a text"),
+        ("folder", "a directory"),
+        ("notes.txt", "a text"),
+        ("off.disable", "switched off by its name"),
+        ("old.bak", "a backup"),
+        ("old~", "a backup"),
+        ("plain", "not executable"),
+    ];
+    assert_eq!(skipped, wanted.map(|(name, reason)| (format!("home/hooks/{name}"), reason)));
+    assert_eq!((found.hooks.len(), disk.marks()), (0, 0));
+}
+
+#[test]
+fn earlier_places_shadow_later_ones_and_nothing_shadows_the_enforced() {
+    let mut disk = Disk::new();
+    disk.settings.trust = config::Trust::Run;
+    for place in ["home/hooks/enforced", "repo/.epitome/hooks", "home/hooks", ".kodelet/hooks"] {
+        disk.script(&format!("{place}/guard"), "tool.call");
+    }
+    disk.script("repo/.kodelet/hooks/lint", "turn_end");
+    disk.script("home/hooks/lint", "turn_end");
+    disk.script(".kodelet/hooks/old", "turn_end");
+    disk.script("repo/.kodelet/plugins/acme@tools/hooks/notify", "turn_end");
+    disk.script("home/plugins/mine/hooks/notify", "turn_end");
+    let found = disk.find();
+    let places: Vec<(&str, Place, String)> = found
+        .hooks
+        .iter()
+        .map(|hook| (hook.name.as_str(), hook.place, disk.relative(&hook.files[0])))
+        .collect();
+    let wanted = [
+        ("guard", Place::Enforced, "home/hooks/enforced/guard"),
+        ("lint", Place::Repository, "repo/.kodelet/hooks/lint"),
+        ("acme/tools/notify", Place::Repository, "repo/.kodelet/plugins/acme@tools/hooks/notify"),
+        ("old", Place::Person, ".kodelet/hooks/old"),
+        ("mine/notify", Place::Person, "home/plugins/mine/hooks/notify"),
+    ];
+    assert_eq!(places, wanted.map(|(name, place, path)| (name, place, path.to_owned())));
+    let shadowed = found.skipped.iter().filter(|skipped| skipped.reason.contains("has the same name"));
+    assert_eq!(shadowed.count(), 4);
+}
+
+#[test]
+fn a_hook_that_is_not_valid_shadows_nothing() {
+    let mut disk = Disk::new();
+    disk.settings.trust = config::Trust::Run;
+    disk.program("repo/.epitome/hooks/lint", "#!/bin/sh\nexit 1\n");
+    disk.script("home/hooks/lint", "turn_end");
+    let found = disk.find();
+    assert_eq!((found.hooks.len(), found.hooks[0].place), (1, Place::Person));
+}
+
+#[test]
+fn higher_priorities_come_first_then_places_then_names() {
+    let disk = Disk::new();
+    disk.script("home/hooks/enforced/z", "turn_end");
+    disk.script("home/hooks/b", "turn_end");
+    disk.script("home/hooks/a", "turn_end");
+    disk.script("home/hooks/y", r#"{"events":["turn_end"],"priority":1}"#);
+    assert_eq!(names(&disk.find()), ["y", "z", "a", "b"]);
+}
+
+#[test]
+fn the_root_of_the_repository_is_looked_at_from_a_folder_in_it() {
+    let mut disk = Disk::new();
+    disk.settings.trust = config::Trust::Run;
+    std::fs::create_dir_all(disk.at("repo/deep/down")).expect("directories can be made");
+    disk.script("repo/.epitome/hooks/lint", "turn_end");
+    disk.script("repo/deep/down/.epitome/hooks/near", "turn_end");
+    assert_eq!(names(&disk.find_in("repo/deep/down", &disk.trust())), ["near", "lint"]);
+}
+
+#[test]
+fn kodelets_places_can_be_left_out_and_hooks_switched_off() {
+    let mut disk = Disk::new();
+    disk.settings.compat_dirs = false;
+    disk.script(".kodelet/hooks/old", "turn_end");
+    disk.script("home/hooks/new", "turn_end");
+    assert_eq!(names(&disk.find()), ["new"]);
+    disk.settings.enabled = false;
+    assert_eq!(disk.find(), Found::default());
+}
+
+#[test]
+fn the_persons_fields_count_and_a_wrong_one_does_not() {
+    let mut disk = Disk::new();
+    disk.script("home/hooks/a", r#"{"events":["turn_end"],"priority":1,"timeout_ms":500}"#);
+    let fields = json!({"priority": 9, "timeout_ms": "long", "events": ["Stop"]});
+    disk.settings.overrides.insert("a".to_owned(), fields.as_object().expect("it is one").clone());
+    let found = disk.find();
+    let hook = &found.hooks[0];
+    assert_eq!((hook.manifest.priority, hook.manifest.timeout.as_millis()), (9, 500));
+    assert_eq!(hook.events, [(HookEvent::AgentStop, "Stop".to_owned())]);
+    let [problem] = &found.problems[..] else { panic!("{:?}", found.problems) };
+    assert!(
+        problem.to_string().contains("home/config.toml: hooks.overrides.\"a\": \"timeout_ms\" must be"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_webhooks_secret_comes_from_the_environment_and_is_not_shown() {
+    let disk = Disk::new();
+    disk.write(
+        "home/hooks/post.yaml",
+        "events: [agent_stop]\nurl: https://x.example/key-1\nheaders: { Authorization: $TOKEN }\nsecret: plain-2\n",
+    );
+    let found = disk.find();
+    let Kind::Webhook { headers, secret, .. } = &found.hooks[0].kind else { panic!("{found:?}") };
+    assert_eq!((headers["Authorization"].as_str(), secret.as_deref()), ("sesame", Some("plain-2")));
+    let shown = format!("{found:?}");
+    assert!(shown.contains("Authorization"), "{shown}");
+    assert!(["sesame", "plain-2", "key-1"].iter().all(|secret| !shown.contains(secret)), "{shown}");
+
+    disk.write("home/hooks/post.yaml", "events: [agent_stop]\nurl: https://x.example\nsecret: $MISSING\n");
+    let found = disk.find();
+    assert_eq!(told(&found), ["the environment variable MISSING is not set"]);
+    assert!(found.hooks.is_empty(), "without its secret it would be somebody else's");
+}
+
+/// A cloned repository must not run code by being opened: not even to learn what a hook handles.
+#[test]
+fn what_a_repository_brings_is_not_started_before_the_person_says_so() {
+    let disk = Disk::new();
+    disk.marking("repo/.epitome/hooks/lint", "turn_end");
+    disk.marking("repo/.kodelet/plugins/acme@tools/hooks/notify", "turn_end");
+    disk.write("repo/.epitome/hooks/then.yaml", "events: [turn_end]\nthen: { notice: hello }\n");
+    disk.script("home/hooks/lint", "turn_end");
+    let found = disk.find();
+    assert_eq!(names(&found), ["lint"], "an untrusted hook shadows nothing");
+    assert_eq!(found.hooks[0].place, Place::Person);
+    let waiting: Vec<&str> = found.untrusted.iter().map(|item| item.name.as_str()).collect();
+    assert_eq!(waiting, ["lint", "then.yaml", "acme/tools/notify"]);
+    assert!(found.untrusted[1].what.contains("turn_end"), "{}", found.untrusted[1].what);
+    assert_eq!(disk.marks(), 0);
+
+    disk.allow_all();
+    let found = disk.find();
+    assert_eq!(names(&found), ["lint", "then.yaml", "acme/tools/notify"]);
+    assert_eq!((found.hooks[0].place, disk.marks()), (Place::Repository, 2));
+    disk.find();
+    assert_eq!(disk.marks(), 2, "the answers are known");
+}
+
+#[test]
+fn changed_content_asks_again_also_with_the_same_size_and_time() {
+    let disk = Disk::new();
+    let path = disk.marking("repo/.epitome/hooks/lint", "turn_end");
+    disk.allow_all();
+    let hook = disk.find().hooks.remove(0);
+    assert!(unchanged(&hook));
+
+    let time = path.metadata().and_then(|metadata| metadata.modified()).expect("files have times");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    disk.marking("repo/.epitome/hooks/lint", "turn.end");
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there").len(), text.len());
+    let file = std::fs::File::options().write(true).open(&path).expect("it is ours");
+    file.set_modified(time).expect("times can be set");
+    drop(file);
+
+    assert!(!unchanged(&hook));
+    let marks = disk.marks();
+    let found = disk.find();
+    assert_eq!((found.hooks.len(), found.untrusted.len(), disk.marks()), (0, 1, marks));
+}
+
+#[test]
+fn a_no_is_kept_until_the_file_changes() {
+    let disk = Disk::new();
+    disk.marking("repo/.epitome/hooks/lint", "turn_end");
+    let waiting = disk.find().untrusted.remove(0);
+    let item = Item { path: waiting.path, digest: waiting.digest };
+    disk.trust().remember(std::slice::from_ref(&item), Decision::Never).expect("it is kept");
+    let found = disk.find();
+    assert_eq!((found.hooks.len(), found.untrusted.len(), disk.marks()), (0, 0, 0));
+    assert_eq!(found.skipped[0].reason, "you said never to this version");
+
+    disk.marking("repo/.epitome/hooks/lint", "agent_stop");
+    assert_eq!(disk.find().untrusted.len(), 1);
+}
+
+#[test]
+fn a_yes_for_once_ends_with_the_session() {
+    let disk = Disk::new();
+    disk.script("repo/.epitome/hooks/lint", "turn_end");
+    let mut trust = disk.trust();
+    let waiting = disk.find_in("repo", &trust).untrusted.remove(0);
+    trust
+        .remember(&[Item { path: waiting.path, digest: waiting.digest }], Decision::Once)
+        .expect("no disk is asked");
+    assert_eq!(names(&disk.find_in("repo", &trust)), ["lint"]);
+    assert_eq!(disk.find().untrusted.len(), 1);
+}
+
+#[test]
+fn policies_answer_for_the_person() {
+    for (policy, hooks, marks) in [(config::Trust::Run, 1, 1), (config::Trust::Never, 0, 0)] {
+        let mut disk = Disk::new();
+        disk.settings.trust = policy;
+        disk.marking("repo/.epitome/hooks/lint", "turn_end");
+        let found = disk.find();
+        assert_eq!((found.hooks.len(), found.untrusted.len(), disk.marks()), (hooks, 0, marks), "{policy:?}");
+    }
+}
+
+#[test]
+fn a_damaged_store_trusts_nothing_and_the_next_decision_sets_it_aside() {
+    let disk = Disk::new();
+    disk.script("repo/.epitome/hooks/lint", "turn_end");
+    disk.allow_all();
+    let file = Trust::file(&disk.paths());
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    std::fs::write(&file, &text[..text.len() / 2]).expect("files can be written");
+    let (mut trust, problem) = Trust::load(&disk.paths(), config::Trust::Ask);
+    assert!(problem.expect("it is told").message.contains("damaged"));
+    let found = disk.find_in("repo", &trust);
+    let waiting = &found.untrusted[0];
+    let item = Item { path: waiting.path.clone(), digest: waiting.digest.clone() };
+    trust.remember(std::slice::from_ref(&item), Decision::Always).expect("it is kept");
+    assert!(file.with_extension("damaged").exists());
+    assert_eq!(disk.trust().verdict(&item.path, &item.digest), Verdict::Trusted);
+    let mode = file.metadata().expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o077, 0, "only the person may read it");
+}
+
+/// Two daemons of one home decide at the same time: neither may undo what the other one kept.
+#[test]
+fn decisions_of_two_processes_are_both_kept() {
+    let disk = Disk::new();
+    let item = |name: &str| Item { path: disk.at(name), digest: "0".repeat(64) };
+    let (mut first, mut second) = (disk.trust(), disk.trust());
+    first.remember(&[item("a")], Decision::Always).expect("it is kept");
+    second.remember(&[item("b")], Decision::Never).expect("it is kept");
+    assert_eq!(second.verdict(&item("a").path, &item("a").digest), Verdict::Trusted);
+    assert_eq!(first.verdict(&item("b").path, &item("b").digest), Verdict::Unknown, "not read again yet");
+    assert_eq!(first.reload(), None);
+    assert_eq!(first.verdict(&item("b").path, &item("b").digest), Verdict::Refused);
+}
+
+#[test]
+fn a_link_out_of_the_repository_is_no_hook_of_it() {
+    let mut disk = Disk::new();
+    disk.settings.trust = config::Trust::Run;
+    let outside = disk.marking("elsewhere/tool", "turn_end");
+    let inside = disk.script("repo/scripts/tool", "turn_end");
+    std::fs::create_dir_all(disk.at("repo/.epitome/hooks")).expect("directories can be made");
+    for (target, name) in [(outside.as_path(), "out"), (&inside, "in"), (Path::new("/nowhere"), "dead")] {
+        std::os::unix::fs::symlink(target, disk.at(&format!("repo/.epitome/hooks/{name}")))
+            .expect("links can be made");
+    }
+    let found = disk.find();
+    assert_eq!((names(&found), disk.marks()), (vec!["in"], 0));
+    let reasons: Vec<&str> = found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
+    assert_eq!(reasons, ["a link that leads out of the repository, or nowhere"; 2]);
+}
+
+/// A settings file names scripts: who allowed the line allowed these scripts, not what they become.
+#[test]
+fn lines_of_settings_files_are_pinned_with_the_scripts_that_they_name() {
+    let disk = Disk::new();
+    let line = "\"$CLAUDE_PROJECT_DIR\"/.claude/hooks/check.sh --strict";
+    let settings = json!({"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": line}]}]}});
+    disk.write("repo/.claude/settings.json", &settings.to_string());
+    let script = disk.program("repo/.claude/hooks/check.sh", "#!/bin/sh\n");
+    let waiting = disk.find().untrusted;
+    assert_eq!(waiting.len(), 1);
+    assert!(waiting[0].what.contains("check.sh --strict"), "{}", waiting[0].what);
+    assert_eq!(waiting[0].files, [disk.at("repo/.claude/settings.json"), script]);
+    disk.allow_all();
+    let hook = disk.find().hooks.remove(0);
+    assert!(matches!(hook.kind, Kind::Claude { .. }) && unchanged(&hook));
+
+    disk.program("repo/.claude/hooks/check.sh", "#!/bin/sh\nrm -rf ~\n");
+    assert!(!unchanged(&hook));
+    assert_eq!(disk.find().untrusted.len(), 1);
+}
+
+/// The line is allowed while its script is not there; who adds the script later must not inherit that.
+#[test]
+fn a_named_script_that_comes_later_is_a_change() {
+    let disk = Disk::new();
+    let line = "test -x tools/check && tools/check";
+    let settings = json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": line}]}]}});
+    disk.write("repo/.claude/settings.json", &settings.to_string());
+    disk.allow_all();
+    let hook = disk.find().hooks.remove(0);
+    disk.program("repo/tools/check", "#!/bin/sh\n");
+    assert!(!unchanged(&hook));
+}
+
+#[test]
+fn the_persons_own_settings_files_need_no_word_and_can_switch_all_off() {
+    let disk = Disk::new();
+    let hooks = json!({"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]});
+    disk.write(".claude/settings.json", &json!({"hooks": hooks}).to_string());
+    disk.write("repo/.claude/settings.json", &json!({"hooks": hooks}).to_string());
+    let found = disk.find();
+    assert_eq!((found.hooks.len(), found.hooks[0].place, found.untrusted.len()), (1, Place::Person, 1));
+    disk.write(".claude/settings.json", &json!({"hooks": hooks, "disableAllHooks": true}).to_string());
+    let found = disk.find();
+    assert_eq!((found.hooks.len(), found.untrusted.len()), (0, 0));
+    assert!(found.skipped[0].reason.contains("disableAllHooks"), "{:?}", found.skipped);
+}
+
+#[test]
+fn a_session_in_the_home_directory_finds_the_persons_hooks_and_no_repositorys() {
+    let disk = Disk::new();
+    disk.script(".kodelet/hooks/old", "turn_end");
+    let found = disk.find_in("", &disk.trust());
+    assert_eq!((names(&found), found.untrusted.len()), (vec!["old"], 0));
+}
+
+#[test]
+fn a_damaged_cache_of_answers_is_made_anew() {
+    let disk = Disk::new();
+    disk.marking("home/hooks/a", "turn_end");
+    disk.find();
+    disk.write("home/data/hooks-cache.json", "{\"x\":");
+    assert_eq!(names(&disk.find()), ["a"]);
+    disk.find();
+    assert_eq!(disk.marks(), 2);
+}
+
+#[test]
+fn places_and_consent_are_watched() {
+    let disk = Disk::new();
+    disk.script("repo/.epitome/hooks/lint", "turn_end");
+    disk.script("home/plugins/mine/hooks/notify", "turn_end");
+    let plan = watched(&disk.at("repo"), &disk.paths(), true);
+    for folder in ["repo/.epitome/hooks", "home/plugins/mine/hooks", "repo"] {
+        assert!(plan.directories.contains(&disk.at(folder)), "{folder}: {plan:?}");
+    }
+    for path in [
+        "repo/.epitome/hooks/new",
+        "repo/.claude/settings.json",
+        "home/data/trust.json",
+        "home/plugins/mine/hooks/x",
+    ] {
+        assert!(plan.concerns(&disk.at(path)), "{path}");
+    }
+    assert!(!plan.concerns(&disk.at("repo/src/main.rs")));
+}
