@@ -1,11 +1,9 @@
 //! The conversation as hooks are given it: a list of messages with ids that their edits can name.
 
-use std::collections::HashMap;
-
 use serde_json::{Value, json};
 
 use super::hook::Messages;
-use crate::thread::{Change, Entry, Message, Origin, Part, Role, Seq, Spoken, View};
+use crate::thread::{Origin, Part, Piece, View};
 
 /// Bytes of content in one payload. A script that reads JSON in a shell is no place for 100 MB.
 pub const MESSAGES_BYTES_MAX: usize = 8 << 20;
@@ -49,85 +47,30 @@ impl One {
 }
 
 fn all(view: &View) -> Vec<One> {
-    let mut times: HashMap<Seq, u32> = HashMap::new();
-    for entry in view.entries() {
-        *times.entry(entry.seq).or_default() += 1;
-    }
-    let mut seen: HashMap<Seq, u32> = HashMap::new();
-    let mut found = Vec::with_capacity(view.entries().len());
-    for entry in view.entries() {
-        // The messages of a history that a hook made share the number of its entry.
-        let nth = seen.entry(entry.seq).or_default();
-        *nth += 1;
-        let part = (times[&entry.seq] > 1).then_some(*nth);
-        push(&mut found, entry, Part { entry: entry.seq, part });
-    }
-    found
-}
-
-fn push(found: &mut Vec<One>, entry: &Entry, at: Part) {
-    let said = |message: &Message, kind| One { at, role: "user", content: message.text(), kind, call: None };
-    match &entry.change {
-        Change::Said { message, origin } => {
-            let kind = match origin {
-                Origin::Context { .. } => "context",
-                Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } | Origin::Hook { .. } => "text",
+    let pieces = view.pieces().into_iter();
+    pieces
+        .map(|(at, piece)| {
+            let (role, kind, content, call) = match piece {
+                Piece::Said(_, Origin::Context { .. }) => ("user", "context", piece.text(), None),
+                Piece::Said(
+                    _,
+                    Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } | Origin::Hook { .. },
+                ) => ("user", "text", piece.text(), None),
+                Piece::Summary(_) => ("user", "compaction_summary", piece.text(), None),
+                Piece::Reply(_) => ("assistant", "text", piece.text(), None),
+                Piece::Call(call) => {
+                    let content = format!("Using tool: {} with input: {}", call.name, call.input);
+                    ("assistant", "tool_use", content, Some(&call.id))
+                }
+                // As kodelet has it: scripts take the user's messages for what the person said.
+                Piece::Outcome(outcome) => {
+                    let content = format!("Tool result: {}", outcome.model_text());
+                    ("assistant", "tool_result", content, Some(&outcome.call))
+                }
             };
-            found.push(said(message, kind));
-        }
-        Change::Compacted { summary, .. } => found.push(said(summary, "compaction_summary")),
-        Change::Replied { message, .. } => {
-            let content = message.text();
-            if !content.trim().is_empty() {
-                found.push(One { at, role: "assistant", content, kind: "text", call: None });
-            }
-            for (part, call) in (1..).zip(message.calls()) {
-                found.push(One {
-                    at: Part { entry: entry.seq, part: Some(part) },
-                    role: "assistant",
-                    content: format!("Using tool: {} with input: {}", call.name, call.input),
-                    kind: "tool_use",
-                    call: Some(call.id.to_string()),
-                });
-            }
-        }
-        Change::ToolFinished { outcome } => found.push(One {
-            at,
-            // As kodelet has it: scripts take the user's messages for what the person said.
-            role: "assistant",
-            content: format!("Tool result: {}", outcome.model_text()),
-            kind: "tool_result",
-            call: Some(outcome.call.to_string()),
-        }),
-        Change::Mutated { messages, .. } => {
-            for (part, Spoken { role, message }) in (1..).zip(messages) {
-                let role = match role {
-                    Role::User | Role::System => "user",
-                    Role::Assistant => "assistant",
-                };
-                let at = Part { entry: entry.seq, part: Some(part) };
-                found.push(One { at, role, content: message.text(), kind: "text", call: None });
-            }
-        }
-        Change::Opened { .. }
-        | Change::Framed { .. }
-        | Change::Queued { .. }
-        | Change::Commanded { .. }
-        | Change::Edited { .. }
-        | Change::CallChanged { .. }
-        | Change::Withheld { .. }
-        | Change::Hooked { .. }
-        | Change::GoalSet { .. }
-        | Change::Undone { .. }
-        | Change::Noted { .. }
-        | Change::ModelChosen { .. }
-        | Change::ModeChosen { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Planned { .. }
-        | Change::Allowed { .. }
-        | Change::TurnEnded { .. } => {}
-    }
+            One { at, role, content, kind, call: call.map(ToString::to_string) }
+        })
+        .collect()
 }
 
 /// Keeps the newest contents whole as far as they fit; of the first that does not its beginning; of the

@@ -134,7 +134,10 @@ pub fn script(name: &str) -> Hook {
 
 /// Hooks of one Claude Code group.
 pub fn claude(name: &str, group: usize) -> Hook {
-    Hook { kind: Kind::Claude { line: "true".to_owned(), group, matcher: String::new() }, ..script(name) }
+    Hook {
+        kind: Kind::Claude { line: "true".to_owned(), group, matcher: String::new(), only_if: String::new() },
+        ..script(name)
+    }
 }
 
 pub fn object(value: Value) -> Map<String, Value> {
