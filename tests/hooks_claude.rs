@@ -6,5 +6,7 @@ mod moments;
 mod output;
 #[path = "hooks_claude/payload.rs"]
 mod payload;
+#[path = "hooks_claude/scripts.rs"]
+mod scripts;
 #[path = "hooks_claude/settings.rs"]
 mod settings;

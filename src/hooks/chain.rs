@@ -10,9 +10,11 @@
 //! - Follow-ups, notices and context of all hooks are kept.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::event::HookEvent;
 use super::fits::registered;
 use super::fold::Fold;
 use super::handlers::Handler;
@@ -86,9 +88,12 @@ impl Chain {
     pub fn next(&mut self) -> Option<Vec<Run>> {
         if self.running.is_empty() && !self.fold.is_over() {
             let first = self.waiting.pop_front()?;
-            let group = group(&first);
             let mut links = vec![first];
-            while group.is_some() && self.waiting.front().is_some_and(|link| self::group(link) == group) {
+            while self
+                .waiting
+                .front()
+                .is_some_and(|link| group(link).is_some_and(|of_next| group(&links[0]) == Some(of_next)))
+            {
                 links.extend(self.waiting.pop_front());
             }
             self.running = links.into_iter().map(|link| self.run(link)).collect();
@@ -98,7 +103,6 @@ impl Chain {
 
     /// What came of the runs, in their order, and how long each took. One that is missing was given up.
     pub fn tell(&mut self, heard: Vec<(Ran, Duration)>) {
-        let event = self.fold.moment().what.event();
         let side_by_side = self.running.len() > 1;
         let mut heard = heard.into_iter();
         let runs = std::mem::take(&mut self.running);
@@ -107,8 +111,8 @@ impl Chain {
             let given_up = || (Ran::Skipped("it was given up".to_owned()), Duration::ZERO);
             let (ran, took) = heard.next().unwrap_or_else(given_up);
             let said: Said = match &run.link {
-                Link::Hook(hook) => said(hook, event, ran),
-                Link::Handler(_) => handled(event, ran),
+                Link::Hook(hook) => said(hook, self.heard_at(&run), &run.event_name, ran),
+                Link::Handler(_) => handled(run.moment.what.event(), ran),
             };
             self.fold.hear(&run, said, took);
         }
@@ -124,6 +128,22 @@ impl Chain {
         self.fold.finish()
     }
 
+    /// The moment that a run's words are about: that which it was given, but what hooks add to the
+    /// instructions of a compaction is put behind what others beside them added.
+    fn heard_at<'a>(&'a self, run: &'a Run) -> &'a Moment {
+        match run.moment.what.event() {
+            HookEvent::PreCompact => self.fold.moment(),
+            HookEvent::SessionStart
+            | HookEvent::UserMessageSend
+            | HookEvent::BeforeToolCall
+            | HookEvent::AfterToolCall
+            | HookEvent::TurnEnd
+            | HookEvent::AgentStop
+            | HookEvent::PostCompact
+            | HookEvent::SessionEnd => &run.moment,
+        }
+    }
+
     fn run(&self, link: Link) -> Run {
         let moment = self.fold.moment().clone();
         let event_name = match &link {
@@ -134,11 +154,11 @@ impl Chain {
     }
 }
 
-/// Claude Code runs the hooks of one group side by side.
-fn group(link: &Link) -> Option<usize> {
+/// Claude Code runs the hooks of one group side by side; groups are counted in their file.
+fn group(link: &Link) -> Option<(Option<&Path>, usize)> {
     match link {
         Link::Hook(hook) => match &hook.kind {
-            Kind::Claude { group, .. } => Some(*group),
+            Kind::Claude { group, .. } => Some((hook.files.first().map(PathBuf::as_path), *group)),
             Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
                 None
             }

@@ -15,45 +15,36 @@ use crate::thread::Role;
 
 /// The reason where a hook gives none.
 const NO_REASON: &str = "A hook stopped this without a reason.";
-/// Characters of what a failed hook said that are told.
-const SAID_CHARS_MAX: usize = 200;
 
-/// Reads the result of a run; the error is a sentence on how it failed.
+/// Reads the result of a run of a hook that registered the moment by this name; `None` when it failed.
 pub fn normalise(
-    event: HookEvent,
     registered: &str,
     moment: &Moment,
     exit: Exit,
     stdout: &[u8],
     stderr: &str,
-) -> Result<HookOutput, String> {
-    let stdout = String::from_utf8_lossy(stdout);
-    let stdout = stdout.trim();
+) -> Option<HookOutput> {
+    let event = moment.what.event();
     match exit {
-        Exit::Code(0) => {}
-        Exit::Code(2) => return Ok(blocked(event, stderr.trim())),
-        Exit::Code(code) => return Err(failed(&format!("exit {code}"), stderr)),
-        Exit::Signal(signal) => return Err(failed(&format!("ended by signal {signal}"), stderr)),
-        Exit::TimedOut(limit) => {
-            return Err(failed(&format!("time limit of {} s", limit.as_secs_f64()), stderr));
-        }
-    }
-    if !stdout.starts_with('{') {
-        return Ok(plain(event, moment, stdout));
-    }
-    match serde_json::from_str::<Map<String, Value>>(stdout) {
-        Ok(fields) => Ok(Fields { event, registered, moment, output: HookOutput::default() }.read(&fields)),
-        Err(error) => {
-            let mut output = plain(event, moment, stdout);
-            output.warnings.push(format!("its output begins like JSON but is not: {error}"));
-            Ok(output)
-        }
+        Exit::Code(0) => Some(read(event, registered, moment, &String::from_utf8_lossy(stdout))),
+        Exit::Code(2) => Some(blocked(event, stderr.trim())),
+        Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut(_) => None,
     }
 }
 
-fn failed(how: &str, stderr: &str) -> String {
-    let said: String = stderr.trim().chars().take(SAID_CHARS_MAX).collect();
-    if said.is_empty() { how.to_owned() } else { format!("{how}: {said}") }
+fn read(event: HookEvent, registered: &str, moment: &Moment, stdout: &str) -> HookOutput {
+    let stdout = stdout.trim();
+    if !stdout.starts_with('{') {
+        return plain(event, moment, stdout);
+    }
+    match serde_json::from_str::<Map<String, Value>>(stdout) {
+        Ok(fields) => Fields { event, registered, moment, output: HookOutput::default() }.read(&fields),
+        Err(error) => {
+            let mut output = plain(event, moment, stdout);
+            output.warnings.push(format!("its output begins like JSON but is not: {error}"));
+            output
+        }
+    }
 }
 
 /// Text on stdout that is no JSON.

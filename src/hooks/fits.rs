@@ -2,6 +2,7 @@
 
 use globset::GlobBuilder;
 
+use super::claude;
 use super::hook::{Hook, Kind, Match};
 use super::moment::{Base, CompactTrigger, InvokedBy, Moment, What};
 
@@ -19,11 +20,10 @@ pub fn registered<'a>(hook: &'a Hook, moment: &Moment) -> Option<&'a str> {
 
 fn fits(hook: &Hook, moment: &Moment) -> bool {
     match &hook.kind {
-        Kind::Script { .. }
-        | Kind::Resident { .. }
-        | Kind::Declared { .. }
-        | Kind::Webhook { .. }
-        | Kind::Claude { .. } => hook.manifest.matches.fits(moment),
+        Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
+            hook.manifest.matches.fits(moment)
+        }
+        Kind::Claude { .. } => claude::fits(hook, moment),
     }
 }
 

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use super::claude_output;
 use super::event::HookEvent;
 use super::hook::{FailMode, Hook, Kind};
+use super::moment::Moment;
 use super::normalise::normalise;
 use super::output::{Exit, HookOutput, Ran};
 use super::read::{Read, read, shown};
+
+/// The remark on an output that was too long.
+const CUT: &str = "it printed more than is kept; the rest was not read";
 
 /// A run, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,13 +35,15 @@ pub enum Came {
 
 /// Reads a declared hook's run. A run that failed has no result but the block that `fail_mode: closed` is,
 /// at moments that can be blocked.
-pub fn said(hook: &Hook, event: HookEvent, ran: Ran) -> Said {
+///
+/// `moment` is what its words are about, `registered` the name that it registered the moment by.
+pub fn said(hook: &Hook, moment: &Moment, registered: &str, ran: Ran) -> Said {
+    let event = moment.what.event();
     let said = match &hook.kind {
-        Kind::Script { .. }
-        | Kind::Resident { .. }
-        | Kind::Declared { .. }
-        | Kind::Webhook { .. }
-        | Kind::Claude { .. } => plain(hook, event, ran),
+        Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
+            plain(hook, event, ran)
+        }
+        Kind::Claude { .. } => claude(moment, registered, ran),
     };
     match (said.came, hook.manifest.fail_mode) {
         (Came::Failed, FailMode::Closed) if event.blocks() => closed(hook, said),
@@ -62,6 +69,24 @@ fn plain(hook: &Hook, event: HookEvent, ran: Ran) -> Said {
     }
 }
 
+/// Claude Code's hooks have a language of their own for stdout and exit codes; how they fail is common.
+fn claude(moment: &Moment, registered: &str, ran: Ran) -> Said {
+    let output = match &ran {
+        Ran::Ended { exit, stdout, stderr, .. } => {
+            claude_output::normalise(registered, moment, *exit, stdout, stderr)
+        }
+        Ran::Object(_) | Ran::Answered(_) | Ran::Failed(_) | Ran::Skipped(_) => None,
+    };
+    match (output, ran) {
+        (Some(output), Ran::Ended { exit, stdout_cut, .. }) => {
+            let mut said = result(&end_of(exit), output, Vec::new());
+            said.remarks.extend(stdout_cut.then(|| CUT.to_owned()));
+            said
+        }
+        (_, ran) => read_run(moment.what.event(), ran),
+    }
+}
+
 fn read_run(event: HookEvent, ran: Ran) -> Said {
     match ran {
         Ran::Ended { exit: Exit::Code(0), stdout, stdout_cut, .. } => {
@@ -72,7 +97,7 @@ fn read_run(event: HookEvent, ran: Ran) -> Said {
                 Read::Invalid(why) => failed(end, vec![why]),
             };
             if stdout_cut {
-                said.remarks.push("it printed more than is kept; the rest was not read".to_owned());
+                said.remarks.push(CUT.to_owned());
             }
             said
         }

@@ -21,6 +21,7 @@ use tokio::net::unix::pipe;
 use super::output::{Exit, Ran};
 use crate::tools::group::{Ending, Running};
 use crate::tools::reaper::Reaper;
+use crate::tools::shell;
 
 /// Bytes of stdout that are kept. A result is a small object; a whole history is some hundred kilobytes.
 pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
@@ -39,9 +40,6 @@ const READ_BYTES: usize = 64 * 1024;
 /// editor that saves it is done by then.
 const BUSY_TRIES: u32 = 5;
 const BUSY_WAIT: Duration = Duration::from_millis(20);
-
-/// The shell of command lines.
-const SHELL: &str = "/bin/sh";
 
 /// Bytes of a script that are looked at for its `#!` line: what the kernel looks at.
 const SHEBANG_BYTES: u64 = 256;
@@ -69,7 +67,7 @@ pub enum Program {
         path: PathBuf,
         arguments: Vec<OsString>,
     },
-    /// A line for the shell.
+    /// A line for the shell: bash where there is one, for which such lines are written.
     Line(String),
 }
 
@@ -129,7 +127,7 @@ fn spawn(order: &Order) -> io::Result<Spawned> {
             command
         }
         Program::Line(line) => {
-            let mut command = Command::new(SHELL);
+            let mut command = Command::new(shell(&order.environment));
             command.arg("-c").arg(line);
             command
         }
@@ -331,7 +329,7 @@ fn explained(order: &Order, error: io::Error) -> io::Error {
         return io::Error::new(kind, sentence);
     }
     let sentence = match &order.program {
-        Program::Line(_) => format!("{SHELL} cannot be started for it: {error}"),
+        Program::Line(_) => format!("the shell cannot be started for it: {error}"),
         Program::File { path, .. } => unstartable(path, &error),
     };
     io::Error::new(kind, sentence)

@@ -215,7 +215,7 @@ fn start(
 }
 
 /// The `bash` of the environment's PATH, else the system's, else `sh`.
-fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
+pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
     let directories: Vec<PathBuf> = std::env::split_paths(path.unwrap_or(OsStr::new(""))).collect();
     let runs = |path: &PathBuf| {

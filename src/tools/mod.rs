@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use bash::shell;
+
 use crate::thread::{Card, Location, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
