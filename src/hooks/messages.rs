@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::hook::Messages;
 use super::output::Utterance;
-use crate::thread::view::Piece;
-use crate::thread::{Origin, Part, Role, View};
+use crate::thread::{Origin, Part, Piece, Role, View};
 
 /// Bytes of content in one payload. A script that reads JSON in a shell is no place for 100 MB.
 pub const MESSAGES_BYTES_MAX: usize = 8 << 20;
@@ -49,35 +48,30 @@ impl One {
 }
 
 fn all(view: &View) -> Vec<One> {
-    view.pieces().into_iter().map(|(at, piece)| one(at, piece)).collect()
-}
-
-fn one(at: Part, piece: Piece<'_>) -> One {
-    let (role, content, kind, call) = match piece {
-        Piece::Said(message, Origin::Context { .. }) => ("user", message.text(), "context", None),
-        Piece::Said(
-            message,
-            Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } | Origin::Hook { .. },
-        ) => ("user", message.text(), "text", None),
-        Piece::Summary(message) => ("user", message.text(), "compaction_summary", None),
-        Piece::Reply(message) => ("assistant", message.text(), "text", None),
-        Piece::Call(call) => {
-            let content = format!("Using tool: {} with input: {}", call.name, call.input);
-            ("assistant", content, "tool_use", Some(call.id.to_string()))
-        }
-        // As kodelet has it: scripts take the user's messages for what the person said.
-        Piece::Outcome(outcome) => {
-            let content = format!("Tool result: {}", outcome.model_text());
-            ("assistant", content, "tool_result", Some(outcome.call.to_string()))
-        }
-    };
-    One { at, role, content, kind, call }
-}
-
-/// The view as a callback is given it: the same messages, without ids.
-pub fn utterances(view: &View) -> Vec<Utterance> {
-    let role = |one: &One| if one.role == "user" { Role::User } else { Role::Assistant };
-    all(view).into_iter().map(|one| Utterance { role: role(&one), text: one.content }).collect()
+    let pieces = view.pieces().into_iter();
+    pieces
+        .map(|(at, piece)| {
+            let (role, kind, content, call) = match piece {
+                Piece::Said(_, Origin::Context { .. }) => ("user", "context", piece.text(), None),
+                Piece::Said(
+                    _,
+                    Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } | Origin::Hook { .. },
+                ) => ("user", "text", piece.text(), None),
+                Piece::Summary(_) => ("user", "compaction_summary", piece.text(), None),
+                Piece::Reply(_) => ("assistant", "text", piece.text(), None),
+                Piece::Call(call) => {
+                    let content = format!("Using tool: {} with input: {}", call.name, call.input);
+                    ("assistant", "tool_use", content, Some(&call.id))
+                }
+                // As kodelet has it: scripts take the user's messages for what the person said.
+                Piece::Outcome(outcome) => {
+                    let content = format!("Tool result: {}", outcome.model_text());
+                    ("assistant", "tool_result", content, Some(&outcome.call))
+                }
+            };
+            One { at, role, content, kind, call: call.map(ToString::to_string) }
+        })
+        .collect()
 }
 
 /// Keeps the newest contents whole as far as they fit; of the first that does not its beginning; of the
@@ -98,4 +92,10 @@ fn cut(spoken: &mut [One], bytes_max: usize) {
         one.content.push_str(&format!("[cut here: {} of {size} bytes left out]", size - end));
         left = 0;
     }
+}
+
+/// The view as a callback is given it: the same messages, without ids.
+pub fn utterances(view: &View) -> Vec<Utterance> {
+    let role = |one: &One| if one.role == "user" { Role::User } else { Role::Assistant };
+    all(view).into_iter().map(|one| Utterance { role: role(&one), text: one.content }).collect()
 }

@@ -186,7 +186,8 @@ impl SessionPort for Played {
             SessionCommand::Attach { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
-            | SessionCommand::RecipesChanged => {
+            | SessionCommand::RecipesChanged
+            | SessionCommand::HooksChanged => {
                 unreachable!("the port has its own")
             }
         }
@@ -225,5 +226,6 @@ fn permission() -> PermissionAsk {
         card: Card { title: "make".into(), kind: ToolKind::Execute, locations: vec![] },
         preview: vec![],
         always: None,
+        never: None,
     }
 }

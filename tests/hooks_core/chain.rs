@@ -105,7 +105,7 @@ fn conditions_bind_where_the_moment_has_what_they_are_about() {
 fn hooks_run_one_after_another_but_those_of_one_claude_group_side_by_side() {
     let hooks: Vec<Arc<Hook>> =
         [script("a"), claude("b", 1), claude("c", 1), claude("d", 2), script("e")].map(Arc::new).to_vec();
-    let mut chain = Chain::new(turn_end(), links(&hooks, &turn_end()));
+    let mut chain = Chain::new(before_call(), links(&hooks, &before_call()));
     let mut batches = Vec::new();
     while let Some(runs) = chain.next() {
         batches.push(runs.iter().map(|run| run.link.name()).collect::<Vec<_>>().join(" "));
@@ -182,9 +182,9 @@ fn what_a_hook_of_the_same_group_asks_beside_a_block_is_refused() {
     let resolution = resolve(
         before_call(),
         vec![
-            (claude("a", 1), printed(json!({"blocked": true, "reason": "no"}))),
-            (claude("b", 1), printed(json!({"input": {"command": "pwd"}}))),
-            (claude("c", 1), printed(json!({}))),
+            (claude("a", 1), answered(json!({"blocked": true, "reason": "no"}))),
+            (claude("b", 1), answered(json!({"input": {"command": "pwd"}}))),
+            (claude("c", 1), answered(json!({}))),
         ],
     );
     assert_eq!(resolution.block, Some(("a".to_owned(), "no".to_owned())));
@@ -306,9 +306,9 @@ fn of_two_changes_made_side_by_side_the_first_counts() {
     let resolution = resolve(
         before_call(),
         vec![
-            (claude("a", 1), printed(json!({"input": {"command": "one"}}))),
-            (claude("b", 1), printed(json!({"input": {"command": "two"}}))),
-            (claude("c", 1), printed(json!({"decision": "allow"}))),
+            (claude("a", 1), answered(json!({"input": {"command": "one"}}))),
+            (claude("b", 1), answered(json!({"input": {"command": "two"}}))),
+            (claude("c", 1), answered(json!({"decision": "allow"}))),
         ],
     );
     assert_eq!(resolution.input, Some((object(json!({"command": "one"})), "a".to_owned())));
@@ -560,7 +560,7 @@ fn any_run() -> impl Strategy<Value = Ran> {
         json!({"result": "explode"}),
     ];
     prop_oneof![
-        8 => prop::sample::select(results.to_vec()).prop_map(printed),
+        8 => prop::sample::select(results.to_vec()).prop_map(answered),
         1 => Just(exit(1, "", "broken")),
         1 => Just(exit(0, "garbage", "")),
         1 => Just(Ran::Skipped("not trusted".to_owned())),

@@ -9,7 +9,7 @@ use epitome::hooks::moment::{Attachment, Moment, What};
 use epitome::hooks::payload::{Addressee, payload, timestamp};
 use epitome::thread::{
     CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, Part, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger, View,
+    OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome, Trigger, View,
 };
 use serde_json::{Value, json};
 
@@ -302,6 +302,27 @@ fn a_summary_is_known_by_its_kind() {
     ]);
     let expected = json!({"id": "e2", "role": "user", "content": "S", "kind": "compaction_summary"});
     assert_eq!(messages(&view, Messages::Full), [expected]);
+}
+
+#[test]
+fn the_messages_of_a_history_that_a_hook_made_have_ids_of_their_own() {
+    let spoken = |role, id, words| Spoken { role, message: text(id, words) };
+    let view = log(vec![
+        said(0, "one"),
+        Change::Mutated {
+            through: Seq(1),
+            messages: vec![spoken(Role::User, 1, "S"), spoken(Role::Assistant, 2, "T")],
+            by: "a".to_owned(),
+            tokens_before: 2,
+            tokens_after: 1,
+        },
+        said(3, "two"),
+    ]);
+    let given: Vec<String> = messages(&view, Messages::Full)
+        .iter()
+        .map(|one| ["id", "role", "content"].map(|name| one[name].as_str().expect("text")).join(" "))
+        .collect();
+    assert_eq!(given, ["e2.1 user S", "e2.2 assistant T", "e3 user two"]);
 }
 
 #[test]

@@ -132,12 +132,15 @@ pub fn script(name: &str) -> Hook {
     }
 }
 
-/// Hooks of one Claude Code group.
+/// A hook of a Claude Code group, for every moment that Claude Code knows, under its name there.
 pub fn claude(name: &str, group: usize) -> Hook {
-    Hook {
-        kind: Kind::Claude { line: "true".to_owned(), group, matcher: String::new(), only_if: String::new() },
-        ..script(name)
-    }
+    let theirs = |event: HookEvent| {
+        let name = event.names().iter().find(|name| name.starts_with(char::is_uppercase))?;
+        Some((event, (*name).to_owned()))
+    };
+    let kind =
+        Kind::Claude { line: "true".to_owned(), group, matcher: String::new(), only_if: String::new() };
+    Hook { kind, events: HookEvent::ALL.into_iter().filter_map(theirs).collect(), ..script(name) }
 }
 
 pub fn object(value: Value) -> Map<String, Value> {
@@ -155,6 +158,11 @@ pub fn exit(code: i32, stdout: &str, stderr: &str) -> Ran {
 
 pub fn printed(value: Value) -> Ran {
     exit(0, &value.to_string(), "")
+}
+
+/// An answer that no process printed, so that a hook of any kind may give it.
+pub fn answered(value: Value) -> Ran {
+    Ran::Object(object(value))
 }
 
 /// Runs hooks one after another, each with what comes of it; gives what they mean.

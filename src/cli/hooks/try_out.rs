@@ -81,7 +81,7 @@ pub(super) fn test(
     let began = Instant::now();
     let ran = serve::runtime()?.block_on(run(here, hook, registered, format!("{}\n", stdin.trim_end())));
     let took = began.elapsed();
-    let said = said(hook, event, ran.clone());
+    let said = said(hook, &moment, registered, ran.clone());
     terminal::print(&match form {
         Form::Json => format!("{}\n", json_of(hook, event, &ran, &said, took)),
         Form::Text => text(&ran, &said, took),
