@@ -49,6 +49,8 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
         depth: 1,
         callback_args: BTreeMap::new(),
         time: TIME,
+        hooks: Arc::default(),
+        handlers: epitome::hooks::handlers::Table::new(),
     }
 }
 
