@@ -12,6 +12,8 @@ use epitome::hooks::event::HookEvent;
 use epitome::hooks::hook::{FailMode, Kind, Messages, Place};
 use epitome::hooks::trust::{Decision, Item, Trust, Verdict, unchanged};
 use epitome::paths::Paths;
+use epitome::store::Store;
+use epitome::thread::{Change, FORMAT_VERSION, HookRun, SessionId, StopReason, Usage};
 use epitome::tools::reaper::Reaper;
 use serde_json::json;
 
@@ -186,7 +188,7 @@ fn a_fault_in_a_file_has_a_place() {
         (
             "a.yaml",
             "events: [turn_end]\nmatch:\n  tool: [bash]\nthen: {}\n",
-            Some((3, 3)),
+            None,
             "\"match\" has no \"tool\"",
             "tool_name",
         ),
@@ -216,7 +218,7 @@ fn a_fault_in_a_file_has_a_place() {
         let [problem] = &found.problems[..] else { panic!("{text}: {:?}", found.problems) };
         assert!(found.hooks.is_empty(), "{text}");
         assert!(problem.message.contains(message), "{text}: {problem}");
-        if place.is_some() && !text.contains("match:\n") {
+        if place.is_some() {
             assert_eq!(problem.place, place, "{text}: {problem}");
         }
         assert!(problem.hint.as_deref().unwrap_or_default().contains(hint), "{text}: {problem}");
@@ -615,4 +617,138 @@ fn places_and_consent_are_watched() {
         assert!(plan.concerns(&disk.at(path)), "{path}");
     }
     assert!(!plan.concerns(&disk.at("repo/src/main.rs")));
+}
+
+/// What `epitome hooks` printed, and its exit code.
+fn epitome(disk: &Disk, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_epitome"));
+    command.args(arguments).current_dir(disk.at("repo")).env_clear().stdin(std::process::Stdio::null());
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("EPITOME_HOME", disk.at("home")).env("HOME", disk.at(""));
+    let output = command.output().expect("the binary starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("only text is printed");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn the_command_line_lists_allows_and_refuses() {
+    let disk = Disk::new();
+    disk.marking("repo/.epitome/hooks/lint", "turn_end");
+    disk.marking("repo/.epitome/hooks/push", "agent_stop");
+    disk.script("home/hooks/guard", r#"{"events":["tool.call"],"description":"keeps secrets in"}"#);
+    disk.write("home/hooks/README.md", "");
+    disk.write("home/hooks/bad.yaml", "events: [never]\nthen: {}\n");
+    let (code, out, err) = epitome(&disk, &["hooks", "list"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for part in [
+        "guard  before_tool_call",
+        "keeps secrets in",
+        "Waiting for your word",
+        "lint",
+        "README.md: a text",
+        "bad.yaml:1:9: there is no event",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+
+    let (code, _, err) = epitome(&disk, &["hooks", "trust", "lint"]);
+    assert!(code == Some(1) && err.contains("--yes"), "nobody can be asked: {err}");
+    assert_eq!(disk.marks(), 0);
+    assert_eq!(epitome(&disk, &["hooks", "trust", "lint", "--yes"]).1, "allowed lint\n");
+    assert_eq!(
+        epitome(&disk, &["hooks", "trust", ".epitome/hooks/push", "--never", "--yes"]).1,
+        "refused push\n"
+    );
+    assert_eq!(epitome(&disk, &["hooks", "trust", "--yes"]).1, "Nothing waits for your word.\n");
+    let (_, out, _) = epitome(&disk, &["hooks", "list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&out).expect("it is one object");
+    let names: Vec<&str> =
+        listed["hooks"].as_array().expect("a list").iter().filter_map(|hook| hook["name"].as_str()).collect();
+    assert_eq!(names, ["lint", "guard"]);
+    assert_eq!((listed["untrusted"].as_array().map(Vec::len), disk.marks()), (Some(0), 1));
+}
+
+#[test]
+fn the_command_line_tries_a_hook_and_shows_how_it_is_read() {
+    let disk = Disk::new();
+    disk.program(
+        "home/hooks/guard",
+        "#!/bin/sh\nif [ \"$1\" = hook ]; then echo tool.call; else read -r line; echo \"$line\" >&2; \
+         echo '{\"blocked\":true,\"reason\":\"not today\"}'; fi\n",
+    );
+    let (code, out, err) = epitome(&disk, &["hooks", "test", "guard", "PreToolUse", "--json"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let tried: serde_json::Value = serde_json::from_str(&out).expect("it is one object");
+    assert_eq!((&tried["end"], &tried["came"]), (&json!("exit 0"), &json!("result")));
+    let payload: serde_json::Value =
+        serde_json::from_str(tried["stderr"].as_str().expect("text")).expect("the payload is one object");
+    assert_eq!(
+        (&payload["event"], &payload["canonical_event"]),
+        (&json!("tool.call"), &json!("before_tool_call"))
+    );
+    assert!(tried["meaning"].to_string().contains("not today"), "{tried}");
+
+    let given = disk.write("payload.json", "{\"mine\":1}");
+    let (_, out, _) =
+        epitome(&disk, &["hooks", "test", "guard", "tool.call", "--payload", given.to_str().expect("UTF-8")]);
+    for part in ["{\"mine\":1}", "meaning:", "not today", "end: exit 0"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    for (arguments, message) in [
+        (["hooks", "test", "guard", "turn_end"], "guard does not handle turn_end"),
+        (["hooks", "test", "gard", "turn_end"], "there is no hook gard here"),
+        (["hooks", "test", "guard", "sometime"], "there is no event \"sometime\""),
+    ] {
+        let (code, _, err) = epitome(&disk, &arguments);
+        assert!(code == Some(1) && err.contains(message), "{err}");
+    }
+}
+
+#[test]
+fn the_command_line_shows_the_trail_of_a_session() {
+    let disk = Disk::new();
+    assert!(epitome(&disk, &["hooks", "log"]).2.contains("there is no session of this directory"));
+    let store = Store::new(&disk.paths());
+    let session = SessionId("s_0123456789abcdef0123".to_owned());
+    let opened = Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: disk.at("repo") };
+    let (mut journal, _) = store.create(&session, opened).expect("it is new");
+    let run = HookRun {
+        hook: "guard".to_owned(),
+        event: "tool.call".to_owned(),
+        milliseconds: 12,
+        end: "exit 0".to_owned(),
+        asked: "block".to_owned(),
+        verdict: epitome::thread::Verdict::Done,
+        remarks: vec!["not today".to_owned()],
+        ..HookRun::default()
+    };
+    let hooked = Change::Hooked { event: "before_tool_call".to_owned(), runs: vec![run] };
+    journal.append(hooked).expect("it is written");
+    let ended = Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 3 };
+    journal.append(ended).expect("it is written");
+    drop(journal);
+    store.settle();
+    let wanted = "e1  before_tool_call  guard  done: block (exit 0, 12 ms)\n    not today\n\
+                  e2  3 runs of hooks did and asked nothing\n";
+    for arguments in [&["hooks", "log"][..], &["hooks", "log", "--newest"], &["hooks", "log", "0123"]] {
+        let (code, out, err) = epitome(&disk, arguments);
+        assert_eq!((code, out.as_str(), err.as_str()), (Some(0), wanted, ""), "{arguments:?}");
+    }
+    let (_, out, _) = epitome(&disk, &["hooks", "log", "--json"]);
+    let lines: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(line).expect("each line is an object")).collect();
+    assert_eq!((&lines[0]["run"]["hook"], &lines[1]["quiet"]), (&json!("guard"), &json!(3)));
+}
+
+/// Many hooks cost one question each, once; afterwards only their files are looked at.
+#[test]
+fn two_hundred_hooks_are_asked_once() {
+    let mut disk = Disk::new();
+    disk.settings.trust = config::Trust::Run;
+    for number in 0..100 {
+        disk.marking(&format!("home/hooks/h{number:03}"), "turn_end");
+        disk.marking(&format!("repo/.epitome/hooks/r{number:03}"), "turn_end");
+    }
+    assert_eq!((disk.find().hooks.len(), disk.marks()), (200, 200));
+    assert_eq!((disk.find().hooks.len(), disk.marks()), (200, 200));
 }

@@ -50,10 +50,12 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     let paths = serve::paths();
     serve::log_to_file(&paths);
     match request {
-        Request::List { form } => list(&Here::here(paths)?, form),
-        Request::Trust { names, decision, consent } => trust(&Here::here(paths)?, &names, decision, consent),
+        Request::List { form } => list(&Here::of_cwd(paths)?, form),
+        Request::Trust { names, decision, consent } => {
+            trust(&Here::of_cwd(paths)?, &names, decision, consent)
+        }
         Request::Test { name, event, payload, form } => {
-            try_out::test(&Here::here(paths)?, &name, &event, payload.as_deref(), form)
+            try_out::test(&Here::of_cwd(paths)?, &name, &event, payload.as_deref(), form)
         }
         Request::Log { session, form } => log::log(&paths, session.as_deref(), form),
     }
@@ -168,7 +170,7 @@ struct Here {
 }
 
 impl Here {
-    fn here(paths: Paths) -> Result<Here, CliError> {
+    fn of_cwd(paths: Paths) -> Result<Here, CliError> {
         let cwd = std::env::current_dir()
             .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
         let (settings, mut problems) = Settings::load(&paths, Some(&cwd), |name| std::env::var_os(name));
