@@ -292,7 +292,7 @@ fn recipes_are_listed_shown_and_rendered_and_a_repositorys_commands_do_not_run()
     let shown = machine.run(&["recipes", "show", "log"]).ok();
     assert!(shown.contains("usage: /log [n=3] additional instructions\n") && shown.contains(text), "{shown}");
     let rendered = machine.run(&["recipes", "render", "l", "n=5", "and", "more"]).ok();
-    let wanted = "Log: [not run: this recipe came with the repository and is not trusted], 5.\n\n\
+    let wanted = "Log: [not run: this recipe came with the repository, and nobody has allowed its commands], 5.\n\n\
                   ## Additional instructions\n\nand more\n";
     assert_eq!(rendered, wanted);
     assert!(!machine.project().join("ran").exists());
