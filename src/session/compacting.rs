@@ -447,8 +447,11 @@ impl Session {
         for (by, _) in std::mem::take(&mut resolution.follow_ups) {
             refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
         }
-        let trail = self.record(HookEvent::AgentStop, &mut resolution);
-        self.commit_all(trail);
+        // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
+        let runs = std::mem::take(&mut resolution.trail);
+        if !runs.is_empty() {
+            self.commit_all(vec![Change::Hooked { event: HookEvent::AgentStop.name().to_owned(), runs }]);
+        }
         match mutated {
             Some(change) => {
                 self.commit_all(vec![change]);
