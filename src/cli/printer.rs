@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::terminal::{Dress, Ink, harmless};
-use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
+use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::diff::{DiffLine, diff};
 use crate::thread::text;
 use crate::thread::{CallId, Change, Content, Message, MessageId, OutcomeStatus, Shown, ToolOutcome};
@@ -157,6 +157,11 @@ impl<'a> Printer<'a> {
                 };
                 self.remark(ink, text)
             }
+            Out::Compaction { state: CompactionState::Began { tokens }, .. } => {
+                self.remark(Ink::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
+            }
+            // What came of it is an entry of the log, or the answer.
+            Out::Compaction { state: CompactionState::Failed(_) | CompactionState::Cancelled, .. } => Ok(()),
             Out::CallProgress { .. }
             | Out::CallFinished { .. }
             | Out::Commands(_)
