@@ -220,10 +220,15 @@ impl<'a> Printer<'a> {
         match decision {
             Decision::Dismissed => {
                 let title = text::title(&ask.tool, &ask.card);
-                let line = format!(
-                    "Not allowed, because nobody is there to be asked: {title}. \
-                     To allow such calls: --mode accept_edits (edits) or --mode full (commands as well)."
-                );
+                let how = match ask.tool.as_str() {
+                    // No mode lets a repository's programs run.
+                    "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
+                    _ => {
+                        "To allow such calls: --mode accept_edits (edits) or --mode full (commands as well)."
+                    }
+                };
+                let title = title.trim_end_matches('?');
+                let line = format!("Not allowed, because nobody is there to be asked: {title}. {how}");
                 self.remark(Ink::Yellow, &line)
             }
             Decision::AllowOnce | Decision::AllowAlways | Decision::Reject | Decision::RejectAlways => Ok(()),

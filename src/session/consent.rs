@@ -184,7 +184,10 @@ impl Session {
             tool: "trust".to_owned(),
             input: serde_json::json!({ "what": kind, "count": count }),
             card: Card {
-                title: format!("Run {count} {kind} of this repository?"),
+                title: match count {
+                    1 => format!("Run 1 {} of this repository?", kind.trim_end_matches('s')),
+                    count => format!("Run {count} {kind} of this repository?"),
+                },
                 kind: ToolKind::Other,
                 locations: Vec::new(),
             },
