@@ -8,6 +8,7 @@ use super::effects::{self, Summary};
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::sentence;
+use super::rounds::{apply_to, text_content};
 use super::work::{Done, Pending, Point};
 use crate::compaction::{self, Order};
 use crate::hooks::event::HookEvent;
@@ -18,7 +19,7 @@ use crate::provider::{ErrorClass, ProviderError};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, ModelName, Seq, Trigger, Usage};
+use crate::thread::{Change, Message, ModelName, Seq, Trigger, Usage, View};
 use crate::tokens;
 use crate::turn::{Answer as Told, Ask, CompactAnswer, HooksAnswer, Why};
 
@@ -410,6 +411,7 @@ impl Session {
         let round = Round { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = What::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut moment = self.moment(what);
+        moment.base.view = self.view_with_reply(text);
         moment.base.recipe = recipe.id.clone();
         moment.base.callback_depth = 1;
         moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
@@ -421,6 +423,16 @@ impl Session {
         }
         self.start_hooks(links, moment, Point::CallbackStop(Box::new(change.clone())));
         true
+    }
+
+    /// What the callback's own conversation ends with: a script that acts on the recipe's text looks for
+    /// it in the newest message of the agent, as in any conversation.
+    fn view_with_reply(&mut self, text: &str) -> View {
+        let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
+        let model = self.endpoint.as_ref().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let mut callback = self.thread.clone();
+        apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
+        callback.view().clone()
     }
 
     /// A script may put its own history in the place of the summary, if it names this conversation.
