@@ -33,6 +33,9 @@ const USELESS_MAX: u32 = 2;
 /// one. Without it a summary that is nearly as large as the threshold is compacted again at once.
 const GROWTH_PERCENT_MIN: u64 = 10;
 
+/// Why a conversation is left as it is.
+pub(super) const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
+
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
 pub struct CompactionOrder {
@@ -97,6 +100,11 @@ impl Session {
         });
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
         used as f64 >= at * size as f64 && grown && !compacted && !self.compaction_is_paused()
+    }
+
+    /// Whether a compaction that a hook asks for could gain anything.
+    pub(super) fn is_worth_compacting(&self) -> bool {
+        compaction::can_shrink(&self.thread.view().replaced_by(self.through(Why::Hook)))
     }
 
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
@@ -288,7 +296,7 @@ impl Session {
     }
 
     fn nothing_to_compact(&mut self, why: Why) {
-        let text = "Nothing to compact: a summary would not be shorter than what it replaces.".to_owned();
+        let text = format!("Nothing to compact: {NO_GAIN}.");
         match why {
             Why::Command | Why::Overflow => {
                 let message = self.fresh_message();

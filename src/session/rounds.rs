@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::child::{self, ChildModel, ChildOrder, History};
-use super::compacting::CompactionOrder;
+use super::compacting::{CompactionOrder, NO_GAIN};
 use super::effects;
 use super::hooks::refuse;
 use super::recipes::Text;
@@ -276,6 +276,10 @@ impl Session {
             return self.settle_round(pending);
         }
         if recipe.is_compaction() && !callback.text_only {
+            if !self.is_worth_compacting() {
+                refuse(&mut pending.resolution, by, NO_GAIN.to_owned());
+                return self.settle_round(pending);
+            }
             pending.answer.compact = Some(Why::Hook);
             self.order_compaction(CompactionOrder {
                 recipe: Some(recipe),
