@@ -228,7 +228,7 @@ impl Session {
                         format!("The conversation was not compacted: {}", sentence(&error)),
                     );
                 }
-                return self.tell(Told::Compacted(CompactAnswer::Failed(sentence(&error))));
+                return self.compaction_ended(CompactAnswer::Failed(sentence(&error)));
             }
         };
         self.swap_in(text, written, focus, why);
@@ -317,7 +317,13 @@ impl Session {
             }
         }
         self.compaction_meta("nothing_to_do", None);
-        self.tell(Told::Compacted(CompactAnswer::Nothing));
+        self.compaction_ended(CompactAnswer::Nothing);
+    }
+
+    /// It came to nothing. How it was to be made does not hold for the next one: hooks are asked again.
+    fn compaction_ended(&mut self, answer: CompactAnswer) {
+        self.order_compaction(CompactionOrder::default());
+        self.tell(Told::Compacted(answer));
     }
 
     fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
@@ -380,7 +386,7 @@ impl Session {
             let note = Change::Noted { message: self.fresh_message(), text };
             self.commit_all(vec![note]);
             self.compaction_meta("blocked", None);
-            return self.tell(Told::Compacted(CompactAnswer::Nothing));
+            return self.compaction_ended(CompactAnswer::Nothing);
         }
         let focus = resolution.custom_instructions.clone().or(focus);
         let renewed = resolution.custom_instructions.map(|instructions| self.instruction_for(&instructions));
