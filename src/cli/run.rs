@@ -296,6 +296,7 @@ impl Run {
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
+            | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Options(_)
             | Out::Notice { .. } => {}

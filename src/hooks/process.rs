@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
@@ -94,18 +95,24 @@ pub(super) struct Started {
 /// Starts it, away from the thread that others are waiting for: a fork and an exec block.
 pub(super) async fn start(order: Order) -> io::Result<Started> {
     let order = Arc::new(order);
+    let spawned = unless_busy(|| {
+        let order = order.clone();
+        let spawned = tokio::task::spawn_blocking(move || spawn(&order));
+        spawned.map(|spawned| spawned.unwrap_or_else(|_| Err(io::Error::other("the start broke off"))))
+    });
+    spawned.await.map_err(|error| explained(&order, error))?.adopt()
+}
+
+/// Tries again while the program is open for writing.
+async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnMut() -> F) -> io::Result<T> {
     let mut tries = 0;
     loop {
-        let attempt = order.clone();
-        let spawned = tokio::task::spawn_blocking(move || spawn(&attempt)).await;
-        let spawned = spawned.unwrap_or_else(|_| Err(io::Error::other("the start broke off")));
-        match spawned {
-            Ok(spawned) => return spawned.adopt(),
+        match attempt().await {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 tokio::time::sleep(BUSY_WAIT).await;
             }
-            Err(error) => return Err(explained(&order, error)),
+            done => return done,
         }
     }
 }
@@ -364,4 +371,41 @@ fn interpreter(path: &Path) -> Option<String> {
     std::fs::File::open(path).ok()?.take(SHEBANG_BYTES).read_to_end(&mut beginning).ok()?;
     let line = beginning.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     String::from_utf8_lossy(line).split_whitespace().next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// An editor that saves a hook has it open for a moment, in which the system refuses to run it.
+    #[tokio::test]
+    async fn what_is_open_for_writing_is_started_once_it_is_closed() {
+        for (busy, expected) in
+            [(0, Ok(1)), (2, Ok(3)), (BUSY_TRIES, Ok(BUSY_TRIES + 1)), (u32::MAX, Err(()))]
+        {
+            let tries = Cell::new(0);
+            let started = unless_busy(async || {
+                tries.set(tries.get() + 1);
+                match tries.get() > busy {
+                    true => Ok(tries.get()),
+                    false => Err(io::ErrorKind::ExecutableFileBusy.into()),
+                }
+            });
+            assert_eq!(started.await.map_err(drop), expected, "busy {busy} times");
+        }
+    }
+
+    #[tokio::test]
+    async fn other_errors_are_not_tried_again() {
+        let tries = Cell::new(0);
+        let started: io::Result<()> = unless_busy(async || {
+            tries.set(tries.get() + 1);
+            Err(io::ErrorKind::NotFound.into())
+        })
+        .await;
+        assert!(started.is_err());
+        assert_eq!(tries.get(), 1);
+    }
 }

@@ -445,7 +445,7 @@ impl Session {
                 }
             }
             Background::LocalServer(server) => self.local_server_found(server),
-            Background::Hooks(found, trust, watch) => self.hooks_found(*found, *trust, watch),
+            Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
             Background::Side(called) => self.side_done(called),
             Background::Served => {}
             Background::Synced(Ok(())) => self.sync_due = false,

@@ -8,6 +8,7 @@ use super::effects::{self, Summary};
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::sentence;
+use super::rounds::{apply_to, text_content};
 use super::work::{Done, Pending, Point};
 use crate::compaction::{self, Order};
 use crate::hooks::event::HookEvent;
@@ -18,7 +19,7 @@ use crate::provider::{ErrorClass, ProviderError};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, ModelName, Seq, Trigger, Usage};
+use crate::thread::{Change, Message, ModelName, Seq, Trigger, Usage, View};
 use crate::tokens;
 use crate::turn::{Answer as Told, Ask, CompactAnswer, HooksAnswer, Why};
 
@@ -31,6 +32,9 @@ const USELESS_MAX: u32 = 2;
 /// The share of the window, in per cent, that must be added after a compaction before the next automatic
 /// one. Without it a summary that is nearly as large as the threshold is compacted again at once.
 const GROWTH_PERCENT_MIN: u64 = 10;
+
+/// Why a conversation is left as it is.
+pub(super) const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
@@ -96,6 +100,11 @@ impl Session {
         });
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
         used as f64 >= at * size as f64 && grown && !compacted && !self.compaction_is_paused()
+    }
+
+    /// Whether a compaction that a hook asks for could gain anything.
+    pub(super) fn is_worth_compacting(&self) -> bool {
+        compaction::can_shrink(&self.thread.view().replaced_by(self.through(Why::Hook)))
     }
 
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
@@ -219,7 +228,7 @@ impl Session {
                         format!("The conversation was not compacted: {}", sentence(&error)),
                     );
                 }
-                return self.tell(Told::Compacted(CompactAnswer::Failed(sentence(&error))));
+                return self.compaction_ended(CompactAnswer::Failed(sentence(&error)));
             }
         };
         self.swap_in(text, written, focus, why);
@@ -287,7 +296,7 @@ impl Session {
     }
 
     fn nothing_to_compact(&mut self, why: Why) {
-        let text = "Nothing to compact: a summary would not be shorter than what it replaces.".to_owned();
+        let text = format!("Nothing to compact: {NO_GAIN}.");
         match why {
             Why::Command | Why::Overflow => {
                 let message = self.fresh_message();
@@ -305,7 +314,13 @@ impl Session {
             }
         }
         self.compaction_meta("nothing_to_do", None);
-        self.tell(Told::Compacted(CompactAnswer::Nothing));
+        self.compaction_ended(CompactAnswer::Nothing);
+    }
+
+    /// It came to nothing. How it was to be made does not hold for the next one: hooks are asked again.
+    fn compaction_ended(&mut self, answer: CompactAnswer) {
+        self.order_compaction(CompactionOrder::default());
+        self.tell(Told::Compacted(answer));
     }
 
     fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
@@ -368,7 +383,7 @@ impl Session {
             let note = Change::Noted { message: self.fresh_message(), text };
             self.commit_all(vec![note]);
             self.compaction_meta("blocked", None);
-            return self.tell(Told::Compacted(CompactAnswer::Nothing));
+            return self.compaction_ended(CompactAnswer::Nothing);
         }
         let focus = resolution.custom_instructions.clone().or(focus);
         let renewed = resolution.custom_instructions.map(|instructions| self.instruction_for(&instructions));
@@ -410,6 +425,7 @@ impl Session {
         let round = Round { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = What::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut moment = self.moment(what);
+        moment.base.view = self.view_with_reply(text);
         moment.base.recipe = recipe.id.clone();
         moment.base.callback_depth = 1;
         moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
@@ -421,6 +437,16 @@ impl Session {
         }
         self.start_hooks(links, moment, Point::CallbackStop(Box::new(change.clone())));
         true
+    }
+
+    /// What the callback's own conversation ends with: a script that acts on the recipe's text looks for
+    /// it in the newest message of the agent, as in any conversation.
+    fn view_with_reply(&mut self, text: &str) -> View {
+        let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
+        let model = self.endpoint.as_ref().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let mut callback = self.thread.clone();
+        apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
+        callback.view().clone()
     }
 
     /// A script may put its own history in the place of the summary, if it names this conversation.
@@ -447,8 +473,11 @@ impl Session {
         for (by, _) in std::mem::take(&mut resolution.follow_ups) {
             refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
         }
-        let trail = self.record(HookEvent::AgentStop, &mut resolution);
-        self.commit_all(trail);
+        // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
+        let runs = std::mem::take(&mut resolution.trail);
+        if !runs.is_empty() {
+            self.commit_all(vec![Change::Hooked { event: HookEvent::AgentStop.name().to_owned(), runs }]);
+        }
         match mutated {
             Some(change) => {
                 self.commit_all(vec![change]);

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::child::{self, ChildModel, ChildOrder, History};
-use super::compacting::CompactionOrder;
+use super::compacting::{CompactionOrder, NO_GAIN};
 use super::effects;
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::work::{Done, Pending, Point};
 use crate::compaction;
+use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::{CallbackInput, CallbackOutput};
 use crate::hooks::handlers;
+use crate::hooks::hook::Place;
 use crate::hooks::moment::What;
 use crate::hooks::output::{Action, Callback, Keep, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use crate::hooks::settle::{self, Guards};
@@ -132,12 +134,13 @@ impl Session {
     /// The rest of it: follow-ups, the trail, the turn's answer.
     pub(super) fn settle_round(&mut self, pending: Pending) {
         let Pending { event, last, mut resolution, mut answer } = pending;
+        let said = settle::follow_up_text(&resolution);
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if last && (!follow_ups.is_empty() || resolution.go_on) {
             answer.go_on = true;
             if let Some(work) = &mut self.work {
                 work.continuations += 1;
-                work.last_follow_up = follow_ups.last().map(|(_, utterance)| utterance.text.clone());
+                work.last_follow_up = (!said.is_empty()).then_some(said);
             }
         }
         for (hook, utterance) in follow_ups {
@@ -258,7 +261,7 @@ impl Session {
             return self.settle_round(pending);
         }
         if self.services.functions.has_callback(&callback.name) {
-            let called = self.function_call(callback.name, callback.args);
+            let called = self.function_call(pending.event, callback.name, callback.args);
             return self.await_callback(pending, callback.asynchronous, called);
         }
         let Some(recipe) = self.catalog.find(&callback.name).cloned() else {
@@ -275,6 +278,15 @@ impl Session {
             return self.settle_round(pending);
         }
         if recipe.is_compaction() && !callback.text_only {
+            if self.guards().compacted_since_call {
+                let why = "the history was already compacted since the last model call".to_owned();
+                refuse(&mut pending.resolution, by, why);
+                return self.settle_round(pending);
+            }
+            if !self.is_worth_compacting() {
+                refuse(&mut pending.resolution, by, NO_GAIN.to_owned());
+                return self.settle_round(pending);
+            }
             pending.answer.compact = Some(Why::Hook);
             self.order_compaction(CompactionOrder {
                 recipe: Some(recipe),
@@ -306,12 +318,17 @@ impl Session {
 
     fn function_call(
         &mut self,
+        event: HookEvent,
         name: String,
         args: BTreeMap<String, String>,
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.thread.view();
         let messages = crate::hooks::messages::utterances(view);
-        let moment = self.moment(What::TurnEnd(self.round()));
+        let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
+        let moment = self.moment(match event == HookEvent::AgentStop {
+            true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
+            false => What::TurnEnd(self.round()),
+        });
         let input = CallbackInput { args, moment: Some(moment), messages };
         let functions = self.services.functions.clone();
         let limit = self.settings.hooks.callback_timeout;
@@ -382,7 +399,8 @@ impl Session {
         let CallbackOutput { text, messages, .. } = called.output;
         let mut changes = Vec::new();
         if !messages.is_empty() {
-            changes.push(self.mutation(by, messages, 0, through)?);
+            // The text is left aside.
+            return Ok(vec![self.mutation(by, messages, 0, through)?]);
         }
         if text.trim().is_empty() {
             return Ok(changes);
@@ -436,13 +454,14 @@ impl Session {
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
             (ModelChoice::Main | ModelChoice::Small, None) => ChildModel::Configured,
         };
-        let (handlers, _) = handlers::declared(
+        let (handlers, problems) = handlers::declared(
             &recipe.id,
             &recipe.hooks,
             &arguments.named,
             &self.services.functions,
             recipe.source.path(),
         );
+        self.show_problems(&problems);
         Ok(ChildOrder {
             parent: self.id.clone(),
             name: recipe.id.clone(),
@@ -462,7 +481,7 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: args.clone(),
             time: self.settings.hooks.callback_timeout,
-            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::default() },
+            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
             handlers,
         })
     }
@@ -475,6 +494,12 @@ impl Session {
             Err(why) => refuse(&mut pending.resolution, by, why),
         }
     }
+}
+
+/// The hooks that no recipe can switch off.
+fn enforced(found: &Found) -> Found {
+    let hooks = found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
+    Found { hooks, ..Found::default() }
 }
 
 /// Applies a change that is not committed, to see what it would come to.
