@@ -306,6 +306,9 @@ impl Session {
             }
             Why::Threshold | Why::Hook => {
                 self.pace.useless += 1;
+                if why == Why::Hook {
+                    self.say(Severity::Info, text);
+                }
                 if self.pace.useless == USELESS_MAX {
                     let text =
                         "Compacting gains nothing now, so it pauses until you ask for it with /compact.";
