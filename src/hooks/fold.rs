@@ -79,6 +79,7 @@ impl Fold {
         };
         if verdict == Verdict::Nothing && account.remarks.is_empty() {
             self.resolution.quiet += 1;
+            self.resolution.quiet_names.push(account.hook);
             return;
         }
         self.resolution.trail.push(HookRun {

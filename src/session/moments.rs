@@ -188,11 +188,14 @@ impl Session {
         for (hook, text) in std::mem::take(&mut resolution.notices) {
             self.announce(&Out::Notice { severity: Severity::Info, text: format!("{hook}: {text}") });
         }
+        for name in std::mem::take(&mut resolution.quiet_names) {
+            self.count_success(event, &name);
+        }
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
             self.tell_of_run(event, run);
             if run.verdict == Verdict::Done {
-                self.count_success(event, run);
+                self.count_success(event, &run.hook);
             }
         }
         let event = event.name().to_owned();
@@ -200,14 +203,14 @@ impl Session {
     }
 
     /// A handler or script that a recipe has run `once` is not run again for this invocation.
-    fn count_success(&mut self, event: HookEvent, run: &HookRun) {
+    fn count_success(&mut self, event: HookEvent, name: &str) {
         let declared = self.work.as_ref().and_then(|work| work.handlers.get(&event));
         let handlers = declared.into_iter().flatten().filter_map(|place| match place {
             Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
             Declared::External { .. } | Declared::Script { .. } => None,
         });
         let scripts = self.hooks.hooks.iter().cloned().map(Link::Hook);
-        let link = handlers.chain(scripts).find(|link| link.name() == run.hook);
+        let link = handlers.chain(scripts).find(|link| link.name() == name);
         if let Some(link) = link {
             self.fired.succeeded(event, &link);
         }
