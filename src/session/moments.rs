@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::actor::Session;
 use super::effects;
+use super::replies::with_full_stop;
 use super::work::{Done, Point};
 use super::{Out, Severity};
 use crate::config::Threshold;
@@ -229,6 +230,7 @@ impl Session {
         }
         let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());
         let asked = if run.asked.is_empty() { String::new() } else { format!(", asked to {}", run.asked) };
+        let why = with_full_stop(&why);
         let text = format!("Hook {} ({event}{asked}): {why} More: /why or epitome hooks log.", run.hook);
         self.announce(&Out::Notice { severity, text });
     }

@@ -130,14 +130,16 @@ fn a_script_that_changed_is_asked_about_again() {
 
 #[test]
 fn the_shell_calls_of_a_repository_s_recipe_are_asked_about() {
-    let recipe = "---\ndescription: d\n---\nIt says {{bash \"/bin/echo\" \"walnut\"}}.\n";
+    let recipe = "---\ndescription: d\n---\nIt says {{bash \"echo\" \"walnut\"}}.\n";
     for (decision, said) in [(Decision::AllowOnce, true), (Decision::Reject, false)] {
         let mut desk = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
         let ticket = desk.prompt("/say");
         let (ask, _) = asked(&mut desk.client);
         desk.send(SessionCommand::Decide { ask, decision });
         assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-        assert_eq!(desk.last_request().last_user_text().contains("says walnut"), said);
+        let text = desk.last_request().last_user_text();
+        // The desk's tools say so, whatever they are to run.
+        assert_eq!(text.contains("says done"), said, "{text}");
     }
     let mut desk = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
     let ticket = desk.prompt("/say");

@@ -4,7 +4,7 @@ use epitome::thread::{Change, StopReason, Trigger};
 use serde_json::json;
 
 use super::desk::{call, text};
-use super::stage::{count, flood, recorder, refused, script, told_of, with_hooks};
+use super::stage::{count, flood, notices, recorder, refused, script, told_of, with_hooks};
 
 fn compactions(change: &Change) -> bool {
     matches!(change, Change::Compacted { .. })
@@ -33,6 +33,9 @@ fn a_hook_that_says_the_same_again_stops_the_agent() {
         assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
         assert_eq!(desk.model.requests().len(), 2, "{same}");
         assert!(refused(&desk)[0].contains("the same"), "{:?}", refused(&desk));
+        let told =
+            notices(&mut desk).into_iter().filter(|text| text.contains("lint.json")).collect::<Vec<_>>();
+        assert_eq!(told.len(), 1, "{told:?}");
     }
 }
 

@@ -224,3 +224,22 @@ fn a_handler_that_is_declared_once_runs_once_for_each_invocation() {
     let used = std::fs::read_to_string(desk.cwd().join("used.jsonl")).expect("a log");
     assert_eq!(used.lines().count(), 2, "{used}");
 }
+
+#[test]
+fn a_hook_that_ends_the_turn_does_so_at_the_end_of_its_round() {
+    let stop = r#"{"hooks": {"PostToolUse": [{"hooks": [{"type": "command",
+        "command": "echo '{\"continue\": false, \"stopReason\": \"Enough.\"}'"}]}]}}"#;
+    let config = "[hooks]\ntrust = \"run\"\n";
+    let mut desk = with_hooks(
+        &[],
+        &[(".claude/settings.json", stop), ("home/config.toml", config)],
+        vec![vec![call(json!({}))]],
+    );
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!((desk.model.requests().len(), outcomes(&desk).len()), (1, 1));
+    let note = desk.client.entry(|change| match change {
+        Change::Noted { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    assert!(note.contains("Enough."), "{note}");
+}
