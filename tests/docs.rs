@@ -23,6 +23,8 @@
 //! `in=repo` puts a file into the repository instead of the home. `UPDATE=1 cargo test --test docs` writes
 //! what comes out into `payload`, `stdout`, `problems` and `console` blocks that differ; review the diff.
 
+#[path = "docs/handler.rs"]
+mod handler;
 #[path = "docs/home.rs"]
 mod home;
 #[path = "docs/page.rs"]
@@ -33,6 +35,9 @@ mod run;
 mod sample;
 
 use std::path::{Path, PathBuf};
+
+// The worked handler names its crate's modules as it would in the crate.
+use epitome::hooks;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
