@@ -307,6 +307,21 @@ fn recipes_are_listed_shown_and_rendered_and_a_repositorys_commands_do_not_run()
 }
 
 #[test]
+fn commands_of_epitomes_own_run_without_a_key_and_recipes_from_a_named_folder() {
+    let machine = Machine::new();
+    let own = machine.directory.path().join("own");
+    std::fs::create_dir(&own).expect("a directory");
+    std::fs::write(own.join("mine.md"), "---\ndescription: Mine alone\n---\nSay it.").expect("a file");
+    let own = own.to_str().expect("it is text");
+    for flag in ["--recipe-dir", "--fragment-dirs"] {
+        let ran = machine.run(&["run", flag, own, "/help"]);
+        assert!(ran.code == Some(0) && ran.out.contains("- /mine: Mine alone (yours)"), "{ran:?}");
+    }
+    let ran = machine.run(&["run", "/context"]);
+    assert!(ran.code == Some(0) && ran.out.contains("no model is chosen"), "{ran:?}");
+}
+
+#[test]
 fn what_is_wrong_with_recipes_is_told_with_its_place_and_an_exit_code() {
     let machine = Machine::new();
     assert_eq!(machine.run(&["recipes", "check"]).ok(), "8 recipes, nothing wrong\n");

@@ -68,6 +68,28 @@ fn the_built_in_recipes_are_sound_and_can_be_replaced() {
 }
 
 #[test]
+fn a_recipe_does_not_take_the_name_of_a_command_of_our_own() {
+    let disk = Disk::with(&[
+        ("repo/.epitome/recipes/why.md", "Why?"),
+        ("repo/.epitome/recipes/past.md", "---\naliases: [undo]\n---\nThe past."),
+        ("repo/.epitome/plugins/own/recipes/help.md", "Help."),
+    ]);
+    let catalog = disk.catalog();
+    let listed: Vec<String> = catalog.commands().into_iter().map(|command| command.name).collect();
+    assert!(!listed.contains(&"why".to_owned()) && listed.contains(&"past".to_owned()), "{listed:?}");
+    let mut messages: Vec<&str> = catalog.problems.iter().map(|problem| problem.message.as_str()).collect();
+    messages.sort_unstable();
+    assert_eq!(
+        messages,
+        ["undo", "why"].map(|name| {
+            format!("/{name} is a command of Epitome's own, so this recipe is not run by it")
+        })
+    );
+    // Hooks may call it.
+    assert_eq!(body(&catalog, "why"), "Why?");
+}
+
+#[test]
 fn earlier_places_win() {
     let files = [
         ("repo/.epitome/recipes/x.md", "1"),

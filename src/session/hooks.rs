@@ -101,14 +101,19 @@ impl Session {
             commits.push(match origin {
                 // It is in the log already.
                 Origin::Queue { .. } => Change::Noted { message: note, text: blocked_words(&hook, &reason) },
-                Origin::Person | Origin::Recipe { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
+                Origin::Recipe { typed, .. } => {
+                    // What was kept out is shown as the person gave it, not as the recipe's whole text.
+                    message.set_text(typed);
+                    Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
+                }
+                Origin::Person | Origin::Hook { .. } | Origin::Context { .. } => {
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
             });
             return self.tell(Told::Greeted { commits, enters: false });
         }
         if let Some(text) = changed {
-            replace_text(&mut message, text);
+            message.set_text(text);
         }
         commits.push(Change::Said { message, origin });
         let context: Vec<Change> =
@@ -338,10 +343,4 @@ fn attachments(message: &Message) -> Vec<Attachment> {
         Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => None,
     });
     attached.collect()
-}
-
-/// One text in the place of all texts of a message; what is attached stays.
-fn replace_text(message: &mut Message, text: String) {
-    message.content.retain(|content| !matches!(content, Content::Text { .. }));
-    message.content.insert(0, Content::Text { text });
 }

@@ -1,10 +1,11 @@
 //! A session's choices (mode, model, thought level), and where the chosen model is called.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::actor::Session;
 use super::clients::provider_error;
-use super::work::Background;
+use super::work::{Background, Prompt};
 use super::{Out, SessionError, SessionOptions};
 use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, Choice, LocalServer};
@@ -166,7 +167,12 @@ impl Session {
             // With a turn running, what waits does not wait for the server.
             None if self.work.is_some() => {}
             None => {
-                for prompt in self.waiting.drain(..) {
+                // Our own commands need no model; they may only be waiting for the recipes' names.
+                let (ours, others): (VecDeque<Prompt>, VecDeque<Prompt>) = std::mem::take(&mut self.waiting)
+                    .into_iter()
+                    .partition(|prompt| self.is_built_in(prompt));
+                self.waiting = ours;
+                for prompt in others {
                     prompt.responder.answer(Err(provider_error(&error)));
                 }
             }

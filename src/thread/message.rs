@@ -60,6 +60,12 @@ impl Message {
         texts.join("\n\n")
     }
 
+    /// Puts one text in the place of all texts; what is attached stays.
+    pub fn set_text(&mut self, text: String) {
+        self.content.retain(|content| !matches!(content, Content::Text { .. }));
+        self.content.insert(0, Content::Text { text });
+    }
+
     /// The tool calls that the message asks for, in its order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.content.iter().filter_map(|content| match content {

@@ -549,9 +549,13 @@ fn taken(queued: &Entry) -> Option<Change> {
 fn never_entered(said: &Change) -> Option<Change> {
     match said {
         Change::Said { origin: Origin::Queue { .. }, .. } => None,
-        Change::Said { message, .. } => {
-            let note = message.id;
-            Some(Change::Withheld { message: message.clone(), note, why: Withheld::Cancelled })
+        Change::Said { message, origin } => {
+            let (note, mut message) = (message.id, message.clone());
+            if let Origin::Recipe { typed, .. } = origin {
+                // It is shown as the person gave it.
+                message.set_text(typed.clone());
+            }
+            Some(Change::Withheld { message, note, why: Withheld::Cancelled })
         }
         _ => None,
     }

@@ -2,6 +2,7 @@
 //! windows, and what survives a restart.
 
 mod child;
+mod commands;
 mod compaction;
 // `tests/full_disk.rs` uses the rest of it.
 #[allow(dead_code)]

@@ -212,7 +212,7 @@ fn of_entry(thread: &Thread, seq: Seq) -> String {
         }
         change => match what_was_done(thread, change) {
             Some(done) => format!("{seq}: {done}.\n"),
-            None => format!("{seq} is {}.\n", what_it_is(change)),
+            None => format!("{seq} is {}\n", what_it_is(change)),
         },
     };
     if let Some(by) = asker(&entry.change) {

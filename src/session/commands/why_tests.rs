@@ -136,7 +136,7 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
         ),
         (
             "e2",
-            "e2 is a reply of anthropic/claude: Sorted..\n\
+            "e2 is a reply of anthropic/claude: Sorted.\n\
              \n\
              What came of it since:\n\
              \n\
@@ -147,7 +147,7 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
         ),
         (
             "e9",
-            "e9 is what you said: And the folders..\n\
+            "e9 is what you said: And the folders.\n\
              \n\
              What came of it since:\n\
              \n\
@@ -155,7 +155,7 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
              \n\
              The model sees it as it came into the log.",
         ),
-        ("e6", "e6 is an entry of the kind turn_ended."),
+        ("e6", "e6 is an entry of the kind turn_ended"),
         ("e99", "There is no entry e99; the newest is e16."),
     ] {
         assert_eq!(text(&thread, asked), wanted, "{asked}");
