@@ -668,6 +668,24 @@ fn the_command_line_lists_allows_and_refuses() {
     assert_eq!((listed["untrusted"].as_array().map(Vec::len), disk.marks()), (Some(0), 1));
 }
 
+/// A resident hook was given its payload bare, as if it were run once, and had no answer to that.
+#[test]
+fn the_command_line_tries_a_resident_hook_with_one_request() {
+    let disk = Disk::new();
+    disk.program(
+        "home/hooks/guard",
+        "#!/bin/sh\nif [ \"$1\" = hook ]; then\n\
+         echo '{\"protocol\":2,\"events\":[\"tool.call\"],\"mode\":\"resident\"}'; exit; fi\n\
+         while IFS= read -r line; do case $line in '{\"id\":1,\"payload\":{'*)\n\
+         echo hm; echo '{\"id\":1,\"result\":{\"blocked\":true,\"reason\":\"not today\"}}' ;; esac; done\n",
+    );
+    let (code, out, err) = epitome(&disk, &["hooks", "test", "guard", "tool.call"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for part in ["not today", "end: answered", "a line that is no JSON object: hm"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+}
+
 #[test]
 fn the_command_line_tries_a_hook_and_shows_how_it_is_read() {
     let disk = Disk::new();

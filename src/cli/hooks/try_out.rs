@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::super::serve;
@@ -21,6 +23,7 @@ use crate::hooks::moment::{
 use crate::hooks::output::Ran;
 use crate::hooks::payload::{Addressee, payload};
 use crate::hooks::process::{self, Order, Program};
+use crate::hooks::resident::{Resident, Residents, Services};
 use crate::hooks::webhook::{self, Webhook};
 use crate::provider::http::Http;
 use crate::thread::{Seq, ToolKind, View};
@@ -117,7 +120,41 @@ async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
         limit: hook.manifest.timeout,
         reaper: here.reaper.clone(),
     };
-    process::run(order).await.unwrap_or_else(|error| Ran::Failed(error.to_string()))
+    match hook.kind {
+        Kind::Resident { .. } => ask(hook, order).await,
+        Kind::Script { .. } | Kind::Claude { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
+            process::run(order).await.unwrap_or_else(|error| Ran::Failed(error.to_string()))
+        }
+    }
+}
+
+/// One request to a resident hook, which ends after it.
+async fn ask(hook: &Hook, order: Order) -> Ran {
+    let payload = match serde_json::from_slice(&order.stdin) {
+        Ok(payload) => payload,
+        Err(error) => {
+            return Ran::Failed(format!("the payload is no JSON, which resident hooks get: {error}"));
+        }
+    };
+    let (name, digest) = (hook.name.clone(), hook.digest.clone());
+    let order = Order { stdin: Vec::new(), ..order };
+    let resident = Resident { name, digest, order, services: Arc::new(NoSession) };
+    Residents::default().ask(resident, payload, hook.manifest.timeout).await
+}
+
+/// What a resident hook may call where there is no session: nothing.
+struct NoSession;
+
+impl Services for NoSession {
+    fn call<'a>(
+        &'a self,
+        _hook: &'a str,
+        method: &'a str,
+        _params: Value,
+    ) -> BoxFuture<'a, Result<Value, String>> {
+        let why = format!("{method} needs a session, and this run has none");
+        Box::pin(async { Err(why) })
+    }
 }
 
 fn text(ran: &Ran, said: &Said, took: Duration) -> String {
