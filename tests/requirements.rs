@@ -1,8 +1,8 @@
 //! Holds `tests/requirements.md` to itself: each requirement stands in one line, and what a line names is
 //! there. Whether a test shows what its line says is for the reader.
 
-#[path = "docs/page.rs"]
-mod page;
+#[path = "docs/prose.rs"]
+mod prose;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -111,7 +111,7 @@ fn exists(name: &str) -> bool {
         return text(file).is_some_and(|text| text.contains(&format!("fn {test}(")));
     }
     if let Some((file, anchor)) = name.split_once('#') {
-        return text(file).is_some_and(|text| page::anchors(&text).iter().any(|known| known == anchor));
+        return text(file).is_some_and(|text| prose::anchors(&text).iter().any(|known| known == anchor));
     }
     let is_path = ["src/", "tests/", "docs/", "protocol-fixtures/", "benches/"];
     !is_path.iter().any(|start| name.starts_with(start)) || root().join(name).exists()
