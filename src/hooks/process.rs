@@ -6,9 +6,8 @@
 //! dropped. What is printed is never an error here; others read it.
 
 use std::ffi::OsString;
-use std::future::pending;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
 use super::output::{Exit, Ran};
+use super::streams::{Feed, Keep, READ_BYTES, Stream};
 use crate::tools::group::{Ending, Running};
 use crate::tools::reaper::Reaper;
 use crate::tools::shell;
@@ -29,13 +28,6 @@ pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes of stderr that are kept, the last ones: what went wrong stands at the end.
 pub const STDERR_BYTES_MAX: usize = 64 * 1024;
-
-/// Bytes that are still taken of each stream when the process has ended: what fits the largest pipe that
-/// a system gives to ordinary users. More can only be a child that goes on writing.
-const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
-
-/// Bytes read at once: the size of a Linux pipe.
-pub(super) const READ_BYTES: usize = 64 * 1024;
 
 /// How often a program is started again that somebody has open for writing, and how long apart: an
 /// editor that saves it is done by then.
@@ -180,8 +172,7 @@ impl Spawned {
 impl Started {
     async fn follow(self, limit: Duration) -> Ran {
         let Started { mut running, stdin, stdout, stderr, unwritten } = self;
-        let mut feed = Feed { pipe: stdin, bytes: unwritten, at: 0 };
-        feed.close_when_done();
+        let mut feed = Feed::new(stdin, unwritten);
         let mut stdout = Stream::new(stdout, Keep::Beginning(STDOUT_BYTES_MAX));
         let mut stderr = Stream::new(stderr, Keep::End(STDERR_BYTES_MAX));
         let mut buffer = vec![0; READ_BYTES];
@@ -211,122 +202,6 @@ impl Started {
 
 /// Stands for the code of a process whose end the system would not tell.
 const UNKNOWN_CODE: i32 = -1;
-
-/// What is still to be written to a process.
-struct Feed {
-    /// `None` once it is closed.
-    pipe: Option<pipe::Sender>,
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Feed {
-    /// Writes what the pipe takes; never resolves when there is nothing more to write.
-    async fn write(&mut self) {
-        let Some(pipe) = &mut self.pipe else { return pending().await };
-        match pipe.write(&self.bytes[self.at..]).await {
-            Ok(written) => self.at += written,
-            // It closed its end: it has read enough.
-            Err(_) => self.at = self.bytes.len(),
-        }
-        self.close_when_done();
-    }
-
-    fn close_when_done(&mut self) {
-        if self.at == self.bytes.len() {
-            self.pipe = None;
-        }
-    }
-}
-
-/// Which part of a stream is kept, and how many bytes of it.
-#[derive(Clone, Copy)]
-pub(super) enum Keep {
-    Beginning(usize),
-    End(usize),
-}
-
-/// One of the outputs of a process.
-pub(super) struct Stream {
-    /// `None` once the other end is closed.
-    pipe: Option<pipe::Receiver>,
-    keep: Keep,
-    pub kept: Vec<u8>,
-    pub cut: bool,
-}
-
-impl Stream {
-    pub fn new(pipe: pipe::Receiver, keep: Keep) -> Stream {
-        Stream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
-    }
-
-    /// Waits until there is something to read, or the end; for ever once the end was read.
-    pub async fn ready(&self) -> io::Result<()> {
-        match &self.pipe {
-            Some(pipe) => pipe.readable().await,
-            None => pending().await,
-        }
-    }
-
-    /// Reads once after `ready`.
-    pub fn take(&mut self, ready: io::Result<()>, buffer: &mut [u8]) {
-        let Some(pipe) = &self.pipe else { return };
-        match ready.and_then(|()| pipe.try_read(buffer)) {
-            Ok(0) => self.pipe = None,
-            Ok(length) => self.put(&buffer[..length]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.pipe = None,
-        }
-    }
-
-    /// Reads what is in the pipe at this moment, without the runtime, which may not have heard of it yet.
-    pub fn take_leftover(&mut self, buffer: &mut [u8]) {
-        let mut taken = 0;
-        while let Some(pipe) = &self.pipe
-            && taken < LEFTOVER_BYTES_MAX
-        {
-            match rustix::io::read(pipe.as_fd(), &mut *buffer) {
-                Ok(length @ 1..) => {
-                    taken += length;
-                    self.put(&buffer[..length]);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(0) | Err(_) => self.pipe = None,
-            }
-        }
-        self.trim(0);
-    }
-
-    /// What is kept as text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.kept).into_owned()
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        match self.keep {
-            Keep::Beginning(most) => {
-                let room = most - self.kept.len();
-                self.cut |= bytes.len() > room;
-                self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
-            Keep::End(most) => {
-                self.kept.extend_from_slice(bytes);
-                // Seldom, so that a long stream is not moved to and fro with every piece.
-                self.trim(most);
-            }
-        }
-    }
-
-    /// Cuts what is more than is kept, once it is by more than `slack`.
-    fn trim(&mut self, slack: usize) {
-        if let Keep::End(most) = self.keep
-            && self.kept.len() > most + slack
-        {
-            self.kept.drain(..self.kept.len() - most);
-            self.cut = true;
-        }
-    }
-}
 
 /// The error of a start as a sentence: the system's own words name neither the file nor what to do.
 fn explained(order: &Order, error: io::Error) -> io::Error {

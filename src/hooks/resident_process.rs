@@ -17,11 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::output::{Exit, Ran};
-use super::process::{self, Keep, Order, READ_BYTES, STDERR_BYTES_MAX, Started, Stream};
+use super::process::{self, Order, STDERR_BYTES_MAX, Started};
 use super::read::shown;
 use super::resident::{
     CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
 };
+use super::streams::{Keep, READ_BYTES, Stream};
 use crate::tools::group::{Ending, Running};
 
 /// A run that somebody waits for.

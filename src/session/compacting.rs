@@ -90,6 +90,15 @@ impl Session {
         self.pace.useless >= USELESS_MAX
     }
 
+    /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
+    /// window is not known.
+    pub(super) fn next_compaction_at(&self) -> Option<u64> {
+        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
+        let at = (self.auto_compact_at(size)? * size as f64).ceil() as u64;
+        let grown = self.pace.after.map_or(0, |after| after + size.saturating_mul(GROWTH_PERCENT_MIN) / 100);
+        Some(at.max(grown))
+    }
+
     /// Whether the configured share of the window is used, and a compaction would help.
     pub(super) fn compaction_is_due(&mut self) -> bool {
         let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };

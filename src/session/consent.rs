@@ -150,6 +150,10 @@ impl Session {
         if !self.hooks_read || self.consent.open.is_some() {
             return true;
         }
+        // Our own commands run nothing of the repository's.
+        if self.waiting.front().is_some_and(|prompt| self.is_built_in(prompt)) {
+            return false;
+        }
         let new: Vec<(Item, String)> = self
             .hooks
             .untrusted

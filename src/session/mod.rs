@@ -8,6 +8,7 @@ mod actor;
 mod calls;
 pub mod child;
 mod clients;
+mod commands;
 mod compacting;
 pub mod complete;
 mod consent;
