@@ -197,4 +197,6 @@ pub struct Resolution {
     pub trail: Vec<HookRun>,
     /// Runs that did and asked nothing.
     pub quiet: u32,
+    /// Their names: what is declared to run once has run then.
+    pub quiet_names: Vec<String>,
 }

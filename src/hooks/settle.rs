@@ -1,7 +1,6 @@
 //! The guards that keep hooks from running in circles, and what a mutation must be like. Pure.
 
 use super::output::{Action, Callback, Resolution, Utterance};
-use super::words;
 use crate::thread::{Role, Verdict};
 
 /// Callbacks that are compactions by their names.
@@ -28,14 +27,13 @@ pub struct Guards {
 }
 
 /// Takes out of a resolution what the guards forbid. Each refusal is put into the trail, on the run of the
-/// hook that asked, and into the notices.
+/// hook that asked; whoever records the trail tells the person.
 pub fn settle(resolution: &mut Resolution, guards: &Guards) {
     if let Some(why) = forbidden(&resolution.action, guards) {
         let by = std::mem::take(&mut resolution.action_by);
-        let word = words::action(&resolution.action).unwrap_or_default();
         resolution.action = Action::None;
         resolution.go_on = false;
-        refuse(resolution, &by, &word, &why);
+        refuse(resolution, &by, &why);
     }
     continuation(resolution, guards);
 }
@@ -109,7 +107,7 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
         let mut by: Vec<String> = go_on.into_iter().chain(follow_ups.into_iter().map(|(by, _)| by)).collect();
         by.dedup();
         for hook in by {
-            refuse(resolution, &hook, "to continue", &why);
+            refuse(resolution, &hook, &why);
         }
         return;
     }
@@ -120,21 +118,15 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
         .partition(|(_, follow_up)| all_again || follow_up.text == *last);
     resolution.follow_ups = new;
     for (by, _) in again {
-        refuse(
-            resolution,
-            &by,
-            "to continue",
-            "it says the same as the follow-up before, so the agent stops",
-        );
+        refuse(resolution, &by, "it says the same as the follow-up before, so the agent stops");
     }
 }
 
-/// Writes a refusal down, on the hook's run and for the person.
-fn refuse(resolution: &mut Resolution, by: &str, what: &str, why: &str) {
+/// Writes a refusal down, on the hook's run.
+fn refuse(resolution: &mut Resolution, by: &str, why: &str) {
     let run = resolution.trail.iter_mut().rev().find(|run| run.hook == by);
     if let Some(run) = run {
         run.verdict = Verdict::Refused;
         run.remarks.push(why.to_owned());
     }
-    resolution.notices.push((by.to_owned(), format!("The hook {by} asked {what}; it was not done: {why}.")));
 }

@@ -11,7 +11,8 @@ use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{Attachment, Call, CallResult, What};
 use crate::hooks::output::{PermissionDecision, Resolution};
 use crate::thread::{
-    CallId, Change, Content, Message, Origin, OutcomeContent, OutcomeStatus, ToolCall, ToolOutcome, Withheld,
+    CallId, Change, Content, HookRun, Message, Origin, OutcomeContent, OutcomeStatus, ToolCall, ToolOutcome,
+    Withheld,
 };
 use crate::turn::Answer as Told;
 
@@ -82,6 +83,17 @@ impl Session {
     }
 
     fn greeted(&mut self, said: Change, mut resolution: Resolution) {
+        let changed = resolution.message.take().filter(|text| {
+            let is_blank = text.trim().is_empty();
+            if is_blank {
+                refuse_last(
+                    &mut resolution.trail,
+                    "changed message",
+                    "a prompt can't be empty; it stays as it is",
+                );
+            }
+            !is_blank
+        });
         let mut commits = self.record(HookEvent::UserMessageSend, &mut resolution);
         let Change::Said { mut message, origin } = said else { return };
         if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
@@ -95,7 +107,7 @@ impl Session {
             });
             return self.tell(Told::Greeted { commits, enters: false });
         }
-        if let Some(text) = resolution.message {
+        if let Some(text) = changed {
             replace_text(&mut message, text);
         }
         commits.push(Change::Said { message, origin });
@@ -265,6 +277,14 @@ pub(super) fn refuse(resolution: &mut Resolution, by: &str, why: String) {
     if let Some(run) = resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
         run.verdict = crate::thread::Verdict::Refused;
         run.remarks.push(why);
+    }
+}
+
+/// Puts a refusal into the trail of the last hook that asked for this.
+fn refuse_last(trail: &mut [HookRun], asked: &str, why: &str) {
+    if let Some(run) = trail.iter_mut().rev().find(|run| run.asked.contains(asked)) {
+        run.verdict = crate::thread::Verdict::Refused;
+        run.remarks.push(why.to_owned());
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::actor::Session;
 use super::effects;
+use super::replies::with_full_stop;
 use super::work::{Done, Point};
 use super::{Out, Severity};
 use crate::config::Threshold;
@@ -189,6 +190,9 @@ impl Session {
         for (hook, text) in &notices {
             self.announce(&Out::Notice { severity: Severity::Info, text: format!("{hook}: {text}") });
         }
+        for name in std::mem::take(&mut resolution.quiet_names) {
+            self.count_success(event, &name);
+        }
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
             // A notice of the guards has told it already.
@@ -196,7 +200,7 @@ impl Session {
                 self.tell_of_run(event, run);
             }
             if run.verdict == Verdict::Done {
-                self.count_success(event, run);
+                self.count_success(event, &run.hook);
             }
         }
         let event = event.name().to_owned();
@@ -204,14 +208,14 @@ impl Session {
     }
 
     /// A handler or script that a recipe has run `once` is not run again for this invocation.
-    fn count_success(&mut self, event: HookEvent, run: &HookRun) {
+    fn count_success(&mut self, event: HookEvent, name: &str) {
         let declared = self.work.as_ref().and_then(|work| work.handlers.get(&event));
         let handlers = declared.into_iter().flatten().filter_map(|place| match place {
             Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
             Declared::External { .. } | Declared::Script { .. } => None,
         });
         let scripts = self.hooks.hooks.iter().cloned().map(Link::Hook);
-        let link = handlers.chain(scripts).find(|link| link.name() == run.hook);
+        let link = handlers.chain(scripts).find(|link| link.name() == name);
         if let Some(link) = link {
             self.fired.succeeded(event, &link);
         }
@@ -230,6 +234,7 @@ impl Session {
         }
         let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());
         let asked = if run.asked.is_empty() { String::new() } else { format!(", asked to {}", run.asked) };
+        let why = with_full_stop(&why);
         let text = format!("Hook {} ({event}{asked}): {why} More: /why or epitome hooks log.", run.hook);
         self.announce(&Out::Notice { severity, text });
     }

@@ -290,7 +290,7 @@ pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
     costs.reduce(|sum, cost| sum + cost)
 }
 
-fn with_full_stop(text: &str) -> String {
+pub(super) fn with_full_stop(text: &str) -> String {
     let ended = text.ends_with(['.', '!', '?', ':']);
     if ended { text.to_owned() } else { format!("{text}.") }
 }

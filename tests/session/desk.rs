@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
@@ -17,7 +19,9 @@ use epitome::session::{
     Answer, Attachment, ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
 };
 use epitome::store::Store;
-use epitome::thread::{Card, Change, Content, Entry, OutcomeStatus, SessionId, Shown, StopReason, ToolSpec};
+use epitome::thread::{
+    Card, Change, Content, Entry, OutcomeContent, OutcomeStatus, SessionId, Shown, StopReason, ToolSpec,
+};
 use epitome::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -109,11 +113,23 @@ impl Desk {
         recipes: &[(&str, &str)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
+        let files: Vec<(String, String)> =
+            recipes.iter().map(|(name, text)| (format!("home/recipes/{name}"), (*text).to_owned())).collect();
+        Desk::set(&files, Functions::default(), script)
+    }
+
+    /// The same with these files below the session's directory, of which `home` is the person's; what
+    /// begins with `#!` can be executed. The program knows these functions.
+    pub fn set(
+        files: &[(String, String)],
+        functions: Functions,
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let home = directory.path().join("home");
         std::fs::create_dir_all(home.join("recipes")).expect("a directory");
-        for (name, text) in recipes {
-            std::fs::write(home.join("recipes").join(name), text).expect("a recipe");
+        for (name, text) in files {
+            put(&directory.path().join(name), text);
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -132,7 +148,7 @@ impl Desk {
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),
             reaper: Arc::new(epitome::tools::reaper::Reaper::none()),
-            functions: epitome::hooks::functions::Functions::default(),
+            functions,
         };
         let sessions = Sessions::new(services.clone(), runtime.handle().clone());
         let mut desk = Desk {
@@ -272,6 +288,14 @@ impl Desk {
     }
 }
 
+/// Writes a file with the folders above it; what begins with `#!` can be executed.
+pub fn put(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().expect("it is below something")).expect("a directory");
+    std::fs::write(path, text).expect("a file");
+    let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
+}
+
 /// News in a few words each.
 fn told(seen: &[Out]) -> String {
     let lines =
@@ -288,7 +312,8 @@ pub fn text(text: &str) -> ModelStep {
     ModelStep::Text(text.into())
 }
 
-/// `{"do": "wait" | "panic" | "say", "bytes": 10, "asks": "nothing" | "person", "preview": "panic"}`
+/// `{"do": "wait" | "panic" | "say", "bytes": 10, "says": "a text", "prints": "live", "image": true,
+/// "asks": "nothing" | "person" | "the impossible", "preview": "panic"}`
 struct Does {
     name: &'static str,
     gate: Arc<Semaphore>,
@@ -307,6 +332,7 @@ impl Tool for Does {
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
         match input["asks"].as_str() {
             Some("person") => Ok(Access::Command("do".into())),
+            Some("the impossible") => Err("that can't be done".into()),
             _ => Ok(Access::Nothing),
         }
     }
@@ -316,16 +342,25 @@ impl Tool for Does {
         Box::pin(async { Vec::new() })
     }
 
-    fn run(&self, input: Value, _: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
         let gate = self.gate.clone();
         Box::pin(async move {
             assert_ne!(input["do"], "panic", "the tool was told to panic");
+            if let Some(live) = input["prints"].as_str() {
+                (context.progress)(live.to_owned());
+            }
             if input["do"] == "wait" || input["command"].as_str().is_some_and(|line| line.contains("wait")) {
                 gate.acquire().await.expect("the gate stays").forget();
             }
             let bytes = input["bytes"].as_u64().unwrap_or(4);
             let words = "done ".repeat(usize::try_from(bytes / 5 + 1).expect("a small number"));
-            ToolResult { status: OutcomeStatus::Completed, ..ToolResult::completed(words) }
+            let words = input["says"].as_str().map_or(words, str::to_owned);
+            let mut result = ToolResult { status: OutcomeStatus::Completed, ..ToolResult::completed(words) };
+            if input["image"] == true {
+                let image = OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() };
+                result.content.push(image);
+            }
+            result
         })
     }
 }

@@ -6,5 +6,15 @@ mod compaction;
 // `tests/full_disk.rs` uses the rest of it.
 #[allow(dead_code)]
 mod desk;
+mod hooks_callbacks;
+mod hooks_cancel;
+mod hooks_consent;
+mod hooks_events;
+mod hooks_guards;
+mod hooks_history;
+mod hooks_prompts;
+mod hooks_services;
+mod hooks_tools;
+mod stage;
 mod steering;
 mod turns;

@@ -1,0 +1,352 @@
+//! Recipes and functions that hooks call: what they are told, and what is made of their words.
+
+use std::sync::Arc;
+
+use epitome::hooks::functions::{CallbackInput, CallbackOutput, Functions};
+use epitome::hooks::output::Utterance;
+use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
+use epitome::session::{Decision, Out, SessionCommand};
+use epitome::thread::{Change, Origin, Role, StopReason, Verdict};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::desk::{Desk, call, text};
+use super::stage::{
+    answers, count, puppet, recorder, refused, sent, stage, told, told_of, trail, with_hooks,
+};
+
+const MAIN_STOP: &str = r#"{"protocol": 2, "events": ["agent_stop"], "match": {"invoked_by": ["main"]}}"#;
+
+fn recipe(fields: &str) -> String {
+    format!(
+        "---\ndescription: Notes\n{fields}\n---\nWrite a note{{{{if .about}}}} about {{{{.about}}}}{{{{end}}}}.\n"
+    )
+}
+
+/// A desk whose recipe `note` has these fields, whose hook is the puppet, and whose model says "A note."
+/// to the recipe.
+fn with_note(fields: &str) -> Desk {
+    let note = recipe(fields);
+    stage(
+        &[("asks", puppet(MAIN_STOP)), ("audit", recorder(r#"{"protocol": 2, "events": ["turn_end"]}"#))],
+        &[("home/recipes/note.md", &note)],
+        Functions::default(),
+        |request: &RecordedRequest| match request.last_user_text().starts_with("Write a note") {
+            true => vec![text("A note.")],
+            false => vec![text("Well.")],
+        },
+    )
+}
+
+fn calls(name: &str) -> Value {
+    json!({"result": "callback", "callback": name})
+}
+
+#[test]
+fn what_a_recipe_says_is_applied_as_it_declares() {
+    type Check = fn(&[Seen]) -> bool;
+    let cases: [(&str, Check); 4] = [
+        ("message", |seen| {
+            seen.contains(&Seen::User("A note.".into())) && seen.contains(&Seen::User("Hello".into()))
+        }),
+        ("append", |seen| {
+            format!("{seen:?}").contains("context from") && format!("{seen:?}").contains("A note.")
+        }),
+        ("mutate", |seen| *seen == [Seen::User("A note.".into()), Seen::User("Next".into())]),
+        ("none", |seen| !format!("{seen:?}").contains("A note.") && seen.len() == 3),
+    ];
+    for (output, holds) in cases {
+        let mut desk = with_note(&format!("allowed_tools: []\noutput: {output}"));
+        answers(&desk, &calls("note"));
+        assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+        assert_eq!(desk.model.requests().len(), 2, "{output}");
+        desk.ask("Next");
+        let seen = desk.last_request().seen();
+        assert!(holds(&seen), "{output}: {seen:?}");
+        let run = trail(&desk).into_iter().find(|run| run.hook == "asks").expect("it asked");
+        assert_eq!((run.verdict, run.asked.as_str()), (Verdict::Done, "callback note"));
+    }
+}
+
+#[test]
+fn hooks_in_a_callback_know_who_runs_and_with_what() {
+    let mut desk = with_note("allowed_tools: []\noutput: none\narguments:\n  about: {description: a}");
+    answers(
+        &desk,
+        &json!({"result": "callback", "callback": "note", "callback_args": {"about": "tea", "n": 3}}),
+    );
+    desk.ask("Hello");
+    assert_eq!(told_of(&desk, "invoked_by"), ["main", "subagent"]);
+    let child = &told(&desk)[1];
+    assert_eq!((&child["callback_depth"], &child["invoked_recipe"]), (&json!(1), &json!("note")));
+    assert_eq!(child["callback_args"], json!({"about": "tea", "n": "3"}));
+    assert_eq!(desk.last_request().last_user_text(), "Write a note about tea.");
+}
+
+#[test]
+fn a_recipe_with_tools_asks_the_person_of_its_parent() {
+    let note = recipe("output: append");
+    let mut replies = vec![
+        vec![text("Well.")],
+        vec![call(json!({"asks": "person", "says": "asked"}))],
+        vec![text("A note.")],
+    ]
+    .into_iter();
+    let mut desk = stage(
+        &[("asks", puppet(MAIN_STOP))],
+        &[("home/recipes/note.md", &note)],
+        Functions::default(),
+        move |_| replies.next().unwrap_or_else(|| vec![text("ok")]),
+    );
+    answers(&desk, &calls("note"));
+    let ticket = desk.prompt("Hello");
+    let (ask, permission) = desk.client.until(|out| match out {
+        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        _ => None,
+    });
+    assert!(permission.card.title.starts_with("note: "), "{}", permission.card.title);
+    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert!(sent(&desk).contains("asked"));
+    desk.ask("Next");
+    assert!(sent(&desk).contains("A note."));
+}
+
+#[test]
+fn a_card_of_a_callback_is_withdrawn_by_a_cancel() {
+    let note = recipe("output: append");
+    let mut replies = vec![vec![text("Well.")], vec![call(json!({"asks": "person"}))]].into_iter();
+    let mut desk = stage(
+        &[("asks", puppet(MAIN_STOP))],
+        &[("home/recipes/note.md", &note)],
+        Functions::default(),
+        move |_| replies.next().unwrap_or_else(|| vec![text("ok")]),
+    );
+    answers(&desk, &calls("note"));
+    let ticket = desk.prompt("Hello");
+    let ask = desk.client.until(|out| match out {
+        Out::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    desk.client
+        .until(|out| matches!(out, Out::Withdrawn { ask: withdrawn } if *withdrawn == ask).then_some(()));
+    assert_eq!(desk.ask("Next"), StopReason::EndTurn);
+    assert!(sent(&desk).contains("Well."), "the reply stays");
+}
+
+#[test]
+fn what_can_t_be_called_is_refused_with_a_reason() {
+    for (fields, name, why) in [
+        ("allowed_tools: []", "nothing", "\"nothing\""),
+        ("callable_by: [user]", "note", "callable_by"),
+        ("arguments:\n  about: {description: a, required: true}", "note", "about"),
+    ] {
+        let mut desk = with_note(fields);
+        answers(&desk, &calls(name));
+        assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+        assert!(refused(&desk)[0].contains(why), "{:?}", refused(&desk));
+        assert_eq!(desk.model.requests().len(), 1);
+    }
+}
+
+/// The recipe's own stop asks for the recipe again.
+#[test]
+fn a_callback_calls_no_other() {
+    let always =
+        json!({"events": ["agent_stop"], "then": {"result": "callback", "callback": "note"}}).to_string();
+    let note = recipe("allowed_tools: []\noutput: none");
+    let mut desk = with_hooks(
+        &[("always.json", always), ("audit", recorder(r#"{"protocol": 2, "events": ["agent_stop"]}"#))],
+        &[("home/recipes/note.md", &note)],
+        Vec::new(),
+    );
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(desk.model.requests().len(), 2);
+    assert_eq!(told_of(&desk, "callback_depth"), ["0", "1"]);
+    // By hand: its own stop does not enter it again.
+    assert_eq!(desk.ask("/note"), StopReason::EndTurn);
+    assert_eq!(desk.model.requests().len(), 3);
+    assert!(refused(&desk).iter().any(|why| why.contains("running already")), "{:?}", refused(&desk));
+}
+
+#[test]
+fn a_callback_that_takes_too_long_or_is_cancelled_changes_nothing() {
+    let note = recipe("allowed_tools: []\noutput: mutate");
+    let hangs = |request: &RecordedRequest| match request.last_user_text().starts_with("Write a note") {
+        true => vec![ModelStep::Hang],
+        false => vec![text("Well.")],
+    };
+    let mut desk = stage(
+        &[("asks", puppet(MAIN_STOP))],
+        &[("home/recipes/note.md", &note), ("home/config.toml", "[hooks]\ncallback_timeout_s = 1\n")],
+        Functions::default(),
+        hangs,
+    );
+    answers(&desk, &calls("note"));
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    assert!(refused(&desk)[0].contains("within 1 s"), "{:?}", refused(&desk));
+
+    let begun = Arc::new(Semaphore::new(0));
+    let signal = begun.clone();
+    let mut desk = stage(
+        &[("asks", puppet(MAIN_STOP))],
+        &[("home/recipes/note.md", &note)],
+        Functions::default(),
+        move |request| {
+            let steps = hangs(request);
+            if steps == [ModelStep::Hang] {
+                signal.add_permits(1);
+            }
+            steps
+        },
+    );
+    answers(&desk, &calls("note"));
+    let ticket = desk.prompt("Hello");
+    desk.wait_for(async { begun.acquire().await.expect("it is open").forget() });
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    assert_eq!(count(&desk, |change| matches!(change, Change::Mutated { .. })), 0);
+    desk.ask("Next");
+    assert!(sent(&desk).contains("Hello") && sent(&desk).contains("Well."));
+}
+
+fn says(text: &str) -> Utterance {
+    Utterance { role: Role::User, text: text.into() }
+}
+
+#[test]
+fn a_function_gives_the_history_a_new_form() {
+    let mut functions = Functions::default();
+    functions.register_callback("shorten", |input: CallbackInput| async move {
+        assert_eq!(input.moment.expect("a moment").what.event().name(), "agent_stop");
+        let first = input.messages.first().map(|said| said.text.clone()).unwrap_or_default();
+        let messages = vec![says(&format!("{first}, {}", input.args["how"]))];
+        // Where there are messages the text is left aside.
+        Ok(CallbackOutput { messages, text: "no".into(), go_on: false })
+    });
+    functions.register_callback("fails", |_| async { Err("no key".to_owned()) });
+    let mut desk = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, |_| vec![text("Well.")]);
+    answers(
+        &desk,
+        &json!({"result": "callback", "callback": "shorten", "callback_args": {"how": "briefly"}}),
+    );
+    desk.ask("Hello");
+    answers(&desk, &calls("fails"));
+    desk.ask("Next");
+    assert_eq!(desk.last_request().seen(), [Seen::User("Hello, briefly".into()), Seen::User("Next".into())]);
+    assert!(refused(&desk)[0].contains("no key"), "{:?}", refused(&desk));
+    assert_eq!(count(&desk, |change| matches!(change, Change::Mutated { .. })), 1);
+}
+
+/// A desk with the function `later`, which ends when the test lets it.
+fn with_later() -> (Desk, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let waits = gate.clone();
+    let mut functions = Functions::default();
+    functions.register_callback("later", move |_| {
+        let waits = waits.clone();
+        async move {
+            waits.acquire().await.expect("it is open").forget();
+            Ok(CallbackOutput { messages: vec![says("In short.")], ..CallbackOutput::default() })
+        }
+    });
+    let desk = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, |_| vec![text("Well.")]);
+    (desk, gate)
+}
+
+fn in_background() -> Value {
+    json!({"result": "callback", "callback": "later", "async": true})
+}
+
+fn applied(desk: &mut Desk) -> (Verdict, String) {
+    desk.client.entry(|change| match change {
+        Change::Hooked { event, runs } if event == "background_callback" => {
+            Some((runs[0].verdict, runs[0].remarks.join(" ")))
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn a_callback_in_the_background_replaces_what_it_was_made_from() {
+    let (mut desk, gate) = with_later();
+    answers(&desk, &in_background());
+    assert_eq!(desk.ask("First"), StopReason::EndTurn);
+    answers(&desk, &in_background());
+    desk.ask("Second");
+    assert!(refused(&desk)[0].contains("one at a time"), "{:?}", refused(&desk));
+    gate.add_permits(1);
+    assert_eq!(applied(&mut desk).0, Verdict::Done);
+    desk.ask("Third");
+    let seen = ["In short.", "Second", "Third"];
+    let users: Vec<String> = desk
+        .last_request()
+        .seen()
+        .into_iter()
+        .filter_map(|seen| match seen {
+            Seen::User(text) => Some(text),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(users, seen);
+}
+
+#[test]
+fn a_callback_in_the_background_is_dropped_where_the_history_was_edited_since() {
+    let (mut desk, gate) = with_later();
+    answers(&desk, &in_background());
+    desk.ask("First");
+    answers(&desk, &json!({"result": "mutate", "messages": ["Edited."]}));
+    desk.ask("Second");
+    gate.add_permits(1);
+    let (verdict, why) = applied(&mut desk);
+    assert!(verdict == Verdict::Refused && why.contains("stale"), "{why}");
+    desk.ask("Third");
+    assert!(sent(&desk).contains("Edited.") && !sent(&desk).contains("In short."));
+}
+
+/// It ended while a turn ran that was cancelled then; nothing applied it until the next turn's end.
+#[test]
+fn a_callback_that_ends_during_a_cancelled_turn_is_applied_at_its_end() {
+    let gate = Arc::new(Semaphore::new(0));
+    let (waits, ended) = (gate.clone(), Arc::new(Semaphore::new(0)));
+    let signal = ended.clone();
+    let mut functions = Functions::default();
+    functions.register_callback("later", move |_| {
+        let (waits, signal) = (waits.clone(), signal.clone());
+        async move {
+            waits.acquire().await.expect("it is open").forget();
+            signal.add_permits(1);
+            Ok(CallbackOutput { messages: vec![says("In short.")], ..CallbackOutput::default() })
+        }
+    });
+    let mut replies = vec![vec![text("Well.")], vec![text("I"), ModelStep::Wait]].into_iter();
+    let mut desk = stage(&[("asks", puppet(MAIN_STOP))], &[], functions, move |_| {
+        replies.next().unwrap_or_else(|| vec![text("ok")])
+    });
+    answers(&desk, &in_background());
+    desk.ask("First");
+    let ticket = desk.prompt("Second");
+    desk.client.until(|out| matches!(out, Out::Text { text, .. } if text == "I").then_some(()));
+    gate.add_permits(1);
+    desk.wait_for(async { ended.acquire().await.expect("it is open").forget() });
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    assert_eq!(applied(&mut desk).0, Verdict::Done);
+    desk.ask("Third");
+    assert!(sent(&desk).contains("In short.") && sent(&desk).contains("Second"), "{}", sent(&desk));
+}
+
+#[test]
+fn what_a_callback_says_is_named_by_its_hook() {
+    let mut desk = with_note("allowed_tools: []\noutput: message");
+    answers(&desk, &calls("note"));
+    desk.ask("Hello");
+    let by = desk.client.entry(|change| match change {
+        Change::Said { origin: Origin::Hook { hook }, .. } => Some(hook.clone()),
+        _ => None,
+    });
+    assert_eq!(by, "asks");
+}

@@ -1,0 +1,113 @@
+//! A cancel at each moment at which hooks can be running.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use epitome::provider::scripted::ModelStep;
+use epitome::session::SessionCommand;
+use epitome::thread::{Change, OutcomeStatus, StopReason, Withheld};
+use serde_json::json;
+
+use super::desk::{Desk, call, text};
+use super::stage::{count, flood, script, sent, with_hooks};
+
+/// Nothing on this machine takes this long; a test that waits longer has failed.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// A desk with a hook that hangs at its first run: it and its child hold a pipe open as long as they live.
+fn hanging(event: &str, replies: Vec<Vec<ModelStep>>) -> Desk {
+    let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
+    let desk = with_hooks(&[("hangs", script(event, body))], &[], replies);
+    let made = Command::new("mkfifo").arg(desk.cwd().join("pipe")).status().expect("mkfifo");
+    assert!(made.success());
+    desk
+}
+
+/// Sends the prompt, cancels it when the hook hangs, and waits until nothing of the hook lives.
+fn cancelled(desk: &mut Desk, prompt: &str) {
+    let pipe = desk.cwd().join("pipe");
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut pipe = BufReader::new(std::fs::File::open(pipe).expect("the pipe"));
+        let mut line = String::new();
+        pipe.read_line(&mut line).expect("a line");
+        sender.send(line.clone()).expect("the test waits");
+        pipe.read_to_string(&mut line).expect("an end");
+        sender.send(line).expect("the test waits");
+    });
+    let ticket = desk.prompt(prompt);
+    assert_eq!(receiver.recv_timeout(WITHIN).expect("it began"), "began\n");
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    receiver.recv_timeout(WITHIN).expect("nothing of it lives");
+    assert_eq!(desk.ask("Next"), StopReason::EndTurn);
+}
+
+fn withheld(desk: &Desk) -> usize {
+    count(desk, |change| matches!(change, Change::Withheld { why: Withheld::Cancelled, .. }))
+}
+
+#[test]
+fn at_a_prompt_it_is_kept_and_never_entered() {
+    let mut desk = hanging("user_message_send", Vec::new());
+    cancelled(&mut desk, "The word is walnut");
+    assert_eq!(withheld(&desk), 1);
+    assert_eq!(desk.model.requests().len(), 1);
+    assert!(!sent(&desk).contains("walnut"));
+}
+
+/// The session counted as started, so what hooks give it never came.
+#[test]
+fn at_the_start_the_session_starts_with_the_next_prompt() {
+    let start = json!({"events": ["session_start"], "then": {"context": "Speak Welsh."}}).to_string();
+    let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
+    let hooks = [("hangs", script("session_start", body)), ("start.json", start)];
+    let mut desk = with_hooks(&hooks, &[], Vec::new());
+    assert!(Command::new("mkfifo").arg(desk.cwd().join("pipe")).status().expect("mkfifo").success());
+    cancelled(&mut desk, "Hello");
+    assert_eq!(withheld(&desk), 1);
+    assert!(desk.last_request().body["system"].to_string().contains("Speak Welsh."));
+}
+
+#[test]
+fn at_a_tool_call_it_is_interrupted() {
+    for event in ["before_tool_call", "after_tool_call"] {
+        let mut desk = hanging(event, vec![vec![text("I look."), call(json!({"says": "walnut"}))]]);
+        cancelled(&mut desk, "Hello");
+        let outcomes = count(
+            &desk,
+            |change| matches!(change, Change::ToolFinished { outcome } if outcome.status == OutcomeStatus::Interrupted),
+        );
+        assert_eq!(outcomes, 1, "{event}");
+        assert!(sent(&desk).contains("Interrupted"), "{event}");
+    }
+}
+
+#[test]
+fn at_the_end_of_a_round_or_the_stop_the_reply_stays() {
+    for event in ["turn_end", "agent_stop"] {
+        let mut desk = hanging(event, vec![vec![text("All is well.")]]);
+        cancelled(&mut desk, "Hello");
+        assert!(sent(&desk).contains("Hello") && sent(&desk).contains("All is well."), "{event}");
+    }
+}
+
+#[test]
+fn before_a_compaction_nothing_changes() {
+    let mut desk = hanging("pre_compact", vec![flood()]);
+    desk.ask("Say many words");
+    cancelled(&mut desk, "/compact");
+    assert_eq!(count(&desk, |change| matches!(change, Change::Compacted { .. })), 0);
+    assert!(sent(&desk).contains("many words many words"));
+}
+
+#[test]
+fn after_a_compaction_it_stays() {
+    let mut desk = hanging("post_compact", vec![flood(), vec![text("Words were said.")]]);
+    desk.ask("Say many words");
+    cancelled(&mut desk, "/compact");
+    assert_eq!(count(&desk, |change| matches!(change, Change::Compacted { .. })), 1);
+    assert!(sent(&desk).contains("Words were said."));
+}

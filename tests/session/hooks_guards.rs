@@ -1,0 +1,129 @@
+//! What keeps hooks from running in circles.
+
+use epitome::thread::{Change, StopReason, Trigger};
+use serde_json::json;
+
+use super::desk::{call, text};
+use super::stage::{count, flood, notices, recorder, refused, script, told_of, with_hooks};
+
+fn compactions(change: &Change) -> bool {
+    matches!(change, Change::Compacted { .. })
+}
+
+#[test]
+fn a_hook_that_always_says_something_new_is_heard_three_times() {
+    let endless = script(
+        "agent_stop",
+        r#"cd "$EPITOME_CWD"; echo x >> n; echo "{\"follow_up_messages\": [\"Go $(wc -l < n)\"]}""#,
+    );
+    let mut desk = with_hooks(&[("endless", endless)], &[], Vec::new());
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    assert_eq!(desk.model.requests().len(), 4);
+    assert!(refused(&desk)[0].contains("3 times"), "{:?}", refused(&desk));
+    desk.ask("Again");
+    assert_eq!(desk.model.requests().len(), 8, "each prompt has its own");
+}
+
+/// Two messages were remembered by the second of them alone, so the same two were never known again.
+#[test]
+fn a_hook_that_says_the_same_again_stops_the_agent() {
+    for same in [json!(["Run the linter"]), json!(["Run the linter", "And the tests"])] {
+        let lint = json!({"events": ["agent_stop"], "then": {"follow_up_messages": same}}).to_string();
+        let mut desk = with_hooks(&[("lint.json", lint)], &[], Vec::new());
+        assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+        assert_eq!(desk.model.requests().len(), 2, "{same}");
+        assert!(refused(&desk)[0].contains("the same"), "{:?}", refused(&desk));
+        let told =
+            notices(&mut desk).into_iter().filter(|text| text.contains("lint.json")).collect::<Vec<_>>();
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+}
+
+#[test]
+fn a_hook_that_always_asks_for_a_compaction_has_one_between_two_calls() {
+    let always = json!({"events": ["turn_end", "agent_stop"], "then": {"action": "compact"}}).to_string();
+    let mut desk = with_hooks(
+        &[("always.json", always)],
+        &[],
+        vec![flood(), vec![text("<summary>Words were said.</summary>")], vec![text("Short.")]],
+    );
+    assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+    assert_eq!(count(&desk, compactions), 1);
+    assert_eq!(desk.model.requests().len(), 2, "the reply and its summary");
+    for _ in 0..4 {
+        assert_eq!(desk.ask("Next"), StopReason::EndTurn);
+    }
+    assert_eq!(count(&desk, compactions), 1, "there is nothing to gain");
+}
+
+fn small_window(ratio: f64) -> String {
+    format!(
+        "[compaction]\nratio = {ratio}\n[models.\"anthropic/claude-sonnet-4-5\"]\ncontext_window = 20000\n"
+    )
+}
+
+/// What a hook stopped was done at the next round without asking: the order of the first compaction had
+/// been left behind, and with it that hooks had been asked.
+#[test]
+fn a_compaction_that_is_blocked_is_blocked_at_the_next_round_too() {
+    let block =
+        json!({"events": ["pre_compact"], "then": {"blocked": true, "reason": "Not now."}}).to_string();
+    let always = json!({"events": ["turn_end"], "then": {"action": "compact"}}).to_string();
+    let audit = recorder("pre_compact");
+    let words = json!({"says": "many words ".repeat(2000)});
+    let mut desk = with_hooks(
+        &[("always.json", always), ("audit", audit), ("block.json", block)],
+        &[],
+        vec![vec![call(words.clone())], vec![call(words)]],
+    );
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(count(&desk, compactions), 0);
+    assert!(told_of(&desk, "reason").len() >= 2, "{:?}", told_of(&desk, "reason"));
+    assert!(told_of(&desk, "reason").iter().all(|reason| reason == "hook"));
+}
+
+#[test]
+fn the_window_is_compacted_at_the_configured_share() {
+    for (ratio, compacted) in [(0.3, 1), (0.0, 0)] {
+        let config = format!("model = \"anthropic/claude-sonnet-4-5\"\n{}", small_window(ratio));
+        let mut desk = with_hooks(
+            &[("audit", recorder("pre_compact"))],
+            &[("home/config.toml", &config)],
+            vec![
+                vec![call(json!({"says": "many words ".repeat(4000)}))],
+                vec![text("<summary>Words were said.</summary>")],
+            ],
+        );
+        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+        let threshold =
+            |change: &Change| matches!(change, Change::Compacted { trigger: Trigger::Threshold, .. });
+        assert_eq!(count(&desk, threshold), compacted, "{ratio}");
+        assert_eq!(told_of(&desk, "reason"), vec!["threshold"; compacted]);
+    }
+}
+
+#[test]
+fn hooks_before_a_compaction_give_it_its_words() {
+    let own = json!({"events": ["pre_compact"], "then": {"summary": "The hook's own words."}}).to_string();
+    let mut desk = with_hooks(&[("own.json", own)], &[], vec![flood()]);
+    desk.ask("Say many words");
+    desk.ask("/compact");
+    assert_eq!(desk.model.requests().len(), 1, "no model is asked");
+    let summary = desk.client.entry(|change| match change {
+        Change::Compacted { summary, .. } => Some(summary.text()),
+        _ => None,
+    });
+    assert!(summary.contains("The hook's own words."), "{summary}");
+
+    let context = json!({"events": ["pre_compact"], "then": {"custom_instructions": "Mind the gap.",
+        "context": "The port is 8123."}})
+    .to_string();
+    let mut desk =
+        with_hooks(&[("context.json", context)], &[], vec![flood(), vec![text("Words were said.")]]);
+    desk.ask("Say many words");
+    desk.ask("/compact");
+    assert!(desk.last_request().last_user_text().contains("Mind the gap."));
+    desk.ask("Next");
+    let sent = super::stage::sent(&desk);
+    assert!(sent.contains("The port is 8123.") && sent.contains("Words were said."), "{sent}");
+}

@@ -1,0 +1,245 @@
+//! What hooks make of tool calls and their outcomes.
+
+use epitome::provider::scripted::{ModelStep, Seen};
+use epitome::session::{Decision, Out, SessionCommand};
+use epitome::thread::{Change, OutcomeContent, OutcomeStatus, StopReason, ToolOutcome};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, call};
+use super::stage::{notices, recorder, refused, script, sent, told, with_hooks};
+
+fn outcomes(desk: &Desk) -> Vec<ToolOutcome> {
+    let outcomes = desk.log().into_iter().filter_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    outcomes.collect()
+}
+
+fn declared(event: &str, then: Value) -> String {
+    json!({"events": [event], "then": then}).to_string()
+}
+
+/// A desk whose model calls the tool so, once.
+fn once(hooks: &[(&str, String)], input: Value) -> Desk {
+    with_hooks(hooks, &[], vec![vec![call(input)]])
+}
+
+#[test]
+fn a_blocked_call_has_the_reason_as_its_outcome_and_is_told_of() {
+    let block = declared("before_tool_call", json!({"blocked": true, "reason": "Not on Sundays."}));
+    let audit = recorder("after_tool_call");
+    let mut desk = once(&[("audit", audit), ("block.json", block)], json!({"bytes": 10}));
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&desk)[0];
+    assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Denied, "Not on Sundays."));
+    assert!(sent(&desk).contains("Not on Sundays.") && !sent(&desk).contains("done done"));
+    let after = &told(&desk)[0];
+    assert_eq!((&after["blocked"], &after["tool_output"]["success"]), (&json!(true), &json!(false)));
+}
+
+#[test]
+fn a_changed_input_is_what_runs_and_the_model_keeps_its_own() {
+    let change = declared("before_tool_call", json!({"input": {"says": "new"}}));
+    let mut desk = once(&[("change.json", change)], json!({"says": "old"}));
+    desk.ask("Go");
+    let (input, by) = desk.client.entry(|change| match change {
+        Change::CallChanged { input, by, .. } => Some((input.clone(), by.clone())),
+        _ => None,
+    });
+    assert_eq!((input, by), (json!({"says": "new"}), "change.json".to_owned()));
+    let seen = desk.last_request().seen();
+    assert!(
+        seen.iter().any(|seen| matches!(seen, Seen::AgentCall { .. }) && format!("{seen:?}").contains("old")),
+        "{seen:?}"
+    );
+    assert_eq!(outcomes(&desk)[0].model_text(), "new");
+}
+
+#[test]
+fn an_input_that_the_tool_does_not_take_is_refused_and_told() {
+    let change = declared("before_tool_call", json!({"input": {"asks": "the impossible"}}));
+    let mut desk = once(&[("change.json", change)], json!({"says": "old"}));
+    desk.ask("Go");
+    assert_eq!(outcomes(&desk)[0].model_text(), "old");
+    assert!(refused(&desk)[0].contains("that can't be done"), "{:?}", refused(&desk));
+    assert!(notices(&mut desk).iter().any(|text| text.contains("that can't be done")));
+}
+
+#[test]
+fn a_hook_may_answer_the_card_or_ask_for_one() {
+    let decide = |decision| ("gate.json", declared("before_tool_call", json!({"decision": decision})));
+    let mut allowed = once(&[decide("allow")], json!({"asks": "person", "says": "ran"}));
+    allowed.ask("Go");
+    assert_eq!(outcomes(&allowed)[0].model_text(), "ran");
+    assert!(!allowed.client.seen.iter().any(|out| matches!(out, Out::Ask { .. })));
+
+    let mut denied = once(&[decide("deny")], json!({"says": "ran"}));
+    denied.ask("Go");
+    assert_eq!(outcomes(&denied)[0].status, OutcomeStatus::Denied);
+
+    let mut asked = once(&[decide("ask")], json!({"says": "ran"}));
+    let ticket = asked.prompt("Go");
+    let ask = asked.client.until(|out| match out {
+        Out::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    asked.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+    assert_eq!(asked.reason(ticket), StopReason::EndTurn);
+    assert_eq!(outcomes(&asked)[0].status, OutcomeStatus::Denied);
+}
+
+#[test]
+fn what_the_mode_forbids_no_hook_allows() {
+    let allow = declared("before_tool_call", json!({"decision": "allow"}));
+    let mut desk = once(&[("gate.json", allow)], json!({"asks": "person"}));
+    desk.choose("mode", "read_only").expect("a mode");
+    desk.ask("Go");
+    assert_eq!(outcomes(&desk)[0].status, OutcomeStatus::Denied);
+}
+
+#[test]
+fn calls_side_by_side_have_a_chain_each() {
+    let change = script(
+        "before_tool_call",
+        r#"id=$(sed -n 's/.*"tool_call_id":"\([^"]*\)".*/\1/p'); echo "{\"input\": {\"says\": \"$id\"}}""#,
+    );
+    let calls = vec![call(json!({"says": "one"})), call(json!({"says": "two"}))];
+    let mut desk = with_hooks(&[("change", change)], &[], vec![calls]);
+    desk.ask("Go");
+    for outcome in outcomes(&desk) {
+        assert_eq!(outcome.model_text(), outcome.call.0);
+    }
+    assert_eq!(outcomes(&desk).len(), 2);
+}
+
+/// A hook that redacts does so for the model, the client and the log; what was printed live is not shown.
+#[test]
+fn a_changed_outcome_is_changed_everywhere() {
+    let redact = declared("after_tool_call", json!({"output_text": "[redacted]"}));
+    let input = json!({"says": "key walnut", "prints": "walnut", "image": true});
+    let mut desk = once(&[("redact.json", redact)], input);
+    desk.ask("Go");
+    let outcome = &outcomes(&desk)[0];
+    assert_eq!(outcome.model_text(), "[redacted]");
+    assert!(outcome.content.iter().any(|content| matches!(content, OutcomeContent::Image { .. })));
+    let result = desk.last_request().seen().into_iter().find(|seen| matches!(seen, Seen::Result { .. }));
+    let result = format!("{:?}", result.expect("a result"));
+    assert!(result.contains("[redacted]") && !result.contains("walnut"), "{result}");
+    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::CallProgress { .. })));
+
+    // Without the hook it is shown.
+    let mut open = once(&[], json!({"prints": "walnut", "do": "wait"}));
+    let ticket = open.prompt("Go");
+    open.client.until(|out| matches!(out, Out::CallProgress { .. }).then_some(()));
+    open.release_tool();
+    assert_eq!(open.reason(ticket), StopReason::EndTurn);
+}
+
+#[test]
+fn a_hook_s_context_stands_behind_the_outcome() {
+    let note = declared("after_tool_call", json!({"context": "Run the linter."}));
+    let mut desk = once(&[("note.json", note)], json!({"says": "written"}));
+    desk.ask("Go");
+    let text = outcomes(&desk)[0].model_text();
+    assert!(text.starts_with("written") && text.contains("Run the linter."), "{text}");
+}
+
+/// Providers refuse an empty text block.
+#[test]
+fn an_emptied_outcome_is_sent_without_an_empty_block() {
+    let empty = declared("after_tool_call", json!({"output_text": ""}));
+    let mut desk =
+        with_hooks(&[("empty.json", empty)], &[], vec![vec![call(json!({"image": true})), call(json!({}))]]);
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    fn check(value: &Value) {
+        match value {
+            Value::Array(items) => items.iter().for_each(check),
+            Value::Object(object) => {
+                if object.get("type") == Some(&json!("text")) {
+                    assert!(!object["text"].as_str().unwrap_or_default().trim().is_empty(), "{value}");
+                }
+                object.values().for_each(check);
+            }
+            _ => {}
+        }
+    }
+    check(&desk.last_request().body["messages"]);
+    assert!(outcomes(&desk).iter().all(|outcome| !outcome.content.is_empty()));
+}
+
+#[test]
+fn a_hook_that_fails_closed_stops_the_call_and_one_that_fails_open_does_not() {
+    for (mode, status) in [("closed", OutcomeStatus::Denied), ("open", OutcomeStatus::Completed)] {
+        let manifest = json!({"protocol": 2, "events": ["before_tool_call"], "fail_mode": mode}).to_string();
+        let mut desk = once(&[("gate", script(&manifest, "exit 1"))], json!({}));
+        desk.ask("Go");
+        assert_eq!(outcomes(&desk)[0].status, status, "{mode}");
+        assert!(notices(&mut desk).iter().any(|text| text.contains("gate")));
+    }
+}
+
+#[test]
+fn hooks_that_are_switched_off_or_no_hooks_do_not_run() {
+    let block = declared("before_tool_call", json!({"blocked": true}));
+    let off = &[("home/config.toml", "[hooks]\nenabled = false\n")];
+    let mut desk =
+        with_hooks(&[("block.json", block.clone())], off, vec![vec![call(json!({"says": "ran"}))]]);
+    desk.ask("Go");
+    assert_eq!(outcomes(&desk)[0].model_text(), "ran");
+
+    let broken = script("before_tool_call", "").replace("exit 0", "exit 3");
+    let mut desk = once(&[("broken", broken)], json!({"says": "ran"}));
+    desk.ask("Go");
+    assert_eq!(outcomes(&desk)[0].model_text(), "ran");
+    assert!(notices(&mut desk).iter().any(|text| text.contains("broken")), "{:?}", notices(&mut desk));
+}
+
+#[test]
+fn a_recipe_without_hooks_has_the_enforced_ones_all_the_same() {
+    let quiet = "---\ndescription: d\nrun_hooks: false\n---\nGo.\n";
+    let recorded = recorder("before_tool_call");
+    let mut desk = with_hooks(
+        &[("mine", recorded.clone()), ("enforced/theirs", recorded)],
+        &[("home/recipes/quiet.md", quiet)],
+        vec![vec![call(json!({}))]],
+    );
+    desk.ask("/quiet");
+    let names: Vec<String> = told(&desk)
+        .iter()
+        .map(|payload| payload["hook_name"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(names, ["theirs"]);
+}
+
+#[test]
+fn a_handler_that_is_declared_once_runs_once_for_each_invocation() {
+    let log = "---\ndescription: d\nhooks:\n  before_tool_call:\n    handler: log_tool_usage\n    once: true\n    \
+               params: {path: used.jsonl}\n---\nGo.\n";
+    let twice = || vec![vec![call(json!({}))], vec![call(json!({}))], vec![ModelStep::Text("Done.".into())]];
+    let replies = twice().into_iter().chain(twice()).collect();
+    let mut desk = with_hooks(&[], &[("home/recipes/log.md", log)], replies);
+    desk.ask("/log");
+    desk.ask("/log");
+    let used = std::fs::read_to_string(desk.cwd().join("used.jsonl")).expect("a log");
+    assert_eq!(used.lines().count(), 2, "{used}");
+}
+
+#[test]
+fn a_hook_that_ends_the_turn_does_so_at_the_end_of_its_round() {
+    let stop = r#"{"hooks": {"PostToolUse": [{"hooks": [{"type": "command",
+        "command": "echo '{\"continue\": false, \"stopReason\": \"Enough.\"}'"}]}]}}"#;
+    let config = "[hooks]\ntrust = \"run\"\n";
+    let mut desk = with_hooks(
+        &[],
+        &[(".claude/settings.json", stop), ("home/config.toml", config)],
+        vec![vec![call(json!({}))]],
+    );
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!((desk.model.requests().len(), outcomes(&desk).len()), (1, 1));
+    let note = desk.client.entry(|change| match change {
+        Change::Noted { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    assert!(note.contains("Enough."), "{note}");
+}
