@@ -79,8 +79,10 @@ impl Fold {
         };
         if verdict == Verdict::Nothing && account.remarks.is_empty() {
             // Nobody wrote what is always there, so nobody looks for it in the count.
-            self.resolution.quiet += u32::from(!run.link.is_always_there());
-            self.resolution.quiet_names.push(account.hook);
+            if !run.link.is_always_there() {
+                self.resolution.quiet += 1;
+                self.resolution.quiet_names.push(account.hook);
+            }
             return;
         }
         self.resolution.trail.push(HookRun {

@@ -19,7 +19,7 @@ use crate::provider::{ErrorClass, ProviderError};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Message, ModelName, Seq, Trigger, Usage, View};
+use crate::thread::{Change, HookRun, Message, ModelName, Seq, Trigger, Usage, Verdict, View};
 use crate::tokens;
 use crate::turn::{Answer as Told, Ask, CompactAnswer, HooksAnswer, Why};
 
@@ -486,10 +486,16 @@ impl Session {
             refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
         }
         // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
-        let runs = std::mem::take(&mut resolution.trail);
-        if !runs.is_empty() {
-            self.commit_all(vec![Change::Hooked { event: HookEvent::AgentStop.name().to_owned(), runs }]);
+        let (unheard, runs): (Vec<HookRun>, Vec<HookRun>) = std::mem::take(&mut resolution.trail)
+            .into_iter()
+            .partition(|run| run.verdict == Verdict::Refused);
+        resolution.trail = runs;
+        let mut trail = self.record(HookEvent::AgentStop, &mut resolution);
+        if !unheard.is_empty() {
+            let event = HookEvent::AgentStop.name().to_owned();
+            trail.push(Change::Hooked { event, runs: unheard });
         }
+        self.commit_all(trail);
         match mutated {
             Some(change) => {
                 self.commit_all(vec![change]);

@@ -4,7 +4,10 @@ use epitome::provider::scripted::Seen;
 
 use crate::desk::*;
 
-/// The beginning of a script that acts above 70 % of the window.
+/// Scripts that hear of the end of the agent hear of the end of the recipe too; careful ones leave it out.
+const NOT_IN_THE_RECIPE: &str = r#"if [ "$(field invoked_recipe)" = "compact" ]; then exit 0; fi"#;
+
+/// A script that acts above 70 % of the window.
 fn above_70(event: &str, then: &str) -> String {
     format!(
         r#"#!/bin/sh
@@ -15,9 +18,6 @@ case "$1" in
     run)
         payload=$(cat)
         field() {{ printf '%s\n' "$payload" | sed -n "s/.*\"$1\":\"*\([^\",}}]*\).*/\1/p"; }}
-        if [ "$(field invoked_recipe)" = "compact" ]; then
-            exit 0
-        fi
         current=$(field current_context_window)
         max=$(field max_context_window)
         if [ "$max" -gt 0 ] && [ $((current * 100)) -gt $((max * 70)) ]; then
@@ -34,12 +34,13 @@ esac
 }
 
 /// One compaction, seen by the model, the client and the store; the conversation goes on behind it.
+/// Gives the run in which it was made.
 #[track_caller]
-fn compacts_once(desk: &Desk, trail: &[&str]) {
+fn compacts_once(desk: &Desk, trail: &[&str]) -> Heard {
     desk.run("say one");
-    let heard = desk.follow("fill");
-    assert_eq!(heard.asked.len(), 2, "the reply, and the summary");
-    assert!(heard.notices().iter().any(|notice| notice.starts_with("Compacted")), "{:?}", heard.notices());
+    let filled = desk.follow("fill");
+    assert_eq!(filled.asked.len(), 2, "the reply, and the summary");
+    assert!(filled.notices().iter().any(|notice| notice.starts_with("Compacted")), "{:?}", filled.notices());
     let heard = desk.follow("say two");
     assert_eq!(heard.asked.len(), 1);
     let [Seen::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
@@ -49,6 +50,7 @@ fn compacts_once(desk: &Desk, trail: &[&str]) {
     let asked: Vec<&str> =
         seen.iter().map(String::as_str).filter(|line| !line.starts_with("quiet")).collect();
     assert_eq!(asked, trail);
+    filled
 }
 
 #[test]
@@ -71,20 +73,27 @@ fn a_callback_in_the_middle_of_the_work_keeps_the_turn_going() {
     assert_eq!(desk.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
 }
 
+/// This one does not look whose end it is, and asks again at the recipe's: the trail has it, and the
+/// person, who did nothing wrong, is not told.
 #[test]
 fn an_action_compacts_once() {
     let desk = Desk::new();
     desk.hook("smart", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
-    compacts_once(&desk, &["agent_stop smart done: callback compact"]);
+    let refused = "agent_stop smart refused: callback compact";
+    let heard = compacts_once(&desk, &["agent_stop smart done: callback compact", refused]);
+    assert!(!heard.notices().iter().any(|notice| notice.contains("smart")), "{:?}", heard.notices());
 }
 
 /// The script names its own conversation, in the callback's arguments.
-const SMART: &str = r#"echo "{\"result\": \"callback\", \"callback\": \"compact\", \"callback_args\": {\"target_conversation_id\": \"$conv_id\"}}""#;
+fn smart() -> String {
+    let answer = r#"echo "{\"result\": \"callback\", \"callback\": \"compact\", \"callback_args\": {\"target_conversation_id\": \"$conv_id\"}}""#;
+    above_70("agent_stop", &format!("{NOT_IN_THE_RECIPE}\n            {answer}"))
+}
 
 #[test]
 fn a_callback_on_the_own_conversation_compacts_once() {
     let desk = Desk::new();
-    desk.hook("smart", &above_70("agent_stop", SMART));
+    desk.hook("smart", &smart());
     compacts_once(&desk, &["agent_stop smart done: callback compact"]);
 }
 
@@ -177,9 +186,12 @@ esac
 #[test]
 fn an_answer_without_quotes_to_the_recipes_end_is_told_and_the_compaction_stands() {
     let desk = Desk::new();
-    desk.hook("a_smart", &above_70("agent_stop", SMART));
+    desk.hook("a_smart", &smart());
     desk.hook("b_done", &completion("$summary"));
-    compacts_once(&desk, &["agent_stop a_smart done: callback compact", "agent_stop b_done failed"]);
+    let heard =
+        compacts_once(&desk, &["agent_stop a_smart done: callback compact", "agent_stop b_done failed"]);
+    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("b_done")).collect();
+    assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
 }
 
 /// The same script in good JSON put the reply before the compaction in the place of the history: the
@@ -187,7 +199,7 @@ fn an_answer_without_quotes_to_the_recipes_end_is_told_and_the_compaction_stands
 #[test]
 fn an_answer_to_the_recipes_end_has_the_recipes_own_text() {
     let desk = Desk::new();
-    desk.hook("a_smart", &above_70("agent_stop", SMART));
+    desk.hook("a_smart", &smart());
     desk.hook("b_done", &completion("\\\"Its summary: $summary\\\""));
     desk.run("fill");
     let heard = desk.follow("say two");
