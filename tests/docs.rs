@@ -29,6 +29,8 @@ mod handler;
 mod home;
 #[path = "docs/page.rs"]
 mod page;
+#[path = "docs/prose.rs"]
+mod prose;
 #[path = "docs/run.rs"]
 mod run;
 #[path = "docs/sample.rs"]
@@ -87,7 +89,7 @@ fn links_lead_somewhere() {
     for page in pages.iter().chain(&["docs/configuration.md"]) {
         let path = root().join(page);
         let content = text(&path);
-        for link in page::links(&content) {
+        for link in links(&content) {
             let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
             let target = match file {
                 "" => path.clone(),
@@ -96,7 +98,7 @@ fn links_lead_somewhere() {
             let is_there = match anchor {
                 "" => target.exists(),
                 anchor => {
-                    target.is_file() && page::anchors(&text(&target)).iter().any(|known| known == anchor)
+                    target.is_file() && prose::anchors(&text(&target)).iter().any(|known| known == anchor)
                 }
             };
             if !is_there {
@@ -105,4 +107,12 @@ fn links_lead_somewhere() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The targets of a page's links, but for those to other sites.
+fn links(page: &str) -> Vec<String> {
+    let prose = prose::prose(page);
+    let behind = prose.split("](").skip(1);
+    let targets = behind.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
 }

@@ -1,8 +1,8 @@
 //! Holds `tests/requirements.md` to itself: each requirement stands in one line, and what a line names is
 //! there. Whether a test shows what its line says is for the reader.
 
-#[path = "docs/page.rs"]
-mod page;
+#[path = "docs/prose.rs"]
+mod prose;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,6 +12,9 @@ const DOCUMENTS: [(&str, u32); 4] = [("S000", 153), ("S001", 165), ("S003", 129)
 
 /// How a line begins its third column where no test shows it.
 const WITHOUT_TEST: [&str; 2] = ["by design: ", "not done: "];
+
+/// Where fixtures, scripts, measures and the guide are; tests are named behind `::`.
+const SHOWS: [&str; 4] = ["docs/", "protocol-fixtures/", "tests/turn/", "benches/"];
 
 /// One line of a table.
 struct Row {
@@ -85,14 +88,9 @@ fn what_a_line_names_is_there() {
     let mut faults = Vec::new();
     for row in rows() {
         let named = quoted(&row.shown);
-        let of_guide = |name: &&str| {
-            name.starts_with("docs/")
-                || name.contains("::")
-                || name.starts_with("protocol-fixtures/")
-                || name.starts_with("tests/turn/")
-        };
+        let shows = |name: &&str| SHOWS.iter().any(|start| name.starts_with(start)) || name.contains("::");
         let explained = WITHOUT_TEST.iter().any(|word| row.shown.starts_with(word));
-        if !explained && (named.is_empty() || !named.iter().all(of_guide)) {
+        if !explained && (named.is_empty() || !named.iter().all(shows)) {
             faults.push(format!("{} {:?}: neither a test nor a reason", row.document, row.numbers));
         }
         for name in named {
@@ -111,7 +109,7 @@ fn exists(name: &str) -> bool {
         return text(file).is_some_and(|text| text.contains(&format!("fn {test}(")));
     }
     if let Some((file, anchor)) = name.split_once('#') {
-        return text(file).is_some_and(|text| page::anchors(&text).iter().any(|known| known == anchor));
+        return text(file).is_some_and(|text| prose::anchors(&text).iter().any(|known| known == anchor));
     }
     let is_path = ["src/", "tests/", "docs/", "protocol-fixtures/", "benches/"];
     !is_path.iter().any(|start| name.starts_with(start)) || root().join(name).exists()

@@ -1,4 +1,4 @@
-//! A page of the guide taken apart: its fenced blocks with their info strings, its headings, its links.
+//! A page of the guide taken apart: its fenced blocks with their info strings.
 
 use std::collections::BTreeMap;
 
@@ -47,44 +47,4 @@ pub fn blocks(page: &str) -> Vec<Block> {
     }
     assert!(fence.is_none(), "a block has no end");
     blocks
-}
-
-/// The page without its blocks.
-fn prose(page: &str) -> String {
-    let mut fence: Option<String> = None;
-    let mut prose = String::new();
-    for line in page.lines() {
-        let ticks = line.chars().take_while(|c| *c == '`').count();
-        match &fence {
-            Some(open) if line == open => fence = None,
-            Some(_) => {}
-            None if ticks >= 3 => fence = Some("`".repeat(ticks)),
-            None => {
-                prose.push_str(line);
-                prose.push('\n');
-            }
-        }
-    }
-    prose
-}
-
-/// The names by which links reach the headings of a page, as GitHub makes them.
-pub fn anchors(page: &str) -> Vec<String> {
-    let headings = prose(page);
-    let headings = headings.lines().filter(|line| line.starts_with('#'));
-    headings
-        .map(|line| {
-            let title = line.trim_start_matches('#').trim().to_lowercase();
-            let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-        })
-        .collect()
-}
-
-/// The targets of a page's links, but for those to other sites.
-pub fn links(page: &str) -> Vec<String> {
-    let prose = prose(page);
-    let behind = prose.split("](").skip(1);
-    let targets = behind.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
-    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
 }
