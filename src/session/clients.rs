@@ -63,6 +63,7 @@ impl Session {
             }
             SessionCommand::RecipesChanged => self.load_recipes(),
             SessionCommand::HooksChanged => self.load_hooks(),
+            SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
                 self.closing = true;
@@ -171,7 +172,8 @@ impl Session {
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged => {}
+            | SessionCommand::HooksChanged
+            | SessionCommand::Mutate { .. } => {}
         }
         None
     }
@@ -301,13 +303,14 @@ impl Session {
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
             let mut work = Work::new(turn, prompt.responder);
-            let (keep, handlers) = compacting::without_swap(handlers);
+            let (swap, handlers) = compacting::without_swap(handlers);
             work.handlers = handlers;
             work.order = CompactionOrder {
                 recipe: Some(recipe.clone()),
                 arguments,
                 instruction: Some(text),
-                keep,
+                keep: swap.keep,
+                summary_tokens_max: swap.summary_tokens_max,
                 ..CompactionOrder::default()
             };
             work.recipe = Some(recipe);

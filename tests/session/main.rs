@@ -6,5 +6,6 @@ mod compaction;
 // `tests/full_disk.rs` uses the rest of it.
 #[allow(dead_code)]
 mod desk;
+mod guards;
 mod steering;
 mod turns;
