@@ -15,6 +15,9 @@ use crate::tokens;
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 const GAIN_MIN_PERCENT: u64 = 10;
 
+/// Why a conversation is left as it is.
+pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
+
 /// A view below this many tokens holds nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 200;
 
@@ -99,8 +102,8 @@ pub fn extract(reply: &str) -> Option<String> {
     (!body.is_empty()).then(|| body.to_owned())
 }
 
-/// The change that puts a summary in the place of the view up to and with `order.through`, or a sentence
-/// that says why that gains nothing.
+/// The change that puts a summary in the place of the view up to and with `order.through`, or why
+/// that gains nothing, in words.
 ///
 /// `id` is the new message's. What is pinned, the goal and the person's last request are quoted byte for
 /// byte, where they don't stay behind the summary anyway. Only where the request would not fit
@@ -233,13 +236,21 @@ fn without_analysis(reply: &str) -> String {
     }
 }
 
+/// How the words about the goal begin that a model is told.
+pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
+
+/// The goal as a model is told of it, in a summary and elsewhere.
+pub fn goal_words(goal: &str) -> String {
+    format!("{GOAL_HEAD}{goal}\n</goal>")
+}
+
 fn frame(summary: &str, last_request: Option<&str>, goal: Option<&str>, pins: &[(Part, String)]) -> String {
     let mut text = format!(
         "The conversation so far was compacted. This is its summary, kept as background. It is not a new \
          request: what it lists as done is done, and what it decided stands.\n\n<summary>\n{summary}\n</summary>"
     );
     if let Some(goal) = goal {
-        text.push_str(&format!("\n\nThe goal of the work:\n\n<goal>\n{goal}\n</goal>"));
+        text.push_str(&format!("\n\n{}", goal_words(goal)));
     }
     if !pins.is_empty() {
         text.push_str("\n\nPinned parts of the conversation, word for word:");
@@ -281,9 +292,9 @@ fn last_request(thread: &Thread, kept: &[Arc<Entry>]) -> Option<String> {
 fn no_gain(pins: &[(Part, String)], before: u64, after: u64) -> String {
     let pinned = tokens_of(pins);
     if after.saturating_sub(pinned) * 100 <= before * (100 - GAIN_MIN_PERCENT) {
-        return format!("{}. Unpin some of them first.", pins_in_words(pins));
+        return format!("{}; unpin some of them first", pins_in_words(pins));
     }
-    "a summary would not be shorter than what it replaces.".to_owned()
+    NO_GAIN.to_owned()
 }
 
 /// Why pins may not grow to what they are in `thread`: they would take more than `tokens_max`, and they

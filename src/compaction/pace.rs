@@ -51,15 +51,27 @@ impl Pace {
 
     /// Whether a compaction is due.
     pub fn is_due(&self, thread: &Thread, now: Fullness) -> bool {
+        now.used >= self.due_at(thread, now) && !self.is_paused(thread, now.size)
+    }
+
+    /// The tokens in context at which one is due, pauses aside.
+    pub fn due_at(&self, thread: &Thread, now: Fullness) -> u64 {
         let Fullness { used, size, at } = now;
-        used as f64 >= at * size as f64
-            && last_swap(thread).is_none_or(|since| has_grown(added(thread, since), size))
-            && !self.is_paused(thread, size)
+        let at = (at * size as f64).ceil() as u64;
+        let missing = last_swap(thread).map_or(0, |since| growth(size).saturating_sub(added(thread, since)));
+        match missing {
+            0 => at,
+            missing => at.max(used.saturating_add(missing)),
+        }
     }
 }
 
 fn has_grown(added: u64, size: u64) -> bool {
-    added.saturating_mul(100) >= size.saturating_mul(GROWTH_PERCENT_MIN)
+    added >= growth(size)
+}
+
+fn growth(size: u64) -> u64 {
+    size.saturating_mul(GROWTH_PERCENT_MIN).div_ceil(100)
 }
 
 /// Tokens of the view that came behind this entry, by estimate.

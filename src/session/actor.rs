@@ -464,7 +464,7 @@ impl Session {
     /// The turn's last entry is committed: bring it to the disk, then answer.
     pub(super) async fn end(&mut self, reason: StopReason) {
         let Some(work) = self.work.take() else { return };
-        // The last safe point of the turn, also of one that was cancelled.
+        // A cancelled turn passes by no other safe point.
         self.apply_side_result();
         let syncer = self.journal.syncer();
         let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;

@@ -12,8 +12,12 @@ use super::hooks::refuse;
 use super::recipes::Text;
 use super::rounds::text_content;
 use super::work::{Done, Pending};
+use crate::compaction;
+use crate::hooks::discover::Found;
+use crate::hooks::event::HookEvent;
 use crate::hooks::functions::{CallbackInput, CallbackOutput};
 use crate::hooks::handlers;
+use crate::hooks::hook::Place;
 use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Utterance};
 use crate::recipe::command::{self, Arguments};
@@ -78,7 +82,7 @@ impl Session {
             return self.settle_round(pending);
         }
         if self.services.functions.has_callback(&callback.name) {
-            let called = self.function_call(callback.name, callback.args);
+            let called = self.function_call(pending.event, callback.name, callback.args);
             return self.await_callback(pending, callback.asynchronous, called);
         }
         let Some(recipe) = self.catalog.find(&callback.name).cloned() else {
@@ -100,6 +104,10 @@ impl Session {
             return self.settle_round(pending);
         }
         if recipe.is_compaction() && !callback.text_only {
+            if !self.is_worth_compacting() {
+                refuse(&mut pending.resolution, by, compaction::NO_GAIN.to_owned());
+                return self.settle_round(pending);
+            }
             match self.compaction_called(recipe, callback) {
                 Ok(order) => {
                     pending.answer.compact = Some(Why::Hook);
@@ -147,12 +155,17 @@ impl Session {
 
     fn function_call(
         &mut self,
+        event: HookEvent,
         name: String,
         args: BTreeMap<String, String>,
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.thread.view();
         let messages = crate::hooks::messages::utterances(view);
-        let moment = self.moment(What::TurnEnd(self.round()));
+        let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
+        let moment = self.moment(match event == HookEvent::AgentStop {
+            true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
+            false => What::TurnEnd(self.round()),
+        });
         let input = CallbackInput { args, moment: Some(moment), messages };
         let functions = self.services.functions.clone();
         let limit = self.settings.hooks.callback_timeout;
@@ -242,7 +255,9 @@ impl Session {
         let CallbackOutput { text, messages, .. } = called.output;
         let mut changes = Vec::new();
         if !messages.is_empty() {
+            // The text is left aside.
             changes.push(self.replacement_once(by, messages, 0, through)?);
+            return Ok(Applied { changes, remarks });
         }
         if text.trim().is_empty() {
             return Ok(Applied { changes, remarks });
@@ -307,13 +322,14 @@ impl Session {
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
             (ModelChoice::Main | ModelChoice::Small, None) => ChildModel::Configured,
         };
-        let (handlers, _) = handlers::declared(
+        let (handlers, problems) = handlers::declared(
             &recipe.id,
             &recipe.hooks,
             &arguments.named,
             &self.services.functions,
             recipe.source.path(),
         );
+        self.show_problems(&problems);
         Ok(ChildOrder {
             parent: self.id.clone(),
             name: recipe.id.clone(),
@@ -333,10 +349,16 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: args.clone(),
             time: self.settings.hooks.callback_timeout,
-            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::default() },
+            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
             handlers,
         })
     }
+}
+
+/// The hooks that no recipe can switch off.
+fn enforced(found: &Found) -> Found {
+    let hooks = found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
+    Found { hooks, ..Found::default() }
 }
 
 /// A hook's arguments as the recipe takes them; `input` is the free text.

@@ -6,13 +6,14 @@ use super::compacting::CompactionOrder;
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::cost_of_change;
+use super::rounds::{apply_to, text_content};
 use super::work::{Pending, Point};
 use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{CompactTrigger, Round, What};
 use crate::hooks::output::{Action, Resolution};
 use crate::recipe::command::Arguments;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Seq, Trigger};
+use crate::thread::{Change, Message, ModelName, Seq, Trigger, View};
 use crate::turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
 
 impl Session {
@@ -108,6 +109,7 @@ impl Session {
         let round = Round { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = What::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut moment = self.moment(what);
+        moment.base.view = self.view_with_reply(text);
         moment.base.recipe = recipe.id.clone();
         moment.base.callback_depth = 1;
         moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
@@ -119,6 +121,16 @@ impl Session {
         }
         self.start_hooks(links, moment, Point::CallbackStop(Box::new(change.clone())));
         true
+    }
+
+    /// What the callback's own conversation ends with: a script that acts on the recipe's text looks for
+    /// it in the newest message of the agent, as in any conversation.
+    fn view_with_reply(&mut self, text: &str) -> View {
+        let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
+        let model = self.endpoint.as_ref().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let mut callback = self.thread.clone();
+        apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
+        callback.view().clone()
     }
 
     /// A script may put its own history in the place of the summary, if it names this conversation.
@@ -145,8 +157,11 @@ impl Session {
         for (by, _) in std::mem::take(&mut resolution.follow_ups) {
             refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
         }
-        let trail = self.record(HookEvent::AgentStop, &mut resolution);
-        self.commit_all(trail);
+        // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
+        let runs = std::mem::take(&mut resolution.trail);
+        if !runs.is_empty() {
+            self.commit_all(vec![Change::Hooked { event: HookEvent::AgentStop.name().to_owned(), runs }]);
+        }
         match mutated {
             Some(change) => {
                 // The summary that is not used was paid for.

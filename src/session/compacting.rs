@@ -81,6 +81,15 @@ impl Session {
         self.pace.is_paused(&self.thread, size)
     }
 
+    /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
+    /// window is not known.
+    pub(super) fn next_compaction_at(&self) -> Option<u64> {
+        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
+        let at = self.auto_compact_at(size)?;
+        let used = tokens::in_context(&self.thread);
+        Some(self.pace.due_at(&self.thread, Fullness { used, size, at }))
+    }
+
     /// Whether the configured share of the window is used, and a compaction would help.
     pub(super) fn compaction_is_due(&mut self) -> bool {
         let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
@@ -88,6 +97,11 @@ impl Session {
         let used = self.counter.in_context(&self.thread);
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
         !compacted && self.pace.is_due(&self.thread, Fullness { used, size, at })
+    }
+
+    /// Whether a compaction that a hook asks for could gain anything.
+    pub(super) fn is_worth_compacting(&self) -> bool {
+        compaction::can_shrink(&self.thread.view().replaced_by(self.through(Why::Hook)))
     }
 
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
@@ -130,7 +144,7 @@ impl Session {
         }
         let replaced = self.thread.view().replaced_by(self.through(why));
         if !compaction::can_shrink(&replaced) {
-            return self.nothing_to_compact(why, "a summary would not be shorter than what it replaces.");
+            return self.nothing_to_compact(why, compaction::NO_GAIN);
         }
         if self.order().is_some_and(|order| !order.seen) {
             if let Some(work) = &mut self.work {
@@ -301,9 +315,8 @@ impl Session {
         usize::try_from(tokens * 3).unwrap_or(usize::MAX).max(ROOM_BYTES_MIN)
     }
 
-    /// `no_gain` is a sentence without its beginning.
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {
-        let text = format!("Nothing to compact: {no_gain}");
+        let text = format!("Nothing to compact: {no_gain}.");
         match why {
             Why::Command | Why::Overflow => {
                 let message = self.fresh_message();
@@ -312,13 +325,13 @@ impl Session {
                 }
             }
             Why::Threshold | Why::Hook => {
-                if self.pace.gained_nothing(&self.thread) {
-                    let text = format!(
-                        "Compacting gains nothing now ({}), so it pauses until you ask for it with /compact or the \
-                         conversation has grown.",
-                        no_gain.trim_end_matches('.')
-                    );
+                if why == Why::Hook {
                     self.say(Severity::Info, text);
+                }
+                if self.pace.gained_nothing(&self.thread) {
+                    let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact or the \
+                                conversation has grown.";
+                    self.say(Severity::Info, text.to_owned());
                 }
             }
         }

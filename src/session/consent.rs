@@ -27,6 +27,8 @@ pub struct Consent {
     /// What was asked about in this session, whatever the answer.
     asked: BTreeSet<Item>,
     open: Option<OpenConsent>,
+    /// How often hooks were looked for; what an earlier look found is passed over.
+    looks: u64,
 }
 
 /// Whether a repository's recipe may run its shell calls.
@@ -49,6 +51,8 @@ impl Session {
         let sessions = self.commands_sender();
         let watch = self.hooks_watch.clone();
         let known = self.consent.trust.clone();
+        self.consent.looks += 1;
+        let look = self.consent.looks;
         self.background.spawn_blocking(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
             let watch = match watch {
@@ -90,16 +94,21 @@ impl Session {
             };
             let mut found = discover::discover(&search);
             found.problems.extend(problem);
-            Background::Hooks(Box::new(found), Box::new(trust), watch)
+            Background::Hooks(look, Box::new(found), Box::new(trust), watch)
         });
     }
 
     pub(super) fn hooks_found(
         &mut self,
+        look: u64,
         found: Found,
         trust: Trust,
         watch: Option<Arc<crate::recipe::watch::Registration>>,
     ) {
+        // It began before something changed: what the person allowed meanwhile is not in it.
+        if look != self.consent.looks {
+            return;
+        }
         tracing::debug!(session = %self.id, hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
         let problems = found.problems.clone();
         self.hooks = Arc::new(found);
@@ -140,6 +149,10 @@ impl Session {
         }
         if !self.hooks_read || self.consent.open.is_some() {
             return true;
+        }
+        // Our own commands run nothing of the repository's.
+        if self.waiting.front().is_some_and(|prompt| self.is_built_in(prompt)) {
+            return false;
         }
         let new: Vec<(Item, String)> = self
             .hooks
@@ -184,7 +197,10 @@ impl Session {
             tool: "trust".to_owned(),
             input: serde_json::json!({ "what": kind, "count": count }),
             card: Card {
-                title: format!("Run {count} {kind} of this repository?"),
+                title: match count {
+                    1 => format!("Run 1 {} of this repository?", kind.trim_end_matches('s')),
+                    count => format!("Run {count} {kind} of this repository?"),
+                },
                 kind: ToolKind::Other,
                 locations: Vec::new(),
             },

@@ -19,6 +19,7 @@ impl Session {
     pub(super) fn hooks_done(&mut self, point: Point, resolution: Resolution) {
         match point {
             Point::Start(said) => {
+                self.started = true;
                 self.start_resolved(resolution);
                 self.greet_prompt(*said);
             }
@@ -38,12 +39,14 @@ impl Session {
 
     /// A prompt is about to enter the view; before the first one the session itself starts.
     pub(super) fn greet(&mut self, said: Change) {
-        if !std::mem::replace(&mut self.started, true) {
+        if !self.started {
             let source = self.source;
             let point = Point::Start(Box::new(said.clone()));
+            // Where a cancel overtakes them, the next prompt starts the session again.
             if self.run_hooks(What::SessionStart { source }, point).is_ok() {
                 return;
             }
+            self.started = true;
         }
         self.greet_prompt(said);
     }

@@ -185,12 +185,16 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.turn.count_quiet_hooks(resolution.quiet);
         }
-        for (hook, text) in std::mem::take(&mut resolution.notices) {
+        let notices = std::mem::take(&mut resolution.notices);
+        for (hook, text) in &notices {
             self.announce(&Out::Notice { severity: Severity::Info, text: format!("{hook}: {text}") });
         }
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
-            self.tell_of_run(event, run);
+            // A notice of the guards has told it already.
+            if notices.iter().all(|(hook, _)| *hook != run.hook) {
+                self.tell_of_run(event, run);
+            }
             if run.verdict == Verdict::Done {
                 self.count_success(event, run);
             }

@@ -113,12 +113,13 @@ impl Session {
     /// The rest of it: follow-ups, the trail, the turn's answer.
     pub(super) fn settle_round(&mut self, pending: Pending) {
         let Pending { event, last, mut resolution, mut answer } = pending;
+        let said = settle::follow_up_text(&resolution);
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if last && (!follow_ups.is_empty() || resolution.go_on) {
             answer.go_on = true;
             if let Some(work) = &mut self.work {
                 work.continuations += 1;
-                work.last_follow_up = follow_ups.last().map(|(_, utterance)| utterance.text.clone());
+                work.last_follow_up = (!said.is_empty()).then_some(said);
             }
         }
         for (hook, utterance) in follow_ups {

@@ -37,7 +37,8 @@ impl Session {
         Ok(())
     }
 
-    /// It has ended. Where no turn runs, now is a safe point.
+    /// It has ended. Where no turn runs, now is a safe point; else the next one is at the latest the turn's
+    /// end.
     pub(super) fn side_done(&mut self, came_to: Result<Called, String>) {
         if let Some(side) = &mut self.side {
             side.came_to = Some(came_to);

@@ -236,7 +236,8 @@ pub enum Background {
     /// For the prompt of this ticket: it may have been cancelled meanwhile, and another one rendered.
     Shell(Ticket, ShellOutputs),
     LocalServer(Option<LocalServer>),
-    Hooks(Box<Found>, Box<Trust>, Option<Arc<Registration>>),
+    /// What the n-th look for hooks found.
+    Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.

@@ -168,6 +168,7 @@ impl Outlet for Tray {
             Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
+            | Out::Compaction { .. }
             | Out::Commands(_)
             | Out::Options(_) => {}
         }
