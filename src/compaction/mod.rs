@@ -2,6 +2,8 @@
 //!
 //! Pure. Who calls the model and commits is the session.
 
+pub mod pace;
+
 use std::sync::Arc;
 
 use crate::thread::edits::Replacement;
@@ -12,6 +14,9 @@ use crate::tokens;
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 const GAIN_MIN_PERCENT: u64 = 10;
+
+/// Why a conversation is left as it is.
+pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
 /// A view below this many tokens holds nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 200;
@@ -97,8 +102,8 @@ pub fn extract(reply: &str) -> Option<String> {
     (!body.is_empty()).then(|| body.to_owned())
 }
 
-/// The change that puts a summary in the place of the view up to and with `order.through`, or why that
-/// gains nothing.
+/// The change that puts a summary in the place of the view up to and with `order.through`, or why
+/// that gains nothing, in words.
 ///
 /// `id` is the new message's. What is pinned, the goal and the person's last request are quoted byte for
 /// byte, where they don't stay behind the summary anyway. Only where the request would not fit
@@ -109,7 +114,7 @@ pub fn compacted(
     summary: &str,
     written: Option<(ModelName, Usage)>,
     order: Order,
-) -> Option<Change> {
+) -> Result<Change, String> {
     let Order { trigger, focus, through, room_bytes } = order;
     let kept = thread.view().kept_behind(through);
     let before = tokens::of_view(thread.view());
@@ -131,12 +136,12 @@ pub fn compacted(
             Trigger::Manual => false,
         };
         if !may_cut {
-            return None;
+            return Err(no_gain(&pins, before, after));
         }
         quoted_max /= 2;
     };
     let (model, usage) = written.unzip();
-    Some(Change::Compacted {
+    Ok(Change::Compacted {
         through,
         summary,
         trigger,
@@ -281,6 +286,32 @@ fn last_request(thread: &Thread, kept: &[Arc<Entry>]) -> Option<String> {
         Change::Said { message, .. } => Some(said(message)),
         _ => None,
     }
+}
+
+/// Why a compaction gains nothing: by the pins, where it would gain without them. They never give way.
+fn no_gain(pins: &[(Part, String)], before: u64, after: u64) -> String {
+    let pinned = tokens_of(pins);
+    if after.saturating_sub(pinned) * 100 <= before * (100 - GAIN_MIN_PERCENT) {
+        return format!("{}; unpin some of them first", pins_in_words(pins));
+    }
+    NO_GAIN.to_owned()
+}
+
+/// Why pins may not grow to what they are in `thread`: they would take more than `tokens_max`, and they
+/// stay in every view.
+pub fn pins_too_large(thread: &Thread, tokens_max: u64) -> Option<String> {
+    let pins = thread.pins();
+    let too_large = tokens_of(&pins) > tokens_max;
+    too_large.then(|| format!("{}, and pins may take {tokens_max} of the window", pins_in_words(&pins)))
+}
+
+fn tokens_of(pins: &[(Part, String)]) -> u64 {
+    pins.iter().map(|(_, text)| tokens::estimate(text)).sum()
+}
+
+fn pins_in_words(pins: &[(Part, String)]) -> String {
+    let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
+    format!("the pinned parts {} take about {} tokens", names.join(", "), tokens_of(pins))
 }
 
 /// The pins that would leave the view.

@@ -53,7 +53,7 @@ fn thread() -> Thread {
 fn compact(thread: &Thread, keep: Keep, window: u64) -> Option<Change> {
     let through = through(thread, keep, window);
     let order = Order { trigger: Trigger::Manual, focus: None, through, room_bytes: 1_000_000 };
-    compacted(thread, thread.next_message(), "SUMMARY", None, order)
+    compacted(thread, thread.next_message(), "SUMMARY", None, order).ok()
 }
 
 fn summary_of(change: &Change) -> String {

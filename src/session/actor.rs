@@ -15,17 +15,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::child::{ChildNews, Lineage};
-use super::compacting::Pace;
 use super::consent::Consent;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::recipes::Rendering;
-use super::registry::Services;
+use super::registry::{Others, Services};
 use super::replies::{cost_of, cost_of_change};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
+use crate::compaction::pace::Pace;
 use crate::config::Settings;
 use crate::hooks::discover::Found;
 use crate::hooks::handlers::Fired;
@@ -96,6 +96,7 @@ pub struct Session {
     pub(super) start_context: Vec<String>,
     pub(super) told_hooks: HashSet<(String, Verdict)>,
     pub(super) pace: Pace,
+    pub(super) others: Others,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
     /// What children of this session have to say; each gets a sender.
@@ -174,6 +175,7 @@ impl Session {
             start_context: Vec::new(),
             told_hooks: HashSet::new(),
             pace: Pace::default(),
+            others: Others::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
             children: mpsc::unbounded_channel(),
@@ -513,6 +515,7 @@ impl Session {
             prompt.responder.answer(Ok(cancelled()));
         }
         self.take_finished_tools();
+        self.hear_children();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
         let ask = work.ask.take();
@@ -531,8 +534,14 @@ impl Session {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
             match job {
                 Ok(done @ Done::Tool(..)) => self.job_done(done),
-                Ok(Done::Preview(..) | Done::Summary(..) | Done::Hooks(..) | Done::Callback(..)) | Err(_) => {
-                }
+                Ok(
+                    Done::Preview(..)
+                    | Done::Summary(..)
+                    | Done::Hooks(..)
+                    | Done::Callback(..)
+                    | Done::Elsewhere(..),
+                )
+                | Err(_) => {}
             }
         }
     }

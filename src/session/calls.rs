@@ -219,6 +219,7 @@ impl Session {
             Done::Summary(summary, focus, why) => self.summarised(*summary, focus, why),
             Done::Hooks(point, resolution) => self.hooks_done(point, *resolution),
             Done::Callback(pending, called) => self.called_back(*pending, called),
+            Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),
         }
     }
 }

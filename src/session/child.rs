@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::actor::Session;
 use super::complete::find_endpoint;
 use super::effects::half_of;
+use super::elsewhere::{Handed, Handover};
 use super::registry::{Services, new_id};
 use super::replies::sentence;
 use super::work::{Prompt, Responder};
@@ -122,6 +123,8 @@ pub struct ChildOutcome {
     pub entries: Vec<Arc<Entry>>,
     /// What a client would have been told beside: a provider that was waited for.
     pub notices: Vec<String>,
+    /// Histories that hooks of the child made for its parent, in their order.
+    pub handed: Vec<Handed>,
 }
 
 /// Where a session stands among sessions: what hooks are told of it, and what holds for a child alone.
@@ -138,6 +141,8 @@ pub struct Lineage {
     pub handlers: Table,
     /// The first entry that is its own: what stands before was given to it.
     pub own_from: Seq,
+    /// Where its hooks leave histories for its parent.
+    pub handed: Handover,
 }
 
 impl Default for Lineage {
@@ -152,6 +157,7 @@ impl Default for Lineage {
             allowed_commands: None,
             handlers: Table::new(),
             own_from: Seq(0),
+            handed: Handover::default(),
         }
     }
 }
@@ -320,6 +326,7 @@ impl Child {
             allowed_commands: order.allowed_commands.clone(),
             handlers: order.handlers.clone(),
             own_from,
+            handed: Handover::default(),
         };
         session.ensure_frame()?;
         session.attachments.push(attachment.clone());
@@ -350,6 +357,7 @@ impl Child {
     async fn live(self) -> Result<ChildOutcome, Failure> {
         let Child { mut session, tray, answered, prompt, max_output: _, commands, gone } = self;
         session.prompt(prompt);
+        let handed = session.lineage.handed.clone();
         let answer = tokio::select! {
             answer = answered => answer.ok(),
             _ = session.run() => None,
@@ -373,6 +381,7 @@ impl Child {
                         rounds,
                         entries: kept.entries,
                         notices: kept.notices,
+                        handed: handed.take(),
                     })
                 }
                 StopReason::Refusal => Err(Failure::Other("its prompt was declined".to_owned())),

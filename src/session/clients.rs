@@ -59,6 +59,7 @@ impl Session {
             }
             SessionCommand::RecipesChanged => self.load_recipes(),
             SessionCommand::HooksChanged => self.load_hooks(),
+            SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
                 self.closing = true;
@@ -167,7 +168,8 @@ impl Session {
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged => {}
+            | SessionCommand::HooksChanged
+            | SessionCommand::Mutate { .. } => {}
         }
         None
     }

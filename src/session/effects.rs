@@ -22,9 +22,6 @@ use crate::thread::{
 use crate::tokens;
 use crate::tools::{Tool, ToolContext};
 
-/// Tokens that a summary may have.
-pub const SUMMARY_TOKENS_MAX: u32 = 4_096;
-
 /// How long writing one summary may take.
 const SUMMARY_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -232,7 +229,7 @@ pub async fn summarise(
                 tools: &[],
                 items: vec![ViewItem::User(&said)],
                 thought: ThoughtLevel::Off,
-                max_output: SUMMARY_TOKENS_MAX,
+                max_output: snapshot.max_output,
                 cache_key: &snapshot.cache_key,
             };
             match ask(&http, &endpoint, &request, retry::ATTEMPTS_MAX).await {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::{AskId, Attachment, Decision, Out, PermissionAsk, SessionCommand};
-use crate::thread::{CallId, Change, OutcomeStatus, SessionId, ToolOutcome};
+use crate::thread::{CallId, Change, OutcomeStatus, SessionId, ToolOutcome, Usage};
 
 /// A call of a child that this session's person was asked about, until it has its outcome.
 pub(super) struct ForeignCall {
@@ -40,6 +40,24 @@ impl ForeignAsk {
 }
 
 impl Session {
+    /// Hears what children have said so far: what they spent belongs to the turn that goes on or ends now.
+    pub(super) fn hear_children(&mut self) {
+        while let Ok(news) = self.children.1.try_recv() {
+            self.child_news(news);
+        }
+    }
+
+    /// Counts what was spent beside the turn's own model calls.
+    pub(super) fn spend(&mut self, usage: &Usage, cost: Option<f64>) {
+        if let Some(work) = &mut self.work {
+            work.turn.add_usage(usage);
+        }
+        if let Some(cost) = cost {
+            *self.cost.get_or_insert(0.0) += cost;
+            self.announce_usage();
+        }
+    }
+
     pub(super) fn child_news(&mut self, news: ChildNews) {
         match news {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
@@ -74,6 +92,7 @@ impl Session {
                     tracing::error!(session = %self.id, %error, "a rule of the person's could not be written");
                 }
             }
+            ChildNews::Spent { usage, cost } => self.spend(&usage, cost),
             ChildNews::Ended { child } => self.end_foreign(|foreign| foreign.child == child),
         }
     }

@@ -5,14 +5,17 @@
 //! to a command is an item of that same stream.
 
 mod actor;
+mod callbacks;
 mod calls;
 pub mod child;
 mod clients;
 mod commands;
+mod compact_hooks;
 mod compacting;
 pub mod complete;
 mod consent;
 mod effects;
+pub mod elsewhere;
 mod foreign;
 #[cfg(test)]
 mod foreign_tests;
@@ -139,6 +142,11 @@ pub enum SessionCommand {
     RecipesChanged,
     /// Hooks of this session's places changed, or the consent to them.
     HooksChanged,
+    /// A hook of another conversation replaces this one's history. Refused while a prompt runs.
+    Mutate {
+        mutation: Box<elsewhere::Mutation>,
+        answer: elsewhere::ReplacedAnswer,
+    },
 }
 
 /// What a person chose on a permission card.

@@ -127,13 +127,14 @@ impl Session {
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
             let mut work = Work::new(turn, prompt.responder);
-            let (keep, handlers) = compacting::without_swap(handlers);
+            let (swap, handlers) = compacting::without_swap(handlers);
             work.handlers = handlers;
             work.order = CompactionOrder {
                 recipe: Some(recipe.clone()),
                 arguments,
                 instruction: Some(text),
-                keep,
+                keep: swap.keep,
+                summary_tokens_max: swap.summary_tokens_max,
                 ..CompactionOrder::default()
             };
             work.recipe = Some(recipe);

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
+use super::elsewhere::{self, Mutation, Replaced};
 use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
@@ -29,6 +30,9 @@ const COMMANDS_MAX: usize = 256;
 
 /// How long a session that is deleted may take to end.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How often another conversation is looked for that is just ending.
+const MUTATE_ATTEMPTS_MAX: u32 = 3;
 
 /// How often a session is ended that somebody loads again and again while it is deleted.
 const DELETE_ATTEMPTS_MAX: u32 = 3;
@@ -82,6 +86,17 @@ pub struct Sessions {
     inner: Arc<Inner>,
 }
 
+/// The way from a session to the others. It keeps none of them alive.
+#[derive(Clone, Default)]
+pub(super) struct Others(Weak<Inner>);
+
+impl Others {
+    /// `None` where the process ends, and for who has no others.
+    pub(super) fn upgrade(&self) -> Option<Sessions> {
+        self.0.upgrade().map(|inner| Sessions { inner })
+    }
+}
+
 struct Inner {
     services: Services,
     runtime: Handle,
@@ -127,6 +142,7 @@ impl Sessions {
             match made {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
+                    live.others = again.others();
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
@@ -194,6 +210,7 @@ impl Sessions {
             match loaded {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
+                    live.others = again.others();
                     live.source = match replay {
                         Replay::Everything => "load",
                         Replay::Nothing => "resume",
@@ -281,6 +298,58 @@ impl Sessions {
         }
     }
 
+    /// Replaces the history of a conversation: through its session where it lives in this process, else in
+    /// its log. An error is a sentence.
+    pub(super) async fn mutate(&self, target: &SessionId, mutation: Mutation) -> Result<Replaced, String> {
+        for _ in 0..MUTATE_ATTEMPTS_MAX {
+            let (answer, answered) = oneshot::channel();
+            match self.hand_over(target, &mutation, answer)? {
+                None => {
+                    // Dropped without an answer: it ended before it took the command.
+                    if let Ok(came_to) = answered.await {
+                        return came_to;
+                    }
+                }
+                Some(mut ended) => drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await),
+            }
+        }
+        Err(format!("{target} is just ending"))
+    }
+
+    /// Gives a mutation to who can make it. Gives back a session's end where that must come first.
+    fn hand_over(
+        &self,
+        target: &SessionId,
+        mutation: &Mutation,
+        answer: elsewhere::ReplacedAnswer,
+    ) -> Result<Option<watch::Receiver<()>>, String> {
+        let mut live = self.live();
+        if let Some(found) = live.get(target) {
+            let command = SessionCommand::Mutate { mutation: Box::new(mutation.clone()), answer };
+            return match found.commands.try_send(command) {
+                Ok(()) => Ok(None),
+                Err(mpsc::error::TrySendError::Full(_)) => Err(format!("{target} is busy")),
+                Err(mpsc::error::TrySendError::Closed(_)) => Ok(Some(found.ended.clone())),
+            };
+        }
+        // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
+        let (commands, _) = mpsc::channel(1);
+        let (alive, ended) = watch::channel(());
+        live.insert(target.clone(), Live { commands, ended });
+        let (store, name, mutation) = (self.inner.services.store.clone(), target.clone(), mutation.clone());
+        self.run(target.clone(), alive, async move {
+            let made =
+                tokio::task::spawn_blocking(move || elsewhere::in_store(&store, &name, &mutation)).await;
+            // Who gave up meanwhile wants no answer.
+            drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
+        });
+        Ok(None)
+    }
+
+    fn others(&self) -> Others {
+        Others(Arc::downgrade(&self.inner))
+    }
+
     /// A client's connection is gone.
     pub fn detach(&self, client: ClientId) {
         let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
@@ -351,7 +420,8 @@ fn refuse_all(
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged => continue,
+            | SessionCommand::HooksChanged
+            | SessionCommand::Mutate { .. } => continue,
         };
         Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
     }

@@ -8,16 +8,21 @@ use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
-use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Thread};
+use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, Thread};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// A window below this many tokens is a misread number: the system text alone would not fit.
 const WINDOW_TOKENS_MIN: u64 = 1_000;
 
+/// What has the agent go on from its own words.
+const GO_ON: &str = "Go on.";
+
 impl Session {
     pub(super) fn call_model(&mut self) {
         let Some(endpoint) = self.endpoint_for(&Ask::CallModel) else { return };
-        let started = self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| {
+        let ready =
+            self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| self.give_word_to_agent());
+        let started = ready.and_then(|()| {
             let snapshot = self.snapshot(endpoint.max_output);
             let message = self.fresh_message();
             ModelCall::start(&self.services.http, endpoint, snapshot, message)
@@ -31,6 +36,19 @@ impl Session {
             }
             Err(message) => self.tell(Told::Model(ModelAnswer::Failed(message))),
         }
+    }
+
+    /// Puts a short user line behind a view that ends with the agent's own words, as hooks may leave it:
+    /// newer models refuse to go on from those. A reply that the provider paused is what it goes on from.
+    fn give_word_to_agent(&mut self) -> Result<(), String> {
+        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if is_paused || !self.thread.view().ends_with_agent() {
+            return Ok(());
+        }
+        let content = vec![Content::Text { text: GO_ON.to_owned() }];
+        let message = Message { id: self.fresh_message(), content };
+        let origin = Origin::Context { by: "epitome".to_owned() };
+        self.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
     }
 
     /// The model to call as things are now: the person may have chosen another one during the turn.

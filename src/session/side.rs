@@ -2,8 +2,8 @@
 //! safe point, in the place of what it was made from.
 
 use super::actor::Session;
+use super::callbacks::Called;
 use super::effects;
-use super::rounds::Called;
 use super::work::Background;
 use crate::thread::{Change, HookRun, Seq, Verdict};
 
@@ -50,6 +50,10 @@ impl Session {
 
     /// Applies what the background callback came to, if it has ended.
     pub(super) fn apply_side_result(&mut self) {
+        // A summary that is on its way to take the history's place would be made from another one.
+        if self.work.as_ref().is_some_and(|work| work.summary.is_some()) {
+            return;
+        }
         let Some(side) = self.side.take_if(|side| side.came_to.is_some()) else { return };
         let Side { by, through, revision, came_to } = side;
         let applied = match came_to {
@@ -58,7 +62,7 @@ impl Session {
             }
             Some(Ok(called)) => {
                 let took = called.took.clone();
-                self.apply_called(&by, called, Some(through)).map(|changes| (changes, took))
+                self.apply_called(&by, called, Some(through)).map(|applied| (applied, took))
             }
             Some(Err(why)) => Err(why),
             None => return,
@@ -72,10 +76,11 @@ impl Session {
         };
         let mut changes = Vec::new();
         match applied {
-            Ok((made, took)) => {
+            Ok((applied, took)) => {
                 run.verdict = Verdict::Done;
                 run.remarks.push(format!("it took {took}"));
-                changes = made;
+                run.remarks.extend(applied.remarks);
+                changes = applied.changes;
             }
             Err(why) => {
                 run.verdict = Verdict::Refused;

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
+use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
 use super::effects::{ModelCall, Summary};
-use super::rounds::Called;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
@@ -186,6 +186,8 @@ pub enum Done {
     Summary(Box<Result<Summary, ProviderError>>, Option<String>, Why),
     Hooks(Point, Box<Resolution>),
     Callback(Box<Pending>, Result<Called, String>),
+    /// What came of a history for another conversation, in words.
+    Elsewhere(Box<Pending>, Result<String, String>),
 }
 
 /// What hooks were asked about, and with it who waits for them.

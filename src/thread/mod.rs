@@ -125,8 +125,9 @@ impl Thread {
                     Origin::Person | Origin::Recipe { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
                     }
                 }
-                // Context may come before the prompt that it is for, and alone it begins nothing.
-                self.in_turn |= !matches!(origin, Origin::Context { .. });
+                // Context may come before the prompt that it is for, and a background callback says its
+                // words between turns: alone they begin nothing.
+                self.in_turn |= !matches!(origin, Origin::Context { .. } | Origin::Hook { .. });
             }
             Change::Replied { message, usage, .. } => {
                 self.saw_message(message.id);

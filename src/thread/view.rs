@@ -89,6 +89,13 @@ impl View {
         self.shown.is_empty()
     }
 
+    /// Whether the agent has the last word. Newer models refuse such a request; they only go on from a
+    /// user's words or from outcomes.
+    pub fn ends_with_agent(&self) -> bool {
+        let last = self.shown.last().map(|entry| &entry.change);
+        matches!(last, Some(Change::Replied { message, .. }) if message.calls().next().is_none())
+    }
+
     /// The last change that altered the view other than by appending.
     pub fn revision(&self) -> Seq {
         self.revision

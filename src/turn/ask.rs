@@ -1,6 +1,6 @@
 //! What a turn asks for, and what it is told.
 
-use crate::thread::{CallId, Change, StopReason, ToolOutcome, Usage};
+use crate::thread::{CallId, Change, StopReason, ToolOutcome};
 
 /// What the session is to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,8 +88,6 @@ pub struct HooksAnswer {
     pub replaced: bool,
     /// The `Compacted` to commit behind the rest: a recipe's text takes the history's place.
     pub swap: Option<Box<Change>>,
-    /// What callbacks took.
-    pub usage: Usage,
 }
 
 /// What came of a model call.
@@ -118,7 +116,7 @@ pub enum ReplyEnd {
 /// What came of a compaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactAnswer {
-    /// The `Compacted` to commit.
+    /// The `Compacted` to commit, or the `Mutated` that a hook put in its place.
     Done(Box<Change>),
     /// There was nothing to gain; nothing changes.
     Nothing,

@@ -48,6 +48,8 @@ pub struct Turn {
     withdrawn: Vec<Seq>,
     failure: Option<String>,
     quiet_hooks: u32,
+    /// The last reply is to be sent back as it is.
+    paused: bool,
 }
 
 #[derive(Debug)]
@@ -149,6 +151,7 @@ impl Turn {
             withdrawn: Vec::new(),
             failure: None,
             quiet_hooks: 0,
+            paused: false,
         }
     }
 
@@ -337,6 +340,16 @@ impl Turn {
         self.quiet_hooks = self.quiet_hooks.saturating_add(runs);
     }
 
+    /// Tokens that were taken for this turn beside its own model calls: by callbacks.
+    pub fn add_usage(&mut self, usage: &Usage) {
+        self.usage.add(usage);
+    }
+
+    /// Whether the provider paused the last reply: it goes on where that is the end of the request.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// Why the turn ended with `StopReason::Failed`.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -362,6 +375,7 @@ impl Turn {
             ModelAnswer::Reply { replied, stop } => {
                 self.compacted = false;
                 let calls = self.keep_reply(*replied);
+                self.paused = stop == ReplyEnd::Paused && calls.is_empty();
                 let runs = matches!(stop, ReplyEnd::Finished | ReplyEnd::Paused | ReplyEnd::MaxTokens);
                 if !runs {
                     self.commits.extend(calls.iter().map(|call| interrupted(call.id.clone())));
@@ -428,9 +442,8 @@ impl Turn {
     }
 
     fn tell_hooks(&mut self, answer: HooksAnswer, thread: &Thread) {
-        let HooksAnswer { commits, go_on, compact, halt, replaced, swap: other, usage } = answer;
+        let HooksAnswer { commits, go_on, compact, halt, replaced, swap: other } = answer;
         self.commits.extend(commits);
-        self.usage.add(&usage);
         let (then, swap) = match std::mem::replace(&mut self.state, State::Ready) {
             State::RoundEnd { then, swap, .. } => (then, swap),
             State::Stopping { reason, .. } => (Then::End(reason), None),

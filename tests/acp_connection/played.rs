@@ -187,7 +187,8 @@ impl SessionPort for Played {
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged => {
+            | SessionCommand::HooksChanged
+            | SessionCommand::Mutate { .. } => {
                 unreachable!("the port has its own")
             }
         }

@@ -68,13 +68,23 @@ fn run(desk: &Desk, order: ChildOrder) -> Result<ChildOutcome, String> {
     desk.wait_for(child).expect("no panic")
 }
 
+/// What a child says next beside what it spent.
+async fn next(told: &mut mpsc::UnboundedReceiver<ChildNews>) -> Option<ChildNews> {
+    loop {
+        match told.recv().await {
+            Some(ChildNews::Spent { .. }) => {}
+            other => return other,
+        }
+    }
+}
+
 /// Waits for the next card, and answers it.
 fn decide(
     desk: &Desk,
     told: &mut mpsc::UnboundedReceiver<ChildNews>,
     decision: Decision,
 ) -> Arc<PermissionAsk> {
-    let Some(ChildNews::Asked { ask, permission, answers, .. }) = desk.wait_for(told.recv()) else {
+    let Some(ChildNews::Asked { ask, permission, answers, .. }) = desk.wait_for(next(told)) else {
         panic!("a question was expected")
     };
     let answers = answers.upgrade().expect("the child lives");
@@ -195,9 +205,10 @@ fn what_a_child_must_ask_goes_to_its_parent_and_back() {
     assert_eq!(card.card.title, "review: Doing");
     let rule = Rule::Command { line: "do".into() };
     let mut news = Vec::new();
-    while let Some(next) = desk.wait_for(told.recv()) {
+    while let Some(next) = desk.wait_for(next(&mut told)) {
         news.push(match next {
             ChildNews::Asked { .. } => panic!("always was said"),
+            ChildNews::Spent { .. } => unreachable!("it is passed over"),
             ChildNews::Settled { .. } => "settled".to_owned(),
             ChildNews::Allowed { rule: allowed } => {
                 assert_eq!(allowed, rule);
@@ -230,9 +241,9 @@ fn a_child_that_is_dropped_takes_its_tools_along_and_withdraws_its_card() {
     let both = vec![call(json!({"do": "wait"})), call(json!({"asks": "person"}))];
     let desk = Desk::new(vec![both, waits(), vec![text("Done.")]]);
     let (child, mut told) = start(&desk, order(&desk, "Go"));
-    assert!(matches!(desk.wait_for(told.recv()), Some(ChildNews::Asked { .. })));
+    assert!(matches!(desk.wait_for(next(&mut told)), Some(ChildNews::Asked { .. })));
     child.abort();
-    assert!(matches!(desk.wait_for(told.recv()), Some(ChildNews::Ended { .. })));
+    assert!(matches!(desk.wait_for(next(&mut told)), Some(ChildNews::Ended { .. })));
     // One permit: a tool that outlived its child would take it from the next one.
     desk.release_tool();
     assert_eq!(run(&desk, order(&desk, "Again")).expect("an outcome").text, "Done.");

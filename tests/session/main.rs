@@ -17,5 +17,6 @@ mod hooks_prompts;
 mod hooks_services;
 mod hooks_tools;
 mod stage;
+mod guards;
 mod steering;
 mod turns;

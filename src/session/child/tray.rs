@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::session::replies::cost_of_change;
 use crate::session::{Answer, AskId, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError};
-use crate::thread::{CallId, Change, Entry, Rule, SessionId, ToolOutcome};
+use crate::thread::{CallId, Change, Entry, Rule, SessionId, ToolOutcome, Usage};
 
 /// Remarks of one child that are kept.
 const NOTICES_MAX: usize = 64;
@@ -28,6 +29,8 @@ pub enum ChildNews {
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
     /// The person said "always".
     Allowed { rule: Rule },
+    /// A model call of the child was paid for, whatever comes of the child. In US dollars, where known.
+    Spent { usage: Usage, cost: Option<f64> },
     /// The child is gone, with every question that is still open.
     Ended { child: SessionId },
 }
@@ -115,6 +118,10 @@ impl Tray {
         match &entry.change {
             Change::ToolFinished { outcome } => self.finished(outcome),
             Change::Allowed { rule } => drop(self.news.send(ChildNews::Allowed { rule: rule.clone() })),
+            Change::Replied { usage: Some(usage), .. } | Change::Compacted { usage: Some(usage), .. } => {
+                let (usage, cost) = (*usage, cost_of_change(&entry.change));
+                drop(self.news.send(ChildNews::Spent { usage, cost }));
+            }
             _ => {}
         }
         self.kept().entries.push(entry);

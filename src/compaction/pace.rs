@@ -1,0 +1,189 @@
+//! When a compaction happens by itself: in time, and never in circles. Pure.
+
+use crate::thread::{Change, Entry, Seq, Thread};
+use crate::tokens;
+
+/// Automatic compactions in a row that gained nothing before they are paused.
+pub const USELESS_MAX: u32 = 2;
+
+/// The share of the window, in per cent, that must be added before the next automatic compaction: behind
+/// one, behind the undo of one, and behind a pause. Without it a summary that is nearly as large as the
+/// threshold is compacted again at once, and what a person took back is replaced again.
+const GROWTH_PERCENT_MIN: u64 = 10;
+
+/// How full the window is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fullness {
+    /// Tokens in context.
+    pub used: u64,
+    /// The window, in tokens.
+    pub size: u64,
+    /// The share of the window from which on a compaction is due.
+    pub at: f64,
+}
+
+/// The automatic compactions in a row that gained nothing. All else is read from the log, so that a
+/// restart changes nothing about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    useless: u32,
+    /// Where the log stood at the last of them.
+    since: Seq,
+}
+
+impl Pace {
+    /// An automatic compaction gained nothing. `true` if they pause from now on.
+    pub fn gained_nothing(&mut self, thread: &Thread) -> bool {
+        self.useless = self.useless.saturating_add(1);
+        self.since = Seq(thread.next_seq().0.saturating_sub(1));
+        self.useless == USELESS_MAX
+    }
+
+    /// A compaction was made, whoever asked for it.
+    pub fn gained(&mut self) {
+        *self = Pace::default();
+    }
+
+    /// Whether automatic compactions pause, for a window of so many tokens.
+    pub fn is_paused(&self, thread: &Thread, size: u64) -> bool {
+        self.useless >= USELESS_MAX && !has_grown(added(thread, self.since), size)
+    }
+
+    /// Whether a compaction is due.
+    pub fn is_due(&self, thread: &Thread, now: Fullness) -> bool {
+        now.used >= self.due_at(thread, now) && !self.is_paused(thread, now.size)
+    }
+
+    /// The tokens in context at which one is due, pauses aside.
+    pub fn due_at(&self, thread: &Thread, now: Fullness) -> u64 {
+        let Fullness { used, size, at } = now;
+        let at = (at * size as f64).ceil() as u64;
+        let missing = last_swap(thread).map_or(0, |since| growth(size).saturating_sub(added(thread, since)));
+        match missing {
+            0 => at,
+            missing => at.max(used.saturating_add(missing)),
+        }
+    }
+}
+
+fn has_grown(added: u64, size: u64) -> bool {
+    added >= growth(size)
+}
+
+fn growth(size: u64) -> u64 {
+    size.saturating_mul(GROWTH_PERCENT_MIN).div_ceil(100)
+}
+
+/// Tokens of the view that came behind this entry, by estimate.
+fn added(thread: &Thread, since: Seq) -> u64 {
+    let behind = thread.view().entries().iter().filter(|entry| entry.seq > since);
+    behind.map(|entry| tokens::of_entry(entry)).sum()
+}
+
+/// The newest compaction that holds, or the newest undo of one.
+fn last_swap(thread: &Thread) -> Option<Seq> {
+    let is_compaction = |entry: &Entry| matches!(entry.change, Change::Compacted { .. });
+    let swaps = |entry: &Entry| match &entry.change {
+        Change::Undone { entry: layer } => {
+            thread.entries().get(layer.0 as usize).is_some_and(|layer| is_compaction(layer))
+        }
+        Change::Compacted { .. } => !thread.is_undone(entry.seq),
+        _ => false,
+    };
+    thread.entries().iter().rev().find(|entry| swaps(entry)).map(|entry| entry.seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::thread::{Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, Trigger};
+
+    /// Tokens; small, so that a few words are a tenth of it.
+    const WINDOW: u64 = 1_000;
+
+    fn append(thread: &mut Thread, change: Change) -> Seq {
+        let seq = thread.next_seq();
+        thread.apply(Arc::new(Entry { seq, at: 0, change }));
+        seq
+    }
+
+    fn message(words: usize) -> Message {
+        Message { id: MessageId(0), content: vec![Content::Text { text: "walnut ".repeat(words) }] }
+    }
+
+    /// The events of a conversation by name: `much` adds over a tenth of the window, `little` under it.
+    fn conversation(events: &[&str]) -> (Thread, Pace) {
+        let session = SessionId("s_00000000000000000001".into());
+        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+        let mut thread = Thread::replay([Arc::new(Entry { seq: Seq(0), at: 0, change: opened })])
+            .expect("an opened thread");
+        let mut pace = Pace::default();
+        for event in events {
+            match *event {
+                "much" => {
+                    append(&mut thread, Change::Said { message: message(200), origin: Origin::Person });
+                }
+                "little" => {
+                    append(&mut thread, Change::Said { message: message(5), origin: Origin::Person });
+                }
+                "compacted" => {
+                    let through = Seq(thread.next_seq().0 - 1);
+                    append(
+                        &mut thread,
+                        Change::Compacted {
+                            through,
+                            summary: message(3),
+                            trigger: Trigger::Threshold,
+                            focus: None,
+                            tokens_before: 0,
+                            tokens_after: 0,
+                            model: None,
+                            usage: None,
+                        },
+                    );
+                    pace.gained();
+                }
+                "useless" => {
+                    pace.gained_nothing(&thread);
+                }
+                "undo" => {
+                    let entry = thread.last_compaction().expect("a compaction").seq;
+                    append(&mut thread, Change::Undone { entry });
+                }
+                "restart" => {
+                    thread = Thread::replay(thread.entries().to_vec()).expect("the same log");
+                    pace = Pace::default();
+                }
+                other => panic!("there is no event {other:?}"),
+            }
+        }
+        (thread, pace)
+    }
+
+    #[test]
+    fn a_compaction_is_due_at_the_threshold_and_not_in_circles() {
+        let full = |used| Fullness { used, size: WINDOW, at: 0.8 };
+        for (events, used, due) in [
+            (&["much"][..], 799, false),
+            (&["much"], 800, true),
+            (&["much", "compacted"], 900, false),
+            (&["much", "compacted", "little"], 900, false),
+            (&["much", "compacted", "much"], 900, true),
+            (&["much", "compacted", "restart", "little"], 900, false),
+            (&["much", "compacted", "undo"], 900, false),
+            (&["much", "compacted", "undo", "little", "restart"], 900, false),
+            (&["much", "compacted", "undo", "much"], 900, true),
+            (&["much", "useless"], 900, true),
+            (&["much", "useless", "useless"], 900, false),
+            (&["much", "useless", "little", "useless", "little"], 900, false),
+            (&["much", "useless", "useless", "much"], 900, true),
+            (&["much", "useless", "useless", "much", "useless"], 900, false),
+            (&["much", "useless", "useless", "compacted", "much"], 900, true),
+        ] {
+            let (thread, pace) = conversation(events);
+            assert_eq!(pace.is_due(&thread, full(used)), due, "{events:?} at {used}");
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Callbacks: what hooks have run at the end of a round, and what is made of its output.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::actor::Session;
+use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History};
+use super::compacting::{self, CompactionOrder};
+use super::effects;
+use super::elsewhere::Handed;
+use super::hooks::refuse;
+use super::recipes::Text;
+use super::rounds::text_content;
+use super::work::{Done, Pending};
+use crate::compaction;
+use crate::hooks::discover::Found;
+use crate::hooks::event::HookEvent;
+use crate::hooks::functions::{CallbackInput, CallbackOutput};
+use crate::hooks::handlers;
+use crate::hooks::hook::Place;
+use crate::hooks::moment::What;
+use crate::hooks::output::{Callback, Utterance};
+use crate::recipe::command::{self, Arguments};
+use crate::recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
+use crate::recipe::render::ShellOutputs;
+use crate::thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason, Verdict};
+use crate::turn::Why;
+
+/// Why a history is not replaced twice: the model would never have seen the first one.
+const REPLACED_ALREADY: &str = "the history was already compacted since the last model call";
+
+/// What a callback came to, for the session.
+#[derive(Debug)]
+pub struct Called {
+    pub output: CallbackOutput,
+    /// What its text is for.
+    pub becomes: Output,
+    /// In words, for the trail.
+    pub took: String,
+    /// What the trail says before its text is used.
+    pub remarks: Vec<String>,
+    /// Histories that hooks of its own run made for this conversation.
+    pub handed: Vec<Handed>,
+}
+
+impl Called {
+    fn by_child(child: ChildOutcome, becomes: Output) -> Called {
+        let remark = match child.reason {
+            StopReason::MaxTokens => Some("its reply was cut at the limit of tokens, so the text has no end"),
+            StopReason::MaxRounds => Some("it was stopped at its limit of model calls before it was done"),
+            StopReason::EndTurn
+            | StopReason::Refusal
+            | StopReason::Cancelled
+            | StopReason::Failed
+            | StopReason::Interrupted => None,
+        };
+        Called {
+            took: format!("{} rounds, {} tokens", child.rounds, child.usage.input + child.usage.output),
+            output: CallbackOutput { text: child.text, ..CallbackOutput::default() },
+            becomes,
+            remarks: remark.into_iter().map(str::to_owned).collect(),
+            handed: child.handed,
+        }
+    }
+}
+
+/// What a callback's output is made into.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    pub changes: Vec<Change>,
+    /// For the trail.
+    pub remarks: Vec<String>,
+}
+
+impl Session {
+    /// Runs what a hook calls: a function, a recipe that makes a summary of this conversation, or any
+    /// other recipe as a child.
+    pub(super) fn call_back(&mut self, mut pending: Pending, by: &str, callback: Callback) {
+        if let Some(target) = callback.target.as_ref().filter(|target| **target != self.id.0) {
+            let why = format!("a callback works on its own conversation, and {target} is another one");
+            refuse(&mut pending.resolution, by, why);
+            return self.settle_round(pending);
+        }
+        if self.services.functions.has_callback(&callback.name) {
+            let called = self.function_call(pending.event, callback.name, callback.args);
+            return self.await_callback(pending, callback.asynchronous, called);
+        }
+        let Some(recipe) = self.catalog.find(&callback.name).cloned() else {
+            let why = format!(
+                "there is no recipe or function called {:?}; epitome recipes list shows what there is",
+                callback.name
+            );
+            refuse(&mut pending.resolution, by, why);
+            return self.settle_round(pending);
+        };
+        if !recipe.callable_by.hook {
+            let why = format!("the recipe {} does not let hooks call it (callable_by)", recipe.id);
+            refuse(&mut pending.resolution, by, why);
+            return self.settle_round(pending);
+        }
+        let replaces = !callback.text_only && (recipe.is_compaction() || recipe.output == Output::Mutate);
+        if replaces && self.is_compacted_since_reply() {
+            refuse(&mut pending.resolution, by, REPLACED_ALREADY.to_owned());
+            return self.settle_round(pending);
+        }
+        if recipe.is_compaction() && !callback.text_only {
+            if !self.is_worth_compacting() {
+                refuse(&mut pending.resolution, by, compaction::NO_GAIN.to_owned());
+                return self.settle_round(pending);
+            }
+            match self.compaction_called(recipe, callback) {
+                Ok(order) => {
+                    pending.answer.compact = Some(Why::Hook);
+                    self.order_compaction(order);
+                }
+                Err(why) => refuse(&mut pending.resolution, by, why),
+            }
+            return self.settle_round(pending);
+        }
+        match self.child_order(&recipe, &callback.args) {
+            Ok(order) => {
+                let services = self.services.clone();
+                let asks = self.children.0.clone();
+                let becomes = if callback.text_only { Output::Message } else { recipe.output };
+                let called =
+                    async move { Ok(Called::by_child(child::run(services, order, asks).await?, becomes)) };
+                self.await_callback(pending, callback.asynchronous, called);
+            }
+            Err(why) => {
+                refuse(&mut pending.resolution, by, why);
+                self.settle_round(pending);
+            }
+        }
+    }
+
+    /// How a recipe that makes a summary of this conversation is run for a hook.
+    fn compaction_called(&self, recipe: Arc<Recipe>, callback: Callback) -> Result<CompactionOrder, String> {
+        let arguments = called_with(&recipe, &callback.args)?;
+        let (functions, path) = (&self.services.functions, recipe.source.path());
+        let (declared, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
+        let swap = compacting::without_swap(declared).0;
+        Ok(CompactionOrder {
+            recipe: Some(recipe),
+            arguments,
+            keep: swap.keep,
+            summary_tokens_max: swap.summary_tokens_max,
+            callback: Some(callback),
+            ..CompactionOrder::default()
+        })
+    }
+
+    fn is_compacted_since_reply(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply())
+    }
+
+    fn function_call(
+        &mut self,
+        event: HookEvent,
+        name: String,
+        args: BTreeMap<String, String>,
+    ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
+        let view = self.thread.view();
+        let messages = crate::hooks::messages::utterances(view);
+        let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
+        let moment = self.moment(match event == HookEvent::AgentStop {
+            true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
+            false => What::TurnEnd(self.round()),
+        });
+        let input = CallbackInput { args, moment: Some(moment), messages };
+        let functions = self.services.functions.clone();
+        let limit = self.settings.hooks.callback_timeout;
+        async move {
+            let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
+            let output = output.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?;
+            let output = output.map_err(|error| error.to_string())?;
+            Ok(Called {
+                output,
+                becomes: Output::Mutate,
+                took: "a function".to_owned(),
+                remarks: Vec::new(),
+                handed: Vec::new(),
+            })
+        }
+    }
+
+    fn await_callback(
+        &mut self,
+        mut pending: Pending,
+        asynchronous: bool,
+        called: impl Future<Output = Result<Called, String>> + Send + 'static,
+    ) {
+        let by = pending.resolution.action_by.clone();
+        if asynchronous {
+            match self.start_side(by.clone(), called) {
+                Ok(()) => {}
+                Err(why) => refuse(&mut pending.resolution, &by, why),
+            }
+            return self.settle_round(pending);
+        }
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
+            Done::Callback(Box::new(pending), effects::guarded(called, fault).await)
+        });
+    }
+
+    pub(super) fn called_back(&mut self, mut pending: Pending, called: Result<Called, String>) {
+        // What it spent is told before it ends.
+        self.hear_children();
+        let by = pending.resolution.action_by.clone();
+        match called.and_then(|called| {
+            let took = called.took.clone();
+            pending.resolution.go_on |= called.output.go_on;
+            self.apply_called(&by, called, None).map(|applied| (applied, took))
+        }) {
+            Ok((Applied { changes, remarks }, took)) => {
+                pending.answer.replaced |=
+                    changes.iter().any(|change| matches!(change, Change::Mutated { .. }));
+                pending.answer.commits.extend(changes);
+                if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
+                    run.verdict = Verdict::Done;
+                    run.remarks.push(format!("the callback took {took}"));
+                    run.remarks.extend(remarks);
+                }
+            }
+            Err(why) => refuse(&mut pending.resolution, &by, format!("the callback failed: {why}")),
+        }
+        self.settle_round(pending);
+    }
+
+    /// What a callback's output is made into. `through` is where the history stood when a background
+    /// callback began; what came since stays behind it.
+    pub(super) fn apply_called(
+        &mut self,
+        by: &str,
+        called: Called,
+        through: Option<Seq>,
+    ) -> Result<Applied, String> {
+        let mut remarks = called.remarks;
+        let mut handed = called.handed.into_iter();
+        if let Some(Handed { by: hook, messages, preserve_recent }) = handed.next() {
+            for later in handed {
+                remarks.push(format!("{} made another history in its run: the first one counts", later.by));
+            }
+            match self.replacement_once(&format!("{hook} of {by}"), messages, preserve_recent, through) {
+                Ok(change) => {
+                    remarks.push(format!("{hook} put a history of its own in the place of its text"));
+                    return Ok(Applied { changes: vec![change], remarks });
+                }
+                Err(why) => {
+                    remarks.push(format!("the history that {hook} made in its run was refused: {why}"))
+                }
+            }
+        }
+        let CallbackOutput { text, messages, .. } = called.output;
+        let mut changes = Vec::new();
+        if !messages.is_empty() {
+            // The text is left aside.
+            changes.push(self.replacement_once(by, messages, 0, through)?);
+            return Ok(Applied { changes, remarks });
+        }
+        if text.trim().is_empty() {
+            return Ok(Applied { changes, remarks });
+        }
+        match called.becomes {
+            Output::Mutate => {
+                let messages = vec![Utterance { role: Role::User, text }];
+                changes.push(self.replacement_once(by, messages, 0, through)?);
+            }
+            Output::Message => {
+                let message = Message { id: self.fresh_message(), content: text_content(text) };
+                changes.push(Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } });
+            }
+            Output::Append => changes.push(self.context(by.to_owned(), text)),
+            Output::None => {}
+        }
+        Ok(Applied { changes, remarks })
+    }
+
+    /// As `mutation`, once between two model calls.
+    fn replacement_once(
+        &mut self,
+        by: &str,
+        messages: Vec<Utterance>,
+        preserve_recent: usize,
+        through: Option<Seq>,
+    ) -> Result<Change, String> {
+        if self.is_compacted_since_reply() {
+            return Err(REPLACED_ALREADY.to_owned());
+        }
+        self.mutation(by, messages, preserve_recent, through)
+    }
+
+    /// What a child that runs a recipe is told.
+    pub(super) fn child_order(
+        &mut self,
+        recipe: &Recipe,
+        args: &BTreeMap<String, String>,
+    ) -> Result<ChildOrder, String> {
+        let arguments = called_with(recipe, args)?;
+        let prompt = match self.render(recipe, &arguments, &ShellOutputs::new()) {
+            Text::Done(text) => text,
+            Text::Needs(_) => {
+                return Err(format!(
+                    "the recipe {} runs commands of its own, which callbacks don't",
+                    recipe.id
+                ));
+            }
+            Text::Failed(why) => return Err(why),
+        };
+        let view = self.thread.view().clone();
+        let history = match (recipe.context, recipe.history) {
+            (Some(Context::None), _) => History::None,
+            (Some(Context::Session | Context::Isolated) | None, RecipeHistory::Flat) => History::Flat(view),
+            (Some(Context::Session | Context::Isolated) | None, _) => History::Native(view),
+        };
+        let model = match (&recipe.model, &self.endpoint) {
+            (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
+            (ModelChoice::Small, _) if self.settings.small_model.is_some() => {
+                ChildModel::Named(ModelName(self.settings.small_model.clone().unwrap_or_default()))
+            }
+            (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
+            (ModelChoice::Main | ModelChoice::Small, None) => ChildModel::Configured,
+        };
+        let (handlers, problems) = handlers::declared(
+            &recipe.id,
+            &recipe.hooks,
+            &arguments.named,
+            &self.services.functions,
+            recipe.source.path(),
+        );
+        self.show_problems(&problems);
+        Ok(ChildOrder {
+            parent: self.id.clone(),
+            name: recipe.id.clone(),
+            prompt,
+            history,
+            frame: self.thread.frame_entry().cloned(),
+            cwd: self.workspace.cwd.clone(),
+            directories: self.workspace.directories.clone(),
+            environment: self.workspace.environment.clone(),
+            model,
+            thought: self.thread.thought(),
+            mode: self.thread.mode(),
+            rules: self.thread.rules().to_vec(),
+            allowed_tools: recipe.allowed_tools.clone(),
+            allowed_commands: recipe.allowed_commands.clone(),
+            max_rounds: recipe.max_turns,
+            depth: self.lineage.depth + 1,
+            callback_args: args.clone(),
+            time: self.settings.hooks.callback_timeout,
+            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            handlers,
+        })
+    }
+}
+
+/// The hooks that no recipe can switch off.
+fn enforced(found: &Found) -> Found {
+    let hooks = found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
+    Found { hooks, ..Found::default() }
+}
+
+/// A hook's arguments as the recipe takes them; `input` is the free text.
+fn called_with(recipe: &Recipe, args: &BTreeMap<String, String>) -> Result<Arguments, String> {
+    let named = args.iter().filter(|(name, _)| recipe.arguments.contains_key(*name));
+    let named = named.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let free = args.get("input").cloned().unwrap_or_default();
+    command::complete(recipe, Arguments { named, free })
+}

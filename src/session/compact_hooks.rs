@@ -1,0 +1,250 @@
+//! Hooks around a compaction: what they say before it, at the stop of the recipe that wrote its summary,
+//! and behind it.
+
+use super::actor::Session;
+use super::compacting::CompactionOrder;
+use super::hooks::refuse;
+use super::recipes::Text;
+use super::replies::cost_of_change;
+use super::rounds::{apply_to, text_content};
+use super::work::{Pending, Point};
+use crate::hooks::event::HookEvent;
+use crate::hooks::moment::{CompactTrigger, Round, What};
+use crate::hooks::output::{Action, Resolution};
+use crate::recipe::command::Arguments;
+use crate::recipe::render::ShellOutputs;
+use crate::thread::{Change, HookRun, Message, ModelName, Seq, Trigger, Verdict, View};
+use crate::turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
+
+impl Session {
+    // ── Hooks before it ────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn pre_compact(&mut self, why: Why, focus: Option<String>) -> What {
+        let used = self.counter.in_context(&self.thread);
+        let through = self.through(why);
+        let view = self.thread.view();
+        let preserve_count = view.kept_behind(through).len();
+        What::PreCompact {
+            trigger: trigger_word(why),
+            reason: match why {
+                Why::Command => "command",
+                Why::Overflow => "overflow",
+                Why::Threshold => "threshold",
+                Why::Hook => "hook",
+            },
+            custom_instructions: focus,
+            context: Vec::new(),
+            tokens: used,
+            compact_count: view.entries().len() - preserve_count,
+            preserve_count,
+            recipe: self
+                .order()
+                .and_then(|order| order.recipe.as_ref())
+                .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
+            must: why == Why::Overflow,
+        }
+    }
+
+    pub(super) fn pre_compact_resolved(
+        &mut self,
+        why: Why,
+        focus: Option<String>,
+        mut resolution: Resolution,
+    ) {
+        let made_for = self.thread.view().revision();
+        let mut pending =
+            Pending { event: HookEvent::PreCompact, last: false, resolution, answer: HooksAnswer::default() };
+        self.edit(&mut pending, made_for);
+        resolution = pending.resolution;
+        let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
+        commits.extend(pending.answer.commits);
+        self.commit_all(commits);
+        if let Some((hook, reason)) = resolution.block {
+            let text = match reason.trim() {
+                "" => format!("The hook {hook} stopped this compaction."),
+                reason => format!("The hook {hook} stopped this compaction: {reason}"),
+            };
+            let note = Change::Noted { message: self.fresh_message(), text };
+            self.commit_all(vec![note]);
+            self.compaction_meta("blocked", None);
+            return self.end_compaction(CompactAnswer::Nothing);
+        }
+        let focus = resolution.custom_instructions.clone().or(focus);
+        let renewed = resolution.custom_instructions.map(|instructions| self.instruction_for(&instructions));
+        if let Some(work) = &mut self.work {
+            let order = &mut work.order;
+            order.instruction = renewed.or(order.instruction.take());
+            order.context = resolution.context;
+            order.summary = resolution.summary.map(|(_, text)| text);
+        }
+        self.compact(focus, why);
+    }
+
+    /// The recipe's text for other instructions of a hook.
+    fn instruction_for(&self, instructions: &str) -> String {
+        let recipe = self
+            .order()
+            .and_then(|order| order.recipe.clone())
+            .or_else(|| self.catalog.find("compact").cloned());
+        let arguments = self.order().map(|order| order.arguments.clone()).unwrap_or_default();
+        let arguments = Arguments { free: instructions.to_owned(), ..arguments };
+        let text = recipe.map(|recipe| self.render(&recipe, &arguments, &ShellOutputs::new()));
+        match text {
+            Some(Text::Done(text)) => text,
+            Some(Text::Needs(_) | Text::Failed(_)) | None => {
+                format!("{}\n\n## Additional instructions\n\n{instructions}", self.summary_instruction())
+            }
+        }
+    }
+
+    // ── The stop of the recipe that a hook called ──────────────────────────────────────────────
+
+    /// Hooks see the end of the recipe that wrote the summary, as they would of any callback.
+    pub(super) fn ask_of_callback(&mut self, text: &str, change: &Change) -> bool {
+        if !self.may_run(HookEvent::AgentStop) {
+            return false;
+        }
+        let order = self.take_order();
+        let Some(recipe) = &order.recipe else { return false };
+        let round = Round { response: text.to_owned(), message: None, number: 1, ..self.round() };
+        let what = What::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
+        let mut moment = self.moment(what);
+        moment.base.view = self.view_with_reply(text);
+        moment.base.recipe = recipe.id.clone();
+        moment.base.callback_depth = 1;
+        moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
+        moment.base.callback_args =
+            order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
+        let links = crate::hooks::chain::links(&self.hooks.hooks, &moment);
+        if links.is_empty() {
+            return false;
+        }
+        self.start_hooks(links, moment, Point::CallbackStop(Box::new(change.clone())));
+        true
+    }
+
+    /// What the callback's own conversation ends with: a script that acts on the recipe's text looks for
+    /// it in the newest message of the agent, as in any conversation.
+    fn view_with_reply(&mut self, text: &str) -> View {
+        let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
+        let model = self.endpoint.as_ref().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let mut callback = self.thread.clone();
+        apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
+        callback.view().clone()
+    }
+
+    /// A script may put its own history in the place of the summary, if it names this conversation.
+    pub(super) fn callback_stop_resolved(&mut self, swap: Change, mut resolution: Resolution) {
+        let by = resolution.action_by.clone();
+        let own = self.id.0.clone();
+        let mutated = match std::mem::take(&mut resolution.action) {
+            Action::Mutate { messages, preserve_recent, target: Some(target) } if target == own => {
+                match self.mutation(&by, messages, preserve_recent, None) {
+                    Ok(change) => Some(change),
+                    Err(why) => {
+                        refuse(&mut resolution, &by, why);
+                        None
+                    }
+                }
+            }
+            Action::None => None,
+            Action::Mutate { .. } | Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. } => {
+                let why = "in a callback run only a mutation that names its conversation is heard";
+                refuse(&mut resolution, &by, why.to_owned());
+                None
+            }
+        };
+        for (by, _) in std::mem::take(&mut resolution.follow_ups) {
+            refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
+        }
+        // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
+        let (unheard, runs): (Vec<HookRun>, Vec<HookRun>) = std::mem::take(&mut resolution.trail)
+            .into_iter()
+            .partition(|run| run.verdict == Verdict::Refused);
+        resolution.trail = runs;
+        let mut trail = self.record(HookEvent::AgentStop, &mut resolution);
+        if !unheard.is_empty() {
+            let event = HookEvent::AgentStop.name().to_owned();
+            trail.push(Change::Hooked { event, runs: unheard });
+        }
+        self.commit_all(trail);
+        match mutated {
+            Some(change) => {
+                // The summary that is not used was paid for.
+                if let Change::Compacted { usage: Some(usage), .. } = &swap {
+                    self.spend(usage, cost_of_change(&swap));
+                }
+                self.end_compaction(CompactAnswer::Done(Box::new(change)));
+            }
+            None => self.end_compaction(CompactAnswer::Done(Box::new(swap))),
+        }
+    }
+
+    // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
+
+    /// A compaction is committed: hooks hear of it, and the session starts again on it.
+    pub(super) fn swapped(&mut self) {
+        self.pace.gained();
+        if let Some(work) = &mut self.work {
+            work.summary = None;
+            work.order = CompactionOrder::default();
+        }
+        // A hook's own history may have taken the summary's place: that is no compaction.
+        let newest = self.thread.last_layer();
+        if newest.is_none_or(|entry| !matches!(entry.change, Change::Compacted { .. })) {
+            return self.tell(Told::Hooks(HooksAnswer::default()));
+        }
+        let what = newest.and_then(|entry| match &entry.change {
+            Change::Compacted { summary, trigger, tokens_before, tokens_after, model, .. } => {
+                Some(What::PostCompact {
+                    trigger: match trigger {
+                        Trigger::Manual => CompactTrigger::Manual,
+                        Trigger::Overflow | Trigger::Threshold | Trigger::Hook => CompactTrigger::Auto,
+                    },
+                    tokens_before: *tokens_before,
+                    tokens_after: *tokens_after,
+                    summary: summary.text(),
+                    uuid: uuid_of(&self.id.0, entry.seq),
+                    fallback: (*trigger == Trigger::Overflow && model.is_none()).then_some("truncated"),
+                })
+            }
+            _ => None,
+        });
+        let asked = what.is_some_and(|what| self.run_hooks(what, Point::PostCompact).is_ok());
+        if !asked {
+            self.restart();
+        }
+    }
+
+    pub(super) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
+        let trail = self.record(HookEvent::PostCompact, &mut resolution);
+        self.commit_all(trail);
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        if self.run_hooks(What::SessionStart { source: "compact" }, Point::Restart).is_err() {
+            self.tell(Told::Hooks(HooksAnswer::default()));
+        }
+    }
+
+    pub(super) fn restart_resolved(&mut self, resolution: Resolution) {
+        self.start_resolved(resolution);
+        self.tell(Told::Hooks(HooksAnswer::default()));
+    }
+}
+
+fn trigger_word(why: Why) -> CompactTrigger {
+    match why {
+        Why::Command => CompactTrigger::Manual,
+        Why::Overflow | Why::Threshold | Why::Hook => CompactTrigger::Auto,
+    }
+}
+
+/// A name for a compaction that is the same whenever it is asked for, in the form of a UUID.
+fn uuid_of(session: &str, entry: Seq) -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(format!("{session}/{entry}"));
+    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32])
+}

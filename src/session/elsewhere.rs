@@ -1,0 +1,251 @@
+//! Another conversation's history: a hook of one session may replace that of another one, where the
+//! person's configuration says so, both work in the same directory, and no prompt runs there.
+//!
+//! A conversation that lives in this process is changed by its own session, any other one in its log.
+
+use std::path::PathBuf;
+
+use tokio::sync::oneshot;
+
+use super::actor::Session;
+use super::hooks::refuse;
+use super::work::{Background, Done, Pending};
+use crate::compaction;
+use crate::hooks::output::Utterance;
+use crate::hooks::settle;
+use crate::provider::models;
+use crate::store::{Store, StoreError};
+use crate::thread::{Change, Content, Message, MessageId, Seq, SessionId, Spoken, Thread, Verdict, edits};
+use crate::tokens;
+
+/// A history on its way to another conversation.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// The conversation whose hook asked, and the directory where it works.
+    pub from: SessionId,
+    pub cwd: PathBuf,
+    /// The hook.
+    pub by: String,
+    pub messages: Vec<Utterance>,
+    pub preserve_recent: usize,
+}
+
+impl Mutation {
+    /// Who did it, as the other conversation's log keeps it.
+    fn author(&self) -> String {
+        format!("{} of {}", self.by, self.from)
+    }
+}
+
+/// What a history took the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    pub tokens_before: u64,
+    pub tokens_after: u64,
+}
+
+/// Who waits for what came of it; an error is a sentence.
+pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, String>>;
+
+/// The change that puts these messages in the place of a thread's view up to and with `through` (all of
+/// it without one), or why it can't be. They are numbered from `first`; `tokens_max` is the room for them.
+pub(super) fn replacement(
+    thread: &Thread,
+    first: MessageId,
+    by: String,
+    (messages, preserve_recent): (&[Utterance], usize),
+    through: Option<Seq>,
+    tokens_max: u64,
+) -> Result<Change, String> {
+    let spoken = settle::checked(messages)?.into_iter().map(|Utterance { role, text }| Spoken {
+        role,
+        message: Message { id: first, content: vec![Content::Text { text }] },
+    });
+    let revision = thread.view().revision();
+    let mut replacement = edits::mutation(thread, revision, first, spoken.collect(), preserve_recent)?;
+    replacement.through = through.unwrap_or(replacement.through);
+    compaction::mutated(thread, replacement, by, tokens_max)
+}
+
+impl Session {
+    /// Takes a hook's history to another conversation; the turn waits for what comes of it.
+    pub(super) fn mutate_elsewhere(
+        &mut self,
+        mut pending: Pending,
+        messages: Vec<Utterance>,
+        preserve_recent: usize,
+        target: String,
+    ) {
+        let by = pending.resolution.action_by.clone();
+        let way = match (SessionId::parse(&target), self.others.upgrade()) {
+            (None, _) => Err(format!("{target:?} is not the id of a conversation")),
+            (Some(_), _) if !self.settings.hooks.cross_session => Err(format!(
+                "{target} is another conversation ({} messages), and the configuration does not let hooks change \
+                 others (hooks.cross_session)",
+                messages.len()
+            )),
+            (Some(_), None) => Err(format!("{target} can't be reached from here")),
+            (Some(target), Some(sessions)) => Ok((target, sessions)),
+        };
+        let (target, sessions) = match way {
+            Ok(way) => way,
+            Err(why) => {
+                refuse(&mut pending.resolution, &by, why);
+                return self.settle_round(pending);
+            }
+        };
+        let count = messages.len();
+        let (from, cwd) = (self.id.clone(), self.thread.cwd().to_path_buf());
+        let mutation = Mutation { from, cwd, by, messages, preserve_recent };
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
+            let came_to = super::effects::guarded(sessions.mutate(&target, mutation), fault).await;
+            let told = came_to.map(|Replaced { tokens_before, tokens_after }| {
+                format!(
+                    "{count} messages took the place of the history of {target}: about {tokens_before} tokens became \
+                     {tokens_after}"
+                )
+            });
+            Done::Elsewhere(Box::new(pending), told)
+        });
+    }
+
+    pub(super) fn mutated_elsewhere(&mut self, mut pending: Pending, told: Result<String, String>) {
+        let by = pending.resolution.action_by.clone();
+        match told {
+            Ok(words) => {
+                tracing::info!(session = %self.id, hook = by, words, "another conversation was changed");
+                if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
+                    run.verdict = Verdict::Done;
+                    run.remarks.push(words);
+                }
+            }
+            Err(why) => refuse(&mut pending.resolution, &by, why),
+        }
+        self.settle_round(pending);
+    }
+
+    /// A hook of another conversation replaces this one's history.
+    pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
+        let is_busy = self.work.is_some() || !self.waiting.is_empty() || self.rendering.is_some();
+        let made = match is_busy {
+            true => Err(format!("a prompt runs in {}", self.id)),
+            false => may_change(&self.thread, mutation).and_then(|()| {
+                let (author, messages) = (mutation.author(), mutation.messages.clone());
+                self.mutation(&author, messages, mutation.preserve_recent, None)
+            }),
+        };
+        let committed = made.and_then(|change| {
+            let replaced = replaced(&change, mutation, &self.id);
+            self.commit(change).map(|_| replaced).map_err(|error| error.to_string())
+        });
+        let replaced = match committed {
+            Ok(replaced) => replaced,
+            // Who gave up meanwhile wants no answer.
+            Err(why) => return drop(answer.send(Err(why))),
+        };
+        let syncer = self.journal.syncer();
+        self.background.spawn_blocking(move || {
+            let synced = syncer.sync();
+            let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
+            drop(answer.send(told));
+            Background::Synced(synced)
+        });
+    }
+
+    /// Hooks of a callback's run may change the history of the conversation that called it.
+    pub(super) fn hand_to_parent(
+        &self,
+        by: &str,
+        messages: Vec<Utterance>,
+        preserve_recent: usize,
+        target: &str,
+    ) -> Result<(), String> {
+        if self.lineage.parent.as_ref().is_none_or(|parent| parent.0 != target) {
+            return Err(format!(
+                "a callback run can change the conversation that called it, and {target} is not it"
+            ));
+        }
+        self.lineage.handed.put(Handed { by: by.to_owned(), messages, preserve_recent });
+        Ok(())
+    }
+}
+
+/// A history that hooks of a callback's run made for the conversation that called it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Handed {
+    pub by: String,
+    pub messages: Vec<Utterance>,
+    pub preserve_recent: usize,
+}
+
+/// Where a callback's run leaves such histories.
+#[derive(Clone, Debug, Default)]
+pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<Handed>>>);
+
+impl Handover {
+    fn put(&self, handed: Handed) {
+        self.lock().push(handed);
+    }
+
+    pub(super) fn take(&self) -> Vec<Handed> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Handed>> {
+        // Nothing that could panic runs under this lock.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Replaces the history of a conversation that no process has open. Blocks on the disk.
+pub(super) fn in_store(store: &Store, target: &SessionId, mutation: &Mutation) -> Result<Replaced, String> {
+    let (mut journal, entries) = store.load(target).map_err(|error| match error {
+        StoreError::NotFound(_) => format!("there is no conversation {target}"),
+        other => other.to_string(),
+    })?;
+    let thread = Thread::replay(entries).map_err(|error| format!("the log of {target}: {error}"))?;
+    may_change(&thread, mutation)?;
+    let change = replacement(
+        &thread,
+        thread.next_message(),
+        mutation.author(),
+        (&mutation.messages, mutation.preserve_recent),
+        None,
+        room_in(&thread),
+    )?;
+    let replaced = replaced(&change, mutation, target);
+    journal.append(change).map_err(|error| error.to_string())?;
+    journal.syncer().sync().map_err(|error| error.to_string())?;
+    Ok(replaced)
+}
+
+fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
+    let target = thread.session();
+    if thread.cwd() != mutation.cwd {
+        return Err(format!("{target} works in another directory, {}", thread.cwd().display()));
+    }
+    if thread.in_turn() {
+        return Err(format!("the last prompt of {target} has no end; load it first"));
+    }
+    Ok(())
+}
+
+/// Tokens that the view of a conversation may take whose model nobody has asked.
+fn room_in(thread: &Thread) -> u64 {
+    let known = thread.model().and_then(models::known);
+    let (window, output) = known
+        .map_or((models::WINDOW_DEFAULT, models::OUTPUT_DEFAULT), |known| (known.window, known.max_output));
+    let frame = thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
+    window.saturating_sub(frame + u64::from(output).min(window / 4))
+}
+
+fn replaced(change: &Change, mutation: &Mutation, target: &SessionId) -> Replaced {
+    let Change::Mutated { tokens_before, tokens_after, .. } = change else {
+        unreachable!("a replacement is a mutation")
+    };
+    let (from, hook, messages) = (&mutation.from, &mutation.by, mutation.messages.len());
+    tracing::info!(session = %target, %from, hook, messages, "another conversation's hook replaces the history");
+    Replaced { tokens_before: *tokens_before, tokens_after: *tokens_after }
+}

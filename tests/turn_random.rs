@@ -1,0 +1,212 @@
+//! A turn that is told anything at any time: it ends once, and never waits for nothing.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use epitome::thread::{
+    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
+};
+use epitome::turn::{
+    Answer, Ask, CompactAnswer, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+};
+use proptest::prelude::*;
+
+/// More steps than a turn of a few rounds and all that may be told to it can take.
+const STEPS_MAX: usize = 2_000;
+
+struct Play {
+    thread: Thread,
+    turn: Turn,
+    /// What was asked and not answered.
+    open: Vec<Ask>,
+    messages: u64,
+    calls: u64,
+    /// What happens next; then all goes its shortest way.
+    choices: VecDeque<u8>,
+}
+
+impl Play {
+    fn new(choices: Vec<u8>, compact: bool) -> Play {
+        let session = SessionId("s_00000000000000000000".into());
+        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+        let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
+        let thread = Thread::replay([entry]).expect("an opened thread");
+        let commanded = Change::Commanded { message: MessageId(0), typed: "/compact".into() };
+        let said = Change::Said { message: message(0), origin: Origin::Person };
+        let turn = match compact {
+            true => Turn::compact(commanded, None, 5),
+            false => Turn::prompt(said, &thread, 5),
+        };
+        Play { thread, turn, open: Vec::new(), messages: 0, calls: 0, choices: choices.into() }
+    }
+
+    fn choice(&mut self) -> u8 {
+        self.choices.pop_front().unwrap_or(0)
+    }
+
+    fn fresh(&mut self) -> Message {
+        self.messages += 1;
+        message(self.messages)
+    }
+
+    fn commit(&mut self, change: Change) {
+        let entry = Entry { seq: self.thread.next_seq(), at: 0, change };
+        self.thread.apply(Arc::new(entry));
+    }
+
+    fn play(&mut self) {
+        for _ in 0..STEPS_MAX {
+            match self.turn.next(&self.thread) {
+                Next::Commit(change) => self.commit(*change),
+                Next::Ask(ask) => self.open.push(ask),
+                Next::End(_) => return,
+                Next::Wait => {
+                    assert!(!self.open.is_empty(), "it waits, and nothing is asked: {:?}", self.turn);
+                    self.happen();
+                }
+            }
+        }
+        panic!("it does not end: {:?}", self.turn);
+    }
+
+    fn happen(&mut self) {
+        match self.choice() {
+            1..=9 => {
+                let message = self.fresh();
+                self.commit(Change::Queued { message });
+            }
+            10..=14 => {
+                if let Some(queued) = self.thread.queued().first().map(|entry| entry.seq) {
+                    self.turn.withdraw(queued);
+                }
+            }
+            15..=18 => {
+                self.turn.cancel(None);
+                // What runs is ended with it.
+                self.open.clear();
+            }
+            // What nothing waits for.
+            19..=24 => self.turn.tell(Answer::Hooks(HooksAnswer::default()), &self.thread.clone()),
+            25..=28 => {
+                let stale = Answer::Permission(CallId("c0".into()), Permit::Allowed);
+                self.turn.tell(stale, &self.thread.clone());
+            }
+            _ => self.answer(),
+        }
+    }
+
+    fn answer(&mut self) {
+        let at = usize::from(self.choice()) % self.open.len();
+        let ask = self.open.remove(at);
+        let how = self.choice();
+        let answer = match ask {
+            Ask::Greet(_) if how % 4 == 1 => Answer::Greeted { commits: Vec::new(), enters: false },
+            Ask::Greet(said) => Answer::Greeted { commits: vec![*said], enters: true },
+            Ask::CallModel => Answer::Model(self.reply(how)),
+            Ask::Compact { .. } => Answer::Compacted(match how % 4 {
+                0 => CompactAnswer::Nothing,
+                1 => CompactAnswer::Failed("no".into()),
+                _ => CompactAnswer::Done(Box::new(self.compacted())),
+            }),
+            Ask::BeforeTool(id) if how % 4 == 1 => Answer::Tool(id.clone(), Box::new(outcome(id))),
+            Ask::BeforeTool(id) => Answer::ToolSeen(id, Vec::new()),
+            Ask::Permission(id) => Answer::Permission(
+                id,
+                match how % 3 {
+                    0 => Permit::Allowed,
+                    1 => Permit::Denied("no".into()),
+                    _ => Permit::Impossible("no".into()),
+                },
+            ),
+            Ask::RunTool(id) => Answer::Tool(id.clone(), Box::new(outcome(id))),
+            Ask::RoundEnd { .. } | Ask::Stop(_) | Ask::Swapped => Answer::Hooks(HooksAnswer {
+                commits: Vec::new(),
+                go_on: how & 1 != 0,
+                compact: (how & 2 != 0).then_some(Why::Hook),
+                halt: how & 12 == 12,
+                replaced: how & 16 != 0,
+                swap: (how & 96 == 96).then(|| Box::new(self.compacted())),
+            }),
+        };
+        self.turn.tell(answer, &self.thread.clone());
+    }
+
+    fn reply(&mut self, how: u8) -> ModelAnswer {
+        match how % 11 {
+            9 => return ModelAnswer::TooLong("too long".into()),
+            10 => return ModelAnswer::Failed("no".into()),
+            _ => {}
+        }
+        let stop =
+            [ReplyEnd::Finished, ReplyEnd::Paused, ReplyEnd::MaxTokens, ReplyEnd::Refused, ReplyEnd::Broken]
+                [usize::from(how) % 5];
+        let mut message = self.fresh();
+        for _ in 0..how / 64 {
+            self.calls += 1;
+            message.content.push(Content::Call(ToolCall {
+                id: CallId(format!("c{}", self.calls)),
+                name: "tool".into(),
+                input: serde_json::json!({}),
+                card: Card::default(),
+            }));
+        }
+        let model = ModelName("a/b".into());
+        let replied = Box::new(Change::Replied { message, model, usage: None, cut: None });
+        ModelAnswer::Reply { replied, stop }
+    }
+
+    fn compacted(&mut self) -> Change {
+        Change::Compacted {
+            through: self.thread.entries().last().expect("an entry").seq,
+            summary: self.fresh(),
+            trigger: Trigger::Hook,
+            focus: None,
+            tokens_before: 10,
+            tokens_after: 1,
+            model: None,
+            usage: None,
+        }
+    }
+}
+
+fn message(id: u64) -> Message {
+    Message { id: MessageId(id), content: vec![Content::Text { text: "words".into() }] }
+}
+
+fn outcome(call: CallId) -> ToolOutcome {
+    ToolOutcome::text(call, OutcomeStatus::Completed, "output")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_turn_ends_once_whatever_it_is_told(
+        choices in prop::collection::vec(any::<u8>(), 0..120),
+        compact in any::<bool>(),
+    ) {
+        let mut play = Play::new(choices, compact);
+        play.play();
+        let entries = play.thread.entries().len();
+        for late in [Answer::Hooks(HooksAnswer::default()), Answer::Model(ModelAnswer::Failed("late".into()))] {
+            play.turn.tell(late, &play.thread.clone());
+            prop_assert!(matches!(play.turn.next(&play.thread), Next::End(_)));
+        }
+        prop_assert_eq!(play.thread.entries().len(), entries);
+        let mut ends = 0;
+        let mut outcomes: HashMap<CallId, u32> = HashMap::new();
+        for entry in play.thread.entries() {
+            match &entry.change {
+                Change::TurnEnded { .. } => ends += 1,
+                Change::ToolFinished { outcome } => *outcomes.entry(outcome.call.clone()).or_default() += 1,
+                _ => {}
+            }
+        }
+        prop_assert_eq!(ends, 1);
+        prop_assert!(play.thread.open_calls().is_empty() && !play.thread.in_turn());
+        prop_assert!(outcomes.len() as u64 == play.calls && outcomes.values().all(|count| *count == 1));
+        let replayed = Thread::replay(play.thread.entries().to_vec()).expect("the same log");
+        prop_assert_eq!(replayed.view().entries(), play.thread.view().entries());
+    }
+}
