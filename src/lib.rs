@@ -30,6 +30,10 @@
 //!  stdout ◄ acp::post ◄ acp::outlet (merges while the pipe is busy) ◄ Out
 //! ```
 //!
+//! Hooks run where the turn asks for them: [`hooks`] has their own picture. What they want is a
+//! `Resolution`, which the session commits like anything else: a prompt kept out, a call changed, a
+//! history replaced are entries of the log, with the trail of who asked. `/undo` takes a layer back.
+//!
 //! Start reading at `turn/mod.rs` (the loop), then `session/actor.rs` (who performs it), then
 //! `thread/view.rs` (what the model sees).
 //!

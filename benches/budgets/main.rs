@@ -5,6 +5,7 @@
 
 mod driver;
 mod forwarder;
+mod hooks;
 mod measures;
 mod model;
 mod processes;
@@ -30,7 +31,8 @@ const USAGE: &str = "\
 cargo bench --bench budgets -- [OPTIONS]
 
   --quick          few repetitions: a look, not a record
-  --only NAME      only groups (start, session, prompt, flood, memory, load, tool, cancel, binary) or
+  --only NAME      only groups (start, session, prompt, flood, memory, load, tool, cancel,
+                   hooks, found, binary) or
                    rows whose name holds NAME
   --json           print JSON instead of the table, one object a line for each store
   --big            measure again with a store of 500 MB (filled first, takes minutes)

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::driver::{Agent, Place, Subject, end};
 use crate::forwarder::LOADED_MESSAGES;
+use crate::hooks;
 use crate::model::{DELTA, FLOOD_DELTAS, Model, Reply};
 use crate::processes;
 use crate::table::{Row, Samples};
@@ -19,7 +20,7 @@ use crate::table::{Row, Samples};
 const CPU_PROMPTS: u32 = 50;
 
 /// The text of every prompt.
-const PROMPT: &str = "Say that it is done.";
+pub const PROMPT: &str = "Say that it is done.";
 
 /// One subject and the directories that it runs in.
 pub struct Stage<'a> {
@@ -64,7 +65,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    fn of(self, full: u32) -> u32 {
+    pub fn of(self, full: u32) -> u32 {
         match self {
             Effort::Full => full,
             Effort::Quick => full.div_ceil(5),
@@ -81,7 +82,7 @@ pub struct Group {
     pub run: fn(&Stage<'_>, Effort, &mut Samples) -> Result<()>,
 }
 
-pub const GROUPS: [Group; 8] = [
+pub const GROUPS: [Group; 10] = [
     Group { name: "start", rows: &[Row::Start, Row::StartSecond, Row::Exit], turns: 5, run: start },
     Group { name: "session", rows: &[Row::NewFirst, Row::New, Row::NewAfterTurn], turns: 5, run: session },
     Group {
@@ -109,6 +110,13 @@ pub const GROUPS: [Group; 8] = [
     Group { name: "load", rows: &[Row::Load], turns: 3, run: load },
     Group { name: "tool", rows: &[Row::Tool], turns: 5, run: tool },
     Group { name: "cancel", rows: &[Row::Cancel], turns: 5, run: cancel },
+    Group {
+        name: "hooks",
+        rows: &[Row::AskNoHooks, Row::Script, Row::HookScript, Row::HookResident],
+        turns: 5,
+        run: hooks::run,
+    },
+    Group { name: "found", rows: &[Row::Found], turns: 3, run: hooks::found },
 ];
 
 fn start(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {

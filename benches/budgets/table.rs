@@ -30,6 +30,11 @@ pub enum Row {
     Load,
     Tool,
     Cancel,
+    AskNoHooks,
+    Script,
+    HookScript,
+    HookResident,
+    Found,
     Exit,
     Binary,
 }
@@ -43,7 +48,7 @@ enum Unit {
 use Unit::{Megabytes, Milliseconds};
 
 impl Row {
-    pub const ALL: [Row; 24] = [
+    pub const ALL: [Row; 29] = [
         Row::Start,
         Row::StartSecond,
         Row::NewFirst,
@@ -66,6 +71,11 @@ impl Row {
         Row::Load,
         Row::Tool,
         Row::Cancel,
+        Row::AskNoHooks,
+        Row::Script,
+        Row::HookScript,
+        Row::HookResident,
+        Row::Found,
         Row::Exit,
         Row::Binary,
     ];
@@ -95,6 +105,11 @@ impl Row {
             Row::Load => ("load of a thread of 1,000 messages", Milliseconds, Some(20.0)),
             Row::Tool => ("tool call complete → model asked again", Milliseconds, Some(2.0)),
             Row::Cancel => ("cancel → answer", Milliseconds, Some(1.0)),
+            Row::AskNoHooks => ("prompt → model asked, folders without hooks", Milliseconds, Some(1.2)),
+            Row::Script => ("  one script that does nothing, run bare", Milliseconds, None),
+            Row::HookScript => ("script hook, beside the bare script", Milliseconds, Some(3.0)),
+            Row::HookResident => ("resident hook", Milliseconds, Some(0.3)),
+            Row::Found => ("first prompt, for 200 hooks and 500 recipes", Milliseconds, Some(50.0)),
             Row::Exit => ("stdin closed → process gone", Milliseconds, Some(10.0)),
             Row::Binary => ("size of the stripped binary", Megabytes, Some(20.0)),
         }
@@ -163,7 +178,7 @@ pub struct Pass<'a> {
 pub fn print(pass: &Pass<'_>) {
     println!("\n{} beside the floor, {}\n", pass.name, pass.store);
     println!(
-        "{:<42} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>7} {:>4}",
+        "{:<43} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>7} {:>4}",
         "", "budget", "floor", "median", "min", "p90", "× floor", "n"
     );
     for row in Row::ALL {
@@ -174,7 +189,7 @@ pub fn print(pass: &Pass<'_>) {
         let (title, unit, budget) = row.describe();
         let show = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| shown(value, unit));
         println!(
-            "{title:<42} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>7} {:>4}",
+            "{title:<43} {:>9} {:>9} | {:>9} {:>9} {:>9} | {:>7} {:>4}",
             show(budget),
             show(floor.map(|summary| summary.median)),
             show(ours.map(|summary| summary.median)),

@@ -260,6 +260,7 @@ impl Pending {
             }
             Out::CallStarted { .. }
             | Out::CallFinished { .. }
+            | Out::Compaction { .. }
             | Out::Ask { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => {}
@@ -294,6 +295,7 @@ impl Pending {
                 | Out::CallStarted { .. }
                 | Out::CallProgress { .. }
                 | Out::CallFinished { .. }
+                | Out::Compaction { .. }
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)

@@ -42,6 +42,7 @@ impl Post {
                 | Out::CallStarted { .. }
                 | Out::CallProgress { .. }
                 | Out::CallFinished { .. }
+                | Out::Compaction { .. }
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)
@@ -114,7 +115,7 @@ impl Post {
 
     fn cursor(&mut self, session: &SessionId) -> &mut Cursor {
         if !self.cursors.contains_key(session) {
-            self.cursors.insert(session.clone(), Cursor::default());
+            self.cursors.insert(session.clone(), Cursor::new(session));
         }
         self.cursors.get_mut(session).expect("it was put in if it was missing")
     }

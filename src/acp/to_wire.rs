@@ -12,12 +12,12 @@ use super::from_wire::ClientTraits;
 use super::hook_wire::{self, entry_line};
 use super::tool_wire::{self, Detail};
 use super::updates::{
-    agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
+    agent_line, boundary, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
     usage_update, user_message,
 };
-use crate::session::{Out, Severity, TextKind};
+use crate::session::{CompactionState, Out, Severity, TextKind};
 use crate::thread::{
-    CallId, Change, Content, Entry, Message, MessageId, Origin, ToolCall, ToolOutcome, text,
+    CallId, Change, Content, Entry, Message, MessageId, Origin, SessionId, ToolCall, ToolOutcome, text,
 };
 
 /// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
@@ -34,6 +34,8 @@ const HELD_NOTICES_MAX: usize = 64;
 /// What one client has been shown of one session.
 #[derive(Debug, Default)]
 pub struct Cursor {
+    /// The session's id, for what names it beside the envelope.
+    session: String,
     live: Option<Live>,
     /// Calls that were announced and have no outcome yet.
     calls: HashMap<CallId, Running>,
@@ -70,6 +72,10 @@ struct Running {
 }
 
 impl Cursor {
+    pub fn new(session: &SessionId) -> Cursor {
+        Cursor { session: session.0.clone(), ..Cursor::default() }
+    }
+
     /// Appends to `updates` what the client is to be told. `Ask`, `Withdrawn` and `Answer` are no
     /// updates; they leave nothing.
     pub fn translate(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
@@ -93,6 +99,7 @@ impl Cursor {
             }
             Out::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
             Out::CallFinished { outcome } => self.finish(&outcome, Detail::Live, updates),
+            Out::Compaction { id, state } => self.compaction(id, state, traits, updates),
             Out::Usage(usage) => updates.push(SessionUpdate::UsageUpdate(usage_update(&usage))),
             Out::Commands(commands) => updates.push(SessionUpdate::AvailableCommandsUpdate(
                 wire::AvailableCommandsUpdate::new(commands.iter().map(command).collect()),
@@ -127,6 +134,7 @@ impl Cursor {
             // those that wait still do, and no id of an earlier one comes again.
             Change::Opened { .. } if shown.replay => {
                 *self = Cursor {
+                    session: std::mem::take(&mut self.session),
                     held_notices: std::mem::take(&mut self.held_notices),
                     notices_shown: self.notices_shown,
                     ..Cursor::default()
@@ -205,9 +213,10 @@ impl Cursor {
             }
             Change::Compacted { summary, tokens_before, tokens_after, trigger, .. } => {
                 if shown.traits.compaction {
-                    let update =
-                        wire::CompactionUpdate::new(entry.seq.to_string(), wire::CompactionStatus::Completed)
-                            .summary(vec![wire::ContentBlock::from(summary.text())]);
+                    let id = summary.id.to_string();
+                    let update = wire::CompactionUpdate::new(id, wire::CompactionStatus::Completed)
+                        .summary(vec![wire::ContentBlock::from(summary.text())])
+                        .meta(boundary(&self.session, entry.seq, *trigger, *tokens_before));
                     updates.push(SessionUpdate::CompactionUpdate(update));
                 } else {
                     let line = format!(
@@ -324,6 +333,29 @@ impl Cursor {
             tool_wire::progress(call, &running.tail)
         };
         Some(SessionUpdate::ToolCallUpdate(update))
+    }
+
+    /// A compaction on its way; where the client can't show one, a remark that it takes a while.
+    fn compaction(
+        &mut self,
+        id: MessageId,
+        state: CompactionState,
+        traits: &ClientTraits,
+        updates: &mut Vec<SessionUpdate>,
+    ) {
+        if !traits.compaction {
+            if let CompactionState::Began { tokens } = state {
+                let text = format!("Compacting {} tokens…", short(tokens));
+                self.notice(Severity::Info, text, traits, updates);
+            }
+            return;
+        }
+        let update = |status| wire::CompactionUpdate::new(id.to_string(), status);
+        updates.push(SessionUpdate::CompactionUpdate(match state {
+            CompactionState::Began { .. } => update(wire::CompactionStatus::InProgress),
+            CompactionState::Failed(why) => update(wire::CompactionStatus::Failed).error(why),
+            CompactionState::Cancelled => update(wire::CompactionStatus::Cancelled),
+        }));
     }
 
     fn notice(

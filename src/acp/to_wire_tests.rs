@@ -481,11 +481,40 @@ fn a_notice_waits_for_the_prompt_and_not_for_context() {
 #[test]
 fn a_client_that_shows_compactions_gets_one() {
     let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
+    let id = MessageId(9);
+    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    let boundary = json!({ "epitome": { "boundary": {
+        "type": "system", "subtype": "compact_boundary",
+        "compact_metadata": { "trigger": "manual", "pre_tokens": 88000 },
+        "uuid": Seq(1).uuid_in(""), "session_id": "",
+    } } });
     assert_eq!(
         client.entry(compacted()).told,
-        [json!({ "sessionUpdate": "compaction_update", "compactionId": "e1", "status": "completed",
-            "summary": [{ "type": "text", "text": "We wrote a parser." }] })]
+        [
+            json!({ "sessionUpdate": "compaction_update", "compactionId": "m9", "status": "in_progress" }),
+            json!({ "sessionUpdate": "compaction_update", "compactionId": "m9", "status": "completed",
+                "summary": [{ "type": "text", "text": "We wrote a parser." }], "_meta": boundary }),
+        ]
     );
+    for (state, status, error) in [
+        (CompactionState::Failed("no model".into()), "failed", Some("no model")),
+        (CompactionState::Cancelled, "cancelled", None),
+    ] {
+        client.put(Out::Compaction { id, state });
+        let told = client.told.last().expect("it was told");
+        assert_eq!((told["status"].as_str(), told["error"].as_str()), (Some(status), error));
+    }
+}
+
+#[test]
+fn a_client_that_shows_no_compactions_is_told_that_one_takes_a_while() {
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("go")], Origin::Person));
+    client.told.clear();
+    let state = CompactionState::Began { tokens: 88_231 };
+    client.put(Out::Compaction { id: MessageId(2), state });
+    client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Cancelled });
+    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "Compacting 88k tokens…")]);
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl<'a> JsonLines<'a> {
             Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
+            | Out::Compaction { .. }
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }

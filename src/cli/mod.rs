@@ -127,14 +127,14 @@ epitome: a coding agent for editors, with compaction that you can trust
         see it work without a key: a real daemon and client, a scripted model
   epitome --version | --help
 
-run, compact, recipes, sessions and demo have a --help of their own.
-
 acp, run and compact also take:
   --no-hooks              run no hooks
   --trust-hooks           run what a repository brings without asking
   --disable-auto-compact  compact only when asked, or when the provider refuses the length
   --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
-run, sessions, hooks and demo have a --help of their own.
+  --recipe-dir DIR        look for recipes there, too (also --fragment-dirs DIR,DIR)
+
+run, compact, recipes, sessions, hooks and demo have a --help of their own.
 
 Models are named provider/name: anthropic/..., openai/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY; a local server from EPITOME_LOCAL_URL.

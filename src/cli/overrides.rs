@@ -1,5 +1,7 @@
 //! The flags that hold above all configuration: `acp`, `run` and `compact` have them in common.
 
+use std::path::PathBuf;
+
 use lexopt::ValueExt;
 
 use super::CliError;
@@ -7,8 +9,16 @@ use crate::config::{Threshold, Trust};
 use crate::session::registry::Overrides;
 use crate::thread::{Mode, ModelName};
 
-const FLAGS: [&str; 6] =
-    ["model", "mode", "no-hooks", "trust-hooks", "disable-auto-compact", "compact-ratio"];
+const FLAGS: [&str; 8] = [
+    "model",
+    "mode",
+    "no-hooks",
+    "trust-hooks",
+    "disable-auto-compact",
+    "compact-ratio",
+    "recipe-dir",
+    "fragment-dirs",
+];
 
 pub fn is_flag(name: &str) -> bool {
     FLAGS.contains(&name)
@@ -35,7 +45,21 @@ pub fn set(overrides: &mut Overrides, flag: &str, parser: &mut lexopt::Parser) -
             })?;
             overrides.threshold = Some(threshold);
         }
+        "recipe-dir" | "fragment-dirs" => recipe_dirs(&mut overrides.recipe_dirs, flag, parser)?,
         other => return Err(CliError::usage(format!("there is no flag --{other}"))),
+    }
+    Ok(())
+}
+
+/// Takes further folders with recipes: `--recipe-dir DIR`, or `--fragment-dirs DIR,DIR`, which is the name
+/// and the form of another agent's flag.
+pub fn recipe_dirs(dirs: &mut Vec<PathBuf>, flag: &str, parser: &mut lexopt::Parser) -> Result<(), CliError> {
+    match flag {
+        "fragment-dirs" => {
+            let list = parser.value()?.string()?;
+            dirs.extend(list.split(',').filter(|dir| !dir.is_empty()).map(PathBuf::from));
+        }
+        _ => dirs.push(PathBuf::from(parser.value()?)),
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::terminal::{Dress, Ink, harmless};
-use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
+use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::diff::{DiffLine, diff};
 use crate::thread::text;
 use crate::thread::{CallId, Change, Content, Message, MessageId, OutcomeStatus, Shown, ToolOutcome};
@@ -157,6 +157,11 @@ impl<'a> Printer<'a> {
                 };
                 self.remark(ink, text)
             }
+            Out::Compaction { state: CompactionState::Began { tokens }, .. } => {
+                self.remark(Ink::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
+            }
+            // What came of it is an entry of the log, or the answer.
+            Out::Compaction { state: CompactionState::Failed(_) | CompactionState::Cancelled, .. } => Ok(()),
             Out::CallProgress { .. }
             | Out::CallFinished { .. }
             | Out::Commands(_)
@@ -215,10 +220,15 @@ impl<'a> Printer<'a> {
         match decision {
             Decision::Dismissed => {
                 let title = text::title(&ask.tool, &ask.card);
-                let line = format!(
-                    "Not allowed, because nobody is there to be asked: {title}. \
-                     To allow such calls: --mode accept_edits (edits) or --mode full (commands as well)."
-                );
+                let how = match ask.tool.as_str() {
+                    // No mode lets a repository's programs run.
+                    "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
+                    _ => {
+                        "To allow such calls: --mode accept_edits (edits) or --mode full (commands as well)."
+                    }
+                };
+                let title = title.trim_end_matches('?');
+                let line = format!("Not allowed, because nobody is there to be asked: {title}. {how}");
                 self.remark(Ink::Yellow, &line)
             }
             Decision::AllowOnce | Decision::AllowAlways | Decision::Reject | Decision::RejectAlways => Ok(()),

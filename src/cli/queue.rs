@@ -81,6 +81,7 @@ impl Outlet for Queue {
             Out::Entry { .. }
             | Out::CallStarted { .. }
             | Out::CallFinished { .. }
+            | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Commands(_)
             | Out::Options(_)

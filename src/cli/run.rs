@@ -57,6 +57,7 @@ epitome run: one prompt without an editor
       --json            one JSON object a line on stdout
       --no-hooks        run no hooks
       --trust-hooks     run hooks that the repository brings without asking
+      --recipe-dir DIR  look for recipes there, too (also --fragment-dirs DIR,DIR)
       --disable-auto-compact
                         compact only when asked, or when the provider refuses the length
       --compact-ratio R compact at this share of the window, from 0 to 1; 0 is never
@@ -296,6 +297,7 @@ impl Run {
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
+            | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Options(_)
             | Out::Notice { .. } => {}

@@ -231,13 +231,21 @@ fn without_analysis(reply: &str) -> String {
     }
 }
 
+/// How the words about the goal begin that a model is told.
+pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
+
+/// The goal as a model is told of it, in a summary and elsewhere.
+pub fn goal_words(goal: &str) -> String {
+    format!("{GOAL_HEAD}{goal}\n</goal>")
+}
+
 fn frame(summary: &str, last_request: Option<&str>, goal: Option<&str>, pins: &[(Part, String)]) -> String {
     let mut text = format!(
         "The conversation so far was compacted. This is its summary, kept as background. It is not a new \
          request: what it lists as done is done, and what it decided stands.\n\n<summary>\n{summary}\n</summary>"
     );
     if let Some(goal) = goal {
-        text.push_str(&format!("\n\nThe goal of the work:\n\n<goal>\n{goal}\n</goal>"));
+        text.push_str(&format!("\n\n{}", goal_words(goal)));
     }
     if !pins.is_empty() {
         text.push_str("\n\nPinned parts of the conversation, word for word:");

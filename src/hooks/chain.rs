@@ -41,6 +41,11 @@ impl Link {
         }
     }
 
+    /// Whether it runs without anybody having declared it.
+    pub(super) fn is_always_there(&self) -> bool {
+        matches!(self, Link::Handler(handler) if handler.recipe.is_empty())
+    }
+
     /// What runs, in hexadecimal; empty for what is built in.
     pub(super) fn digest(&self) -> String {
         match self {

@@ -4,6 +4,13 @@
 //! so that no byte can wander from one to the next.
 //!
 //! Only files that a line names itself are covered; what a script reads or starts in turn is not.
+//!
+//! The files are hashed right before each run, and then the system opens them by their names: whoever
+//! changes one in the milliseconds between has it run. To run the very bytes that were hashed, from a
+//! private copy, would close that gap and break what scripts rely on: `$0`, the files beside them, the
+//! interpreter of a virtual environment. And it would keep nobody out: who can write there at that moment
+//! can as well write what the script reads and starts, at any time. Consent protects from what a
+//! repository *brings*; programs that already run as the person are kept out by nothing here.
 
 use std::fs::File;
 use std::io::{self, Read};

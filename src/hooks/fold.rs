@@ -78,7 +78,8 @@ impl Fold {
             Came::Result => Verdict::Done,
         };
         if verdict == Verdict::Nothing && account.remarks.is_empty() {
-            self.resolution.quiet += 1;
+            // Nobody wrote what is always there, so nobody looks for it in the count.
+            self.resolution.quiet += u32::from(!run.link.is_always_there());
             self.resolution.quiet_names.push(account.hook);
             return;
         }

@@ -17,7 +17,7 @@ const CUT: &str = "it printed more than is kept; the rest was not read";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     pub output: HookOutput,
-    /// How it ended: `exit 0`, `signal 9`, `time limit of 30 s`, `answered`, `failed`, `not run`.
+    /// How it ended: `exit 0`, `signal 9`, `time limit of 30 s`, `HTTP 200`, `answered`, `failed`, `not run`.
     pub end: String,
     pub came: Came,
     pub remarks: Vec<String>,
@@ -75,7 +75,12 @@ fn claude(moment: &Moment, registered: &str, ran: Ran) -> Said {
         Ran::Ended { exit, stdout, stderr, .. } => {
             claude_output::normalise(registered, moment, *exit, stdout, stderr)
         }
-        Ran::Object(_) | Ran::Answered(_) | Ran::Failed(_) | Ran::Skipped(_) => None,
+        Ran::Replied { .. }
+        | Ran::Object(_)
+        | Ran::Answered(_)
+        | Ran::Failed(_)
+        | Ran::Skipped(_)
+        | Ran::Remarked(..) => None,
     };
     match (output, ran) {
         (Some(output), Ran::Ended { exit, stdout_cut, .. }) => {
@@ -90,17 +95,13 @@ fn claude(moment: &Moment, registered: &str, ran: Ran) -> Said {
 fn read_run(event: HookEvent, ran: Ran) -> Said {
     match ran {
         Ran::Ended { exit: Exit::Code(0), stdout, stdout_cut, .. } => {
-            let end = "exit 0";
-            let mut said = match read(&stdout) {
-                Read::Nothing => result(end, HookOutput::default(), Vec::new()),
-                Read::Object { object, warnings } => result(end, normalise(event, &object), warnings),
-                Read::Invalid(why) => failed(end, vec![why]),
-            };
+            let mut said = read_result(event, "exit 0", &stdout);
             if stdout_cut {
                 said.remarks.push(CUT.to_owned());
             }
             said
         }
+        Ran::Replied { status, body } => read_result(event, &format!("HTTP {status}"), &body),
         Ran::Ended { exit, stderr, .. } => {
             let last = stderr.trim().lines().last().unwrap_or_default().trim();
             let remarks =
@@ -116,6 +117,19 @@ fn read_run(event: HookEvent, ran: Ran) -> Said {
             came: Came::Skipped,
             remarks: vec![why],
         },
+        Ran::Remarked(ran, remarks) => {
+            let mut said = read_run(event, *ran);
+            said.remarks.extend(remarks);
+            said
+        }
+    }
+}
+
+fn read_result(event: HookEvent, end: &str, text: &[u8]) -> Said {
+    match read(text) {
+        Read::Nothing => result(end, HookOutput::default(), Vec::new()),
+        Read::Object { object, warnings } => result(end, normalise(event, &object), warnings),
+        Read::Invalid(why) => failed(end, vec![why]),
     }
 }
 

@@ -13,7 +13,7 @@
 //! all), `fold` what all of their results together mean, `settle` holds that to the guards. `payload` and
 //! `messages` write what hooks are given. All of these are pure. `handlers` are what recipes declare,
 //! `functions` those of a program that Epitome is built into. `run` starts processes, `discover` and
-//! `trust` touch the disk.
+//! `trust` touch the disk (`gather` looks into the places, `declare` reads what is found there).
 
 mod asked;
 pub mod chain;
@@ -23,6 +23,7 @@ pub mod claude_output;
 pub mod claude_payload;
 pub mod claude_tools;
 mod claude_words;
+mod declare;
 pub mod digest;
 pub mod discover;
 pub mod event;
@@ -30,10 +31,12 @@ mod fields;
 pub mod fits;
 mod fold;
 pub mod functions;
+mod gather;
 pub mod handlers;
 pub mod heard;
 pub mod hook;
 pub mod manifest;
+mod manifest_fields;
 pub mod messages;
 pub mod moment;
 pub mod normalise;
@@ -46,6 +49,7 @@ pub mod resident;
 mod resident_process;
 pub mod run;
 pub mod settle;
+mod streams;
 pub mod transcript;
 pub mod trust;
 pub mod webhook;

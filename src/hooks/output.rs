@@ -92,14 +92,21 @@ pub enum Ran {
         stdout_cut: bool,
         stderr: String,
     },
-    /// A result without a process: a webhook's or declared object (`Object`), or a handler's or function's
-    /// own words (`Answered`).
+    /// A webhook gave a good answer. The body is bounded.
+    Replied {
+        status: u16,
+        body: Vec<u8>,
+    },
+    /// A result without a process of its own: a resident hook's or declared object (`Object`), or a
+    /// handler's or function's own words (`Answered`).
     Object(Map<String, Value>),
     Answered(Box<HookOutput>),
     /// It could not be run, or did not come to a result: a sentence.
     Failed(String),
     /// It was not started: a sentence.
     Skipped(String),
+    /// The same, with what whoever ran it noticed on the way.
+    Remarked(Box<Ran>, Vec<String>),
 }
 
 /// How a process ended.

@@ -6,19 +6,19 @@
 //! dropped. What is printed is never an error here; others read it.
 
 use std::ffi::OsString;
-use std::future::pending;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use futures_util::FutureExt;
 use tokio::net::unix::pipe;
 
 use super::output::{Exit, Ran};
+use super::streams::{Feed, Keep, READ_BYTES, Stream};
 use crate::tools::group::{Ending, Running};
 use crate::tools::reaper::Reaper;
 use crate::tools::shell;
@@ -28,13 +28,6 @@ pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes of stderr that are kept, the last ones: what went wrong stands at the end.
 pub const STDERR_BYTES_MAX: usize = 64 * 1024;
-
-/// Bytes that are still taken of each stream when the process has ended: what fits the largest pipe that
-/// a system gives to ordinary users. More can only be a child that goes on writing.
-const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
-
-/// Bytes read at once: the size of a Linux pipe.
-pub(super) const READ_BYTES: usize = 64 * 1024;
 
 /// How often a program is started again that somebody has open for writing, and how long apart: an
 /// editor that saves it is done by then.
@@ -94,18 +87,24 @@ pub(super) struct Started {
 /// Starts it, away from the thread that others are waiting for: a fork and an exec block.
 pub(super) async fn start(order: Order) -> io::Result<Started> {
     let order = Arc::new(order);
+    let spawned = unless_busy(|| {
+        let order = order.clone();
+        let spawned = tokio::task::spawn_blocking(move || spawn(&order));
+        spawned.map(|spawned| spawned.unwrap_or_else(|_| Err(io::Error::other("the start broke off"))))
+    });
+    spawned.await.map_err(|error| explained(&order, error))?.adopt()
+}
+
+/// Tries again while the program is open for writing.
+async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnMut() -> F) -> io::Result<T> {
     let mut tries = 0;
     loop {
-        let attempt = order.clone();
-        let spawned = tokio::task::spawn_blocking(move || spawn(&attempt)).await;
-        let spawned = spawned.unwrap_or_else(|_| Err(io::Error::other("the start broke off")));
-        match spawned {
-            Ok(spawned) => return spawned.adopt(),
+        match attempt().await {
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 tokio::time::sleep(BUSY_WAIT).await;
             }
-            Err(error) => return Err(explained(&order, error)),
+            done => return done,
         }
     }
 }
@@ -173,8 +172,7 @@ impl Spawned {
 impl Started {
     async fn follow(self, limit: Duration) -> Ran {
         let Started { mut running, stdin, stdout, stderr, unwritten } = self;
-        let mut feed = Feed { pipe: stdin, bytes: unwritten, at: 0 };
-        feed.close_when_done();
+        let mut feed = Feed::new(stdin, unwritten);
         let mut stdout = Stream::new(stdout, Keep::Beginning(STDOUT_BYTES_MAX));
         let mut stderr = Stream::new(stderr, Keep::End(STDERR_BYTES_MAX));
         let mut buffer = vec![0; READ_BYTES];
@@ -204,122 +202,6 @@ impl Started {
 
 /// Stands for the code of a process whose end the system would not tell.
 const UNKNOWN_CODE: i32 = -1;
-
-/// What is still to be written to a process.
-struct Feed {
-    /// `None` once it is closed.
-    pipe: Option<pipe::Sender>,
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Feed {
-    /// Writes what the pipe takes; never resolves when there is nothing more to write.
-    async fn write(&mut self) {
-        let Some(pipe) = &mut self.pipe else { return pending().await };
-        match pipe.write(&self.bytes[self.at..]).await {
-            Ok(written) => self.at += written,
-            // It closed its end: it has read enough.
-            Err(_) => self.at = self.bytes.len(),
-        }
-        self.close_when_done();
-    }
-
-    fn close_when_done(&mut self) {
-        if self.at == self.bytes.len() {
-            self.pipe = None;
-        }
-    }
-}
-
-/// Which part of a stream is kept, and how many bytes of it.
-#[derive(Clone, Copy)]
-pub(super) enum Keep {
-    Beginning(usize),
-    End(usize),
-}
-
-/// One of the outputs of a process.
-pub(super) struct Stream {
-    /// `None` once the other end is closed.
-    pipe: Option<pipe::Receiver>,
-    keep: Keep,
-    pub kept: Vec<u8>,
-    pub cut: bool,
-}
-
-impl Stream {
-    pub fn new(pipe: pipe::Receiver, keep: Keep) -> Stream {
-        Stream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
-    }
-
-    /// Waits until there is something to read, or the end; for ever once the end was read.
-    pub async fn ready(&self) -> io::Result<()> {
-        match &self.pipe {
-            Some(pipe) => pipe.readable().await,
-            None => pending().await,
-        }
-    }
-
-    /// Reads once after `ready`.
-    pub fn take(&mut self, ready: io::Result<()>, buffer: &mut [u8]) {
-        let Some(pipe) = &self.pipe else { return };
-        match ready.and_then(|()| pipe.try_read(buffer)) {
-            Ok(0) => self.pipe = None,
-            Ok(length) => self.put(&buffer[..length]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.pipe = None,
-        }
-    }
-
-    /// Reads what is in the pipe at this moment, without the runtime, which may not have heard of it yet.
-    pub fn take_leftover(&mut self, buffer: &mut [u8]) {
-        let mut taken = 0;
-        while let Some(pipe) = &self.pipe
-            && taken < LEFTOVER_BYTES_MAX
-        {
-            match rustix::io::read(pipe.as_fd(), &mut *buffer) {
-                Ok(length @ 1..) => {
-                    taken += length;
-                    self.put(&buffer[..length]);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(0) | Err(_) => self.pipe = None,
-            }
-        }
-        self.trim(0);
-    }
-
-    /// What is kept as text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.kept).into_owned()
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        match self.keep {
-            Keep::Beginning(most) => {
-                let room = most - self.kept.len();
-                self.cut |= bytes.len() > room;
-                self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
-            Keep::End(most) => {
-                self.kept.extend_from_slice(bytes);
-                // Seldom, so that a long stream is not moved to and fro with every piece.
-                self.trim(most);
-            }
-        }
-    }
-
-    /// Cuts what is more than is kept, once it is by more than `slack`.
-    fn trim(&mut self, slack: usize) {
-        if let Keep::End(most) = self.keep
-            && self.kept.len() > most + slack
-        {
-            self.kept.drain(..self.kept.len() - most);
-            self.cut = true;
-        }
-    }
-}
 
 /// The error of a start as a sentence: the system's own words name neither the file nor what to do.
 fn explained(order: &Order, error: io::Error) -> io::Error {
@@ -364,4 +246,41 @@ fn interpreter(path: &Path) -> Option<String> {
     std::fs::File::open(path).ok()?.take(SHEBANG_BYTES).read_to_end(&mut beginning).ok()?;
     let line = beginning.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     String::from_utf8_lossy(line).split_whitespace().next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// An editor that saves a hook has it open for a moment, in which the system refuses to run it.
+    #[tokio::test]
+    async fn what_is_open_for_writing_is_started_once_it_is_closed() {
+        for (busy, expected) in
+            [(0, Ok(1)), (2, Ok(3)), (BUSY_TRIES, Ok(BUSY_TRIES + 1)), (u32::MAX, Err(()))]
+        {
+            let tries = Cell::new(0);
+            let started = unless_busy(async || {
+                tries.set(tries.get() + 1);
+                match tries.get() > busy {
+                    true => Ok(tries.get()),
+                    false => Err(io::ErrorKind::ExecutableFileBusy.into()),
+                }
+            });
+            assert_eq!(started.await.map_err(drop), expected, "busy {busy} times");
+        }
+    }
+
+    #[tokio::test]
+    async fn other_errors_are_not_tried_again() {
+        let tries = Cell::new(0);
+        let started: io::Result<()> = unless_busy(async || {
+            tries.set(tries.get() + 1);
+            Err(io::ErrorKind::NotFound.into())
+        })
+        .await;
+        assert!(started.is_err());
+        assert_eq!(tries.get(), 1);
+    }
 }

@@ -29,8 +29,9 @@
 //! - A request has the hook's time limit, in which its calls count. When it is over the process is ended.
 //! - At most `CALLS_OPEN_MAX` calls are open at once and `CALLS_A_RUN_MAX` are made from one request to
 //!   its answer; more get an `error`. Calls that are open when the request is answered are dropped.
-//! - A line that means nothing here (no JSON, no `id`, an unknown `id`) is logged and passed over; after
-//!   `STRAY_LINES_MAX` of them, and after a line that is too long, the process is ended.
+//! - A line that means nothing here (no JSON, no `id`, an unknown `id`, a refused call) is logged, told
+//!   beside the next answer and passed over; after `STRAY_LINES_MAX` of them, and after a line that is too
+//!   long, the process is ended.
 //! - A process that ended is started again for the next request, at most `RESTARTS_MAX` times and each
 //!   time a little later. What was open at its end has failed.
 //! - At the session's end stdin is closed and the process group gets TERM, and KILL after `KILL_GRACE`.

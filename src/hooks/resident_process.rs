@@ -17,11 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::output::{Exit, Ran};
-use super::process::{self, Keep, Order, READ_BYTES, STDERR_BYTES_MAX, Started, Stream};
+use super::process::{self, Order, STDERR_BYTES_MAX, Started};
 use super::read::shown;
 use super::resident::{
     CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
 };
+use super::streams::{Keep, READ_BYTES, Stream};
 use crate::tools::group::{Ending, Running};
 
 /// A run that somebody waits for.
@@ -126,7 +127,41 @@ struct Process {
     calls: FuturesUnordered<Call>,
     /// Calls since no request was open.
     calls_made: u32,
-    strays: u32,
+    strays: Strays,
+}
+
+/// Lines that meant nothing.
+#[derive(Default)]
+struct Strays {
+    /// Of the process.
+    all: u32,
+    /// Those that no run's account has told of yet.
+    untold: u32,
+    /// The first of them, in words.
+    first: String,
+}
+
+impl Strays {
+    fn add(&mut self, words: String) {
+        self.all += 1;
+        if self.untold == 0 {
+            self.first = words;
+        }
+        self.untold += 1;
+    }
+
+    /// Puts what was not told yet beside a run.
+    fn beside(&mut self, ran: Ran) -> Ran {
+        let first = std::mem::take(&mut self.first);
+        match std::mem::take(&mut self.untold) {
+            0 => ran,
+            1 => Ran::Remarked(Box::new(ran), vec![format!("it wrote a line that {first}")]),
+            count => {
+                let remark = format!("it wrote {count} lines that mean nothing; the first one {first}");
+                Ran::Remarked(Box::new(ran), vec![remark])
+            }
+        }
+    }
 }
 
 impl Process {
@@ -141,7 +176,7 @@ impl Process {
             open: BTreeMap::new(),
             calls: FuturesUnordered::new(),
             calls_made: 0,
-            strays: 0,
+            strays: Strays::default(),
         })
     }
 
@@ -223,12 +258,12 @@ impl Process {
         let too_long = self.stdout.cut || self.stdout.kept.len() > LINE_BYTES_MAX;
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
             if let Err(why) = self.take_line(line, driver) {
-                self.strays += 1;
-                let line = shown(&String::from_utf8_lossy(line));
-                tracing::warn!(hook = driver.name, "a resident hook wrote a line that {why}: {line}");
+                let words = format!("{why}: {}", shown(&String::from_utf8_lossy(line)));
+                tracing::warn!(hook = driver.name, "a resident hook wrote a line that {words}");
+                self.strays.add(words);
             }
         }
-        match self.strays {
+        match self.strays.all {
             _ if too_long => Err("it wrote a line that is longer than 1 MiB"),
             0..=STRAY_LINES_MAX => Ok(()),
             _ => Err("it wrote too many lines that mean nothing"),
@@ -242,8 +277,7 @@ impl Process {
         if let Some(method) = line.remove("method") {
             let Value::String(method) = method else { return Err("has a method that is no text") };
             let params = line.remove("params").unwrap_or(Value::Null);
-            self.call(id, method, params, driver);
-            return Ok(());
+            return self.call(id, method, params, driver);
         }
         // Shells find it easier to quote everything.
         let number = id.as_u64().or_else(|| id.as_str()?.parse().ok());
@@ -259,7 +293,7 @@ impl Process {
             (None, None) => Ran::Failed("its answer has neither a result nor an error".to_owned()),
         };
         // Nobody may be waiting any more.
-        let _ = open.answer.send(ran);
+        let _ = open.answer.send(self.strays.beside(ran));
         if self.open.is_empty() {
             self.calls = FuturesUnordered::new();
             self.calls_made = 0;
@@ -267,18 +301,31 @@ impl Process {
         Ok(())
     }
 
-    fn call(&mut self, id: Value, method: String, params: Value, driver: &Driver) {
+    /// The error is why the call is refused. The hook is told as well; but it counts as a line that means
+    /// nothing, or a hook that calls and never reads would have us keep refusals without end.
+    fn call(
+        &mut self,
+        id: Value,
+        method: String,
+        params: Value,
+        driver: &Driver,
+    ) -> Result<(), &'static str> {
         let refusal = if self.open.is_empty() {
-            Some("calls are answered only while a request is open".to_owned())
+            Some((
+                "calls are answered only while a request is open".to_owned(),
+                "calls while no request is open",
+            ))
         } else if self.calls.len() >= CALLS_OPEN_MAX {
-            Some(format!("more than {CALLS_OPEN_MAX} calls at once"))
+            Some((format!("more than {CALLS_OPEN_MAX} calls at once"), "makes too many calls at once"))
         } else if self.calls_made >= CALLS_A_RUN_MAX {
-            Some(format!("more than {CALLS_A_RUN_MAX} calls for one request"))
+            let told = format!("more than {CALLS_A_RUN_MAX} calls for one request");
+            Some((told, "makes too many calls for one request"))
         } else {
             None
         };
-        if let Some(refusal) = refusal {
-            return self.answer(&id, Err(refusal));
+        if let Some((told, why)) = refusal {
+            self.answer(&id, Err(told));
+            return Err(why);
         }
         self.calls_made += 1;
         let (services, hook) = (driver.services.clone(), driver.name.clone());
@@ -290,24 +337,26 @@ impl Process {
             });
             (id, result)
         }));
+        Ok(())
     }
 
     /// Answers for the requests whose time is up.
     fn time_out(&mut self) {
         let now = Instant::now();
         for (_, open) in self.open.extract_if(.., |_, open| open.deadline <= now) {
-            let _ = open.answer.send(Ran::Ended {
+            let ran = Ran::Ended {
                 exit: Exit::TimedOut(open.limit),
                 stdout: Vec::new(),
                 stdout_cut: false,
                 stderr: self.stderr.text(),
-            });
+            };
+            let _ = open.answer.send(self.strays.beside(ran));
         }
     }
 
     fn fail_open(&mut self, why: &str) {
         for open in std::mem::take(&mut self.open).into_values() {
-            let _ = open.answer.send(Ran::Failed(why.to_owned()));
+            let _ = open.answer.send(self.strays.beside(Ran::Failed(why.to_owned())));
         }
     }
 

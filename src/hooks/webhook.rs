@@ -12,7 +12,7 @@ use std::time::Duration;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use super::output::{Exit, Ran};
+use super::output::Ran;
 use super::process::STDOUT_BYTES_MAX;
 use crate::provider::endpoint::Secret;
 use crate::provider::http::Http;
@@ -31,8 +31,8 @@ pub struct Webhook<'a> {
     pub secret: Option<&'a str>,
 }
 
-/// Posts the payload. A good answer's body is read like what a process printed; everything else is
-/// `Ran::Failed`.
+/// Posts the payload. A good answer is `Ran::Replied`, to be read like what a process printed; everything
+/// else is `Ran::Failed`.
 pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duration) -> Ran {
     if !["http://", "https://"].iter().any(|scheme| to.url.starts_with(scheme)) {
         return Ran::Failed("its url begins with neither http:// nor https://".to_owned());
@@ -46,9 +46,7 @@ pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duratio
         headers.push((SIGNATURE_HEADER.to_owned(), Secret::new(signature(secret, &payload))));
     }
     match http.post(to.url, &headers, payload, ANSWER_BYTES_MAX, limit).await {
-        Ok((200..=299, body)) => {
-            Ran::Ended { exit: Exit::Code(0), stdout: body, stdout_cut: false, stderr: String::new() }
-        }
+        Ok((status @ 200..=299, body)) => Ran::Replied { status, body },
         Ok((status @ 300..=399, _)) => {
             Ran::Failed(format!("{host} answered with {status}: redirects are not followed"))
         }

@@ -340,7 +340,8 @@ impl Loader {
         }
         // A handler may be the name of a hook; whether it is valid is for who runs it to say.
         recipe.unknown_handlers.retain(|handler| !self.is_hook(&handler.name));
-        notes.into_iter().chain(handler_problems(&recipe)).for_each(|note| self.problem(note));
+        let problems = handler_problems(&recipe).into_iter().chain(name_problems(&recipe));
+        notes.into_iter().chain(problems).for_each(|note| self.problem(note));
         self.catalog.recipes.push(Arc::new(recipe));
     }
 
@@ -372,6 +373,19 @@ impl Loader {
             self.add(parsed);
         }
     }
+}
+
+/// A problem for each name of a recipe that is a command of Epitome's own, which wins.
+fn name_problems(recipe: &Recipe) -> Vec<Problem> {
+    let names = [&recipe.id].into_iter().chain(&recipe.aliases);
+    let reserved = names.filter(|name| command::RESERVED.contains(&name.as_str()));
+    let problem = |name: &String| Problem {
+        path: recipe.source.path().to_path_buf(),
+        place: None,
+        message: format!("/{name} is a command of Epitome's own, so this recipe is not run by it"),
+        hint: Some("give it another name; hooks can call it as it is".to_owned()),
+    };
+    reserved.map(problem).collect()
 }
 
 /// A problem for each handler of a recipe that nobody has.

@@ -8,6 +8,10 @@ use std::fmt::Write as _;
 
 use super::parse::{Argument, Recipe};
 
+/// Names of commands that are no recipes, sorted. A recipe of such a name can't be typed; hooks and other
+/// recipes may still call it.
+pub const RESERVED: [&str; 7] = ["context", "goal", "help", "hooks", "rename", "undo", "why"];
+
 /// A slash command as clients list it; `name` has no slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandInfo {
@@ -225,7 +229,7 @@ pub fn described(recipe: &Recipe) -> String {
 pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<CommandInfo> {
     recipes
         .into_iter()
-        .filter(|recipe| recipe.callable_by.user && !recipe.hidden)
+        .filter(|recipe| recipe.callable_by.user && !recipe.hidden && !RESERVED.contains(&&*recipe.id))
         .map(|recipe| CommandInfo {
             name: recipe.id.clone(),
             description: described(recipe),

@@ -3,23 +3,19 @@
 use std::sync::Arc;
 
 use super::actor::Session;
-use super::compacting::{self, CompactionOrder};
-use super::consent::MayRun;
+use super::commands;
 use super::models::Located;
-use super::recipes::{Text, UNDO};
 use super::replies::sentence;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
 use super::{
     Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Severity, Ticket,
     problem_notice,
 };
-use crate::hooks::handlers;
 use crate::problem::Problem;
 use crate::provider::ProviderError;
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Entry, Message, Origin, Seq, StopReason};
-use crate::tokens;
+use crate::thread::{Change, Content, Message, Origin, StopReason};
 use crate::tools::Workspace;
 use crate::turn::Turn;
 
@@ -221,9 +217,9 @@ impl Session {
         self.speaker = Some(prompt.client);
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if let Some(typed) = &typed
-            && command::parse(typed).is_some_and(|typed| typed.name == UNDO)
+            && let Some(built_in) = commands::find(typed)
         {
-            self.undo(prompt, typed.clone());
+            self.run_built_in(prompt, built_in, typed.clone());
             return true;
         }
         match self.locate() {
@@ -251,157 +247,24 @@ impl Session {
         true
     }
 
-    fn begin_said(&mut self, said: Change, responder: Responder) {
+    pub(super) fn begin_said(&mut self, said: Change, responder: Responder) {
         self.title_by(&said);
         let turn = Turn::prompt(said, &self.thread, self.settings.max_rounds);
         self.start_work(Work::new(turn, responder));
     }
 
-    /// Begins a recipe; `outputs` is what its shell calls printed so far.
-    pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
-        let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
-            let parsed = command::parse(typed)?;
-            Some((at, typed.to_owned(), self.catalog.find(parsed.name)?.clone(), parsed.rest.to_owned()))
-        });
-        let Some((at, typed, recipe, rest)) = found else {
-            let gone = "the recipe is gone; send the prompt again".to_owned();
-            return prompt.responder.answer(Err(SessionError::Invalid(gone)));
-        };
-        let arguments = match command::bind(&recipe, &rest) {
-            Ok(arguments) => arguments,
-            Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
-        };
-        let text = match self.render(&recipe, &arguments, &outputs) {
-            Text::Done(text) => text,
-            Text::Needs(calls) => {
-                let may_run = match self.recipe_may_run(&recipe) {
-                    MayRun::Yes => true,
-                    MayRun::No => false,
-                    MayRun::Unknown(item) => match self.ask_for_recipe(item, &recipe, prompt) {
-                        Some(back) => return self.run_shell_calls(back, false, calls, outputs),
-                        None => return,
-                    },
-                };
-                return self.run_shell_calls(prompt, may_run, calls, outputs);
-            }
-            Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
-        };
-        let (handlers, problems) = handlers::declared(
-            &recipe.id,
-            &recipe.hooks,
-            &arguments.named,
-            &self.services.functions,
-            recipe.source.path(),
-        );
-        self.show_problems(&problems);
-        self.fired.invoked();
-        if recipe.is_compaction() {
-            self.tell_what_is_left_out(&prompt);
-            let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
-            let commanded = Change::Commanded { message: self.fresh_message(), typed };
-            let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
-            let mut work = Work::new(turn, prompt.responder);
-            let (keep, handlers) = compacting::without_swap(handlers);
-            work.handlers = handlers;
-            work.order = CompactionOrder {
-                recipe: Some(recipe.clone()),
-                arguments,
-                instruction: Some(text),
-                keep,
-                ..CompactionOrder::default()
-            };
-            work.recipe = Some(recipe);
-            return self.start_work(work);
-        }
-        let mut content = prompt.content;
-        content.remove(at);
-        // What the person attached beside the command goes along.
-        content.insert(0, Content::Text { text });
-        let message = Message { id: self.fresh_message(), content };
-        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
-        self.begin_said(Change::Said { message, origin }, prompt.responder);
-        if let Some(work) = &mut self.work {
-            work.allowed_tools = recipe.allowed_tools.clone();
-            work.allowed_commands = recipe.allowed_commands.clone();
-            work.handlers = handlers;
-            work.recipe = Some(recipe);
-        }
-    }
-
-    /// Takes the newest compaction back. No model is called.
-    fn undo(&mut self, prompt: Prompt, typed: String) {
-        self.tell_what_is_left_out(&prompt);
-        let layer = self.thread.last_layer().map(|entry| (entry.seq, entry.change.clone()));
-        let commanded = Change::Commanded { message: self.fresh_message(), typed };
-        let mut changes = vec![commanded];
-        let mut status = "nothing_to_do";
-        match layer {
-            Some((entry, _)) if let Some(text) = self.too_large_without(entry) => {
-                status = "refused";
-                changes.push(Change::Noted { message: self.fresh_message(), text });
-            }
-            Some((entry, layer)) => {
-                status = "undone";
-                changes.push(Change::Undone { entry });
-                tracing::info!(session = %self.id, %entry, layer = layer.kind(), "a layer is undone");
-            }
-            None => {
-                let text =
-                    "Nothing to undo: neither a compaction nor a hook changed this conversation.".to_owned();
-                changes.push(Change::Noted { message: self.fresh_message(), text });
-            }
-        }
-        let usage = crate::thread::Usage::default();
-        changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage, quiet_hooks: 0 });
-        for change in changes {
-            if let Err(error) = self.commit(change) {
-                return prompt.responder.answer(Err(error));
-            }
-        }
-        let meta = serde_json::json!({ "epitome": { "undo": { "status": status } } });
-        let answer = Answer::TurnEnded { reason: StopReason::EndTurn, usage, meta: Some(meta) };
-        self.answer_when_synced(prompt.responder, answer);
-    }
-
     /// The command in a prompt, with the index of its part: the first text of it or the last. Some
     /// editors send what was cancelled, or what they attach, as a text before what is typed.
-    fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
+    pub(super) fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
         if self.lineage.is_child() {
             return None;
         }
-        let is_command =
-            |text: &str| command::parse(text).is_some_and(|typed| self.knows_command(typed.name));
+        let is_command = |text: &str| {
+            command::parse(text).is_some_and(|typed| {
+                commands::is_built_in(typed.name) || self.catalog.find(typed.name).is_some()
+            })
+        };
         outer_texts(content).find(|(_, text)| is_command(text))
-    }
-
-    /// Why a compaction can't be taken back: what it replaced is more than the window holds, and the next
-    /// prompt would only be compacted again.
-    fn too_large_without(&self, layer: Seq) -> Option<String> {
-        let endpoint = self.endpoint.as_ref()?;
-        let mut without = self.thread.clone();
-        let undone = Change::Undone { entry: layer };
-        without.apply(Arc::new(Entry { seq: without.next_seq(), at: 0, change: undone }));
-        let tokens = tokens::in_context(&without);
-        let name = &endpoint.name;
-        let window = endpoint.window;
-        (tokens > window).then(|| {
-            format!(
-                "Not undone: without the compaction the conversation takes about {tokens} tokens, and {name} takes \
-                 {window}. Choose a model with a larger window and say /undo again."
-            )
-        })
-    }
-
-    fn knows_command(&self, name: &str) -> bool {
-        name == UNDO || self.catalog.find(name).is_some()
-    }
-
-    /// For commands that send the model nothing of what came beside them.
-    fn tell_what_is_left_out(&self, prompt: &Prompt) {
-        if prompt.content.len() > 1 {
-            let text = "Only the command was run; what came beside it was left out.".to_owned();
-            self.announce(&Out::Notice { severity: Severity::Info, text });
-        }
     }
 
     fn title_by(&mut self, said: &Change) {

@@ -8,6 +8,7 @@ use super::effects::{self, Summary};
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::sentence;
+use super::rounds::{apply_to, text_content};
 use super::work::{Done, Pending, Point};
 use crate::compaction::{self, Order};
 use crate::hooks::event::HookEvent;
@@ -18,7 +19,7 @@ use crate::provider::{ErrorClass, ProviderError};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, ModelName, Seq, Trigger, Usage};
+use crate::thread::{Change, Message, ModelName, Seq, Trigger, Usage, View};
 use crate::tokens;
 use crate::turn::{Answer as Told, Ask, CompactAnswer, HooksAnswer, Why};
 
@@ -31,6 +32,9 @@ const USELESS_MAX: u32 = 2;
 /// The share of the window, in per cent, that must be added after a compaction before the next automatic
 /// one. Without it a summary that is nearly as large as the threshold is compacted again at once.
 const GROWTH_PERCENT_MIN: u64 = 10;
+
+/// Why a conversation is left as it is.
+pub(super) const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +90,15 @@ impl Session {
         self.pace.useless >= USELESS_MAX
     }
 
+    /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
+    /// window is not known.
+    pub(super) fn next_compaction_at(&self) -> Option<u64> {
+        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
+        let at = (self.auto_compact_at(size)? * size as f64).ceil() as u64;
+        let grown = self.pace.after.map_or(0, |after| after + size.saturating_mul(GROWTH_PERCENT_MIN) / 100);
+        Some(at.max(grown))
+    }
+
     /// Whether the configured share of the window is used, and a compaction would help.
     pub(super) fn compaction_is_due(&mut self) -> bool {
         let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
@@ -96,6 +109,11 @@ impl Session {
         });
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
         used as f64 >= at * size as f64 && grown && !compacted && !self.compaction_is_paused()
+    }
+
+    /// Whether a compaction that a hook asks for could gain anything.
+    pub(super) fn is_worth_compacting(&self) -> bool {
+        compaction::can_shrink(&self.thread.view().replaced_by(self.through(Why::Hook)))
     }
 
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
@@ -287,7 +305,7 @@ impl Session {
     }
 
     fn nothing_to_compact(&mut self, why: Why) {
-        let text = "Nothing to compact: a summary would not be shorter than what it replaces.".to_owned();
+        let text = format!("Nothing to compact: {NO_GAIN}.");
         match why {
             Why::Command | Why::Overflow => {
                 let message = self.fresh_message();
@@ -297,6 +315,9 @@ impl Session {
             }
             Why::Threshold | Why::Hook => {
                 self.pace.useless += 1;
+                if why == Why::Hook {
+                    self.say(Severity::Info, text);
+                }
                 if self.pace.useless == USELESS_MAX {
                     let text =
                         "Compacting gains nothing now, so it pauses until you ask for it with /compact.";
@@ -416,6 +437,7 @@ impl Session {
         let round = Round { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = What::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
         let mut moment = self.moment(what);
+        moment.base.view = self.view_with_reply(text);
         moment.base.recipe = recipe.id.clone();
         moment.base.callback_depth = 1;
         moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
@@ -427,6 +449,16 @@ impl Session {
         }
         self.start_hooks(links, moment, Point::CallbackStop(Box::new(change.clone())));
         true
+    }
+
+    /// What the callback's own conversation ends with: a script that acts on the recipe's text looks for
+    /// it in the newest message of the agent, as in any conversation.
+    fn view_with_reply(&mut self, text: &str) -> View {
+        let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
+        let model = self.endpoint.as_ref().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let mut callback = self.thread.clone();
+        apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
+        callback.view().clone()
     }
 
     /// A script may put its own history in the place of the summary, if it names this conversation.
@@ -453,8 +485,11 @@ impl Session {
         for (by, _) in std::mem::take(&mut resolution.follow_ups) {
             refuse(&mut resolution, &by, "a callback run is not continued".to_owned());
         }
-        let trail = self.record(HookEvent::AgentStop, &mut resolution);
-        self.commit_all(trail);
+        // That a script which does not look at `invoked_recipe` is not heard here is no news to anybody.
+        let runs = std::mem::take(&mut resolution.trail);
+        if !runs.is_empty() {
+            self.commit_all(vec![Change::Hooked { event: HookEvent::AgentStop.name().to_owned(), runs }]);
+        }
         match mutated {
             Some(change) => {
                 self.commit_all(vec![change]);

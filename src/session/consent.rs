@@ -150,6 +150,10 @@ impl Session {
         if !self.hooks_read || self.consent.open.is_some() {
             return true;
         }
+        // Our own commands run nothing of the repository's.
+        if self.waiting.front().is_some_and(|prompt| self.is_built_in(prompt)) {
+            return false;
+        }
         let new: Vec<(Item, String)> = self
             .hooks
             .untrusted
@@ -193,7 +197,10 @@ impl Session {
             tool: "trust".to_owned(),
             input: serde_json::json!({ "what": kind, "count": count }),
             card: Card {
-                title: format!("Run {count} {kind} of this repository?"),
+                title: match count {
+                    1 => format!("Run 1 {} of this repository?", kind.trim_end_matches('s')),
+                    count => format!("Run {count} {kind} of this repository?"),
+                },
                 kind: ToolKind::Other,
                 locations: Vec::new(),
             },

@@ -8,6 +8,7 @@ mod actor;
 mod calls;
 pub mod child;
 mod clients;
+mod commands;
 mod compacting;
 pub mod complete;
 mod consent;
@@ -184,6 +185,12 @@ pub enum Out {
     CallFinished {
         outcome: Arc<ToolOutcome>,
     },
+    /// A compaction began, or came to nothing. `id` is that of the summary's message; the entry that
+    /// holds it says that it is done.
+    Compaction {
+        id: MessageId,
+        state: CompactionState,
+    },
     /// The tokens that the context takes now.
     Usage(UsageNow),
     /// The whole list of slash commands.
@@ -208,6 +215,18 @@ pub enum Out {
         ticket: Ticket,
         answer: Result<Answer, SessionError>,
     },
+}
+
+/// How a compaction stands that is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompactionState {
+    /// So many tokens are to be made fewer.
+    Began {
+        tokens: u64,
+    },
+    /// It failed, with a sentence, or there was nothing to gain.
+    Failed(String),
+    Cancelled,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

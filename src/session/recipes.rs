@@ -5,16 +5,19 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
-use super::work::{Background, Prompt};
-use super::{CommandInfo, Out, SessionCommand, Severity, Ticket};
+use super::commands;
+use super::compacting::{self, CompactionOrder};
+use super::consent::MayRun;
+use super::work::{Background, Prompt, Work};
+use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket};
+use crate::hooks::handlers;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::{self, NOT_RUN, Rendered, ShellCall, ShellOutputs, Surroundings};
+use crate::thread::{Change, Content, Message, Origin};
 use crate::tools::shell_output::shell_output;
-
-/// The one command that is no recipe.
-pub(super) const UNDO: &str = "undo";
+use crate::turn::Turn;
 
 /// A prompt whose recipe waits for what its shell calls print.
 pub struct Rendering {
@@ -44,7 +47,7 @@ impl Session {
         let sessions = self.commands_sender();
         let watch = self.watch.clone();
         self.background.spawn_blocking(move || {
-            let plan = Catalog::watched(&cwd, &services.paths, &[]);
+            let plan = Catalog::watched(&cwd, &services.paths, &services.overrides.recipe_dirs);
             let watch = match watch {
                 Some(watch) => {
                     watch.about_to_read();
@@ -67,19 +70,88 @@ impl Session {
                     }
                 }
             };
-            Background::Recipes(Catalog::load(&cwd, &services.paths, &[]), watch)
+            let catalog = Catalog::load(&cwd, &services.paths, &services.overrides.recipe_dirs);
+            Background::Recipes(catalog, watch)
         });
     }
 
     /// The slash commands, ours among them.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
         let mut list = self.catalog.commands();
-        if !list.iter().any(|command| command.name == UNDO) {
-            let description = "Take the last compaction back".to_owned();
-            list.push(CommandInfo { name: UNDO.to_owned(), description, hint: None });
-        }
+        list.extend(commands::listed());
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list.into()
+    }
+
+    /// Begins a recipe; `outputs` is what its shell calls printed so far.
+    pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
+        let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
+            let parsed = command::parse(typed)?;
+            Some((at, typed.to_owned(), self.catalog.find(parsed.name)?.clone(), parsed.rest.to_owned()))
+        });
+        let Some((at, typed, recipe, rest)) = found else {
+            let gone = "the recipe is gone; send the prompt again".to_owned();
+            return prompt.responder.answer(Err(SessionError::Invalid(gone)));
+        };
+        let arguments = match command::bind(&recipe, &rest) {
+            Ok(arguments) => arguments,
+            Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
+        };
+        let text = match self.render(&recipe, &arguments, &outputs) {
+            Text::Done(text) => text,
+            Text::Needs(calls) => {
+                let may_run = match self.recipe_may_run(&recipe) {
+                    MayRun::Yes => true,
+                    MayRun::No => false,
+                    MayRun::Unknown(item) => match self.ask_for_recipe(item, &recipe, prompt) {
+                        Some(back) => return self.run_shell_calls(back, false, calls, outputs),
+                        None => return,
+                    },
+                };
+                return self.run_shell_calls(prompt, may_run, calls, outputs);
+            }
+            Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
+        };
+        let (handlers, problems) = handlers::declared(
+            &recipe.id,
+            &recipe.hooks,
+            &arguments.named,
+            &self.services.functions,
+            recipe.source.path(),
+        );
+        self.show_problems(&problems);
+        self.fired.invoked();
+        if recipe.is_compaction() {
+            self.tell_what_is_left_out(&prompt);
+            let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
+            let commanded = Change::Commanded { message: self.fresh_message(), typed };
+            let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
+            let mut work = Work::new(turn, prompt.responder);
+            let (keep, handlers) = compacting::without_swap(handlers);
+            work.handlers = handlers;
+            work.order = CompactionOrder {
+                recipe: Some(recipe.clone()),
+                arguments,
+                instruction: Some(text),
+                keep,
+                ..CompactionOrder::default()
+            };
+            work.recipe = Some(recipe);
+            return self.start_work(work);
+        }
+        let mut content = prompt.content;
+        content.remove(at);
+        // What the person attached beside the command goes along.
+        content.insert(0, Content::Text { text });
+        let message = Message { id: self.fresh_message(), content };
+        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
+        self.begin_said(Change::Said { message, origin }, prompt.responder);
+        if let Some(work) = &mut self.work {
+            work.allowed_tools = recipe.allowed_tools.clone();
+            work.allowed_commands = recipe.allowed_commands.clone();
+            work.handlers = handlers;
+            work.recipe = Some(recipe);
+        }
     }
 
     /// Renders a recipe with what its shell calls printed so far.

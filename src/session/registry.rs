@@ -1,7 +1,7 @@
 //! All sessions of this process: creating, attaching, routing, listing, deleting.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub struct Overrides {
     /// Whether a compaction happens by itself.
     pub auto_compact: Option<bool>,
     pub threshold: Option<Threshold>,
+    /// Further folders with recipes; those that are not absolute are below a session's directory.
+    pub recipe_dirs: Vec<PathBuf>,
 }
 
 impl Overrides {

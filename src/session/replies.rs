@@ -1,6 +1,7 @@
 //! A session's model calls: replies as they stream, and the summaries that compaction asks for.
 
 use super::actor::Session;
+use super::commands::goal;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
@@ -16,7 +17,7 @@ const WINDOW_TOKENS_MIN: u64 = 1_000;
 impl Session {
     pub(super) fn call_model(&mut self) {
         let Some(endpoint) = self.endpoint_for(&Ask::CallModel) else { return };
-        let started = self.ensure_frame().and_then(|()| {
+        let started = self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| {
             let snapshot = self.snapshot(endpoint.max_output);
             let message = self.fresh_message();
             ModelCall::start(&self.services.http, endpoint, snapshot, message)
@@ -84,6 +85,16 @@ impl Session {
         }
         let tools = self.services.toolbox.specs();
         self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Tells the model of the goal, where its view does not. What a child sees is its parent's.
+    fn tell_goal(&mut self) -> Result<(), String> {
+        if self.lineage.is_child() {
+            return Ok(());
+        }
+        let Some(words) = goal::untold(&self.thread) else { return Ok(()) };
+        let said = self.context(goal::BY.to_owned(), words);
+        self.commit(said).map(|_| ()).map_err(|error| error.to_string())
     }
 
     pub(super) fn snapshot(&self, max_output: u32) -> Snapshot {

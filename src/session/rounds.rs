@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::child::{self, ChildModel, ChildOrder, History};
-use super::compacting::CompactionOrder;
+use super::compacting::{CompactionOrder, NO_GAIN};
 use super::effects;
 use super::hooks::refuse;
 use super::recipes::Text;
@@ -281,6 +281,10 @@ impl Session {
             if self.guards().compacted_since_call {
                 let why = "the history was already compacted since the last model call".to_owned();
                 refuse(&mut pending.resolution, by, why);
+                return self.settle_round(pending);
+            }
+            if !self.is_worth_compacting() {
+                refuse(&mut pending.resolution, by, NO_GAIN.to_owned());
                 return self.settle_round(pending);
             }
             pending.answer.compact = Some(Why::Hook);

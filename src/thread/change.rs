@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::hooked::{Edit, HookRun, Spoken};
 use super::message::{CallId, Card, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
@@ -23,6 +24,15 @@ pub struct Seq(pub u64);
 impl fmt::Display for Seq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "e{}", self.0)
+    }
+}
+
+impl Seq {
+    /// The entry's name outside of its thread, in the form of a UUID; the same whenever it is asked for.
+    pub fn uuid_in(self, session: &str) -> String {
+        let digest = Sha256::digest(format!("{session}/{self}"));
+        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use epitome::hooks::output::{Exit, Ran};
 use epitome::hooks::process::{Order, Program};
-use epitome::hooks::resident::{RESTARTS_MAX, Resident, Residents, Services};
+use epitome::hooks::resident::{
+    CALLS_A_RUN_MAX, CALLS_OPEN_MAX, RESTARTS_MAX, Resident, Residents, STRAY_LINES_MAX, Services,
+};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -35,6 +37,7 @@ impl Services for Echo {
                     Ok(json!(format!("{ran:?}")))
                 }
                 "boom" => panic!("a fault of ours"),
+                "wait" => std::future::pending().await,
                 "no" => Err("that cannot be done".to_owned()),
                 _ => Ok(json!({"hook": hook, "method": method, "params": params})),
             }
@@ -86,17 +89,32 @@ impl Session {
     }
 
     async fn result(&self, payload: Value) -> Value {
-        match self.ask(payload).await {
-            Ran::Object(object) => Value::Object(object),
+        let (result, remarks) = self.remarked(payload).await;
+        assert_eq!(remarks, Vec::<String>::new());
+        result
+    }
+
+    /// A result with what was noticed beside it.
+    async fn remarked(&self, payload: Value) -> (Value, Vec<String>) {
+        let (ran, remarks) = apart(self.ask(payload).await);
+        match ran {
+            Ran::Object(object) => (Value::Object(object), remarks),
             other => panic!("no result: {other:?}"),
         }
     }
 
     async fn failure(&self) -> String {
-        match self.ask(json!({})).await {
+        match apart(self.ask(json!({})).await).0 {
             Ran::Failed(why) => why,
             other => panic!("no failure: {other:?}"),
         }
+    }
+}
+
+fn apart(ran: Ran) -> (Ran, Vec<String>) {
+    match ran {
+        Ran::Remarked(ran, remarks) => (*ran, remarks),
+        other => (other, Vec::new()),
     }
 }
 
@@ -133,12 +151,76 @@ async fn answers_may_be_null_or_errors_or_of_a_wrong_form() {
 }
 
 #[tokio::test]
-async fn lines_that_mean_nothing_are_passed_over() {
+async fn lines_that_mean_nothing_are_passed_over_and_told() {
     let session = Session::new(
-        r#"echo; echo starting up...; echo '[1]'; echo '{"method":"progress"}'; echo '{"id":99,"result":{}}'
+        r#"case $line in *first*) echo; echo starting up...; echo '[1]'; echo '{"method":"progress"}'
+        echo '{"id":99,"result":{}}' ;; *second*) echo oops ;; esac
         echo '{"id":'"$id"',"result":{"done":true}}'"#,
     );
-    assert_eq!(session.result(json!({})).await, json!({"done": true}));
+    for (payload, expected) in [
+        (
+            "first",
+            Some("it wrote 4 lines that mean nothing; the first one is no JSON object: starting up..."),
+        ),
+        ("second", Some("it wrote a line that is no JSON object: oops")),
+        ("third", None),
+    ] {
+        let (result, remarks) = session.remarked(json!({"event": payload})).await;
+        assert_eq!(result, json!({"done": true}));
+        assert_eq!(remarks, expected.map(str::to_owned).into_iter().collect::<Vec<_>>(), "{payload}");
+    }
+}
+
+#[tokio::test]
+async fn after_too_many_lines_that_mean_nothing_the_process_is_ended() {
+    let most = STRAY_LINES_MAX + 1;
+    let session =
+        Session::new(&format!("i=0; while [ $i -lt {most} ]; do echo oops; i=$((i+1)); done; read -r l"));
+    let why = session.failure().await;
+    assert!(why.contains("too many lines"), "{why}");
+}
+
+/// A hook that called and never read had every refusal kept for it, without end.
+#[tokio::test]
+async fn a_hook_that_calls_without_end_is_ended() {
+    let session = Session::new(r#"while :; do echo '{"id":"a1","method":"wait"}'; done"#);
+    let why = session.failure().await;
+    assert!(why.contains("too many lines"), "{why}");
+}
+
+#[tokio::test]
+async fn of_calls_at_once_those_that_are_too_many_are_refused() {
+    let session = Session::new(&format!(
+        r#"i=0; while [ $i -le {CALLS_OPEN_MAX} ]; do echo '{{"id":'"$i"',"method":"wait"}}'; i=$((i+1)); done
+        IFS= read -r got; echo '{{"id":'"$id"',"result":{{"got":'"$got"'}}}}'"#
+    ));
+    let (result, remarks) = session.remarked(json!({})).await;
+    let refused = json!({"message": format!("more than {CALLS_OPEN_MAX} calls at once")});
+    assert_eq!(result["got"], json!({"id": CALLS_OPEN_MAX, "error": refused}));
+    assert!(remarks[0].contains("too many calls at once"), "{remarks:?}");
+}
+
+#[tokio::test]
+async fn of_calls_for_one_request_those_that_are_too_many_are_refused() {
+    let session = Session::new(&format!(
+        r#"i=0; while [ $i -le {CALLS_A_RUN_MAX} ]; do
+            echo '{{"id":'"$i"',"method":"no"}}'; IFS= read -r got; i=$((i+1))
+        done
+        echo '{{"id":'"$id"',"result":{{"got":'"$got"'}}}}'"#
+    ));
+    let refused = json!({"message": format!("more than {CALLS_A_RUN_MAX} calls for one request")});
+    // Each request may make as many.
+    for _ in 0..2 {
+        let (result, _) = session.remarked(json!({})).await;
+        assert_eq!(result["got"], json!({"id": CALLS_A_RUN_MAX, "error": refused}));
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_fails_the_request_also_when_it_ends() {
+    let session = Session::new("head -c 3000000 /dev/zero | tr '\\0' x; echo");
+    let why = session.failure().await;
+    assert!(why.contains("longer than 1 MiB"), "{why}");
 }
 
 #[tokio::test]

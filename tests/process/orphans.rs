@@ -24,6 +24,62 @@ fn processes_with(marker: &str) -> usize {
     arguments.filter(|arguments| String::from_utf8_lossy(arguments).contains(marker)).count()
 }
 
+/// Has a hook start a sleeper in a turn, has it ended some way, and sees that all is gone.
+fn sleeper_of_hook_ends_by(script: &str, end: impl FnOnce(&mut Agent, &str)) {
+    let desk = Desk::new(obey);
+    let marker = long_time();
+    let folder = desk.home.join("hooks");
+    std::fs::create_dir(&folder).unwrap();
+    let hook = folder.join("sleeps");
+    std::fs::write(&hook, script.replace("MARKER", &marker)).unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let mut agent = desk.start_trusted();
+    let session = desk.new_session(&mut agent);
+    agent.prompt(&session, "say hello");
+    let sleeper = format!("sleep\0{marker}");
+    within(SILENCE_MAX, "the sleeper", || (processes_with(&sleeper) == 1).then_some(()));
+    end(&mut agent, &session);
+    within(GONE_WITHIN, "the end of the sleeper", || (processes_with(&marker) == 0).then_some(()));
+}
+
+/// A hook that is waited for, with a child that does not end when it is asked to.
+const SLEEPS: &str = "#!/bin/sh
+if [ \"$1\" = hook ]; then echo user.message; exit; fi
+trap '' TERM
+sleep MARKER
+";
+
+/// A resident hook that answers, and has a child that stays.
+const STAYS: &str = r#"#!/bin/sh
+if [ "$1" = hook ]; then echo '{"protocol":2,"events":["user.message"],"mode":"resident"}'; exit; fi
+trap '' TERM
+sleep MARKER &
+while IFS= read -r line; do
+    id=${line#'{"id":'}
+    echo '{"id":'"${id%%,*}"',"result":{}}'
+done
+wait
+"#;
+
+#[test]
+fn running_hooks_end_with_the_turn_the_session_and_the_agent() {
+    sleeper_of_hook_ends_by(SLEEPS, |agent, session| agent.cancel(session));
+    sleeper_of_hook_ends_by(SLEEPS, |agent, session| {
+        agent.request("session/close", json!({ "sessionId": session }));
+    });
+    sleeper_of_hook_ends_by(SLEEPS, |agent, _| agent.close_input());
+    sleeper_of_hook_ends_by(SLEEPS, |agent, _| agent.kill_now());
+}
+
+#[test]
+fn resident_hooks_end_with_the_session_and_the_agent() {
+    sleeper_of_hook_ends_by(STAYS, |agent, session| {
+        agent.call("session/close", json!({ "sessionId": session }));
+    });
+    sleeper_of_hook_ends_by(STAYS, |agent, _| agent.close_input());
+    sleeper_of_hook_ends_by(STAYS, |agent, _| agent.kill_now());
+}
+
 /// Starts two sleepers in a turn, has it ended some way, and sees that they are gone.
 fn sleepers_end_by(prefix: &str, end: impl FnOnce(&Desk, &mut Agent, &str)) {
     let desk = Desk::new(obey);

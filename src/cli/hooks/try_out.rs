@@ -130,14 +130,15 @@ fn text(ran: &Ran, said: &Said, took: Duration) -> String {
             }
         }
     };
-    match ran {
+    match without_remarks(ran) {
         Ran::Ended { stdout, stderr, .. } => {
             block("stdout", &String::from_utf8_lossy(stdout));
             block("stderr", stderr);
         }
         Ran::Object(object) => block("result", &Value::Object(object.clone()).to_string()),
+        Ran::Replied { body, .. } => block("answer", &String::from_utf8_lossy(body)),
         Ran::Failed(reason) | Ran::Skipped(reason) => block("not run", reason),
-        Ran::Answered(_) => {}
+        Ran::Answered(_) | Ran::Remarked(..) => {}
     }
     block("remarks", &said.remarks.join("\n"));
     let _ = writeln!(out, "end: {} after {} ms", said.end, took.as_millis());
@@ -147,6 +148,19 @@ fn text(ran: &Ran, said: &Said, took: Duration) -> String {
         let _ = writeln!(out, "    {}", harmless(line));
     }
     out
+}
+
+/// The run itself; the remarks stand with what was read of it.
+fn without_remarks(ran: &Ran) -> &Ran {
+    match ran {
+        Ran::Remarked(ran, _) => without_remarks(ran),
+        Ran::Ended { .. }
+        | Ran::Replied { .. }
+        | Ran::Object(_)
+        | Ran::Answered(_)
+        | Ran::Failed(_)
+        | Ran::Skipped(_) => ran,
+    }
 }
 
 /// The fields of the result that ask for something.
@@ -159,11 +173,12 @@ fn meaning(said: &Said) -> Vec<String> {
 }
 
 fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration) -> Value {
-    let (stdout, stderr) = match ran {
+    let (stdout, stderr) = match without_remarks(ran) {
         Ran::Ended { stdout, stderr, .. } => (String::from_utf8_lossy(stdout).into_owned(), stderr.clone()),
         Ran::Object(object) => (Value::Object(object.clone()).to_string(), String::new()),
+        Ran::Replied { body, .. } => (String::from_utf8_lossy(body).into_owned(), String::new()),
         Ran::Failed(reason) | Ran::Skipped(reason) => (String::new(), reason.clone()),
-        Ran::Answered(_) => (String::new(), String::new()),
+        Ran::Answered(_) | Ran::Remarked(..) => (String::new(), String::new()),
     };
     json!({
         "hook": hook.name, "event": event.name(), "digest": hook.digest, "stdout": stdout, "stderr": stderr,

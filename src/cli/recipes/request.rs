@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, overrides};
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
@@ -37,11 +37,9 @@ impl Request {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
                 Long("json") => form = Form::Json,
-                Long("recipe-dir") => extra.push(PathBuf::from(parser.value()?)),
-                // The name and the form of another agent's flag.
-                Long("fragment-dirs") => {
-                    let list = parser.value()?.string()?;
-                    extra.extend(list.split(',').filter(|dir| !dir.is_empty()).map(PathBuf::from));
+                Long(flag @ ("recipe-dir" | "fragment-dirs")) => {
+                    let flag = flag.to_owned();
+                    overrides::recipe_dirs(&mut extra, &flag, &mut parser)?;
                 }
                 Value(word) => words.push(word),
                 other => return Err(other.unexpected().into()),

@@ -161,6 +161,7 @@ impl Outlet for Tray {
             Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
+            | Out::Compaction { .. }
             | Out::Commands(_)
             | Out::Options(_) => {}
         }

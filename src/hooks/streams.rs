@@ -1,0 +1,137 @@
+//! The ends of a process's pipes: what is still to be written, and what is kept of what it prints.
+
+use std::future::pending;
+use std::io;
+use std::os::fd::AsFd;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+
+/// Bytes that are still taken of each stream when the process has ended: what fits the largest pipe that
+/// a system gives to ordinary users. More can only be a child that goes on writing.
+const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes read at once: the size of a Linux pipe.
+pub(super) const READ_BYTES: usize = 64 * 1024;
+
+/// What is still to be written to a process.
+pub(super) struct Feed {
+    /// `None` once it is closed.
+    pipe: Option<pipe::Sender>,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Feed {
+    pub fn new(pipe: Option<pipe::Sender>, bytes: Vec<u8>) -> Feed {
+        let mut feed = Feed { pipe, bytes, at: 0 };
+        feed.close_when_done();
+        feed
+    }
+
+    /// Writes what the pipe takes; never resolves when there is nothing more to write.
+    pub async fn write(&mut self) {
+        let Some(pipe) = &mut self.pipe else { return pending().await };
+        match pipe.write(&self.bytes[self.at..]).await {
+            Ok(written) => self.at += written,
+            // It closed its end: it has read enough.
+            Err(_) => self.at = self.bytes.len(),
+        }
+        self.close_when_done();
+    }
+
+    fn close_when_done(&mut self) {
+        if self.at == self.bytes.len() {
+            self.pipe = None;
+        }
+    }
+}
+
+/// Which part of a stream is kept, and how many bytes of it.
+#[derive(Clone, Copy)]
+pub(super) enum Keep {
+    Beginning(usize),
+    End(usize),
+}
+
+/// One of the outputs of a process.
+pub(super) struct Stream {
+    /// `None` once the other end is closed.
+    pipe: Option<pipe::Receiver>,
+    keep: Keep,
+    pub kept: Vec<u8>,
+    pub cut: bool,
+}
+
+impl Stream {
+    pub fn new(pipe: pipe::Receiver, keep: Keep) -> Stream {
+        Stream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
+    }
+
+    /// Waits until there is something to read, or the end; for ever once the end was read.
+    pub async fn ready(&self) -> io::Result<()> {
+        match &self.pipe {
+            Some(pipe) => pipe.readable().await,
+            None => pending().await,
+        }
+    }
+
+    /// Reads once after `ready`.
+    pub fn take(&mut self, ready: io::Result<()>, buffer: &mut [u8]) {
+        let Some(pipe) = &self.pipe else { return };
+        match ready.and_then(|()| pipe.try_read(buffer)) {
+            Ok(0) => self.pipe = None,
+            Ok(length) => self.put(&buffer[..length]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.pipe = None,
+        }
+    }
+
+    /// Reads what is in the pipe at this moment, without the runtime, which may not have heard of it yet.
+    pub fn take_leftover(&mut self, buffer: &mut [u8]) {
+        let mut taken = 0;
+        while let Some(pipe) = &self.pipe
+            && taken < LEFTOVER_BYTES_MAX
+        {
+            match rustix::io::read(pipe.as_fd(), &mut *buffer) {
+                Ok(length @ 1..) => {
+                    taken += length;
+                    self.put(&buffer[..length]);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(_) => self.pipe = None,
+            }
+        }
+        self.trim(0);
+    }
+
+    /// What is kept as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        match self.keep {
+            Keep::Beginning(most) => {
+                let room = most - self.kept.len();
+                self.cut |= bytes.len() > room;
+                self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Keep::End(most) => {
+                self.kept.extend_from_slice(bytes);
+                // Seldom, so that a long stream is not moved to and fro with every piece.
+                self.trim(most);
+            }
+        }
+    }
+
+    /// Cuts what is more than is kept, once it is by more than `slack`.
+    fn trim(&mut self, slack: usize) {
+        if let Keep::End(most) = self.keep
+            && self.kept.len() > most + slack
+        {
+            self.kept.drain(..self.kept.len() - most);
+            self.cut = true;
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The slash commands that are no recipes: one table, and what each of them does.
+//!
+//! None calls a model, and each works where none is configured. What a command says is an entry of the
+//! log, so that it is shown again whenever the session is.
+
+mod context;
+pub(super) mod goal;
+mod help;
+mod hooks;
+mod why;
+
+use std::sync::Arc;
+
+use super::actor::Session;
+use super::work::Prompt;
+use super::{Answer, CommandInfo, Out, Severity};
+use crate::recipe::command;
+use crate::thread::{Change, Entry, Seq, StopReason, Usage};
+use crate::tokens;
+
+/// The longest title that a person may give, in characters. Lists of sessions show one line.
+const TITLE_CHARS_MAX: usize = 200;
+
+/// The longest goal, in bytes: it is sent along again after every compaction.
+const GOAL_BYTES_MAX: usize = 8 * 1024;
+
+/// A command that Epitome carries out itself. A recipe of its name is not run by it.
+pub(super) struct BuiltIn {
+    name: &'static str,
+    description: &'static str,
+    hint: Option<&'static str>,
+    /// Is given what was typed behind the name.
+    run: fn(&mut Session, &str) -> Ran,
+}
+
+/// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
+const BUILT_IN: [BuiltIn; 7] = [
+    BuiltIn {
+        name: "help",
+        description: "List the commands, and where recipes come from",
+        hint: None,
+        run: Session::help,
+    },
+    BuiltIn {
+        name: "context",
+        description: "Show how full the window is, and of what",
+        hint: None,
+        run: Session::show_context,
+    },
+    BuiltIn {
+        name: "goal",
+        description: "Show, set or clear what the work is for; it outlives every compaction",
+        hint: Some("[the goal | clear]"),
+        run: Session::goal,
+    },
+    BuiltIn {
+        name: "hooks",
+        description: "Show the hooks of this session, in the order in which they run",
+        hint: None,
+        run: Session::show_hooks,
+    },
+    BuiltIn {
+        name: "rename",
+        description: "Give this session another title",
+        hint: Some("the title"),
+        run: Session::rename,
+    },
+    BuiltIn {
+        name: "undo",
+        description: "Take the last compaction back, or what a hook did to the history",
+        hint: None,
+        run: Session::undo,
+    },
+    BuiltIn {
+        name: "why",
+        description: "Tell what compactions and hooks did here, who asked for it and why not",
+        hint: Some("[an entry, as e12 | a hook]"),
+        run: Session::why,
+    },
+];
+
+/// What a command came to.
+struct Ran {
+    changes: Vec<Change>,
+    /// Goes into the answer's `_meta`.
+    meta: Option<serde_json::Value>,
+}
+
+/// The command that a text is, if it is one of ours.
+pub(super) fn find(typed: &str) -> Option<&'static BuiltIn> {
+    let name = command::parse(typed)?.name;
+    BUILT_IN.iter().find(|built_in| built_in.name == name)
+}
+
+pub(super) fn is_built_in(name: &str) -> bool {
+    command::RESERVED.contains(&name)
+}
+
+/// As clients list them.
+pub(super) fn listed() -> impl Iterator<Item = CommandInfo> {
+    BUILT_IN.iter().map(|built_in| CommandInfo {
+        name: built_in.name.to_owned(),
+        description: built_in.description.to_owned(),
+        hint: built_in.hint.map(str::to_owned),
+    })
+}
+
+impl Session {
+    /// Whether a prompt is one of these commands. They need nobody's consent.
+    pub(super) fn is_built_in(&self, prompt: &Prompt) -> bool {
+        self.command_in(&prompt.content).is_some_and(|(_, typed)| find(typed).is_some())
+    }
+
+    /// Carries a command out, as a turn without a model call.
+    pub(super) fn run_built_in(&mut self, prompt: Prompt, built_in: &BuiltIn, typed: String) {
+        self.tell_what_is_left_out(&prompt);
+        let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
+        let commanded = Change::Commanded { message: self.fresh_message(), typed };
+        let Ran { changes, meta } = (built_in.run)(self, &rest);
+        let (reason, usage) = (StopReason::EndTurn, Usage::default());
+        let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
+        for change in [commanded].into_iter().chain(changes).chain([ended]) {
+            if let Err(error) = self.commit(change) {
+                return prompt.responder.answer(Err(error));
+            }
+        }
+        self.answer_when_synced(prompt.responder, Answer::TurnEnded { reason, usage, meta });
+    }
+
+    /// For commands that send the model nothing of what came beside them.
+    pub(super) fn tell_what_is_left_out(&self, prompt: &Prompt) {
+        if prompt.content.len() > 1 {
+            let text = "Only the command was run; what came beside it was left out.".to_owned();
+            self.announce(&Out::Notice { severity: Severity::Info, text });
+        }
+    }
+
+    fn noted(&mut self, text: impl Into<String>) -> Change {
+        Change::Noted { message: self.fresh_message(), text: text.into() }
+    }
+
+    /// A command that only says something.
+    fn said(&mut self, text: impl Into<String>) -> Ran {
+        Ran { changes: vec![self.noted(text)], meta: None }
+    }
+
+    // ── One function each ──────────────────────────────────────────────────────────────────────
+
+    fn help(&mut self, _: &str) -> Ran {
+        let built_in: Vec<CommandInfo> = listed().collect();
+        let text = help::text(&built_in, &self.catalog, &self.services.paths.home);
+        self.said(text)
+    }
+
+    fn show_context(&mut self, _: &str) -> Ran {
+        let facts = context::Facts {
+            used: self.counter.in_context(&self.thread),
+            model: self.endpoint.as_ref().map(|endpoint| (endpoint.name.clone(), endpoint.window)),
+            next: match (self.compaction_is_paused(), self.next_compaction_at()) {
+                (true, _) => context::Next::Paused,
+                (false, Some(tokens)) => context::Next::At(tokens),
+                (false, None) => context::Next::Never,
+            },
+        };
+        let text = context::text(&self.thread, &facts);
+        self.said(text)
+    }
+
+    fn goal(&mut self, typed: &str) -> Ran {
+        let goal = match typed {
+            "" => {
+                let text = match self.thread.goal() {
+                    Some(goal) => format!("The goal is: {goal}\n\n/goal clear ends it."),
+                    None => "No goal is set. /goal and some words set one.".to_owned(),
+                };
+                return self.said(text);
+            }
+            "clear" if self.thread.goal().is_none() => return self.said("No goal is set."),
+            "clear" => None,
+            long if long.len() > GOAL_BYTES_MAX => {
+                let text = format!(
+                    "Not set: a goal has at most {GOAL_BYTES_MAX} bytes, and this has {}. Keep it short, and \
+                     put the details into a file that it names.",
+                    long.len()
+                );
+                return self.said(text);
+            }
+            goal => Some(goal.to_owned()),
+        };
+        // The entry is shown in its own words; the model is told before its next reply.
+        Ran { changes: vec![Change::GoalSet { goal }], meta: None }
+    }
+
+    fn show_hooks(&mut self, _: &str) -> Ran {
+        let text = hooks::text(&self.hooks, self.settings.hooks.enabled, &self.thread);
+        self.said(text)
+    }
+
+    fn rename(&mut self, typed: &str) -> Ran {
+        let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
+        let length = title.chars().count();
+        if title.is_empty() {
+            return self.said("Say the title: /rename TITLE.");
+        }
+        if length > TITLE_CHARS_MAX {
+            return self.said(format!(
+                "Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."
+            ));
+        }
+        let noted = self.noted(format!("This session is now called: {title}"));
+        Ran { changes: vec![Change::Titled { title }, noted], meta: None }
+    }
+
+    fn why(&mut self, typed: &str) -> Ran {
+        let text = why::text(&self.thread, typed);
+        self.said(text)
+    }
+
+    fn undo(&mut self, _: &str) -> Ran {
+        let layer = self.thread.last_layer().map(|entry| (entry.seq, entry.change.kind()));
+        let (status, change) = match layer {
+            Some((entry, _)) if let Some(text) = self.too_large_without(entry) => {
+                ("refused", self.noted(text))
+            }
+            Some((entry, layer)) => {
+                tracing::info!(session = %self.id, %entry, layer, "a layer is undone");
+                ("undone", Change::Undone { entry })
+            }
+            None => {
+                let text = "Nothing to undo: neither a compaction nor a hook changed this conversation.";
+                ("nothing_to_do", self.noted(text))
+            }
+        };
+        let meta = serde_json::json!({ "epitome": { "undo": { "status": status } } });
+        Ran { changes: vec![change], meta: Some(meta) }
+    }
+
+    /// Why a layer can't be taken back: what it replaced is more than the window holds, and the next
+    /// prompt would only be compacted again.
+    fn too_large_without(&self, layer: Seq) -> Option<String> {
+        let endpoint = self.endpoint.as_ref()?;
+        let mut without = self.thread.clone();
+        let undone = Change::Undone { entry: layer };
+        without.apply(Arc::new(Entry { seq: without.next_seq(), at: 0, change: undone }));
+        let tokens = tokens::in_context(&without);
+        let name = &endpoint.name;
+        let window = endpoint.window;
+        (tokens > window).then(|| {
+            format!(
+                "Not undone: without the compaction the conversation takes about {tokens} tokens, and {name} takes \
+                 {window}. Choose a model with a larger window and say /undo again."
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_those_whose_names_are_reserved() {
+        let mut names: Vec<String> = listed().map(|command| command.name).collect();
+        names.sort();
+        assert_eq!(names, command::RESERVED);
+    }
+
+    #[test]
+    fn a_command_is_found_by_what_is_typed() {
+        let name = |typed| find(typed).map(|built_in| built_in.name);
+        assert_eq!(name("/goal ship it"), Some("goal"));
+        assert_eq!(name(" /why e12"), Some("why"));
+        assert_eq!(name("/goals"), None);
+        assert_eq!(name("goal"), None);
+    }
+}

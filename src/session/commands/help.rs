@@ -1,0 +1,63 @@
+//! `/help`: what can be typed here. Pure.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::recipe::catalog::Catalog;
+use crate::recipe::command::CommandInfo;
+use crate::recipe::parse::Source;
+
+/// Recipes that are listed; of more it says how many.
+const RECIPES_SHOWN_MAX: usize = 100;
+
+/// `home` is the person's own folder for what they give to Epitome.
+pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> String {
+    let mut out = "Commands:\n\n".to_owned();
+    for command in built_in {
+        let hint = command.hint.as_ref().map(|hint| format!(" {hint}")).unwrap_or_default();
+        let _ = writeln!(out, "- /{}{hint}: {}", command.name, command.description);
+    }
+    let mut recipes = catalog.commands();
+    recipes.sort_by(|a, b| a.name.cmp(&b.name));
+    out.push_str("\nRecipes:\n\n");
+    for command in recipes.iter().take(RECIPES_SHOWN_MAX) {
+        let whose = match catalog.find(&command.name).map(|recipe| &recipe.source) {
+            Some(Source::Person(_)) => " (yours)",
+            Some(Source::Repository(_)) => " (this repository's)",
+            Some(Source::BuiltIn) | None => "",
+        };
+        let _ = writeln!(out, "- /{}: {}{whose}", command.name, command.description);
+    }
+    if recipes.len() > RECIPES_SHOWN_MAX {
+        let _ = writeln!(out, "- and {} more", recipes.len() - RECIPES_SHOWN_MAX);
+    }
+    let _ = write!(
+        out,
+        "\nRecipes are Markdown files: yours in {}, those of a repository in its .epitome/recipes, and those of \
+         other agents where these have them. `epitome recipes list` tells which file each is, and which one \
+         hides another. Hooks run programs at moments of a session: /hooks here, `epitome hooks` on the command \
+         line. `epitome help` tells of all else.",
+        home.join("recipes").display()
+    );
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_line_with_its_hint_and_its_owner() {
+        let command = CommandInfo {
+            name: "goal".to_owned(),
+            description: "Show, set or clear the goal".to_owned(),
+            hint: Some("[the goal | clear]".to_owned()),
+        };
+        let told = text(&[command], &Catalog::built_in(), Path::new("/home/ada/.epitome"));
+        assert!(told.starts_with("Commands:\n\n- /goal [the goal | clear]: Show, set or clear the goal\n"));
+        for recipe in &Catalog::built_in().recipes {
+            assert!(told.contains(&format!("\n- /{}: ", recipe.id)), "{}", recipe.id);
+        }
+        assert!(told.contains("yours in /home/ada/.epitome/recipes"), "{told}");
+    }
+}

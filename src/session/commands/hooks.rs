@@ -1,0 +1,225 @@
+//! `/hooks`: the hooks of a session in the order in which they run, and what they did so far. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::why::line;
+use crate::hooks::discover::{Found, Skipped, Untrusted};
+use crate::hooks::hook::{Hook, Kind, Place};
+use crate::thread::{Change, Thread, Verdict};
+
+/// Hooks, and of those that don't run as many, that are listed; of more it says how many.
+const SHOWN_MAX: usize = 50;
+
+/// What a hook's runs came to, as the trail has it.
+#[derive(Default)]
+struct Runs {
+    done: u32,
+    refused: u32,
+    failed: u32,
+    skipped: u32,
+}
+
+pub(super) fn text(found: &Found, enabled: bool, thread: &Thread) -> String {
+    if !enabled {
+        return "Hooks are switched off, by hooks.enabled in the settings or by --no-hooks.".to_owned();
+    }
+    let (mut runs, quiet) = trail(thread);
+    let mut out = String::new();
+    if found.hooks.is_empty() {
+        out.push_str("No hook runs in this session.\n");
+    } else {
+        out.push_str("Hooks of this session, in the order in which they run:\n\n");
+    }
+    for (number, hook) in (1..).zip(found.hooks.iter().take(SHOWN_MAX)) {
+        let ran = runs.remove(&hook.name).unwrap_or_default();
+        let _ = writeln!(out, "{number}. {}", described(hook, &ran));
+    }
+    more(&mut out, found.hooks.len());
+    for hook in found.hooks.iter().skip(SHOWN_MAX) {
+        runs.remove(&hook.name);
+    }
+    list(&mut out, "Waiting for your word; `epitome hooks trust` allows them", &found.untrusted, waiting);
+    list(&mut out, "Not used", &found.skipped, |skipped: &Skipped| {
+        format!("{}: {}", skipped.path.display(), line(&skipped.reason))
+    });
+    list(&mut out, "With problems", &found.problems, |problem| line(&problem.to_string()));
+    // Handlers of recipes, and hooks that were there when they ran.
+    let others: Vec<(String, Runs)> = runs.into_iter().collect();
+    list(&mut out, "Ran before, or for a recipe", &others, |(name, ran)| {
+        format!("{name}: {}", counted(ran).unwrap_or_default())
+    });
+    if quiet > 0 {
+        let _ = writeln!(out, "\n{quiet} runs did and asked nothing.");
+    }
+    out.push_str("\n/why tells what hooks did; /why and a hook's name tells of its runs.");
+    out
+}
+
+fn described(hook: &Hook, ran: &Runs) -> String {
+    let events = hook.events.iter().map(|(event, registered)| match registered == event.name() {
+        true => event.name().to_owned(),
+        false => format!("{} (as {registered})", event.name()),
+    });
+    let events = events.collect::<Vec<_>>().join(", ");
+    let mut out = format!("{}: {events}; {}, {}", hook.name, place(hook.place), kind(hook));
+    if hook.manifest.priority != 0 {
+        let _ = write!(out, ", priority {}", hook.manifest.priority);
+    }
+    match counted(ran) {
+        Some(runs) => {
+            let _ = write!(out, "; {runs}");
+        }
+        None => out.push_str("; asked nothing so far"),
+    }
+    out
+}
+
+fn place(place: Place) -> &'static str {
+    match place {
+        Place::Enforced => "enforced",
+        Place::Person => "yours",
+        Place::Repository => "of the repository, allowed",
+    }
+}
+
+fn kind(hook: &Hook) -> &'static str {
+    match hook.kind {
+        Kind::Script { .. } => "a script",
+        Kind::Resident { .. } => "resident",
+        Kind::Declared { .. } => "declared",
+        Kind::Webhook { .. } => "a webhook",
+        Kind::Claude { .. } => "a Claude Code hook",
+    }
+}
+
+fn waiting(item: &Untrusted) -> String {
+    format!("{} ({}): {}", item.name, item.path.display(), line(&item.what))
+}
+
+fn list<T>(out: &mut String, title: &str, items: &[T], words: impl Fn(&T) -> String) {
+    if items.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{title}:\n");
+    for item in items.iter().take(SHOWN_MAX) {
+        let _ = writeln!(out, "- {}", words(item));
+    }
+    more(out, items.len());
+}
+
+fn more(out: &mut String, count: usize) {
+    if count > SHOWN_MAX {
+        let _ = writeln!(out, "- and {} more; `epitome hooks list` shows all", count - SHOWN_MAX);
+    }
+}
+
+/// What each hook did, by name, and how many runs did nothing.
+fn trail(thread: &Thread) -> (BTreeMap<String, Runs>, u64) {
+    let mut runs: BTreeMap<String, Runs> = BTreeMap::new();
+    let mut quiet = 0;
+    for entry in thread.entries() {
+        match &entry.change {
+            Change::Hooked { runs: ran, .. } => {
+                for run in ran {
+                    let counts = runs.entry(run.hook.clone()).or_default();
+                    match run.verdict {
+                        Verdict::Nothing | Verdict::Done => counts.done += 1,
+                        Verdict::Refused => counts.refused += 1,
+                        Verdict::Failed => counts.failed += 1,
+                        Verdict::Skipped => counts.skipped += 1,
+                    }
+                }
+            }
+            Change::TurnEnded { quiet_hooks, .. } => quiet += u64::from(*quiet_hooks),
+            _ => {}
+        }
+    }
+    (runs, quiet)
+}
+
+fn counted(runs: &Runs) -> Option<String> {
+    let counts =
+        [(runs.done, "done"), (runs.refused, "refused"), (runs.failed, "failed"), (runs.skipped, "not run")];
+    let counts: Vec<String> = counts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use super::super::why::tests::{long_story, thread};
+    use super::*;
+    use crate::hooks::event::HookEvent;
+    use crate::hooks::hook::Manifest;
+
+    fn hook(name: &str, place: Place, events: &[(HookEvent, &str)], priority: i32) -> Arc<Hook> {
+        Arc::new(Hook {
+            name: name.to_owned(),
+            place,
+            kind: Kind::Script { path: PathBuf::from("/x") },
+            events: events.iter().map(|(event, name)| (*event, (*name).to_owned())).collect(),
+            manifest: Manifest { priority, ..Manifest::default() },
+            digest: "d".repeat(64),
+            files: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn hooks_are_told_in_their_order_with_what_they_did() {
+        let found = Found {
+            hooks: vec![
+                hook("guard", Place::Repository, &[(HookEvent::BeforeToolCall, "PreToolUse")], 10),
+                hook("quiet", Place::Person, &[(HookEvent::TurnEnd, "turn_end")], 0),
+            ],
+            untrusted: vec![Untrusted {
+                name: "new".to_owned(),
+                path: PathBuf::from("/w/.epitome/hooks/new"),
+                digest: String::new(),
+                what: "runs a program".to_owned(),
+                files: Vec::new(),
+            }],
+            skipped: vec![Skipped {
+                path: PathBuf::from("/w/.epitome/hooks/README"),
+                reason: "not executable".to_owned(),
+            }],
+            problems: Vec::new(),
+        };
+        assert_eq!(
+            text(&found, true, &long_story()),
+            "Hooks of this session, in the order in which they run:\n\
+             \n\
+             1. guard: before_tool_call (as PreToolUse); of the repository, allowed, a script, priority 10; 1 done\n\
+             2. quiet: turn_end; yours, a script; asked nothing so far\n\
+             \n\
+             Waiting for your word; `epitome hooks trust` allows them:\n\
+             \n\
+             - new (/w/.epitome/hooks/new): runs a program\n\
+             \n\
+             Not used:\n\
+             \n\
+             - /w/.epitome/hooks/README: not executable\n\
+             \n\
+             Ran before, or for a recipe:\n\
+             \n\
+             - shrink: 1 done, 1 refused\n\
+             \n\
+             3 runs did and asked nothing.\n\
+             \n\
+             /why tells what hooks did; /why and a hook's name tells of its runs."
+        );
+    }
+
+    #[test]
+    fn where_nothing_runs_it_says_so() {
+        let none = text(&Found::default(), true, &thread(Vec::new()));
+        assert!(none.starts_with("No hook runs in this session.\n"), "{none}");
+        assert!(text(&Found::default(), false, &thread(Vec::new())).contains("switched off"));
+    }
+}

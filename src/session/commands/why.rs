@@ -1,0 +1,336 @@
+//! `/why`: what was done to a conversation, who asked for it and why not, out of its log alone. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::thread::text::{tokens as short, verdict};
+use crate::thread::{
+    Change, Edit, Entry, HookRun, Origin, Part, Seq, Thread, ToolCall, Trigger, Withheld, text as words,
+};
+
+/// Things that one answer tells of.
+const SHOWN_MAX: usize = 15;
+/// Remarks told of a run, unless its entry or its hook is asked for.
+const REMARKS_SHOWN_MAX: usize = 2;
+/// Edits told of one change.
+const EDITS_SHOWN_MAX: usize = 10;
+/// Characters of one line; the log has the whole.
+const LINE_CHARS_MAX: usize = 300;
+/// Digits of a digest that are shown: enough to tell two versions apart.
+const DIGEST_SHOWN: usize = 12;
+
+/// Tells what `asked` is about: an entry (`e12`), a hook or, if it is empty, the newest of all.
+pub(super) fn text(thread: &Thread, asked: &str) -> String {
+    if asked.is_empty() {
+        return newest(thread);
+    }
+    let hooks = hooks(thread);
+    match asked.parse::<Part>() {
+        Ok(part) if !hooks.contains(asked) => of_entry(thread, part.entry),
+        Ok(_) | Err(()) => of_hook(thread, asked, &hooks),
+    }
+}
+
+/// A text as one line, cut to a bearable length.
+pub(super) fn line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LINE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+// ── The newest ─────────────────────────────────────────────────────────────────────────────────────
+
+fn newest(thread: &Thread) -> String {
+    let mut out = String::new();
+    let mut shown = 0;
+    for entry in thread.entries().iter().rev() {
+        let told = match &entry.change {
+            Change::Hooked { event, runs } => hooked(entry, event, runs, REMARKS_SHOWN_MAX),
+            change => what_was_done(thread, change)
+                .map(|done| format!("- {}: {done}{}\n", entry.seq, taken_back(thread, entry.seq)))
+                .unwrap_or_default(),
+        };
+        if told.is_empty() {
+            continue;
+        }
+        if shown == SHOWN_MAX {
+            let _ =
+                writeln!(out, "- older: `epitome hooks log {}`, and /why with an entry", thread.session());
+            break;
+        }
+        shown += 1;
+        out.push_str(&told);
+    }
+    if out.is_empty() {
+        return "Nothing to explain: nothing was compacted, and no hook did or asked for anything."
+            .to_owned();
+    }
+    format!("Newest first:\n\n{out}\n/why and an entry or a hook's name tells more.")
+}
+
+/// What a change that is no trail did; `None` for what needs no explanation.
+fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
+    match change {
+        Change::Compacted { through, trigger, focus, tokens_before, tokens_after, model, .. } => {
+            let mut done = format!(
+                "compacted up to {through}, {} → {} tokens; {}",
+                short(*tokens_before),
+                short(*tokens_after),
+                asked_by(*trigger)
+            );
+            if let Some(focus) = focus {
+                let _ = write!(done, ", with a view to: {}", line(focus));
+            }
+            match model {
+                Some(model) => {
+                    let _ = write!(done, "; summary by {model}");
+                }
+                None => done.push_str("; no model was asked for the summary"),
+            }
+            Some(done)
+        }
+        Change::Mutated { through, messages, by, tokens_before, tokens_after } => Some(format!(
+            "{by} put {} in the place of the history up to {through}, {} → {} tokens",
+            counted(messages.len(), "message"),
+            short(*tokens_before),
+            short(*tokens_after)
+        )),
+        Change::Edited { by, edits } => {
+            let mut told: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(edit).collect();
+            if edits.len() > EDITS_SHOWN_MAX {
+                told.push(format!("and {} more", edits.len() - EDITS_SHOWN_MAX));
+            }
+            Some(format!("{by} edited the history: {}", told.join(", ")))
+        }
+        Change::CallChanged { call, by, .. } => {
+            let name = thread.call(call).map_or("a tool", |call| call.name.as_str());
+            Some(format!("{by} changed what a call of {name} was run with"))
+        }
+        Change::Withheld { message, why: Withheld::Blocked { hook, reason }, .. } => Some(format!(
+            "{hook} stopped the prompt {:?}: {}",
+            line(&message.text()),
+            if reason.trim().is_empty() { "it gave no reason".to_owned() } else { line(reason) }
+        )),
+        Change::Undone { entry } => Some(format!("you took {entry} back (/undo)")),
+        _ => None,
+    }
+}
+
+fn asked_by(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Manual => "you asked for it",
+        Trigger::Overflow => "the model refused the length",
+        Trigger::Threshold => "the window filled up",
+        Trigger::Hook => "a hook asked for it",
+    }
+}
+
+fn edit(edit: &Edit) -> String {
+    match (edit, edit.at()) {
+        (Edit::Mask { note, .. }, Some(at)) => format!("mask {at} ({})", line(note)),
+        (edit, Some(at)) => format!("{} {at}", edit.op()),
+        (edit, None) => edit.op().to_owned(),
+    }
+}
+
+fn taken_back(thread: &Thread, seq: Seq) -> &'static str {
+    if thread.is_undone(seq) { " (taken back since)" } else { "" }
+}
+
+fn hooked(entry: &Entry, event: &str, runs: &[HookRun], remarks_max: usize) -> String {
+    runs.iter().map(|run| format!("- {}: {}", entry.seq, ran(event, run, remarks_max))).collect()
+}
+
+fn ran(event: &str, run: &HookRun, remarks_max: usize) -> String {
+    let asked = if run.asked.is_empty() {
+        verdict(run.verdict).to_owned()
+    } else {
+        format!("asked to {}: {}", line(&run.asked), verdict(run.verdict))
+    };
+    let mut out = format!("{} at {event} {asked} ({}, {} ms)\n", run.hook, line(&run.end), run.milliseconds);
+    for remark in run.remarks.iter().take(remarks_max) {
+        let _ = writeln!(out, "  - {}", line(remark));
+    }
+    if run.remarks.len() > remarks_max {
+        let _ = writeln!(out, "  - and {}", counted(run.remarks.len() - remarks_max, "more remark"));
+    }
+    out
+}
+
+// ── One hook ───────────────────────────────────────────────────────────────────────────────────────
+
+fn hooks(thread: &Thread) -> BTreeSet<&str> {
+    runs(thread).map(|(_, _, run)| run.hook.as_str()).collect()
+}
+
+/// All runs in the trail, newest first.
+fn runs(thread: &Thread) -> impl Iterator<Item = (Seq, &str, &HookRun)> {
+    let trail = thread.entries().iter().rev().filter_map(|entry| match &entry.change {
+        Change::Hooked { event, runs } => Some((entry.seq, event.as_str(), runs)),
+        _ => None,
+    });
+    trail.flat_map(|(seq, event, runs)| runs.iter().rev().map(move |run| (seq, event, run)))
+}
+
+fn of_hook(thread: &Thread, hook: &str, known: &BTreeSet<&str>) -> String {
+    let own: Vec<_> = runs(thread).filter(|(_, _, run)| run.hook == hook).collect();
+    if own.is_empty() {
+        let known = match known.len() {
+            0 => "no hook did".to_owned(),
+            _ => format!("these did: {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+        };
+        return format!(
+            "Here {} did and asked for nothing; {known}. An entry is named as e12; /hooks lists the hooks.",
+            line(hook)
+        );
+    }
+    let mut out = format!("Runs of {hook} that did or asked for something, newest first:\n\n");
+    for (seq, event, run) in own.iter().take(SHOWN_MAX) {
+        let _ = write!(out, "- {seq}: {}", ran(event, run, usize::MAX));
+        if let Some(version) = run.digest.get(..DIGEST_SHOWN) {
+            let _ = writeln!(out, "  - its version: {version}");
+        }
+    }
+    if own.len() > SHOWN_MAX {
+        let _ = writeln!(out, "- older: {}", own.len() - SHOWN_MAX);
+    }
+    out.trim_end().to_owned()
+}
+
+// ── One entry ──────────────────────────────────────────────────────────────────────────────────────
+
+fn of_entry(thread: &Thread, seq: Seq) -> String {
+    let entry = usize::try_from(seq.0).ok().and_then(|at| thread.entries().get(at));
+    let Some(entry) = entry else {
+        return format!("There is no entry {seq}; the newest is e{}.", thread.next_seq().0 - 1);
+    };
+    let mut out = match &entry.change {
+        Change::Hooked { event, runs } => {
+            format!("{seq} is the trail of hooks at {event}:\n\n{}", hooked(entry, event, runs, usize::MAX))
+        }
+        change => match what_was_done(thread, change) {
+            Some(done) => format!("{seq}: {done}.\n"),
+            None => format!("{seq} is {}.\n", what_it_is(change)),
+        },
+    };
+    if let Some(by) = asker(&entry.change) {
+        let asked: String = runs_of_turn(thread, seq)
+            .filter(|(_, _, run)| by.is_none_or(|by| run.hook == by) && !run.asked.is_empty())
+            .map(|(seq, event, run)| format!("- {seq}: {}", ran(event, run, usize::MAX)))
+            .collect();
+        if !asked.is_empty() {
+            let _ = write!(out, "\nHooks that asked for something in this turn:\n\n{asked}");
+        }
+    }
+    let after: Vec<String> = what_came_of_it(thread, entry);
+    if !after.is_empty() {
+        let _ = write!(out, "\nWhat came of it since:\n\n{}\n", after.join("\n"));
+    }
+    if thread.text_of(Part { entry: seq, part: None }).is_some() {
+        let shown = thread.view().entries().iter().find(|shown| shown.seq == seq);
+        out.push_str(match shown {
+            Some(shown) if shown.change == entry.change => "\nThe model sees it as it came into the log.",
+            Some(_) => "\nThe model sees it changed.",
+            None => "\nThe model no longer sees it; the log keeps it.",
+        });
+    }
+    out.trim_end().to_owned()
+}
+
+fn what_it_is(change: &Change) -> String {
+    match change {
+        Change::Said { message, origin } => {
+            let who = match origin {
+                Origin::Person | Origin::Queue { .. } => "what you said".to_owned(),
+                Origin::Recipe { typed, .. } => format!("what {} said for you", line(typed)),
+                Origin::Hook { hook } => format!("what {hook} said"),
+                Origin::Context { by } => format!("what {by} told the model"),
+            };
+            format!("{who}: {}", line(&message.text()))
+        }
+        Change::Replied { message, model, .. } => {
+            let calls: Vec<&str> = message.calls().map(|call: &ToolCall| call.name.as_str()).collect();
+            let calls = match calls.len() {
+                0 => String::new(),
+                _ => format!(" with calls of {}", calls.join(", ")),
+            };
+            format!("a reply of {model}{calls}: {}", line(&message.text()))
+        }
+        Change::ToolFinished { outcome } => {
+            format!(
+                "what a call came to ({}): {}",
+                words::status(outcome.status),
+                line(&outcome.model_text())
+            )
+        }
+        Change::Commanded { typed, .. } => format!("a command of yours: {}", line(typed)),
+        other => match words::one_line(other) {
+            Some(told) => format!("a line for you alone: {}", line(&told)),
+            None => format!("an entry of the kind {}", other.kind()),
+        },
+    }
+}
+
+/// Whose asking led to a change: a hook by its name, or (`Some(None)`) some hook. `None`: no hook's.
+fn asker(change: &Change) -> Option<Option<&str>> {
+    match change {
+        Change::Mutated { by, .. } | Change::Edited { by, .. } | Change::CallChanged { by, .. } => {
+            Some(Some(by))
+        }
+        Change::Withheld { why: Withheld::Blocked { hook, .. }, .. } => Some(Some(hook)),
+        Change::Compacted { trigger: Trigger::Hook, .. } => Some(None),
+        _ => None,
+    }
+}
+
+/// The trail of the turn that an entry belongs to.
+fn runs_of_turn(thread: &Thread, seq: Seq) -> impl Iterator<Item = (Seq, &str, &HookRun)> {
+    let ends = |entry: &&std::sync::Arc<Entry>| matches!(entry.change, Change::TurnEnded { .. });
+    let ends = thread.entries().iter().filter(ends).map(|entry| entry.seq);
+    let from = ends.clone().filter(|end| *end < seq).max().unwrap_or_default();
+    let to = ends.filter(|end| *end >= seq).min().unwrap_or(thread.next_seq());
+    runs(thread).filter(move |(at, _, _)| *at >= from && *at <= to)
+}
+
+/// What later entries did to this one.
+fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
+    let seq = entry.seq;
+    let mut gone = thread.text_of(Part { entry: seq, part: None }).is_none();
+    let mut told = Vec::new();
+    for later in thread.entries().iter().skip(seq.0 as usize + 1) {
+        let touches = match &later.change {
+            // Once it has left the view, no later layer finds it there.
+            Change::Compacted { through, .. } | Change::Mutated { through, .. } => {
+                let replaced = !gone && *through >= seq;
+                gone |= replaced && !thread.is_undone(later.seq);
+                replaced
+            }
+            Change::Edited { edits, .. } => {
+                edits.iter().any(|edit| edit.at().is_some_and(|at| at.entry == seq))
+            }
+            Change::CallChanged { call, .. } => match &entry.change {
+                Change::Replied { message, .. } => message.calls().any(|made| made.id == *call),
+                _ => false,
+            },
+            Change::Undone { entry } => *entry == seq,
+            _ => false,
+        };
+        if touches && let Some(done) = what_was_done(thread, &later.change) {
+            told.push(format!("- {}: {done}{}", later.seq, taken_back(thread, later.seq)));
+        }
+        if told.len() == SHOWN_MAX {
+            break;
+        }
+    }
+    told
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+#[path = "why_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,38 @@
+//! The worked handler of `CONTRIBUTING.md`, which is compiled here as it stands there.
+
+#[path = "note_length.rs"]
+mod note_length;
+#[expect(dead_code, reason = "the handlers' own readers of parameters, of which the example needs one")]
+#[path = "../../src/hooks/handlers/params.rs"]
+mod params;
+
+use serde_json::{Map, Value, json};
+
+use crate::hooks::event::HookEvent;
+use crate::hooks::moment::What;
+
+fn params(value: Value) -> Map<String, Value> {
+    value.as_object().expect("an object").clone()
+}
+
+#[test]
+fn the_page_shows_the_handler_as_it_is() {
+    let page = super::text(&super::root().join("CONTRIBUTING.md"));
+    let unindented: String =
+        page.lines().map(|line| format!("{}\n", line.strip_prefix("   ").unwrap_or(line))).collect();
+    assert!(unindented.contains(include_str!("note_length.rs")));
+}
+
+#[test]
+fn the_worked_handler_tells_of_long_replies_alone() {
+    let mut moment = super::sample::moment(HookEvent::TurnEnd);
+    let notice = |moment: &_, words: u64| {
+        note_length::answer(&params(json!({ "words": words })), moment).map(|output| output.notice)
+    };
+    assert_eq!(notice(&moment, 3), Ok(None));
+    assert_eq!(notice(&moment, 2), Ok(Some("The reply has 3 words, 2 were wanted.".to_owned())));
+    moment.what = What::SessionEnd { reason: "other" };
+    assert_eq!(notice(&moment, 2), Err("there is no reply to count".to_owned()));
+    assert_eq!(note_length::PARAMS, ["words"]);
+    assert!(note_length::check(&params(json!({ "words": "many" }))).is_err());
+}

@@ -1,0 +1,228 @@
+//! Scripts that have the conversation compacted at a share of their own, in each of the spellings.
+
+use epitome::provider::scripted::Seen;
+
+use crate::desk::*;
+
+/// The beginning of a script that acts above 70 % of the window.
+fn above_70(event: &str, then: &str) -> String {
+    format!(
+        r#"#!/bin/sh
+case "$1" in
+    hook)
+        echo "{event}"
+        ;;
+    run)
+        payload=$(cat)
+        field() {{ printf '%s\n' "$payload" | sed -n "s/.*\"$1\":\"*\([^\",}}]*\).*/\1/p"; }}
+        if [ "$(field invoked_recipe)" = "compact" ]; then
+            exit 0
+        fi
+        current=$(field current_context_window)
+        max=$(field max_context_window)
+        if [ "$max" -gt 0 ] && [ $((current * 100)) -gt $((max * 70)) ]; then
+            conv_id=$(field conv_id)
+            {then}
+        fi
+        ;;
+    *)
+        exit 1
+        ;;
+esac
+"#
+    )
+}
+
+/// One compaction, seen by the model, the client and the store; the conversation goes on behind it.
+#[track_caller]
+fn compacts_once(desk: &Desk, trail: &[&str]) {
+    desk.run("say one");
+    let heard = desk.follow("fill");
+    assert_eq!(heard.asked.len(), 2, "the reply, and the summary");
+    assert!(heard.notices().iter().any(|notice| notice.starts_with("Compacted")), "{:?}", heard.notices());
+    let heard = desk.follow("say two");
+    assert_eq!(heard.asked.len(), 1);
+    let [Seen::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    assert!(told.contains(SUMMARY) && told.ends_with("say two") && !told.contains("quick brown"), "{told}");
+    assert_eq!((desk.summaries(), desk.stored("compacted")), (1, 1));
+    let seen = desk.trail();
+    let asked: Vec<&str> =
+        seen.iter().map(String::as_str).filter(|line| !line.starts_with("quiet")).collect();
+    assert_eq!(asked, trail);
+}
+
+#[test]
+fn a_callback_after_a_turn_compacts_once() {
+    let desk = Desk::new();
+    desk.hook("at_70", &above_70("after_turn", r#"echo '{"result": "callback", "callback": "compact"}'"#));
+    compacts_once(&desk, &["turn_end at_70 done: callback compact"]);
+}
+
+/// Between a tool's result and the next call of the model, the turn goes on with the summary.
+#[test]
+fn a_callback_in_the_middle_of_the_work_keeps_the_turn_going() {
+    let desk = Desk::new();
+    desk.hook("at_70", &above_70("after_turn", r#"echo '{"result": "callback", "callback": "compact"}'"#));
+    let heard = desk.run("work echo one");
+    assert!(heard.said().ends_with("I heard it."), "{}", heard.said());
+    assert_eq!(heard.asked.len(), 3, "the call, the summary, the last reply");
+    let [Seen::User(told)] = &heard.last_seen()[..] else { panic!("{:?}", heard.last_seen()) };
+    assert!(told.contains(SUMMARY) && told.contains("work echo one"), "{told}");
+    assert_eq!(desk.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
+}
+
+#[test]
+fn an_action_compacts_once() {
+    let desk = Desk::new();
+    desk.hook("smart", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
+    compacts_once(&desk, &["agent_stop smart done: callback compact"]);
+}
+
+/// The script names its own conversation, in the callback's arguments.
+const SMART: &str = r#"echo "{\"result\": \"callback\", \"callback\": \"compact\", \"callback_args\": {\"target_conversation_id\": \"$conv_id\"}}""#;
+
+#[test]
+fn a_callback_on_the_own_conversation_compacts_once() {
+    let desk = Desk::new();
+    desk.hook("smart", &above_70("agent_stop", SMART));
+    compacts_once(&desk, &["agent_stop smart done: callback compact"]);
+}
+
+#[test]
+fn a_declared_threshold_compacts_at_each_crossing() {
+    let desk = Desk::new();
+    write(
+        &desk.home.join(".kodelet/hooks/smart.yaml"),
+        "protocol: 2\nevents: [turn_end]\nmatch: { usage_ratio_gte: 0.70, invoked_by: [main] }\n\
+         then: { result: callback, callback: compact }\n",
+    );
+    compacts_once(&desk, &["turn_end smart.yaml done: callback compact"]);
+    desk.follow("fill");
+    desk.follow("say three");
+    assert_eq!((desk.summaries(), desk.stored("compacted")), (2, 2), "once more at the second crossing");
+}
+
+/// Makes its own history out of the first message, and puts it into JSON by hand.
+const SIMPLE: &str = r#"summary=$(printf '%s\n' "$payload" | sed 's/.*"messages":\[{//; s/"kind".*//; s/.*"content":"//; s/",*$//' | sed 's/\\"/"/g')
+            echo "{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Before this: $summary\"}]}""#;
+
+#[test]
+fn a_history_made_by_a_script_takes_the_place_of_the_old_one() {
+    let desk = Desk::new();
+    desk.hook("simple", &above_70("agent_stop", SIMPLE));
+    desk.run("say one");
+    let heard = desk.follow("fill");
+    assert_eq!(heard.asked.len(), 1, "no model is needed");
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen(), [user("Before this: say one\n\nsay two")]);
+    assert_eq!((desk.stored("mutated"), desk.stored("compacted")), (1, 0));
+    assert_eq!(desk.trail(), ["quiet 1", "agent_stop simple done: mutate with 1 message", "quiet 1"]);
+}
+
+#[test]
+fn a_history_with_line_breaks_in_its_strings_is_read_all_the_same() {
+    let desk = Desk::new();
+    desk.hook(
+        "simple",
+        &above_70(
+            "agent_stop",
+            "echo '{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Two\nlines\"}]}'",
+        ),
+    );
+    desk.run("fill");
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen(), [user("Two\nlines\n\nsay two")]);
+}
+
+#[test]
+fn a_history_with_a_bare_quote_in_it_is_told_and_changes_nothing() {
+    let desk = Desk::new();
+    desk.hook("simple", &above_70("agent_stop", SIMPLE));
+    desk.run("say \"one\"");
+    let heard = desk.follow("fill");
+    let told: Vec<_> = heard.notices().into_iter().filter(|notice| notice.contains("simple")).collect();
+    assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen()[0], user("say \"one\""), "the history is as it was");
+    assert_eq!(heard.last_seen().len(), 5);
+    assert_eq!(desk.stored("mutated"), 0);
+    assert_eq!(desk.trail(), ["quiet 1", "agent_stop simple failed", "quiet 1"]);
+}
+
+/// Hears of the end of the compact recipe, and answers with the last text of the agent; `$content` is
+/// how it puts it into its JSON.
+fn completion(content: &str) -> String {
+    format!(
+        r#"#!/bin/sh
+case "$1" in
+    hook)
+        echo "agent_stop"
+        ;;
+    run)
+        payload=$(cat)
+        invoked_recipe=$(printf '%s\n' "$payload" | sed -n 's/.*"invoked_recipe":"\([^"]*\)".*/\1/p')
+        if [ "$invoked_recipe" = "compact" ]; then
+            summary=$(printf '%s\n' "$payload" | sed 's/.*"role":"assistant","content":"//; s/".*//')
+            target=$(printf '%s\n' "$payload" | sed -n 's/.*"target_conversation_id":"\([^"]*\)".*/\1/p')
+            if [ -n "$summary" ] && [ -n "$target" ]; then
+                echo "{{\"result\": \"mutate\", \"messages\": [{{\"role\": \"user\", \"content\": {content}}}], \"target_conversation_id\": \"$target\"}}"
+            fi
+        fi
+        ;;
+esac
+"#
+    )
+}
+
+#[test]
+fn an_answer_without_quotes_to_the_recipes_end_is_told_and_the_compaction_stands() {
+    let desk = Desk::new();
+    desk.hook("a_smart", &above_70("agent_stop", SMART));
+    desk.hook("b_done", &completion("$summary"));
+    compacts_once(&desk, &["agent_stop a_smart done: callback compact", "agent_stop b_done failed"]);
+}
+
+/// The same script in good JSON put the reply before the compaction in the place of the history: the
+/// payload at the recipe's end did not have what the recipe had written.
+#[test]
+fn an_answer_to_the_recipes_end_has_the_recipes_own_text() {
+    let desk = Desk::new();
+    desk.hook("a_smart", &above_70("agent_stop", SMART));
+    desk.hook("b_done", &completion("\\\"Its summary: $summary\\\""));
+    desk.run("fill");
+    let heard = desk.follow("say two");
+    assert_eq!(heard.last_seen(), [user(&format!("Its summary: {SUMMARY}\n\nsay two"))]);
+    assert_eq!((desk.stored("mutated"), desk.stored("compacted")), (1, 0));
+}
+
+/// A script asks for a compaction of a conversation that is too short for one. Its trail said `done`,
+/// with nothing done and nobody told.
+#[test]
+fn a_compaction_that_would_gain_nothing_is_refused_in_the_trail() {
+    let desk = Desk::new();
+    desk.hook(
+        "always",
+        "#!/bin/sh\ncase $1 in hook) echo agent_stop ;; run) echo '{\"action\":\"compact\"}' ;; esac\n",
+    );
+    let heard = desk.run("say one");
+    assert_eq!(heard.asked.len(), 1);
+    assert_eq!(desk.stored("compacted"), 0);
+    assert_eq!(desk.trail(), ["agent_stop always refused: callback compact"]);
+    let remark = &desk.trail_entries()[0]["run"]["remarks"][0];
+    assert!(remark.as_str().is_some_and(|remark| remark.contains("not be shorter")), "{remark}");
+}
+
+/// The model was asked for a summary, and the history stayed: without a word the trail's `done` was all
+/// that the person had.
+#[test]
+fn a_summary_that_is_no_shorter_than_the_history_is_told() {
+    let desk = Desk::with(|request| match wants_summary(request) {
+        true => vec![text(&format!("<summary>{}</summary>", long().repeat(2)))],
+        false => obey(request),
+    });
+    desk.hook("at_70", &above_70("agent_stop", r#"echo '{"action": "compact"}'"#));
+    let heard = desk.run("fill");
+    assert_eq!((heard.asked.len(), desk.stored("compacted")), (2, 0));
+    let told = heard.notices().iter().any(|notice| notice.starts_with("Nothing to compact"));
+    assert!(told, "{:?}", heard.notices());
+}

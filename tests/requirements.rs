@@ -1,0 +1,118 @@
+//! Holds `tests/requirements.md` to itself: each requirement stands in one line, and what a line names is
+//! there. Whether a test shows what its line says is for the reader.
+
+#[path = "docs/page.rs"]
+mod page;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The documents, and the last number in each.
+const DOCUMENTS: [(&str, u32); 4] = [("S000", 153), ("S001", 165), ("S003", 129), ("S004", 134)];
+
+/// How a line begins its third column where no test shows it.
+const WITHOUT_TEST: [&str; 2] = ["by design: ", "not done: "];
+
+/// One line of a table.
+struct Row {
+    document: String,
+    numbers: Vec<u32>,
+    shown: String,
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &str) -> Option<String> {
+    std::fs::read_to_string(root().join(path)).ok()
+}
+
+fn rows() -> Vec<Row> {
+    let table = text("tests/requirements.md").expect("the table is there");
+    let mut document = String::new();
+    let mut rows = Vec::new();
+    for line in table.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            document = title.split(':').next().unwrap_or_default().to_owned();
+        }
+        let columns: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [numbers, _, shown] = columns[..] else { continue };
+        if numbers.starts_with(|c: char| c.is_ascii_digit()) {
+            rows.push(Row { document: document.clone(), numbers: parsed(numbers), shown: shown.to_owned() });
+        }
+    }
+    rows
+}
+
+/// `1-3, 8` is 1, 2, 3 and 8.
+fn parsed(numbers: &str) -> Vec<u32> {
+    let number = |text: &str| text.parse::<u32>().unwrap_or_else(|_| panic!("no number: {numbers}"));
+    let parts = numbers.split(", ").map(|part| part.split_once('-').unwrap_or((part, part)));
+    parts.flat_map(|(first, last)| number(first)..=number(last)).collect()
+}
+
+/// What stands between back quotes.
+fn quoted(shown: &str) -> Vec<&str> {
+    shown.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn every_requirement_stands_in_one_line() {
+    let mut faults = Vec::new();
+    let rows = rows();
+    for (document, last) in DOCUMENTS {
+        let mut count: BTreeMap<u32, u32> = (1..=last).map(|number| (number, 0)).collect();
+        for number in rows.iter().filter(|row| row.document == document).flat_map(|row| &row.numbers) {
+            *count.entry(*number).or_default() += 1;
+        }
+        for (number, count) in count {
+            match (number <= last, count) {
+                (true, 1) => {}
+                (true, 0) => faults.push(format!("{document}-{number} is missing")),
+                (true, _) => faults.push(format!("{document}-{number} is there {count} times")),
+                (false, _) => faults.push(format!("there is no {document}-{number}")),
+            }
+        }
+    }
+    let known = |row: &Row| DOCUMENTS.iter().any(|(document, _)| *document == row.document);
+    assert!(rows.iter().all(known), "a line stands below no document");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn what_a_line_names_is_there() {
+    let mut faults = Vec::new();
+    for row in rows() {
+        let named = quoted(&row.shown);
+        let of_guide = |name: &&str| {
+            name.starts_with("docs/")
+                || name.contains("::")
+                || name.starts_with("protocol-fixtures/")
+                || name.starts_with("tests/turn/")
+        };
+        let explained = WITHOUT_TEST.iter().any(|word| row.shown.starts_with(word));
+        if !explained && (named.is_empty() || !named.iter().all(of_guide)) {
+            faults.push(format!("{} {:?}: neither a test nor a reason", row.document, row.numbers));
+        }
+        for name in named {
+            if !exists(name) {
+                faults.push(format!("{} {:?}: there is no {name}", row.document, row.numbers));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Whether a name means something: `file::test`, `file#part` of the guide, or a file. What is no path is a
+/// word of the program's.
+fn exists(name: &str) -> bool {
+    if let Some((file, test)) = name.split_once("::").filter(|(file, _)| file.ends_with(".rs")) {
+        return text(file).is_some_and(|text| text.contains(&format!("fn {test}(")));
+    }
+    if let Some((file, anchor)) = name.split_once('#') {
+        return text(file).is_some_and(|text| page::anchors(&text).iter().any(|known| known == anchor));
+    }
+    let is_path = ["src/", "tests/", "docs/", "protocol-fixtures/", "benches/"];
+    !is_path.iter().any(|start| name.starts_with(start)) || root().join(name).exists()
+}
