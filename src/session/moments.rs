@@ -186,8 +186,7 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.turn.count_quiet_hooks(resolution.quiet);
         }
-        let notices = std::mem::take(&mut resolution.notices);
-        for (hook, text) in &notices {
+        for (hook, text) in std::mem::take(&mut resolution.notices) {
             self.announce(&Out::Notice { severity: Severity::Info, text: format!("{hook}: {text}") });
         }
         for name in std::mem::take(&mut resolution.quiet_names) {
@@ -195,10 +194,7 @@ impl Session {
         }
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
-            // A notice of the guards has told it already.
-            if notices.iter().all(|(hook, _)| *hook != run.hook) {
-                self.tell_of_run(event, run);
-            }
+            self.tell_of_run(event, run);
             if run.verdict == Verdict::Done {
                 self.count_success(event, &run.hook);
             }
