@@ -24,7 +24,9 @@ use super::replies::{cost_of, cost_of_change};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
-use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError, Ticket};
+use super::{
+    Answer, Attachment, ClientId, CompactionState, Opening, Out, SessionCommand, SessionError, Ticket,
+};
 use crate::compaction::pace::Pace;
 use crate::config::Settings;
 use crate::hooks::discover::Found;
@@ -463,6 +465,7 @@ impl Session {
 
     /// The turn's last entry is committed: bring it to the disk, then answer.
     pub(super) async fn end(&mut self, reason: StopReason) {
+        self.compaction_came_to_nothing(CompactionState::Cancelled);
         let Some(work) = self.work.take() else { return };
         // A cancelled turn passes by no other safe point.
         self.apply_side_result();
@@ -491,6 +494,7 @@ impl Session {
 
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
+        self.compaction_came_to_nothing(CompactionState::Failed(error.to_string()));
         if let Some(Work { ask, responders, .. }) = self.work.take() {
             if let Some(open) = ask {
                 self.announce(&Out::Withdrawn { ask: open.ask });

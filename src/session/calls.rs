@@ -85,8 +85,8 @@ impl Session {
         let verdict = permission::decide(&access, self.thread.mode(), self.thread.rules(), inside);
         // A hook's word stands for the person's; what the mode forbids stays forbidden.
         match (verdict, decided) {
-            (Verdict::Allow { .. }, Some(PermissionDecision::Ask)) if !self.attachments.is_empty() => {
-                Standing::AskPerson { access, always: None }
+            (Verdict::Allow { .. }, Some(PermissionDecision::Ask)) => {
+                self.standing_by_rule(Verdict::Ask { always: None }, access)
             }
             (Verdict::Ask { .. }, Some(PermissionDecision::Allow)) => Standing::Settled(Permit::Allowed),
             (verdict, _) => self.standing_by_rule(verdict, access),

@@ -8,12 +8,13 @@ use super::recipes::Text;
 use super::replies::cost_of_change;
 use super::rounds::{apply_to, text_content};
 use super::work::{Pending, Point};
+use super::{CompactionState, Severity};
 use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{CompactTrigger, Round, What};
 use crate::hooks::output::{Action, Resolution};
 use crate::recipe::command::Arguments;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, HookRun, Message, ModelName, Seq, Trigger, Verdict, View};
+use crate::thread::{Change, HookRun, Message, ModelName, Trigger, Verdict, View};
 use crate::turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
 
 impl Session {
@@ -64,8 +65,17 @@ impl Session {
                 "" => format!("The hook {hook} stopped this compaction."),
                 reason => format!("The hook {hook} stopped this compaction: {reason}"),
             };
-            let note = Change::Noted { message: self.fresh_message(), text };
-            self.commit_all(vec![note]);
+            match why {
+                Why::Command | Why::Overflow => {
+                    let note = Change::Noted { message: self.fresh_message(), text };
+                    self.commit_all(vec![note]);
+                }
+                // It would be asked again at each round's end.
+                Why::Threshold | Why::Hook => {
+                    self.say(Severity::Info, text);
+                    self.pace.gained_nothing(&self.thread);
+                }
+            }
             self.compaction_meta("blocked", None);
             return self.end_compaction(CompactAnswer::Nothing);
         }
@@ -185,15 +195,25 @@ impl Session {
     /// A compaction is committed: hooks hear of it, and the session starts again on it.
     pub(super) fn swapped(&mut self) {
         self.pace.gained();
+        // A hook's own history may have taken the summary's place: that is no compaction.
+        let newest = self.thread.last_layer();
+        let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
+        let uuid = compaction.map(|entry| entry.seq.uuid_in(&self.id.0));
         if let Some(work) = &mut self.work {
             work.summary = None;
             work.order = CompactionOrder::default();
+            if let (Some(meta), Some(uuid)) = (&mut work.meta, &uuid) {
+                meta["epitome"]["compaction"]["uuid"] = uuid.as_str().into();
+            }
         }
-        // A hook's own history may have taken the summary's place: that is no compaction.
-        let newest = self.thread.last_layer();
-        if newest.is_none_or(|entry| !matches!(entry.change, Change::Compacted { .. })) {
+        if uuid.is_none() {
+            self.compaction_came_to_nothing(CompactionState::Cancelled);
             return self.tell(Told::Hooks(HooksAnswer::default()));
         }
+        if let Some(work) = &mut self.work {
+            work.compacting = None;
+        }
+        let newest = self.thread.last_layer();
         let what = newest.and_then(|entry| match &entry.change {
             Change::Compacted { summary, trigger, tokens_before, tokens_after, model, .. } => {
                 Some(What::PostCompact {
@@ -204,7 +224,7 @@ impl Session {
                     tokens_before: *tokens_before,
                     tokens_after: *tokens_after,
                     summary: summary.text(),
-                    uuid: uuid_of(&self.id.0, entry.seq),
+                    uuid: entry.seq.uuid_in(&self.id.0),
                     fallback: (*trigger == Trigger::Overflow && model.is_none()).then_some("truncated"),
                 })
             }
@@ -239,12 +259,4 @@ fn trigger_word(why: Why) -> CompactTrigger {
         Why::Command => CompactTrigger::Manual,
         Why::Overflow | Why::Threshold | Why::Hook => CompactTrigger::Auto,
     }
-}
-
-/// A name for a compaction that is the same whenever it is asked for, in the form of a UUID.
-fn uuid_of(session: &str, entry: Seq) -> String {
-    use sha2::{Digest, Sha256};
-    let digest = Sha256::digest(format!("{session}/{entry}"));
-    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32])
 }

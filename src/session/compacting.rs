@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Severity;
 use super::actor::Session;
 use super::effects::{self, Summary};
 use super::recipes::Text;
 use super::replies::sentence;
 use super::work::{Done, Point};
+use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
 use crate::compaction::{self, Order};
 use crate::hooks::handlers::{self, Declared, Table};
@@ -123,10 +123,25 @@ impl Session {
     /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
     /// next one asks its hooks anew, and keeps what it should itself.
     pub(super) fn end_compaction(&mut self, answer: CompactAnswer) {
-        if !matches!(answer, CompactAnswer::Done(_)) {
-            self.take_order();
+        match &answer {
+            CompactAnswer::Done(_) => {}
+            CompactAnswer::Nothing => {
+                self.take_order();
+                self.compaction_came_to_nothing(CompactionState::Cancelled);
+            }
+            CompactAnswer::Failed(why) => {
+                self.take_order();
+                self.compaction_came_to_nothing(CompactionState::Failed(why.clone()));
+            }
         }
         self.tell(Told::Compacted(answer));
+    }
+
+    /// Tells clients that a compaction which they were shown the beginning of will not be.
+    pub(super) fn compaction_came_to_nothing(&mut self, state: CompactionState) {
+        if let Some(id) = self.work.as_mut().and_then(|work| work.compacting.take()) {
+            self.announce(&Out::Compaction { id, state });
+        }
     }
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
@@ -167,7 +182,11 @@ impl Session {
         let mut snapshot = self.snapshot(ordered.unwrap_or(self.settings.compaction.max_summary_tokens));
         snapshot.view = replaced;
         let http = self.services.http.clone();
+        let id = self.fresh_message();
+        let tokens = self.counter.in_context(&self.thread);
+        self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
         let Some(work) = &mut self.work else { return };
+        work.compacting = Some(id);
         work.jobs.spawn(async move {
             let summarise = effects::summarise(http, endpoint, snapshot, instruction);
             let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
@@ -287,7 +306,8 @@ impl Session {
         through: Seq,
         trigger: Trigger,
     ) -> Result<Change, String> {
-        let id = self.fresh_message();
+        let told = self.work.as_ref().and_then(|work| work.compacting);
+        let id = told.unwrap_or_else(|| self.fresh_message());
         let order = Order { trigger, focus, through, room_bytes: self.room_bytes() };
         compaction::compacted(&self.thread, id, text, written, order)
     }

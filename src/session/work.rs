@@ -25,7 +25,7 @@ use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
 use crate::recipe::watch::Registration;
 use crate::store::StoreError;
-use crate::thread::{CallId, Change, Content, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome};
+use crate::thread::{CallId, Change, Content, MessageId, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome};
 use crate::tools::Access;
 use crate::turn::{Ask, HooksAnswer, Turn, Why};
 
@@ -73,6 +73,8 @@ pub struct Work {
     pub handlers: Table,
     /// How the next compaction is to be made.
     pub order: CompactionOrder,
+    /// The compaction that clients were told of, by the id of its summary's message.
+    pub compacting: Option<MessageId>,
     /// The summary that hooks see before it takes the history's place.
     pub summary: Option<String>,
     /// What hooks decided about calls: by whom.
@@ -111,6 +113,7 @@ impl Work {
             recipe: None,
             handlers: Table::new(),
             order: CompactionOrder::default(),
+            compacting: None,
             summary: None,
             decisions: HashMap::new(),
             started: HashMap::new(),
