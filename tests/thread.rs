@@ -535,3 +535,73 @@ fn shown(view: &View) -> Vec<Entry> {
 fn parts(view: &View) -> Vec<(Part, String)> {
     view.pieces().iter().map(|(part, piece)| (*part, piece.text())).collect()
 }
+
+/// A background callback's text that came between two turns opened a turn in the log that nobody had begun:
+/// at the next load it counted as one that a crash had ended.
+#[test]
+fn what_a_hook_says_between_turns_begins_none() {
+    let opened =
+        Change::Opened { format: FORMAT_VERSION, session: SessionId("s_1".into()), cwd: PathBuf::from("/w") };
+    let message = Message { id: MessageId(0), content: vec![Content::Text { text: "Seen.".into() }] };
+    let said = Change::Said { message, origin: Origin::Hook { hook: "h".into() } };
+    let entries = [opened, said]
+        .into_iter()
+        .zip(0..)
+        .map(|(change, seq)| Arc::new(Entry { seq: Seq(seq), at: 0, change }));
+    assert!(!Thread::replay(entries).expect("a log").in_turn());
+}
+
+/// Newer models refuse to go on from their own words.
+#[test]
+fn a_view_knows_whether_the_agent_has_the_last_word() {
+    let text = |text: &str| vec![Content::Text { text: text.into() }];
+    let message = |content| Message { id: MessageId(0), content };
+    let said = Change::Said { message: message(text("Go")), origin: Origin::Person };
+    let replied = |content| Change::Replied {
+        message: message(content),
+        model: ModelName("a/b".into()),
+        usage: None,
+        cut: None,
+    };
+    let call = ToolCall {
+        id: CallId("c".into()),
+        name: "t".into(),
+        input: serde_json::json!({}),
+        card: Card::default(),
+    };
+    let calling = replied(vec![Content::Call(call)]);
+    let done = Change::ToolFinished {
+        outcome: ToolOutcome::text(CallId("c".into()), OutcomeStatus::Completed, "x"),
+    };
+    let spoken = |role| Spoken { role, message: message(text("words")) };
+    let mutated = |roles: &[Role]| Change::Mutated {
+        through: Seq(2),
+        messages: roles.iter().copied().map(spoken).collect(),
+        by: "h".into(),
+        tokens_before: 0,
+        tokens_after: 0,
+    };
+    let appended = Change::Edited {
+        by: "h".into(),
+        edits: vec![Edit::Append { role: Role::Assistant, message: message(text("words")) }],
+    };
+    for (changes, ends) in [
+        (vec![], false),
+        (vec![said.clone()], false),
+        (vec![said.clone(), replied(text("Yes"))], true),
+        (vec![said.clone(), calling.clone(), done.clone()], false),
+        (vec![said.clone(), replied(text("Yes")), mutated(&[Role::User, Role::Assistant])], true),
+        (vec![said.clone(), replied(text("Yes")), mutated(&[Role::User])], false),
+        (vec![said, calling, done, appended], true),
+    ] {
+        let opened = Change::Opened {
+            format: FORMAT_VERSION,
+            session: SessionId("s_1".into()),
+            cwd: PathBuf::from("/w"),
+        };
+        let words = format!("{changes:?}");
+        let all = std::iter::once(opened).chain(changes).zip(0..);
+        let entries = all.map(|(change, seq)| Arc::new(Entry { seq: Seq(seq), at: 0, change }));
+        assert_eq!(Thread::replay(entries).expect("a log").view().ends_with_agent(), ends, "{words}");
+    }
+}

@@ -207,3 +207,19 @@ fn a_replaced_part_is_told_as_text_without_what_stays() {
     assert!(flat.contains("the first request") && !flat.contains("the last request"), "{flat}");
     assert!(can_shrink(&replaced));
 }
+
+#[test]
+fn pins_that_leave_no_gain_are_named() {
+    let mut thread = thread();
+    let at = Part { entry: Seq(2), part: None };
+    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
+    let at = Part { entry: Seq(4), part: None };
+    append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
+    let through = through(&thread, Keep::Nothing, 0);
+    let order = Order { trigger: Trigger::Manual, focus: None, through, room_bytes: 1_000_000 };
+    let why = compacted(&thread, MessageId(9), "SUMMARY", None, order).expect_err("pins take nearly all");
+    assert!(why.contains("e2, e4") && why.contains("unpin"), "{why}");
+    let too_large = pins_too_large(&thread, 100).expect("more than 100 tokens");
+    assert!(too_large.contains("e2, e4") && too_large.contains("may take 100"), "{too_large}");
+    assert_eq!(pins_too_large(&thread, 1_000_000), None);
+}

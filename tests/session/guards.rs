@@ -156,7 +156,8 @@ fn a_conversation_in_which_a_prompt_runs_is_not_changed() {
     refused(&desk, "a prompt runs in");
     desk.release_tool();
     client.answer(ticket).expect("it goes on");
-    assert!(mutations(&desk, &first).is_empty());
+    // Its own hook may name itself.
+    assert!(mutations(&desk, &first).iter().all(|made| !made.contains(&desk.session.0)));
 }
 
 /// A recipe that a hook calls at the stop, and what hooks say in its own run.
@@ -216,9 +217,10 @@ fn a_callback_that_was_cut_says_so_in_the_trail() {
 }
 
 #[test]
-fn a_pin_above_a_quarter_of_the_window_is_refused_with_both_sizes() {
+fn a_pin_above_its_share_of_the_window_is_refused_with_both_sizes() {
     let mut desk = Desk::new(Vec::new());
-    desk.ask(&"many words of a paste ".repeat(12_000));
+    std::fs::write(desk.home.join("config.toml"), "[compaction]\npin_share = 0.01\n").expect("settings");
+    desk.ask(&"many words of a paste ".repeat(4_000));
     let entry = desk
         .log()
         .iter()
