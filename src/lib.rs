@@ -24,15 +24,16 @@
 //!  stdin ─ acp::connection ─ acp::server ─► SessionCommand ─► session task
 //!    loop { turn.next(&thread) {
 //!        Commit(change) → 1 journal  2 thread.apply  3 announce      store follows behind
-//!        Ask(ask)       → model call · permission · tool · compaction
+//!        Ask(ask)       → hooks · model call · permission · tool · compaction
 //!        Wait           → command | model's stream | finished job
 //!        End(reason)    → sync the journal, then the answer } }
 //!  stdout ◄ acp::post ◄ acp::outlet (merges while the pipe is busy) ◄ Out
 //! ```
 //!
-//! Hooks run where the turn asks for them: [`hooks`] has their own picture. What they want is a
-//! `Resolution`, which the session commits like anything else: a prompt kept out, a call changed, a
-//! history replaced are entries of the log, with the trail of who asked. `/undo` takes a layer back.
+//! Hooks run where the turn asks for them (a prompt, a call, a round's end, the stop): [`hooks`] has their
+//! own picture. What they want is a `Resolution`, which the session commits like anything else: a prompt
+//! kept out, a call changed, a history replaced are entries of the log, with the trail of who asked.
+//! `/undo` takes a layer back.
 //!
 //! Start reading at `turn/mod.rs` (the loop), then `session/actor.rs` (who performs it), then
 //! `thread/view.rs` (what the model sees).
@@ -71,6 +72,9 @@
 //! - Every tool call has exactly one outcome, also after a cancel or a crash; every request has exactly
 //!   one answer.
 //! - A live thread equals the replay of its log; its view equals a cold fold.
+//! - Nothing that a repository brings runs before the person has allowed that very version of it.
+//! - What a hook asked for is done, or its refusal is in the trail with the reason; a hook that fails,
+//!   hangs or prints nonsense costs its own result alone.
 //! - System text and tool list are frozen at a thread's first model call.
 //! - Every queue, loop, wait and output has a named bound.
 

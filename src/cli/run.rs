@@ -185,7 +185,8 @@ fn newest(sessions: &Sessions, cwd: &Path) -> Result<SessionId, CliError> {
     let listed = sessions.list(None).map_err(|error| failed(&error))?;
     let newest = listed.into_iter().find(|header| super::sessions::is_same_directory(&header.cwd, cwd));
     newest.map(|header| header.session).ok_or_else(|| {
-        let hint = Some("leave --follow out to begin one; `epitome sessions list` shows all".to_owned());
+        let hint = "`epitome run` without --follow begins one; `epitome sessions list` shows all";
+        let hint = Some(hint.to_owned());
         CliError::failed(format!("there is no session of {} to go on with", cwd.display()), hint)
     })
 }

@@ -53,8 +53,8 @@ pub enum Kind {
     Declared { then: Map<String, Value> },
     /// The payload is posted, a 2xx answer's body is the result. `secret` signs the body.
     Webhook { url: String, headers: BTreeMap<String, String>, secret: Option<String> },
-    /// A Claude Code hook: a line for the shell. Those of one `group` run side by side. A `once`-like
-    /// order among groups is that of their settings file. `only_if` is a permission rule (`Bash(git *)`)
+    /// A Claude Code hook: a line for the shell. Those of one `group` run side by side, the groups one after
+    /// another, in the order of their settings file. `only_if` is a permission rule (`Bash(git *)`)
     /// that a tool call has to fit; empty fits all.
     Claude { line: String, group: usize, matcher: String, only_if: String },
 }

@@ -33,7 +33,7 @@ pub fn settle(resolution: &mut Resolution, guards: &Guards) {
         let by = std::mem::take(&mut resolution.action_by);
         resolution.action = Action::None;
         resolution.go_on = false;
-        refuse(resolution, &by, &why);
+        refuse(resolution, &by, why);
     }
     continuation(resolution, guards);
 }
@@ -107,7 +107,7 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
         let mut by: Vec<String> = go_on.into_iter().chain(follow_ups.into_iter().map(|(by, _)| by)).collect();
         by.dedup();
         for hook in by {
-            refuse(resolution, &hook, &why);
+            refuse(resolution, &hook, why.as_str());
         }
         return;
     }
@@ -122,11 +122,10 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
     }
 }
 
-/// Writes a refusal down, on the hook's run.
-fn refuse(resolution: &mut Resolution, by: &str, why: &str) {
-    let run = resolution.trail.iter_mut().rev().find(|run| run.hook == by);
-    if let Some(run) = run {
+/// Writes into the trail, on the hook's last run, that what it asked for is not done, and why.
+pub fn refuse(resolution: &mut Resolution, by: &str, why: impl Into<String>) {
+    if let Some(run) = resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
         run.verdict = Verdict::Refused;
-        run.remarks.push(why.to_owned());
+        run.remarks.push(why.into());
     }
 }

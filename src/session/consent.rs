@@ -98,6 +98,7 @@ impl Session {
         });
     }
 
+    /// Takes in what a look found; prompts that waited for it may go on.
     pub(super) fn hooks_found(
         &mut self,
         look: u64,
@@ -272,6 +273,7 @@ impl Session {
 
     // ── Recipes with shell calls ───────────────────────────────────────────────────────────────
 
+    /// What the person has said of this version of a recipe's commands. Their own need no consent.
     pub(super) fn recipe_may_run(&self, recipe: &Recipe) -> MayRun {
         let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = self.services.paths.repository_roots(self.thread.cwd());

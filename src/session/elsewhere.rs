@@ -112,6 +112,7 @@ impl Session {
         });
     }
 
+    /// What came of it, in words: the round's end that waited for it is settled.
     pub(super) fn mutated_elsewhere(&mut self, mut pending: Pending, told: Result<String, String>) {
         let by = pending.resolution.action_by.clone();
         match told {

@@ -9,14 +9,16 @@ use super::work::{Ended, Point};
 use super::{Out, Severity};
 use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{Attachment, Call, CallResult, What};
-use crate::hooks::output::{PermissionDecision, Resolution};
+use crate::hooks::output::Resolution;
+pub(super) use crate::hooks::settle::refuse;
 use crate::thread::{
     CallId, Change, Content, HookRun, Message, Origin, OutcomeContent, OutcomeStatus, ToolCall, ToolOutcome,
-    Withheld,
+    Verdict, Withheld,
 };
 use crate::turn::Answer as Told;
 
 impl Session {
+    /// All hooks of a moment have spoken: the work goes on where it waited for them.
     pub(super) fn hooks_done(&mut self, point: Point, resolution: Resolution) {
         match point {
             Point::Start(said) => {
@@ -131,6 +133,7 @@ impl Session {
 
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
+    /// The model wants a call; hooks see it before anybody is asked for permission.
     pub(super) fn before_tool(&mut self, id: CallId) {
         let known = self.thread.call(&id).and_then(|call| {
             let input = call.input.as_object()?;
@@ -147,15 +150,8 @@ impl Session {
 
     fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
         let decided = resolution.decision.take();
-        let denied = match (&resolution.block, &resolution.halt, &decided) {
-            (Some((hook, reason)), _, _) | (None, Some((hook, reason)), _) => {
-                Some((hook.clone(), reason.clone()))
-            }
-            (None, None, Some((PermissionDecision::Deny, hook, reason))) => {
-                Some((hook.clone(), reason.clone().unwrap_or_default()))
-            }
-            (None, None, _) => None,
-        };
+        // A denied call, and one at which a hook ends the turn, is a blocked one.
+        let denied = resolution.block.take();
         let changed = resolution
             .input
             .take()
@@ -249,9 +245,6 @@ impl Session {
         if let Some(result) = resolution.result {
             apply_result(&mut outcome, result);
         }
-        for (by, text) in resolution.context {
-            outcome.content.push(OutcomeContent::Text { text: format!("[{by}] {text}") });
-        }
         let id = outcome.call.clone();
         self.tell(Told::Tool(id, Box::new(outcome)));
     }
@@ -272,28 +265,21 @@ impl Session {
         }
     }
 
+    /// Tells the person something that is no part of the conversation.
     pub(super) fn say(&self, severity: Severity, text: String) {
         self.announce(&Out::Notice { severity, text });
-    }
-}
-
-/// Puts a refusal into the trail of the hook that asked.
-pub(super) fn refuse(resolution: &mut Resolution, by: &str, why: String) {
-    if let Some(run) = resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
-        run.verdict = crate::thread::Verdict::Refused;
-        run.remarks.push(why);
     }
 }
 
 /// Puts a refusal into the trail of the last hook that asked for this.
 fn refuse_last(trail: &mut [HookRun], asked: &str, why: &str) {
     if let Some(run) = trail.iter_mut().rev().find(|run| run.asked.contains(asked)) {
-        run.verdict = crate::thread::Verdict::Refused;
+        run.verdict = Verdict::Refused;
         run.remarks.push(why.to_owned());
     }
 }
 
-pub(super) fn blocked_words(hook: &str, reason: &str) -> String {
+fn blocked_words(hook: &str, reason: &str) -> String {
     match reason.trim() {
         "" => format!("The hook {hook} stopped this prompt."),
         reason => format!("The hook {hook} stopped this prompt: {reason}"),

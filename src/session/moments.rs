@@ -58,6 +58,7 @@ impl Session {
         handlers::plan(declared, scripts, moment, &self.fired)
     }
 
+    /// Runs these off this task; `hooks_done` hears at which point the work goes on. No-op without a turn.
     pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, point: Point) {
         let runner = self.runner();
         let event = moment.what.event();

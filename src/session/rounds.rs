@@ -16,6 +16,7 @@ use crate::tokens;
 use crate::turn::{Answer as Told, HooksAnswer, Why};
 
 impl Session {
+    /// A reply and the outcomes of its calls are in. `last`: without hooks the agent would stop here.
     pub(super) fn round_ended(&mut self, last: bool) {
         self.apply_side_result();
         if let Some((hook, reason)) = self.work.as_mut().and_then(|work| work.halt.take()) {
@@ -29,6 +30,7 @@ impl Session {
         }
     }
 
+    /// The agent would stop work on the prompt; hooks may give it more to do.
     pub(super) fn would_stop(&mut self, reason: StopReason) {
         self.apply_side_result();
         let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
@@ -113,9 +115,10 @@ impl Session {
     /// The rest of it: follow-ups, the trail, the turn's answer.
     pub(super) fn settle_round(&mut self, pending: Pending) {
         let Pending { event, last, mut resolution, mut answer } = pending;
+        let goes_on = last && settle::goes_on(&resolution);
         let said = settle::follow_up_text(&resolution);
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
-        if last && (!follow_ups.is_empty() || resolution.go_on) {
+        if goes_on {
             answer.go_on = true;
             if let Some(work) = &mut self.work {
                 work.continuations += 1;
@@ -172,7 +175,7 @@ impl Session {
     }
 
     /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
-    pub(super) fn pin_tokens_max(&self) -> u64 {
+    fn pin_tokens_max(&self) -> u64 {
         let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
         (window as f64 * self.settings.compaction.pin_share) as u64
     }
