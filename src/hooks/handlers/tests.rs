@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::hooks::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
 use crate::hooks::output::{Action, Keep, ResultChange};
+use crate::recipe::handlers::BUILT_IN;
 use crate::thread::{
     Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, ToolKind, View,
 };
@@ -77,7 +78,7 @@ async fn pure(name: &str, params: Value, moment: &Moment) -> Result<HookOutput, 
 
 #[test]
 fn every_name_is_a_built_in_handler() {
-    for name in NAMES {
+    for name in BUILT_IN {
         assert!(BuiltIn::named(name).is_some(), "{name}");
     }
 }
