@@ -7,6 +7,7 @@ mod compaction;
 // `tests/full_disk.rs` uses the rest of it.
 #[allow(dead_code)]
 mod desk;
+mod guards;
 mod hooks_callbacks;
 mod hooks_cancel;
 mod hooks_consent;
@@ -17,6 +18,5 @@ mod hooks_prompts;
 mod hooks_services;
 mod hooks_tools;
 mod stage;
-mod guards;
 mod steering;
 mod turns;
