@@ -1,7 +1,7 @@
 //! JSON in a text, and whether it fits a schema. Nothing is fetched: a schema that refers to another
 //! document is refused.
 
-use boon::{Compiler, SchemaIndex, Schemas, UrlLoader, ValidationError};
+use boon::{Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use serde_json::{Map, Value};
 
 use super::{files, params};
@@ -15,6 +15,8 @@ const JSON_BYTES_MAX: usize = 4 * 1024 * 1024;
 const FAULTS_MAX: usize = 10;
 /// Characters of one fault: it quotes what it is about.
 const FAULT_CHARS_MAX: usize = 300;
+/// Share of a quotient that is lost when two decimal fractions are divided as binary ones.
+const ROUNDING_MAX: f64 = 4.0 * f64::EPSILON;
 /// The address that references inside of a schema are relative to.
 const SCHEMA_URL: &str = "schema:/given";
 
@@ -103,6 +105,9 @@ pub fn faults_of(value: &Value, validator: &Validator) -> Vec<String> {
     let mut faults = Vec::new();
     let mut pending = vec![&error];
     while let Some(error) = pending.pop().filter(|_| faults.len() < FAULTS_MAX) {
+        if is_rounding(error) {
+            continue;
+        }
         if error.causes.is_empty() {
             faults.push(fault(error));
         }
@@ -110,6 +115,19 @@ pub fn faults_of(value: &Value, validator: &Validator) -> Vec<String> {
         pending.extend(error.causes.iter().rev());
     }
     faults
+}
+
+/// Whether nothing is wrong but that binary fractions are not exact: 19.99 is a multiple of 0.01.
+fn is_rounding(error: &ValidationError) -> bool {
+    match &error.kind {
+        ErrorKind::MultipleOf { got, want } => {
+            let parts = got.as_f64().zip(want.as_f64()).map(|(got, want)| got / want);
+            parts.is_some_and(|parts| (parts - parts.round()).abs() <= ROUNDING_MAX * parts.abs())
+        }
+        // One alternative that fits is enough.
+        ErrorKind::AnyOf | ErrorKind::OneOf(None) => error.causes.iter().any(is_rounding),
+        _ => !error.causes.is_empty() && error.causes.iter().all(is_rounding),
+    }
 }
 
 fn fault(error: &ValidationError) -> String {

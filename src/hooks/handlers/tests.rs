@@ -275,6 +275,16 @@ async fn a_schema_may_be_a_file_of_the_workspace() {
     }
 }
 
+/// The validator divides as computers do, and a price of 19.99 was refused where cents are asked for.
+#[test]
+fn a_decimal_fraction_is_a_multiple_of_its_last_digit() {
+    let params = json!({"schema": {"items": {"anyOf": [{"type": "null"}, {"multipleOf": 0.01}]}}});
+    let read = json::Schema::read(params.as_object().expect("an object"));
+    let Ok(json::Schema::Inline(prices)) = read else { panic!("it is a schema of its own") };
+    assert_eq!(json::faults_of(&json!([19.99, 0.07, 1234567.89, null]), &prices), Vec::<String>::new());
+    assert_eq!(json::faults_of(&json!([19.991]), &prices).len(), 2);
+}
+
 #[test]
 fn faults_are_told_in_their_order_and_no_more_than_ten() {
     let params = json!({"schema": {
