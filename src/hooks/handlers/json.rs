@@ -1,7 +1,7 @@
 //! JSON in a text, and whether it fits a schema. Nothing is fetched: a schema that refers to another
 //! document is refused.
 
-use boon::{Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
+use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use serde_json::{Map, Value};
 
 use super::{files, params};
@@ -85,10 +85,11 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     let mut compiler = Compiler::new();
     compiler.use_loader(Box::new(NoOthers));
     let mut schemas = Schemas::new();
-    let root = compiler
-        .add_resource(SCHEMA_URL, schema.clone())
-        .and_then(|()| compiler.compile(SCHEMA_URL, &mut schemas))
-        .map_err(|error| format!("this is no JSON Schema that can be used: {}", short(&error.to_string())))?;
+    let unusable = |error: CompileError| {
+        format!("this is no JSON Schema that can be used: {}", short(&error.to_string()))
+    };
+    compiler.add_resource(SCHEMA_URL, schema.clone()).map_err(unusable)?;
+    let root = compiler.compile(SCHEMA_URL, &mut schemas).map_err(unusable)?;
     Ok(Validator { schemas, root })
 }
 
