@@ -9,7 +9,6 @@ use super::compacting::{self, CompactionOrder};
 use super::effects;
 use super::elsewhere::Handed;
 use super::hooks::refuse;
-use super::recipes::Text;
 use super::rounds::text_content;
 use super::work::{Done, Pending};
 use crate::compaction;
@@ -22,7 +21,6 @@ use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Utterance};
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
-use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason, Verdict};
 use crate::turn::Why;
 
@@ -117,13 +115,10 @@ impl Session {
             }
             return self.settle_round(pending);
         }
-        match self.child_order(&recipe, &callback.args) {
-            Ok(order) => {
-                let services = self.services.clone();
-                let asks = self.children.0.clone();
+        match self.child_run(&recipe, &callback.args) {
+            Ok(run) => {
                 let becomes = if callback.text_only { Output::Message } else { recipe.output };
-                let called =
-                    async move { Ok(Called::by_child(child::run(services, order, asks).await?, becomes)) };
+                let called = async move { Ok(Called::by_child(run.await?, becomes)) };
                 self.await_callback(pending, callback.asynchronous, called);
             }
             Err(why) => {
@@ -291,23 +286,29 @@ impl Session {
         self.mutation(by, messages, preserve_recent, through)
     }
 
-    /// What a child that runs a recipe is told.
-    pub(super) fn child_order(
+    /// Runs a recipe as a child. An error is what keeps it from being begun.
+    pub(super) fn child_run(
+        &mut self,
+        recipe: &Arc<Recipe>,
+        args: &BTreeMap<String, String>,
+    ) -> Result<impl Future<Output = Result<ChildOutcome, String>> + Send + use<>, String> {
+        let arguments = called_with(recipe, args)?;
+        let order = self.child_order(recipe, &arguments, args);
+        let prompt = self.prompt_of(recipe, arguments);
+        let (services, news) = (self.services.clone(), self.children.0.clone());
+        Ok(async move {
+            let order = ChildOrder { prompt: prompt.await?, ..order };
+            child::run(services, order, news).await
+        })
+    }
+
+    /// What a child that runs a recipe is told, all but its prompt.
+    fn child_order(
         &mut self,
         recipe: &Recipe,
+        arguments: &Arguments,
         args: &BTreeMap<String, String>,
-    ) -> Result<ChildOrder, String> {
-        let arguments = called_with(recipe, args)?;
-        let prompt = match self.render(recipe, &arguments, &ShellOutputs::new()) {
-            Text::Done(text) => text,
-            Text::Needs(_) => {
-                return Err(format!(
-                    "the recipe {} runs commands of its own, which callbacks don't",
-                    recipe.id
-                ));
-            }
-            Text::Failed(why) => return Err(why),
-        };
+    ) -> ChildOrder {
         let view = self.thread.view().clone();
         let history = match (recipe.context, recipe.history) {
             (Some(Context::None), _) => History::None,
@@ -330,10 +331,10 @@ impl Session {
             recipe.source.path(),
         );
         self.show_problems(&problems);
-        Ok(ChildOrder {
+        ChildOrder {
             parent: self.id.clone(),
             name: recipe.id.clone(),
-            prompt,
+            prompt: String::new(),
             history,
             frame: self.thread.frame_entry().cloned(),
             cwd: self.workspace.cwd.clone(),
@@ -351,7 +352,7 @@ impl Session {
             time: self.settings.hooks.callback_timeout,
             hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
             handlers,
-        })
+        }
     }
 }
 

@@ -239,7 +239,11 @@ impl Session {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
-                self.begin_said(Change::Said { message, origin: self.lineage.origin() }, prompt.responder);
+                self.begin_said(
+                    Change::Said { message, origin: self.lineage.origin() },
+                    prompt.responder,
+                    self.settings.max_rounds,
+                );
                 if let Some(work) = &mut self.work {
                     work.allowed_commands = self.lineage.allowed_commands.clone();
                     work.handlers = self.lineage.handlers.clone();
@@ -249,9 +253,9 @@ impl Session {
         true
     }
 
-    pub(super) fn begin_said(&mut self, said: Change, responder: Responder) {
+    pub(super) fn begin_said(&mut self, said: Change, responder: Responder, max_rounds: u32) {
         self.title_by(&said);
-        let turn = Turn::prompt(said, &self.thread, self.settings.max_rounds);
+        let turn = Turn::prompt(said, &self.thread, max_rounds);
         self.start_work(Work::new(turn, responder));
     }
 

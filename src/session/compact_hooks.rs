@@ -31,6 +31,7 @@ impl Session {
                 Why::Command => "command",
                 Why::Overflow => "overflow",
                 Why::Threshold => "threshold",
+                Why::Hook if self.order().is_some_and(|order| order.by_recipe) => "recipe",
                 Why::Hook => "hook",
             },
             custom_instructions: focus,

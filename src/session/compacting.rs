@@ -11,6 +11,7 @@ use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
 use crate::compaction::{self, Order};
 use crate::hooks::handlers::{self, Declared, Table};
+use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Keep};
 use crate::provider::{ErrorClass, ProviderError, models};
 use crate::recipe::command::Arguments;
@@ -37,6 +38,8 @@ pub struct CompactionOrder {
     pub summary_tokens_max: Option<u32>,
     /// What the hook that asked wants its callback to know.
     pub callback: Option<Callback>,
+    /// A recipe's own handler asked for it, not a script.
+    pub by_recipe: bool,
     /// Hooks have been asked.
     pub seen: bool,
     /// What hooks want kept word for word.
@@ -156,6 +159,13 @@ impl Session {
             && let Some(pins) = compaction::pins_too_large(&self.thread, self.view_tokens_max())
         {
             return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
+        }
+        if !self.started {
+            let what = What::SessionStart { source: self.source };
+            if self.run_hooks(what, Point::StartCompact { why, focus: focus.clone() }).is_ok() {
+                return;
+            }
+            self.started = true;
         }
         let replaced = self.thread.view().replaced_by(self.through(why));
         if !compaction::can_shrink(&replaced) {

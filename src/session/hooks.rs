@@ -26,6 +26,11 @@ impl Session {
                 self.start_resolved(resolution);
                 self.greet_prompt(*said);
             }
+            Point::StartCompact { why, focus } => {
+                self.start_resolved(resolution);
+                self.started = true;
+                self.compact(focus, why);
+            }
             Point::Greet(said) => self.greeted(*said, resolution),
             Point::BeforeTool(call) => self.tool_seen(call, resolution),
             Point::AfterTool(outcome) => self.outcome_seen(*outcome, resolution),

@@ -8,15 +8,18 @@ use super::actor::Session;
 use super::commands;
 use super::compacting::{self, CompactionOrder};
 use super::consent::MayRun;
+use super::replies::sentence;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket};
 use crate::hooks::handlers;
+use crate::provider::endpoint::{self, Endpoint};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};
-use crate::recipe::parse::Recipe;
+use crate::recipe::parse::{ModelChoice, Recipe};
 use crate::recipe::render::{self, NOT_RUN, Rendered, ShellCall, ShellOutputs, Surroundings};
-use crate::thread::{Change, Content, Message, Origin};
+use crate::thread::{Change, Content, Message, ModelName, Origin};
 use crate::tools::shell_output::shell_output;
+use crate::tools::{Toolbox, Workspace};
 use crate::turn::Turn;
 
 /// A prompt whose recipe waits for what its shell calls print.
@@ -146,8 +149,16 @@ impl Session {
         content.insert(0, Content::Text { text });
         let message = Message { id: self.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
-        self.begin_said(Change::Said { message, origin }, prompt.responder);
+        let endpoint = self.endpoint_of(&recipe).unwrap_or_else(|why| {
+            let text = format!("/{} runs on the session's model: {why}", recipe.id);
+            self.announce(&Out::Notice { severity: Severity::Warning, text });
+            None
+        });
+        let rounds =
+            recipe.max_turns.map_or(self.settings.max_rounds, |most| most.min(self.settings.max_rounds));
+        self.begin_said(Change::Said { message, origin }, prompt.responder, rounds);
         if let Some(work) = &mut self.work {
+            work.endpoint = endpoint;
             work.allowed_tools = recipe.allowed_tools.clone();
             work.allowed_commands = recipe.allowed_commands.clone();
             work.handlers = handlers;
@@ -157,13 +168,7 @@ impl Session {
 
     /// Renders a recipe with what its shell calls printed so far.
     pub(super) fn render(&self, recipe: &Recipe, arguments: &Arguments, outputs: &ShellOutputs) -> Text {
-        let surroundings = Surroundings {
-            conversation_id: self.id.0.clone(),
-            cwd: self.thread.cwd().display().to_string(),
-            date: jiff::Zoned::now().date().to_string(),
-            go_compat: self.settings.go_compat,
-        };
-        match render::render(recipe, arguments, &surroundings, outputs) {
+        match render::render(recipe, arguments, &self.surroundings(), outputs) {
             Ok(Rendered::Done(prompt)) => {
                 for warning in prompt.warnings {
                     self.announce(&Out::Notice { severity: Severity::Warning, text: warning });
@@ -173,6 +178,63 @@ impl Session {
             Ok(Rendered::Needs(calls)) => Text::Needs(calls),
             Err(problem) => Text::Failed(problem.to_string()),
         }
+    }
+
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            conversation_id: self.id.0.clone(),
+            cwd: self.thread.cwd().display().to_string(),
+            date: jiff::Zoned::now().date().to_string(),
+            go_compat: self.settings.go_compat,
+        }
+    }
+
+    /// Makes a recipe's prompt with all that its shell calls print, away from this session: for a callback.
+    /// Nobody is asked whether they may run; what is not allowed says so in the prompt.
+    pub(super) fn prompt_of(
+        &self,
+        recipe: &Arc<Recipe>,
+        arguments: Arguments,
+    ) -> impl Future<Output = Result<String, String>> + Send + use<> {
+        let may_run = matches!(self.recipe_may_run(recipe), MayRun::Yes);
+        let (toolbox, workspace) = (self.services.toolbox.clone(), self.workspace.clone());
+        let (surroundings, recipe) = (self.surroundings(), recipe.clone());
+        async move {
+            let mut outputs = ShellOutputs::new();
+            loop {
+                match render::render(&recipe, &arguments, &surroundings, &outputs) {
+                    Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
+                    Ok(Rendered::Needs(calls)) => {
+                        outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
+                    }
+                    Err(problem) => return Err(problem.to_string()),
+                }
+            }
+        }
+    }
+
+    /// The model that a recipe asks for, where it is another than the session's.
+    fn endpoint_of(&self, recipe: &Recipe) -> Result<Option<Endpoint>, String> {
+        let name = match &recipe.model {
+            ModelChoice::Main => return Ok(None),
+            ModelChoice::Named(name) => name.clone(),
+            ModelChoice::Small => match &self.settings.small_model {
+                Some(name) => name.clone(),
+                None => return Err("no small model is configured (models.small)".to_owned()),
+            },
+        };
+        let name = ModelName(name);
+        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.name == name) {
+            return Ok(None);
+        }
+        if name.split().is_some_and(|(provider, _)| provider == "local") {
+            return Err(format!(
+                "{name} would have to be looked for first; choose it for the session instead"
+            ));
+        }
+        endpoint::resolve(&name, &self.settings, &self.workspace.environment)
+            .map(Some)
+            .map_err(|error| sentence(&error))
     }
 
     /// Runs a recipe's shell calls, off this task, and renders again with what they printed.
@@ -187,13 +249,7 @@ impl Session {
         let workspace = self.workspace.clone();
         let ticket = prompt.responder.ticket;
         let job = self.background.spawn(async move {
-            for call in calls {
-                let output = match may_run {
-                    true => shell_output(&toolbox, &workspace, &call.line()).await,
-                    false => NOT_RUN.to_owned(),
-                };
-                outputs.insert(call, output);
-            }
+            outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
             Background::Shell(ticket, outputs)
         });
         self.rendering = Some(Rendering { prompt, job });
@@ -211,4 +267,21 @@ impl Session {
             Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
         }
     }
+}
+
+async fn shell_outputs(
+    toolbox: &Toolbox,
+    workspace: &Arc<Workspace>,
+    calls: Vec<ShellCall>,
+    may_run: bool,
+) -> ShellOutputs {
+    let mut outputs = ShellOutputs::new();
+    for call in calls {
+        let output = match may_run {
+            true => shell_output(toolbox, workspace, &call.line()).await,
+            false => NOT_RUN.to_owned(),
+        };
+        outputs.insert(call, output);
+    }
+    outputs
 }

@@ -19,7 +19,8 @@ const GO_ON: &str = "Go on.";
 
 impl Session {
     pub(super) fn call_model(&mut self) {
-        let Some(endpoint) = self.endpoint_for(&Ask::CallModel) else { return };
+        let own = self.work.as_ref().and_then(|work| work.endpoint.clone());
+        let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
         let ready =
             self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| self.give_word_to_agent());
         let started = ready.and_then(|()| {

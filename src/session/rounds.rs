@@ -1,5 +1,6 @@
 //! The end of a round and the agent's stop: what hooks want done to the history.
 
+use super::Severity;
 use super::actor::Session;
 use super::compacting::CompactionOrder;
 use super::elsewhere::replacement;
@@ -50,8 +51,14 @@ impl Session {
 
     /// A resident hook asked for a compaction since the last safe point.
     fn wanted_compaction(&mut self) -> Option<Why> {
-        let wanted = self.work.as_mut().and_then(|work| work.wanted_compaction.take());
-        wanted.map(|_| Why::Hook)
+        let work = self.work.as_mut()?;
+        let hook = work.wanted_compaction.take()?;
+        if work.turn.compacted_since_reply() {
+            let text = format!("{hook}: not compacted, because it was since the last model call.");
+            self.say(Severity::Info, text);
+            return None;
+        }
+        Some(Why::Hook)
     }
 
     fn halted(&mut self, hook: &str, reason: &str) -> HooksAnswer {
@@ -105,7 +112,8 @@ impl Session {
             Action::Compact { keep, threshold } => {
                 pending.answer.compact = Some(if threshold { Why::Threshold } else { Why::Hook });
                 let keep = Some(keep);
-                self.order_compaction(CompactionOrder { keep, ..CompactionOrder::default() });
+                let by_recipe = !threshold;
+                self.order_compaction(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
             }
             Action::Callback(callback) => return self.call_back(pending, &by, callback),
         }

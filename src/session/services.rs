@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Severity;
 use super::actor::Session;
-use super::child;
+use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
 use super::work::Background;
 use crate::compaction;
@@ -17,6 +17,7 @@ use crate::hooks::hook::Messages;
 use crate::hooks::messages;
 use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
+use crate::provider::models;
 use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
 use crate::tokens;
 
@@ -174,7 +175,7 @@ impl Session {
         answer: oneshot::Sender<Result<Value, String>>,
     ) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
-        let order = self.may_pay().and_then(|()| {
+        let run = self.may_pay().and_then(|()| {
             if self.lineage.is_child() {
                 return Err("a callback run starts no other recipe".to_owned());
             }
@@ -182,17 +183,20 @@ impl Session {
             if !recipe.callable_by.hook {
                 return Err(format!("the recipe {name} does not let hooks call it (callable_by)"));
             }
-            self.child_order(&recipe, &string_map(params.get("args")))
+            self.child_run(&recipe, &string_map(params.get("args")))
         });
-        let order = match order {
-            Ok(order) => order,
+        let run = match run {
+            Ok(run) => run,
             Err(why) => return self.serve_refused(&hook, "recipe.run", why, answer),
         };
         self.serve_noted(&hook, &format!("recipe.run {name}"), Ok(()));
-        let (services, news) = (self.services.clone(), self.children.0.clone());
         self.background.spawn(async move {
-            let run = child::run(services, order, news);
-            served(answer, async move { run.await.map(|child| json!({ "text": child.text })) }).await
+            let text = async move {
+                let child = run.await?;
+                // Its hooks may have made a history, which is nobody's here.
+                Ok(json!({ "text": child.text, "histories_left_aside": child.handed.len() }))
+            };
+            served(answer, text).await
         });
     }
 
@@ -213,6 +217,7 @@ impl Session {
         let small = params.get("model").and_then(Value::as_str) == Some("small");
         let small = small.then(|| self.settings.small_model.clone()).flatten().map(ModelName);
         let main = self.endpoint.clone();
+        let news = self.children.0.clone();
         let (http, settings, environment) =
             (self.services.http.clone(), self.settings.clone(), self.workspace.environment.clone());
         self.background.spawn(async move {
@@ -224,6 +229,8 @@ impl Session {
                         .map_err(|error| error.to_string())?,
                 };
                 let (text, usage) = complete(&http, &endpoint, &utterances?, max_tokens).await?;
+                // A session that is gone counts nothing.
+                drop(news.send(ChildNews::Spent { usage, cost: models::cost(&endpoint.name, &usage) }));
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await

@@ -19,7 +19,7 @@ use crate::hooks::handlers::Table;
 use crate::hooks::output::{PermissionDecision, Resolution};
 use crate::hooks::trust::{Item, Trust};
 use crate::provider::ProviderError;
-use crate::provider::endpoint::LocalServer;
+use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
@@ -68,6 +68,8 @@ pub struct Work {
     pub allowed_commands: Option<Vec<String>>,
     /// Goes into the answer's `_meta`.
     pub meta: Option<serde_json::Value>,
+    /// The model that the recipe asks for, where it is another than the session's.
+    pub endpoint: Option<Endpoint>,
     /// The recipe that runs, and what it declares to be done at moments of its run.
     pub recipe: Option<Arc<Recipe>>,
     pub handlers: Table,
@@ -110,6 +112,7 @@ impl Work {
             allowed_tools: None,
             allowed_commands: None,
             meta: None,
+            endpoint: None,
             recipe: None,
             handlers: Table::new(),
             order: CompactionOrder::default(),
@@ -197,6 +200,11 @@ pub enum Done {
 pub enum Point {
     /// The session starts, with this prompt.
     Start(Box<Change>),
+    /// The session starts, with a compaction.
+    StartCompact {
+        why: Why,
+        focus: Option<String>,
+    },
     Greet(Box<Change>),
     BeforeTool(CallId),
     AfterTool(Box<Ended>),

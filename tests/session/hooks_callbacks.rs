@@ -350,3 +350,34 @@ fn what_a_callback_says_is_named_by_its_hook() {
     });
     assert_eq!(by, "asks");
 }
+
+#[test]
+fn a_recipe_that_runs_commands_is_called_with_what_they_print() {
+    let note = "---\ndescription: Notes\nallowed_tools: []\n---\nWrite a note on {{bash \"date\"}}.\n";
+    let mut desk = stage(
+        &[("asks", puppet(MAIN_STOP))],
+        &[("home/recipes/note.md", note)],
+        Functions::default(),
+        |_| vec![text("Well.")],
+    );
+    answers(&desk, &calls("note"));
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    let asked = desk.last_request().last_user_text();
+    assert!(asked.starts_with("Write a note on ") && !asked.contains("not run"), "{asked}");
+    assert_ne!(asked, "Write a note on .");
+}
+
+#[test]
+fn a_recipe_that_is_typed_has_its_own_model_and_number_of_turns() {
+    let note = recipe("model: anthropic/claude-haiku-4-5\nmax_turns: 1");
+    let mut desk = stage(&[], &[("home/recipes/note.md", &note)], Functions::default(), |request| {
+        match request.last_user_text().starts_with("Write a note") {
+            true => vec![call(json!({"says": "done"}))],
+            false => vec![text("Well.")],
+        }
+    });
+    assert_eq!(desk.ask("/note"), StopReason::MaxRounds);
+    assert_eq!(desk.last_request().body["model"], "claude-haiku-4-5");
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+    assert_ne!(desk.last_request().body["model"], "claude-haiku-4-5", "the session keeps its own");
+}

@@ -99,3 +99,18 @@ fn a_recipe_and_a_queued_prompt_are_told_of_as_prompts() {
     assert_eq!(told_of(&desk, "invoked_recipe"), ["greet", "greet"]);
     assert_eq!(told_of(&desk, "message")[1], "And this");
 }
+
+/// A session that was loaded and compacted at once told hooks of the start behind the summary before it had
+/// told them of its own start.
+#[test]
+fn a_session_that_begins_with_a_compaction_starts_first() {
+    let starts = r#"{"protocol": 2, "events": ["session_start", "pre_compact"]}"#;
+    let replies = vec![flood(), vec![text("Words were said.")]];
+    let mut desk = with_hooks(&[("audit", recorder(starts))], &[], replies);
+    desk.ask("Hello");
+    desk.reload(desk.environment());
+    desk.ask("/compact");
+    let events = told_of(&desk, "event");
+    assert_eq!(events[1..], ["session_start", "pre_compact", "session_start"]);
+    assert_eq!(told(&desk)[1]["source"], "resume");
+}
