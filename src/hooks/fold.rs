@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use super::chain::Run;
+use serde_json::{Map, Value};
+
+use super::chain::{Run, Takes};
 use super::event::HookEvent;
 use super::heard::{Came, Said};
 use super::moment::{CallResult, Moment, What};
@@ -24,6 +26,8 @@ pub struct Fold {
     side_by_side: bool,
     /// Which of them changed it first.
     changed_by: Option<String>,
+    /// What a changed input has to pass; `None` lets everything pass.
+    takes: Option<Takes>,
 }
 
 /// What is written down of one run while its parts are folded.
@@ -49,7 +53,18 @@ impl Account {
 
 impl Fold {
     pub fn new(moment: Moment) -> Fold {
-        Fold { moment, resolution: Resolution::default(), over: false, side_by_side: false, changed_by: None }
+        Fold {
+            moment,
+            resolution: Resolution::default(),
+            over: false,
+            side_by_side: false,
+            changed_by: None,
+            takes: None,
+        }
+    }
+
+    pub fn check_inputs(&mut self, takes: Takes) {
+        self.takes = Some(takes);
     }
 
     pub fn moment(&self) -> &Moment {
@@ -262,13 +277,20 @@ impl Fold {
         }
     }
 
-    fn input(&mut self, input: serde_json::Map<String, serde_json::Value>, account: &mut Account) {
+    /// What is not taken is refused here, not later: the hooks behind have to judge what will run.
+    fn input(&mut self, input: Map<String, Value>, account: &mut Account) {
         let What::BeforeToolCall(call) = &mut self.moment.what else { return };
         if call.input == input {
             return;
         }
         if let Some(by) = self.changed_by.as_ref().filter(|_| self.side_by_side) {
             return account.refused("changed input", format!("{by}, which ran beside it, was first"));
+        }
+        if let Some(Err(why)) = self.takes.as_ref().map(|takes| (takes.0)(&input)) {
+            let tool = &call.tool;
+            let why =
+                format!("the changed input is not one that {tool} takes, so the call keeps its own: {why}");
+            return account.refused("changed input", why);
         }
         call.input = input.clone();
         account.done("changed input");
@@ -316,7 +338,7 @@ impl Fold {
             match &mut self.moment.what {
                 // The outcome of a call is one text to the model, so the note is a part of it.
                 What::AfterToolCall { result, .. } => {
-                    result.text.push_str(&format!("\n\n[Note by the hook {}: {text}]", account.hook));
+                    result.text.push_str(&format!("\n\n{}", words::note(&account.hook, &text)));
                     self.resolution.result = Some(result.clone());
                     continue;
                 }
