@@ -26,9 +26,11 @@ use super::hook::{Hook, Kind};
 use super::moment::Moment;
 use super::output::{Ran, Resolution};
 
+type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync;
+
 /// Whether the tool of a call takes an input; the error says why not.
 #[derive(Clone)]
-pub struct Takes(pub Arc<dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync>);
+pub struct Takes(pub Arc<InputCheck>);
 
 impl fmt::Debug for Takes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
