@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::thread::{Mode, ThoughtLevel};
+pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
 
 /// Everything that can be configured, defaults filled in.
@@ -104,8 +105,8 @@ pub enum WireFormat {
 /// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
 /// 1.
 ///
-/// Read and checked, and not yet acted on: today a compaction is asked for, or follows a request that
-/// the provider refused as too long.
+/// All of them are read and checked. Not yet acted on are `must_ratio`, `model`, `person_share` and
+/// `output_reserve`: what a request that the provider refused as too long needs is done without them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
     /// Whether it happens by itself.
@@ -119,6 +120,7 @@ pub struct Compaction {
     pub model: Option<String>,
     /// Tokens.
     pub max_summary_tokens: u32,
+    /// What pins may take: they never give way.
     pub pin_share: f64,
     /// What the person typed stays verbatim within this share.
     pub person_share: f64,

@@ -309,11 +309,7 @@ impl Pending {
 /// Cuts text from the front to at most `bytes`, at a character's border.
 fn keep_newest(text: &mut String, bytes: usize) {
     if text.len() > bytes {
-        let mut from = text.len() - bytes;
-        while !text.is_char_boundary(from) {
-            from += 1;
-        }
-        text.drain(..from);
+        text.drain(..text.ceil_char_boundary(text.len() - bytes));
     }
 }
 

@@ -76,11 +76,6 @@ fn newest_within(view: &View, tokens_max: u64) -> usize {
     from
 }
 
-/// Whether there is anything to compact.
-pub fn is_worthwhile(thread: &Thread) -> bool {
-    can_shrink(thread.view())
-}
-
 /// Whether a summary could be shorter than this view, or part of one (`View::replaced_by`).
 pub fn can_shrink(replaced: &View) -> bool {
     let only_a_summary = matches!(

@@ -82,7 +82,7 @@ const KEYS: [&str; 8] = [
     "overrides",
 ];
 /// What a hook's manifest can have.
-const MANIFEST_KEYS: [&str; 11] = [
+pub(crate) const MANIFEST_KEYS: [&str; 11] = [
     "protocol",
     "events",
     "match",

@@ -16,6 +16,7 @@ use super::claude_payload::{agent_type, end_reason, event_name, start_source, tr
 use super::claude_tools::tool_name;
 use super::claude_words::exec_form;
 pub use super::claude_words::files_named;
+use super::digest::hexadecimal;
 use super::event::HookEvent;
 use super::hook::{FailMode, Hook, Kind, Manifest, Place, RUN_TIME_MAX, RUN_TIME_MIN};
 use super::moment::{Moment, What};
@@ -397,5 +398,5 @@ fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
         sha.update((part.len() as u64).to_le_bytes());
         sha.update(part.as_bytes());
     }
-    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&sha.finalize().into())
 }

@@ -6,7 +6,7 @@ use fancy_regex::{Regex, RegexBuilder};
 use ignore::gitignore::GitignoreBuilder;
 
 use super::claude_tools::{aliases, tool_name};
-use super::moment::{Call, Moment, What};
+use super::moment::{Call, Moment};
 
 /// Bytes of a matcher or rule.
 const PATTERN_BYTES_MAX: usize = 1024;
@@ -100,18 +100,7 @@ impl Rule {
 
     /// Whether the moment is a call that the rule names. At moments without a call no rule fits.
     pub fn fits(&self, moment: &Moment) -> bool {
-        match &moment.what {
-            What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => {
-                self.fits_call(call, &moment.base.cwd)
-            }
-            What::SessionStart { .. }
-            | What::UserMessageSend { .. }
-            | What::TurnEnd(_)
-            | What::AgentStop { .. }
-            | What::PreCompact { .. }
-            | What::PostCompact { .. }
-            | What::SessionEnd { .. } => false,
-        }
+        moment.what.call().is_some_and(|call| self.fits_call(call, &moment.base.cwd))
     }
 
     fn fits_call(&self, call: &Call, cwd: &Path) -> bool {

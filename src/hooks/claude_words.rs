@@ -1,6 +1,8 @@
 //! The command lines of Claude Code hooks: which files they name, and lines made of argument lists.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+
+use crate::tools::normal;
 
 /// Files that one line can name; the rest of a longer line is not looked at.
 pub(super) const FILES_NAMED_MAX: usize = 64;
@@ -88,21 +90,6 @@ fn words(line: &str) -> Vec<String> {
     words.push(word);
     words.retain(|word| !word.is_empty());
     words
-}
-
-/// Takes `.` and `..` out of a path without looking at the disk.
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                normal.pop();
-            }
-            Component::CurDir => {}
-            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => normal.push(component),
-        }
-    }
-    normal
 }
 
 /// A program and its arguments as a line that a shell takes to mean just these. Of variables only the

@@ -145,6 +145,6 @@ fn joined(parts: &[Sum]) -> String {
     }
 }
 
-fn hexadecimal(sum: &Sum) -> String {
+pub(super) fn hexadecimal(sum: &Sum) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }

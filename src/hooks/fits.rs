@@ -32,16 +32,7 @@ impl Match {
     /// when a round ends) does not bind.
     pub fn fits(&self, moment: &Moment) -> bool {
         let base = &moment.base;
-        let tool = match &moment.what {
-            What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => Some(call.tool.as_str()),
-            What::SessionStart { .. }
-            | What::UserMessageSend { .. }
-            | What::TurnEnd(_)
-            | What::AgentStop { .. }
-            | What::PreCompact { .. }
-            | What::PostCompact { .. }
-            | What::SessionEnd { .. } => None,
-        };
+        let tool = moment.what.call().map(|call| call.tool.as_str());
         let trigger = match &moment.what {
             What::PreCompact { trigger, .. } | What::PostCompact { trigger, .. } => Some(trigger.name()),
             What::SessionStart { .. }

@@ -3,15 +3,15 @@
 //!
 //! In the resolution's pairs the hook comes first, then what it gave.
 
-use std::time::Duration;
+mod changes;
 
-use serde_json::{Map, Value};
+use std::time::Duration;
 
 use super::chain::{Run, Takes};
 use super::event::HookEvent;
 use super::heard::{Came, Said};
-use super::moment::{CallResult, Moment, What};
-use super::output::{Action, HookOutput, PermissionDecision, RequestedEdits, Resolution, ResultChange};
+use super::moment::{Moment, What};
+use super::output::{Action, HookOutput, PermissionDecision, RequestedEdits, Resolution};
 use super::settle::checked;
 use super::words;
 use crate::thread::{HookRun, Verdict};
@@ -277,102 +277,6 @@ impl Fold {
         }
     }
 
-    /// What is not taken is refused here, not later: the hooks behind have to judge what will run.
-    fn input(&mut self, input: Map<String, Value>, account: &mut Account) {
-        let What::BeforeToolCall(call) = &mut self.moment.what else { return };
-        if call.input == input {
-            return;
-        }
-        if let Some(by) = self.changed_by.as_ref().filter(|_| self.side_by_side) {
-            return account.refused("changed input", format!("{by}, which ran beside it, was first"));
-        }
-        if let Some(Err(why)) = self.takes.as_ref().map(|takes| (takes.0)(&input)) {
-            let tool = &call.tool;
-            let why =
-                format!("the changed input is not one that {tool} takes, so the call keeps its own: {why}");
-            return account.refused("changed input", why);
-        }
-        call.input = input.clone();
-        account.done("changed input");
-        // Who allowed a call has seen another one.
-        if let Some((PermissionDecision::Allow, by, _)) = &self.resolution.decision
-            && *by != account.hook
-        {
-            account.remarks.push(format!("{by} allowed the call with another input, which no longer counts"));
-            self.resolution.decision = None;
-        }
-        self.resolution.input = Some((input, account.hook.clone()));
-        self.changed_by = Some(account.hook.clone());
-    }
-
-    fn message(&mut self, text: String, account: &mut Account) {
-        let What::UserMessageSend { message, .. } = &mut self.moment.what else { return };
-        if *message == text {
-            return;
-        }
-        if let Some(by) = self.changed_by.as_ref().filter(|_| self.side_by_side) {
-            return account.refused("changed message", format!("{by}, which ran beside it, was first"));
-        }
-        message.clone_from(&text);
-        account.done("changed message");
-        self.resolution.message = Some(text);
-        self.changed_by = Some(account.hook.clone());
-    }
-
-    fn instructions(&mut self, text: String, account: &mut Account) {
-        let What::PreCompact { custom_instructions, .. } = &mut self.moment.what else { return };
-        if custom_instructions.as_deref() == Some(text.as_str()) {
-            return;
-        }
-        *custom_instructions = Some(text.clone());
-        account.done("changed instructions");
-        self.resolution.custom_instructions = Some(text);
-    }
-
-    fn context(&mut self, texts: Vec<String>, account: &mut Account) {
-        if texts.is_empty() {
-            return;
-        }
-        account.done("add context");
-        for text in texts {
-            match &mut self.moment.what {
-                // The outcome of a call is one text to the model, so the note is a part of it.
-                What::AfterToolCall { result, .. } => {
-                    result.text.push_str(&format!("\n\n{}", words::note(&account.hook, &text)));
-                    self.resolution.result = Some(result.clone());
-                    continue;
-                }
-                What::PreCompact { context, .. } => context.push(text.clone()),
-                What::SessionStart { .. }
-                | What::UserMessageSend { .. }
-                | What::BeforeToolCall(_)
-                | What::TurnEnd(_)
-                | What::AgentStop { .. }
-                | What::PostCompact { .. }
-                | What::SessionEnd { .. } => {}
-            }
-            self.resolution.context.push((account.hook.clone(), text));
-        }
-    }
-
-    fn result(&mut self, change: Option<ResultChange>, text: Option<String>, account: &mut Account) {
-        let What::AfterToolCall { result, .. } = &mut self.moment.what else { return };
-        let mut changed = change.map_or_else(|| result.clone(), |change| changed(result, change));
-        if let Some(text) = text {
-            changed.text = text;
-        }
-        if changed == *result {
-            return;
-        }
-        if let Some(by) = self.changed_by.as_ref().filter(|_| self.side_by_side) {
-            return account.refused("changed output", format!("{by}, which ran beside it, was first"));
-        }
-        account.done("changed output");
-        *result = changed.clone();
-        self.resolution.result = Some(changed);
-        self.changed_by = Some(account.hook.clone());
-    }
-
     /// Whether the action, if there is one, is the one that is done.
     fn act(&mut self, action: Action, account: &mut Account) -> bool {
         let Some(word) = words::action(&action) else { return true };
@@ -434,37 +338,5 @@ fn strictness(decision: PermissionDecision) -> u8 {
         PermissionDecision::Allow => 0,
         PermissionDecision::Ask => 1,
         PermissionDecision::Deny => 2,
-    }
-}
-
-/// A tool result with a hook's change.
-///
-/// A result that has become a success loses its error, unless the hook gave one. Where the error or the
-/// metadata changed, what the model reads is made of them, so that nothing which the hook took out is left
-/// in it: the error of a failure; else the metadata's `output` or `text`, or the metadata if that is text;
-/// else the metadata as JSON. A hook that wants another text gives `output_text`.
-fn changed(result: &CallResult, change: ResultChange) -> CallResult {
-    let success = change.success.unwrap_or(result.success);
-    let error = match change.error {
-        Some(error) => Some(error).filter(|error| !error.is_empty()),
-        None if success && change.success == Some(true) => None,
-        None => result.error.clone(),
-    };
-    let metadata = change.metadata.or_else(|| result.metadata.clone());
-    let same = error == result.error && metadata == result.metadata;
-    let text = match (&error, &metadata) {
-        _ if same => result.text.clone(),
-        (Some(error), _) if !success => error.clone(),
-        (_, Some(metadata)) => words::metadata(metadata),
-        (Some(error), None) => error.clone(),
-        (None, None) => result.text.clone(),
-    };
-    CallResult {
-        success,
-        error,
-        metadata_type: change.metadata_type.or_else(|| result.metadata_type.clone()),
-        metadata,
-        text,
-        ..result.clone()
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::event::HookEvent;
 use super::hook::{FailMode, Manifest, Match, Messages, RUN_TIME_MAX, RUN_TIME_MIN};
 use super::manifest::{Declared, Form, Given, Secret};
+use crate::config::MANIFEST_KEYS;
 use crate::problem::{Problem, nearest};
 use crate::recipe::fields::{Fields, Wanted, choice, text, text_map, truth};
 
@@ -17,24 +18,8 @@ pub(super) const EVENTS_MAX: usize = 64;
 /// Characters of a word that a message repeats: what a program that is no hook prints may be anything.
 const QUOTED_CHARS_MAX: usize = 40;
 
-/// The fields of a manifest, and behind them those of declarative files alone.
-const FIELDS: [&str; 15] = [
-    "protocol",
-    "events",
-    "match",
-    "timeout_ms",
-    "priority",
-    "fail_mode",
-    "exit_2_blocks",
-    "messages",
-    "description",
-    "mode",
-    "transcript",
-    "then",
-    "url",
-    "headers",
-    "secret",
-];
+/// The fields that declarative files have beside those of a manifest.
+const DECLARED_FIELDS: [&str; 4] = ["then", "url", "headers", "secret"];
 const MATCH_FIELDS: [&str; 6] =
     ["tool_name", "recipe", "invoked_by", "trigger", "usage_ratio_gte", "every_turns"];
 
@@ -150,7 +135,8 @@ impl<'a> Reader<'a> {
             }),
             "secret" => text(value).map(|secret| self.secret = Some(Secret(secret))),
             unknown => {
-                let hint = nearest(unknown, FIELDS).map(did_you_mean);
+                let hint =
+                    nearest(unknown, MANIFEST_KEYS.into_iter().chain(DECLARED_FIELDS)).map(did_you_mean);
                 let message = format!("unknown field {:?}, ignored", short(unknown));
                 self.notes.push(at(self.path, place, message, hint));
                 Ok(())

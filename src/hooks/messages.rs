@@ -84,10 +84,7 @@ fn cut(spoken: &mut [One], bytes_max: usize) {
             left -= size;
             continue;
         }
-        let mut end = left;
-        while !one.content.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = one.content.floor_char_boundary(left);
         one.content.truncate(end);
         one.content.push_str(&format!("[cut here: {} of {size} bytes left out]", size - end));
         left = 0;

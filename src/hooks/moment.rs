@@ -135,6 +135,20 @@ impl What {
             What::SessionEnd { .. } => HookEvent::SessionEnd,
         }
     }
+
+    /// The call that the moment is about, before it runs or after.
+    pub fn call(&self) -> Option<&Call> {
+        match self {
+            What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => Some(call),
+            What::SessionStart { .. }
+            | What::UserMessageSend { .. }
+            | What::TurnEnd(_)
+            | What::AgentStop { .. }
+            | What::PreCompact { .. }
+            | What::PostCompact { .. }
+            | What::SessionEnd { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

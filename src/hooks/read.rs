@@ -56,10 +56,7 @@ pub fn read(stdout: &[u8]) -> Read {
 
 /// The beginning of a text without anything that moves a terminal's cursor or turns its text around.
 pub fn shown(text: &str) -> String {
-    let mut end = text.len().min(SHOWN_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(SHOWN_BYTES_MAX);
     let mut safe = String::with_capacity(end);
     for c in text[..end].chars() {
         // Controls, and the marks that reverse the direction of text.

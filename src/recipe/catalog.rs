@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::command::{self, CommandInfo};
-use super::handlers::{HANDLERS, UnknownHandler};
+use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, Source};
 use super::{foreign, watch::WatchPlan};
 use crate::paths::Paths;
@@ -396,7 +396,10 @@ pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
         message: format!("there is no handler {:?}, so nothing happens there", handler.name),
         hint: Some(match handler.nearest() {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("there are {}, and the names of hooks", HANDLERS.join(", ")),
+            None => {
+                let names: Vec<&str> = handlers::names().collect();
+                format!("there are {}, and the names of hooks", names.join(", "))
+            }
         }),
     };
     recipe.unknown_handlers.iter().map(problem).collect()

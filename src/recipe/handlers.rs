@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::problem::{nearest, place_in};
 
-/// Those that come with the program, and `external`, which stands for the hooks on disk.
-pub const HANDLERS: [&str; 10] = [
+/// Those that do something and come with the program. What they do is the business of `hooks`.
+pub const BUILT_IN: [&str; 8] = [
     "swap_context",
     "compact_context",
     "append_context",
@@ -14,9 +14,18 @@ pub const HANDLERS: [&str; 10] = [
     "log_tool_usage",
     "validate_tool_output",
     "redact",
-    "external",
-    "builtin:compact-trigger",
 ];
+
+/// Stands for the hooks on disk.
+pub const EXTERNAL: &str = "external";
+
+/// The threshold of automatic compaction, which runs behind everything else that a round's end has.
+pub const COMPACT_TRIGGER: &str = "builtin:compact-trigger";
+
+/// Every name that means the same in all recipes.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.into_iter().chain([EXTERNAL, COMPACT_TRIGGER])
+}
 
 /// A handler that does not come with the program. It may be a hook on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +38,7 @@ pub struct UnknownHandler {
 impl UnknownHandler {
     /// The handler that may have been meant.
     pub fn nearest(&self) -> Option<&'static str> {
-        nearest(&self.name, HANDLERS)
+        nearest(&self.name, names())
     }
 }
 
@@ -39,7 +48,7 @@ pub(super) fn unknown(hooks: &Value, front: &str, from: u64) -> Vec<UnknownHandl
     let begins = front.split_inclusive('\n').take(from.saturating_sub(2) as usize).map(str::len).sum();
     let mut unknown: Vec<UnknownHandler> = Vec::new();
     for name in named(hooks) {
-        if HANDLERS.contains(&name) || unknown.iter().any(|handler| handler.name == name) {
+        if names().any(|known| known == name) || unknown.iter().any(|handler| handler.name == name) {
             continue;
         }
         // The reader of YAML gives no places within a table.

@@ -1,8 +1,9 @@
 //! Recipes: Markdown files that become slash commands.
 //!
-//! `fields` reads the fields of a declaration with their places, `parse` reads one file, `render` makes the prompt of it (asking for the commands that it wants
-//! run), `command` reads what a person typed. All of these are pure. `catalog` finds the files, `watch`
-//! notices that they changed; only these two touch the disk.
+//! `fields` reads the fields of a declaration with their places, `parse` one file, `handlers` knows the names
+//! that its `hooks` may use. `render` makes the prompt of it (asking for the commands that it wants run),
+//! `command` reads what a person typed. All of these are pure. `catalog` finds the files, `watch` notices that
+//! they changed; only these two touch the disk.
 
 pub mod catalog;
 pub mod command;

@@ -24,9 +24,7 @@ use super::replies::{cost_of, cost_of_change};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
-use super::{
-    Answer, Attachment, ClientId, CompactionState, Opening, Out, SessionCommand, SessionError, Ticket,
-};
+use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::compaction::pace::Pace;
 use crate::config::Settings;
 use crate::hooks::discover::Found;
@@ -37,12 +35,10 @@ use crate::provider::endpoint::Endpoint;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
-use crate::thread::{
-    CallId, Change, Cut, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Usage, Verdict,
-};
+use crate::thread::{CallId, Change, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
-use crate::turn::{Answer as Told, Ask, Next, interrupted};
+use crate::turn::{Answer as Told, Ask, Next};
 
 /// How many pieces of live output may wait for the session. What a command prints beyond that is not
 /// shown live; its outcome has the whole.
@@ -106,7 +102,7 @@ pub struct Session {
     pub(super) foreign: Vec<ForeignCall>,
     pub(super) cost: Option<f64>,
     pub(super) counter: tokens::Counter,
-    commands: mpsc::Receiver<SessionCommand>,
+    pub(super) commands: mpsc::Receiver<SessionCommand>,
     sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
     pub(super) watch: Option<Arc<Registration>>,
@@ -209,67 +205,6 @@ impl Session {
         }
         self.tell_of_end().await;
         self.end_for_good().await
-    }
-
-    /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
-    /// who asked for the end answered, so that they may delete or load the session at once.
-    async fn end_for_good(mut self) -> Vec<TooLate> {
-        self.commands.close();
-        self.end_foreign(|_| true);
-        let mut too_late = Vec::new();
-        while let Ok(command) = self.commands.try_recv() {
-            too_late.extend(self.refuse(command));
-        }
-        let syncer = self.journal.syncer();
-        drop(self.journal);
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
-            tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
-        }
-        for closer in self.closers {
-            match closer {
-                Closer::Client(_, responder) => responder.answer(Ok(Answer::Closed)),
-                Closer::Gone(_) => {}
-            }
-        }
-        too_late
-    }
-
-    /// A crash or a full disk may have left calls without an outcome and a turn without an end: both are
-    /// written now, so that every later view is valid. Nothing to do for a turn that ended.
-    pub(super) fn close_open_turn(&mut self, reason: StopReason) -> Result<(), SessionError> {
-        for call in self.thread.open_calls().to_vec() {
-            self.commit(interrupted(call))?;
-        }
-        if self.thread.in_turn() {
-            self.commit(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 })?;
-        }
-        Ok(())
-    }
-
-    /// Lets clients go whose turn has ended; the session ends with the last one.
-    fn let_go(&mut self) {
-        if self.work.is_some() || self.closers.is_empty() {
-            return;
-        }
-        let is_leaving = |client: ClientId| {
-            self.closers.iter().any(|closer| match closer {
-                Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
-            })
-        };
-        if self.attachments.iter().all(|attached| is_leaving(attached.client)) {
-            // Who asked is answered at the very end.
-            self.closing = true;
-            return;
-        }
-        for closer in std::mem::take(&mut self.closers) {
-            match closer {
-                Closer::Client(client, responder) => {
-                    self.leave(client);
-                    responder.answer(Ok(Answer::Closed));
-                }
-                Closer::Gone(client) => self.leave(client),
-            }
-        }
     }
 
     async fn event(&mut self) -> Event {
@@ -391,12 +326,12 @@ impl Session {
         }
     }
 
-    /// A new message's id: unused by the log and by what is streaming.
     /// Passes over ids that a change gives to its own messages.
     pub(super) fn skip_messages(&mut self, count: usize) {
         self.next_message += count as u64;
     }
 
+    /// A new message's id: unused by the log and by what is streaming.
     pub(super) fn fresh_message(&mut self) -> MessageId {
         self.next_message = self.next_message.max(self.thread.next_message().0);
         self.next_message += 1;
@@ -462,150 +397,6 @@ impl Session {
             work.turn.tell(answer, &self.thread);
         }
     }
-
-    /// The turn's last entry is committed: bring it to the disk, then answer.
-    pub(super) async fn end(&mut self, reason: StopReason) {
-        self.compaction_came_to_nothing(CompactionState::Cancelled);
-        let Some(work) = self.work.take() else { return };
-        // A cancelled turn passes by no other safe point.
-        self.apply_side_result();
-        let syncer = self.journal.syncer();
-        let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
-        let answer = match synced {
-            Ok(Err(error)) => {
-                Err(SessionError::Store(format!("the turn could not be brought to the disk: {error}")))
-            }
-            Ok(Ok(())) | Err(_) => match reason {
-                StopReason::Failed => Err(failed(&work)),
-                StopReason::EndTurn
-                | StopReason::MaxTokens
-                | StopReason::MaxRounds
-                | StopReason::Refusal
-                | StopReason::Cancelled
-                | StopReason::Interrupted => {
-                    Ok(Answer::TurnEnded { reason, usage: work.turn.usage(), meta: work.meta })
-                }
-            },
-        };
-        for (responder, _) in work.responders {
-            responder.answer(answer.clone());
-        }
-    }
-
-    /// The log can't be written: the turn ends with the error, the session stays loadable.
-    pub(super) fn abandon(&mut self, error: &SessionError) {
-        self.compaction_came_to_nothing(CompactionState::Failed(error.to_string()));
-        if let Some(Work { ask, responders, .. }) = self.work.take() {
-            if let Some(open) = ask {
-                self.announce(&Out::Withdrawn { ask: open.ask });
-            }
-            // The next prompt tries again where this fails; until then the turn is open in the log.
-            if let Err(error) = self.close_open_turn(StopReason::Failed) {
-                tracing::error!(session = %self.id, %error, "the turn could not be ended in the log");
-            }
-            for (responder, _) in responders {
-                responder.answer(Err(error.clone()));
-            }
-        }
-    }
-
-    /// Ends the running turn, and everything that waits for one, as cancelled.
-    pub(super) fn cancel(&mut self) {
-        self.cancel_rendering();
-        if let Some(prompt) = self.drop_consent() {
-            prompt.responder.answer(Ok(cancelled()));
-        }
-        for prompt in self.waiting.drain(..) {
-            prompt.responder.answer(Ok(cancelled()));
-        }
-        self.take_finished_tools();
-        self.hear_children();
-        let Some(work) = &mut self.work else { return };
-        work.jobs.abort_all();
-        let ask = work.ask.take();
-        let call = work.model.take();
-        let partial = call.and_then(|call| self.partial(call, Cut::Cancelled));
-        if let Some(open) = ask {
-            self.announce(&Out::Withdrawn { ask: open.ask });
-        }
-        if let Some(work) = &mut self.work {
-            work.turn.cancel(partial);
-        }
-    }
-
-    /// A tool that finished at the moment of a cancel has done its work: the model is told so.
-    fn take_finished_tools(&mut self) {
-        while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
-            match job {
-                Ok(done @ Done::Tool(..)) => self.job_done(done),
-                Ok(
-                    Done::Preview(..)
-                    | Done::Summary(..)
-                    | Done::Hooks(..)
-                    | Done::Callback(..)
-                    | Done::Elsewhere(..),
-                )
-                | Err(_) => {}
-            }
-        }
-    }
-
-    fn cancel_rendering(&mut self) {
-        if let Some(rendering) = self.rendering.take() {
-            rendering.job.abort();
-            rendering.prompt.responder.answer(Ok(cancelled()));
-        }
-    }
-
-    pub(super) fn cancel_prompt(&mut self, ticket: Ticket) {
-        if self.consent_is_for(Some(ticket)) {
-            if let Some(prompt) = self.drop_consent() {
-                prompt.responder.answer(Ok(cancelled()));
-            }
-            return;
-        }
-        if self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket)) {
-            return self.cancel_rendering();
-        }
-        if let Some(at) = self.waiting.iter().position(|prompt| prompt.responder.ticket == ticket) {
-            if let Some(prompt) = self.waiting.remove(at) {
-                prompt.responder.answer(Ok(cancelled()));
-            }
-            // Nobody waits for the answer any more; the next prompt asks again.
-            if self.waiting.is_empty() && self.consent_is_for(None) {
-                self.drop_consent();
-            }
-            return;
-        }
-        let Some(work) = &mut self.work else { return };
-        let Some(at) = work.responders.iter().position(|(responder, _)| responder.ticket == ticket) else {
-            return;
-        };
-        match work.responders[at].1 {
-            // A queued prompt that is not in the view yet is taken back alone.
-            Some(queued) if self.thread.queued().iter().any(|entry| entry.seq == queued) => {
-                work.turn.withdraw(queued);
-                work.responders.remove(at).0.answer(Ok(cancelled()));
-            }
-            Some(_) | None => self.cancel(),
-        }
-    }
-}
-
-fn failed(work: &Work) -> SessionError {
-    let message = work.turn.failure().unwrap_or("the model call failed").to_owned();
-    if work.too_long {
-        return SessionError::TooLong(message);
-    }
-    match work.unauthorised {
-        true => SessionError::AuthRequired(message),
-        false => SessionError::Provider { message, hint: None },
-    }
-}
-
-/// The answer to a prompt that was cancelled before it began.
-pub(super) fn cancelled() -> Answer {
-    Answer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
 }
 
 fn variable(environment: &[(OsString, OsString)], name: &str) -> Option<OsString> {

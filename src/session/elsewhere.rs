@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::actor::Session;
 use super::hooks::refuse;
+use super::rounds::room;
 use super::work::{Background, Done, Pending};
 use crate::compaction;
 use crate::hooks::output::Utterance;
@@ -238,7 +239,7 @@ fn room_in(thread: &Thread) -> u64 {
     let (window, output) = known
         .map_or((models::WINDOW_DEFAULT, models::OUTPUT_DEFAULT), |known| (known.window, known.max_output));
     let frame = thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
-    window.saturating_sub(frame + u64::from(output).min(window / 4))
+    room(window, output, frame)
 }
 
 fn replaced(change: &Change, mutation: &Mutation, target: &SessionId) -> Replaced {

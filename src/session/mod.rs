@@ -16,6 +16,7 @@ pub mod complete;
 mod consent;
 mod effects;
 pub mod elsewhere;
+mod ending;
 mod foreign;
 #[cfg(test)]
 mod foreign_tests;

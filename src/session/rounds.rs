@@ -241,8 +241,7 @@ impl Session {
     pub(super) fn view_tokens_max(&self) -> u64 {
         let Some(endpoint) = &self.endpoint else { return u64::MAX };
         let frame = self.thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
-        let reserve = u64::from(endpoint.max_output).min(endpoint.window / 4);
-        endpoint.window.saturating_sub(frame + reserve)
+        room(endpoint.window, endpoint.max_output, frame)
     }
 
     fn swap_in_text(&mut self, pending: &mut Pending, by: &str, text: &str, keep: Keep) {
@@ -253,6 +252,11 @@ impl Session {
             Err(why) => refuse(&mut pending.resolution, by, why),
         }
     }
+}
+
+/// What is left of a window beside the frame and the room for a reply. All in tokens.
+pub(super) fn room(window: u64, max_output: u32, frame: u64) -> u64 {
+    window.saturating_sub(frame + u64::from(max_output).min(window / 4))
 }
 
 /// Applies a change that is not committed, to see what it would come to.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::choices::{Mode, ModelName, Rule, ThoughtLevel};
 use super::hooked::{Edit, HookRun, Spoken};
 use super::message::{CallId, Card, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
 
@@ -341,111 +342,4 @@ pub enum StopReason {
     Failed,
     /// The process ended first; written when the thread is opened again.
     Interrupted,
-}
-
-/// `provider/name`, for example `anthropic/claude-sonnet-5-5`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ModelName(pub String);
-
-impl fmt::Display for ModelName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl ModelName {
-    /// The part before the first slash, and the rest. A name without one has no provider.
-    pub fn split(&self) -> Option<(&str, &str)> {
-        self.0.split_once('/').filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
-    }
-}
-
-/// What the agent may do without asking. The ids are the wire's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    #[default]
-    Ask,
-    AcceptEdits,
-    ReadOnly,
-    Full,
-}
-
-impl Mode {
-    pub const ALL: [Mode; 4] = [Mode::Ask, Mode::AcceptEdits, Mode::ReadOnly, Mode::Full];
-
-    pub fn id(self) -> &'static str {
-        match self {
-            Mode::Ask => "ask",
-            Mode::AcceptEdits => "accept_edits",
-            Mode::ReadOnly => "read_only",
-            Mode::Full => "full",
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Ask => "Ask",
-            Mode::AcceptEdits => "Accept edits",
-            Mode::ReadOnly => "Read only",
-            Mode::Full => "Full access",
-        }
-    }
-
-    pub fn description(self) -> &'static str {
-        match self {
-            Mode::Ask => "Reads the workspace; asks before edits and commands",
-            Mode::AcceptEdits => "Edits the workspace; asks before commands",
-            Mode::ReadOnly => "Reads and searches; no edits, no commands",
-            Mode::Full => "Edits and runs commands; asks only before writing outside the workspace",
-        }
-    }
-
-    pub fn parse(id: &str) -> Option<Mode> {
-        Mode::ALL.into_iter().find(|mode| mode.id() == id)
-    }
-}
-
-/// How much the model may think before it answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ThoughtLevel {
-    Off,
-    Low,
-    #[default]
-    Medium,
-    High,
-    Max,
-}
-
-impl ThoughtLevel {
-    pub const ALL: [ThoughtLevel; 5] =
-        [ThoughtLevel::Off, ThoughtLevel::Low, ThoughtLevel::Medium, ThoughtLevel::High, ThoughtLevel::Max];
-
-    pub fn id(self) -> &'static str {
-        match self {
-            ThoughtLevel::Off => "off",
-            ThoughtLevel::Low => "low",
-            ThoughtLevel::Medium => "medium",
-            ThoughtLevel::High => "high",
-            ThoughtLevel::Max => "max",
-        }
-    }
-
-    pub fn parse(id: &str) -> Option<ThoughtLevel> {
-        ThoughtLevel::ALL.into_iter().find(|level| level.id() == id)
-    }
-}
-
-/// Something that was allowed for the rest of a session, never wider than what the person saw.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "rule", rename_all = "snake_case")]
-pub enum Rule {
-    /// Edits inside the workspace by any file tool.
-    EditsInWorkspace,
-    /// This very command line, byte for byte.
-    Command { line: String },
-    /// Reads below this directory, which lies outside the workspace.
-    ReadsBelow { path: PathBuf },
 }

@@ -4,6 +4,7 @@
 //! byte for byte.
 
 pub mod change;
+pub mod choices;
 pub mod diff;
 mod edited;
 pub mod edits;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use change::*;
+pub use choices::*;
 pub use hooked::*;
 pub use message::*;
 pub use view::{Piece, View, ViewItem};

@@ -5,7 +5,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::change::{Change, Entry, ModelName, Origin, Seq};
+use super::change::{Change, Entry, Origin, Seq};
+use super::choices::ModelName;
 use super::hooked::{Part, Role, Spoken};
 use super::message::{Content, Message, ToolCall, ToolOutcome};
 

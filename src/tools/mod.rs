@@ -130,7 +130,7 @@ impl Workspace {
 }
 
 /// Takes `.` and `..` out of a path without looking at the disk.
-fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
         match component {

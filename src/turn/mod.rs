@@ -18,11 +18,14 @@
 //! Where a session has no hooks their asks are answered at once.
 
 mod ask;
+mod calls;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use ask::{Answer, Ask, CompactAnswer, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Why};
+
+use calls::Calls;
 
 use crate::thread::{
     CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage, Withheld,
@@ -64,7 +67,7 @@ enum State {
     },
     Ready,
     Sampling,
-    Calls(Vec<Call>),
+    Calls(Calls),
     /// Hooks see the round. `swap` is a compaction by command that waits for them.
     RoundEnd {
         asked: bool,
@@ -98,24 +101,6 @@ enum Then {
     Stop(StopReason),
     /// Stop, if nothing was said meanwhile.
     End(StopReason),
-}
-
-#[derive(Debug)]
-struct Call {
-    id: CallId,
-    step: Step,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    New,
-    /// Hooks see it.
-    Seen,
-    Waiting,
-    Asking,
-    Permitted,
-    Running,
-    Finished,
 }
 
 impl Turn {
@@ -188,9 +173,9 @@ impl Turn {
                     return Next::Ask(Ask::CallModel);
                 }
                 State::Sampling => return Next::Wait,
-                State::Calls(calls) => match next_of(calls) {
+                State::Calls(calls) => match calls.next() {
                     Some(ask) => return Next::Ask(ask),
-                    None if calls.iter().any(|call| call.step != Step::Finished) => return Next::Wait,
+                    None if !calls.are_finished() => return Next::Wait,
                     None => {
                         self.state = State::RoundEnd { asked: false, then: Then::CallModel, swap: None };
                     }
@@ -246,35 +231,15 @@ impl Turn {
                 self.tell_compacted(why, then, answer, thread);
             }
             (State::Calls(calls), Answer::ToolSeen(id, commits)) => {
-                if let Some(call) = calls.iter_mut().find(|call| call.id == id && call.step == Step::Seen) {
-                    call.step = Step::Waiting;
+                if calls.seen(&id) {
                     self.commits.extend(commits);
                 }
             }
             (State::Calls(calls), Answer::Permission(id, permit)) => {
-                let Some(call) = calls.iter_mut().find(|call| call.id == id && call.step == Step::Asking)
-                else {
-                    return;
-                };
-                let (status, why) = match permit {
-                    Permit::Allowed => {
-                        call.step = Step::Permitted;
-                        return;
-                    }
-                    Permit::Denied(why) => (OutcomeStatus::Denied, why),
-                    Permit::Impossible(why) => (OutcomeStatus::Failed, why),
-                };
-                call.step = Step::Finished;
-                let outcome = ToolOutcome::text(id, status, why);
-                self.commits.push_back(Change::ToolFinished { outcome });
+                self.commits.extend(calls.decided(id, permit));
             }
             (State::Calls(calls), Answer::Tool(id, outcome)) => {
-                let started = |step| matches!(step, Step::Seen | Step::Running);
-                let Some(call) = calls.iter_mut().find(|call| call.id == id && started(call.step)) else {
-                    return;
-                };
-                call.step = Step::Finished;
-                self.commits.push_back(Change::ToolFinished { outcome: *outcome });
+                self.commits.extend(calls.finished(&id, *outcome));
             }
             (
                 State::RoundEnd { asked: true, .. }
@@ -322,8 +287,7 @@ impl Turn {
             }
             State::Sampling => self.keep(partial),
             State::Calls(calls) => {
-                let open = calls.iter().filter(|call| call.step != Step::Finished);
-                let outcomes: Vec<Change> = open.map(|call| interrupted(call.id.clone())).collect();
+                let outcomes: Vec<Change> = calls.open().cloned().map(interrupted).collect();
                 self.commits.extend(outcomes);
             }
         }
@@ -378,13 +342,13 @@ impl Turn {
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
                 let runs = matches!(stop, ReplyEnd::Finished | ReplyEnd::Paused | ReplyEnd::MaxTokens);
                 if !runs {
-                    self.commits.extend(calls.iter().map(|call| interrupted(call.id.clone())));
+                    self.commits.extend(calls.iter().cloned().map(interrupted));
                 }
                 let round_end =
                     |reason| State::RoundEnd { asked: false, then: Then::Stop(reason), swap: None };
                 self.state = match stop {
                     ReplyEnd::Finished | ReplyEnd::Paused | ReplyEnd::MaxTokens if !calls.is_empty() => {
-                        State::Calls(calls)
+                        State::Calls(Calls::new(calls))
                     }
                     ReplyEnd::Finished | ReplyEnd::Broken => round_end(StopReason::EndTurn),
                     ReplyEnd::Paused => State::Ready,
@@ -511,14 +475,15 @@ impl Turn {
     fn keep(&mut self, partial: Option<Change>) {
         if let Some(partial) = partial {
             let calls = self.keep_reply(partial);
-            self.commits.extend(calls.into_iter().map(|call| interrupted(call.id)));
+            self.commits.extend(calls.into_iter().map(interrupted));
         }
     }
 
-    fn keep_reply(&mut self, replied: Change) -> Vec<Call> {
+    /// Gives back the calls of the reply.
+    fn keep_reply(&mut self, replied: Change) -> Vec<CallId> {
         let mut calls = Vec::new();
         if let Change::Replied { message, usage, .. } = &replied {
-            calls.extend(message.calls().map(|call| Call { id: call.id.clone(), step: Step::New }));
+            calls.extend(message.calls().map(|call| call.id.clone()));
             if let Some(usage) = usage {
                 self.usage.add(usage);
             }
@@ -531,25 +496,6 @@ impl Turn {
         let waits = |queued: &&Arc<Entry>| !self.withdrawn.contains(&queued.seq);
         thread.queued().iter().find(waits).and_then(|entry| taken(entry))
     }
-}
-
-/// What the calls of a reply need next.
-fn next_of(calls: &mut [Call]) -> Option<Ask> {
-    if let Some(call) = calls.iter_mut().find(|call| call.step == Step::New) {
-        call.step = Step::Seen;
-        return Some(Ask::BeforeTool(call.id.clone()));
-    }
-    if let Some(call) = calls.iter_mut().find(|call| call.step == Step::Permitted) {
-        call.step = Step::Running;
-        return Some(Ask::RunTool(call.id.clone()));
-    }
-    // A person answers one card at a time; what is allowed runs meanwhile.
-    if calls.iter().any(|call| call.step == Step::Asking) {
-        return None;
-    }
-    let call = calls.iter_mut().find(|call| call.step == Step::Waiting)?;
-    call.step = Step::Asking;
-    Some(Ask::Permission(call.id.clone()))
 }
 
 /// A queued prompt as it enters the view.

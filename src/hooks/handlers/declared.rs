@@ -6,16 +6,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Handler, NAMES, check, params_of};
+use super::{Handler, check, params_of};
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::Functions;
 use crate::problem::{Problem, nearest};
+use crate::recipe::handlers::{BUILT_IN, EXTERNAL};
 
 /// Handlers that one recipe may declare for all moments together. A real one declares a few.
 const DECLARED_MAX: usize = 64;
-
-/// The word for all discovered scripts.
-const EXTERNAL: &str = "external";
 
 /// One place in the order that a recipe declares for a moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -175,10 +173,7 @@ impl Reader<'_> {
         params: &Map<String, Value>,
         found: &mut Vec<Declared>,
     ) {
-        if name == EXTERNAL {
-            return self.push(Declared::External { once }, found);
-        }
-        if self.knows(name) {
+        if name == EXTERNAL || self.knows(name) {
             return self.handler(event, name, once, params, found);
         }
         // It may be a script: which there are is known only when the hooks of a session are. A script
@@ -239,11 +234,11 @@ impl Reader<'_> {
     }
 
     fn knows(&self, name: &str) -> bool {
-        NAMES.contains(&name) || self.functions.has_handler(name)
+        BUILT_IN.contains(&name) || self.functions.has_handler(name)
     }
 
     fn known(&self) -> Vec<&str> {
-        NAMES.iter().copied().chain(self.functions.handler_names()).collect()
+        BUILT_IN.iter().copied().chain(self.functions.handler_names()).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! JSON in a text, and whether it fits a schema. Nothing is fetched: a schema that refers to another
 //! document is refused.
 
-use jsonschema::{PatternOptions, Validator};
+use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use serde_json::{Map, Value};
 
 use super::{files, params};
@@ -15,6 +15,10 @@ const JSON_BYTES_MAX: usize = 4 * 1024 * 1024;
 const FAULTS_MAX: usize = 10;
 /// Characters of one fault: it quotes what it is about.
 const FAULT_CHARS_MAX: usize = 300;
+/// Share of a quotient that is lost when two decimal fractions are divided as binary ones.
+const ROUNDING_MAX: f64 = 4.0 * f64::EPSILON;
+/// The address that references inside of a schema are relative to.
+const SCHEMA_URL: &str = "schema:/given";
 
 /// What happens when something does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +66,31 @@ impl Schema {
     }
 }
 
+/// A schema that values are held against.
+pub struct Validator {
+    schemas: Schemas,
+    root: SchemaIndex,
+}
+
+/// Loads nothing: neither the network nor a file that only the schema names.
+struct NoOthers;
+
+impl UrlLoader for NoOthers {
+    fn load(&self, _url: &str) -> Result<Value, Box<dyn std::error::Error>> {
+        Err("other documents are not read".into())
+    }
+}
+
 fn compile(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options()
-        // Linear in the text. The other engine knows more and can take for ever.
-        .with_pattern_options(PatternOptions::regex())
-        .build(schema)
-        .map_err(|error| format!("this is no JSON Schema that can be used: {}", short(&error.to_string())))
+    let mut compiler = Compiler::new();
+    compiler.use_loader(Box::new(NoOthers));
+    let mut schemas = Schemas::new();
+    let unusable = |error: CompileError| {
+        format!("this is no JSON Schema that can be used: {}", short(&error.to_string()))
+    };
+    compiler.add_resource(SCHEMA_URL, schema.clone()).map_err(unusable)?;
+    let root = compiler.compile(SCHEMA_URL, &mut schemas).map_err(unusable)?;
+    Ok(Validator { schemas, root })
 }
 
 /// What is wrong with a text that should be JSON of a kind, one line each; empty when it fits.
@@ -79,14 +102,39 @@ pub fn faults(text: &str, validator: &Validator) -> Vec<String> {
 }
 
 pub fn faults_of(value: &Value, validator: &Validator) -> Vec<String> {
-    let faults = validator.iter_errors(value).take(FAULTS_MAX);
+    let Err(error) = validator.schemas.validate(value, validator.root) else { return Vec::new() };
+    let mut faults = Vec::new();
+    let mut pending = vec![&error];
+    while let Some(error) = pending.pop().filter(|_| faults.len() < FAULTS_MAX) {
+        if is_rounding(error) {
+            continue;
+        }
+        if error.causes.is_empty() {
+            faults.push(fault(error));
+        }
+        // Backwards onto the stack, so that they are told in their order.
+        pending.extend(error.causes.iter().rev());
+    }
     faults
-        .map(|error| {
-            let place = error.instance_path().to_string();
-            let place = if place.is_empty() { "/".to_owned() } else { place };
-            format!("{place}: {}", short(&error.to_string()))
-        })
-        .collect()
+}
+
+/// Whether nothing is wrong but that binary fractions are not exact: 19.99 is a multiple of 0.01.
+fn is_rounding(error: &ValidationError) -> bool {
+    match &error.kind {
+        ErrorKind::MultipleOf { got, want } => {
+            let parts = got.as_f64().zip(want.as_f64()).map(|(got, want)| got / want);
+            parts.is_some_and(|parts| (parts - parts.round()).abs() <= ROUNDING_MAX * parts.abs())
+        }
+        // One alternative that fits is enough.
+        ErrorKind::AnyOf | ErrorKind::OneOf(None) => error.causes.iter().any(is_rounding),
+        _ => !error.causes.is_empty() && error.causes.iter().all(is_rounding),
+    }
+}
+
+fn fault(error: &ValidationError) -> String {
+    let place = error.instance_location.to_string();
+    let place = if place.is_empty() { "/".to_owned() } else { place };
+    format!("{place}: {}", short(&error.kind.to_string()))
 }
 
 /// The JSON that a text is, or that its first fenced block which is JSON holds.

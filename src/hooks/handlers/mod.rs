@@ -29,6 +29,7 @@ use super::functions::Functions;
 use super::moment::Moment;
 use super::output::{HookOutput, Ran};
 use crate::problem::nearest;
+pub use crate::recipe::handlers::COMPACT_TRIGGER;
 use crate::tools::Workspace;
 pub use declared::{Declared, Table, declared};
 pub use plan::{Fired, plan};
@@ -47,21 +48,6 @@ pub struct Handler {
     pub once: bool,
     pub params: Map<String, Value>,
 }
-
-/// The handlers that recipes may name.
-pub const NAMES: [&str; 8] = [
-    "swap_context",
-    "compact_context",
-    "append_context",
-    "export_markdown",
-    "validate_output",
-    "log_tool_usage",
-    "validate_tool_output",
-    "redact",
-];
-
-/// The threshold of automatic compaction, which runs behind everything else that a round's end has.
-pub const COMPACT_TRIGGER: &str = "builtin:compact-trigger";
 
 /// What a handler works with beside its moment.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::hooks::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
 use crate::hooks::output::{Action, Keep, ResultChange};
+use crate::recipe::handlers::BUILT_IN;
 use crate::thread::{
     Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, ToolKind, View,
 };
@@ -77,7 +78,7 @@ async fn pure(name: &str, params: Value, moment: &Moment) -> Result<HookOutput, 
 
 #[test]
 fn every_name_is_a_built_in_handler() {
-    for name in NAMES {
+    for name in BUILT_IN {
         assert!(BuiltIn::named(name).is_some(), "{name}");
     }
 }
@@ -205,7 +206,7 @@ async fn a_reply_that_fits_no_schema_is_asked_for_again_once() {
     let mut moment = said("{\"title\": 3}");
     let output = pure("validate_output", params("continue"), &moment).await.expect("it answers");
     let [follow_up] = output.follow_ups.as_slice() else { panic!("{output:?}") };
-    assert!(follow_up.text.contains("/title: 3 is not of type \"string\""), "{}", follow_up.text);
+    assert!(follow_up.text.contains("/title: want string, but got number"), "{}", follow_up.text);
 
     moment.base.view =
         view(&[("Make one", Origin::Person), (&follow_up.text, Origin::Hook { hook: "h".into() })]);
@@ -246,7 +247,7 @@ async fn a_tools_result_is_checked_by_its_metadata_or_its_text() {
     assert_eq!(checked(called("{\"ok\": 1}", None), json!({})).await, HookOutput::default());
     assert_eq!(checked(called("x", Some(json!({"ok": 1}))), json!({})).await, HookOutput::default());
     assert_eq!(checked(called("x", None), json!({"tool_name": "file_*"})).await, HookOutput::default());
-    let told = "The result of bash does not fit its schema: /: \"ok\" is a required property";
+    let told = "The result of bash does not fit its schema: /: missing properties 'ok'";
     assert_eq!(checked(called("{}", None), json!({})).await.context, [told]);
     assert_eq!(checked(called("{}", None), json!({"on_fail": "notice"})).await.notice.as_deref(), Some(told));
 }
@@ -273,6 +274,38 @@ async fn a_schema_may_be_a_file_of_the_workspace() {
         let error = check(schema).await.expect_err("it is refused");
         assert!(error.contains(why), "{schema}: {error}");
     }
+}
+
+/// The validator divides as computers do, and a price of 19.99 was refused where cents are asked for.
+#[test]
+fn a_decimal_fraction_is_a_multiple_of_its_last_digit() {
+    let params = json!({"schema": {"items": {"anyOf": [{"type": "null"}, {"multipleOf": 0.01}]}}});
+    let read = json::Schema::read(params.as_object().expect("an object"));
+    let Ok(json::Schema::Inline(prices)) = read else { panic!("it is a schema of its own") };
+    assert_eq!(json::faults_of(&json!([19.99, 0.07, 1234567.89, null]), &prices), Vec::<String>::new());
+    assert_eq!(json::faults_of(&json!([19.991]), &prices).len(), 2);
+}
+
+#[test]
+fn faults_are_told_in_their_order_and_no_more_than_ten() {
+    let params = json!({"schema": {
+        "type": "array",
+        "items": {"$ref": "#/$defs/name"},
+        "$defs": {"name": {"anyOf": [{"type": "string", "pattern": "^[a-z]+$"}, {"type": "null"}]}},
+    }});
+    let read = json::Schema::read(params.as_object().expect("an object"));
+    let Ok(json::Schema::Inline(list)) = read else { panic!("it is a schema of its own") };
+    assert_eq!(json::faults_of(&json!(["a", null]), &list), Vec::<String>::new());
+    assert_eq!(
+        json::faults_of(&json!([1, "A"]), &list),
+        [
+            "/0: want string, but got number",
+            "/0: want null, but got number",
+            "/1: 'A' does not match pattern '^[a-z]+$'",
+            "/1: want null, but got string",
+        ]
+    );
+    assert_eq!(json::faults_of(&json!([1, 2, 3, 4, 5, 6, 7]), &list).len(), 10);
 }
 
 #[tokio::test]

@@ -1,0 +1,153 @@
+//! What a hook changes of the moment itself: the hooks behind it are given it so.
+
+use serde_json::{Map, Value};
+
+use super::{Account, Fold};
+use crate::hooks::moment::{CallResult, What};
+use crate::hooks::output::{PermissionDecision, ResultChange};
+use crate::hooks::words;
+
+impl Fold {
+    pub(super) fn input(&mut self, input: Map<String, Value>, account: &mut Account) {
+        let What::BeforeToolCall(call) = &mut self.moment.what else { return };
+        if call.input == input {
+            return;
+        }
+        if self.side_by_side
+            && let Some(by) = &self.changed_by
+        {
+            return account.refused("changed input", was_first(by));
+        }
+        if let Some(Err(why)) = self.takes.as_ref().map(|takes| (takes.0)(&input)) {
+            let tool = &call.tool;
+            let why =
+                format!("the changed input is not one that {tool} takes, so the call keeps its own: {why}");
+            return account.refused("changed input", why);
+        }
+        call.input = input.clone();
+        account.done("changed input");
+        // Who allowed a call has seen another one.
+        if let Some((PermissionDecision::Allow, by, _)) = &self.resolution.decision
+            && *by != account.hook
+        {
+            account.remarks.push(format!("{by} allowed the call with another input, which no longer counts"));
+            self.resolution.decision = None;
+        }
+        self.resolution.input = Some((input, account.hook.clone()));
+        self.changed_by = Some(account.hook.clone());
+    }
+
+    pub(super) fn message(&mut self, text: String, account: &mut Account) {
+        let What::UserMessageSend { message, .. } = &mut self.moment.what else { return };
+        if *message == text {
+            return;
+        }
+        if self.side_by_side
+            && let Some(by) = &self.changed_by
+        {
+            return account.refused("changed message", was_first(by));
+        }
+        message.clone_from(&text);
+        account.done("changed message");
+        self.resolution.message = Some(text);
+        self.changed_by = Some(account.hook.clone());
+    }
+
+    pub(super) fn instructions(&mut self, text: String, account: &mut Account) {
+        let What::PreCompact { custom_instructions, .. } = &mut self.moment.what else { return };
+        if custom_instructions.as_deref() == Some(text.as_str()) {
+            return;
+        }
+        *custom_instructions = Some(text.clone());
+        account.done("changed instructions");
+        self.resolution.custom_instructions = Some(text);
+    }
+
+    pub(super) fn context(&mut self, texts: Vec<String>, account: &mut Account) {
+        if texts.is_empty() {
+            return;
+        }
+        account.done("add context");
+        for text in texts {
+            match &mut self.moment.what {
+                // The outcome of a call is one text to the model, so the note is a part of it.
+                What::AfterToolCall { result, .. } => {
+                    result.text.push_str(&format!("\n\n{}", words::note(&account.hook, &text)));
+                    self.resolution.result = Some(result.clone());
+                    continue;
+                }
+                What::PreCompact { context, .. } => context.push(text.clone()),
+                What::SessionStart { .. }
+                | What::UserMessageSend { .. }
+                | What::BeforeToolCall(_)
+                | What::TurnEnd(_)
+                | What::AgentStop { .. }
+                | What::PostCompact { .. }
+                | What::SessionEnd { .. } => {}
+            }
+            self.resolution.context.push((account.hook.clone(), text));
+        }
+    }
+
+    pub(super) fn result(
+        &mut self,
+        change: Option<ResultChange>,
+        text: Option<String>,
+        account: &mut Account,
+    ) {
+        let What::AfterToolCall { result, .. } = &mut self.moment.what else { return };
+        let mut changed = change.map_or_else(|| result.clone(), |change| changed(result, change));
+        if let Some(text) = text {
+            changed.text = text;
+        }
+        if changed == *result {
+            return;
+        }
+        if self.side_by_side
+            && let Some(by) = &self.changed_by
+        {
+            return account.refused("changed output", was_first(by));
+        }
+        account.done("changed output");
+        *result = changed.clone();
+        self.resolution.result = Some(changed);
+        self.changed_by = Some(account.hook.clone());
+    }
+}
+
+/// Why a hook's change is not taken that was made of the moment before another one's.
+fn was_first(by: &str) -> String {
+    format!("{by}, which ran beside it, was first")
+}
+
+/// A tool result with a hook's change.
+///
+/// A result that has become a success loses its error, unless the hook gave one. Where the error or the
+/// metadata changed, what the model reads is made of them, so that nothing which the hook took out is left
+/// in it: the error of a failure; else the metadata's `output` or `text`, or the metadata if that is text;
+/// else the metadata as JSON. A hook that wants another text gives `output_text`.
+fn changed(result: &CallResult, change: ResultChange) -> CallResult {
+    let success = change.success.unwrap_or(result.success);
+    let error = match change.error {
+        Some(error) => Some(error).filter(|error| !error.is_empty()),
+        None if success && change.success == Some(true) => None,
+        None => result.error.clone(),
+    };
+    let metadata = change.metadata.or_else(|| result.metadata.clone());
+    let same = error == result.error && metadata == result.metadata;
+    let text = match (&error, &metadata) {
+        _ if same => result.text.clone(),
+        (Some(error), _) if !success => error.clone(),
+        (_, Some(metadata)) => words::metadata(metadata),
+        (Some(error), None) => error.clone(),
+        (None, None) => result.text.clone(),
+    };
+    CallResult {
+        success,
+        error,
+        metadata_type: change.metadata_type.or_else(|| result.metadata_type.clone()),
+        metadata,
+        text,
+        ..result.clone()
+    }
+}

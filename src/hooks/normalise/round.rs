@@ -1,0 +1,207 @@
+//! The results of a round's end and of the agent's stop: what is asked for under which names, and the
+//! messages that come with it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{edits, says_something, utterance};
+use crate::hooks::fields::Fields;
+use crate::hooks::output::{Action, Callback, HookOutput, Utterance};
+use crate::thread::Role;
+
+/// What `result`, or else `action`, asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Neither is given.
+    Unsaid,
+    /// A word that nobody knows.
+    Unknown,
+    Continue,
+    Mutate,
+    Callback,
+    Compact,
+    Summary,
+}
+
+fn asked(fields: &mut Fields<'_>) -> Asked {
+    let result = fields.text("result").map(|word| match word.as_str() {
+        "continue" => Asked::Continue,
+        "mutate" => Asked::Mutate,
+        "callback" => Asked::Callback,
+        _ => {
+            fields.warn_value("result", &word, "continue, mutate or callback");
+            Asked::Unknown
+        }
+    });
+    let action = fields.text("action").map(|word| match word.as_str() {
+        "continue" => Asked::Continue,
+        "replace" => Asked::Mutate,
+        "compact" => Asked::Compact,
+        "summary" => Asked::Summary,
+        _ => {
+            fields.warn_value("action", &word, "compact, summary, continue or replace");
+            Asked::Unknown
+        }
+    });
+    match (result, action) {
+        (None, action) => action.unwrap_or(Asked::Unsaid),
+        (Some(result), None) => result,
+        // The action names the recipe that the result leaves open.
+        (Some(Asked::Callback), Some(action @ (Asked::Compact | Asked::Summary)))
+            if fields.any("callback").is_none() =>
+        {
+            action
+        }
+        (Some(result), Some(action)) => {
+            let callback = matches!(result, Asked::Callback)
+                && matches!(action, Asked::Compact | Asked::Summary | Asked::Callback);
+            if result != action && !callback {
+                fields.warn("`result` and `action` differ; `action` was ignored".to_owned());
+            }
+            result
+        }
+    }
+}
+
+/// Reads the result of a round's end or of the agent's stop.
+pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
+    let asked = asked(fields);
+    output.go_on = fields.flag("continue");
+    output.edits = edits(fields);
+    let follow_ups = follow_ups(fields, "follow_up_messages");
+    match asked {
+        Asked::Unsaid if fields.any("replace_messages").is_some() => {
+            output.action = mutation(fields, ["replace_messages", "messages"]);
+            output.follow_ups = follow_ups;
+        }
+        Asked::Unsaid => {
+            for (field, hint) in [
+                ("messages", "`result` must say `continue` or `mutate`"),
+                ("callback", "`result` must say `callback`"),
+            ] {
+                if fields.any(field).is_some_and(says_something) {
+                    fields.warn(format!("`{field}` alone asks for nothing: {hint}"));
+                }
+            }
+            output.follow_ups = follow_ups;
+        }
+        Asked::Unknown => {
+            if !follow_ups.is_empty() {
+                fields.warn("`follow_up_messages` were ignored with it".to_owned());
+            }
+        }
+        Asked::Continue => {
+            output.follow_ups = self::follow_ups(fields, "messages");
+            output.follow_ups.extend(follow_ups);
+            if output.follow_ups.is_empty() {
+                fields.warn("it asks to continue and gives no message; nothing was done".to_owned());
+            }
+        }
+        Asked::Mutate => {
+            // `replace` came with `replace_messages`, `mutate` with `messages`.
+            let order = match fields.any("result") {
+                Some(_) => ["messages", "replace_messages"],
+                None => ["replace_messages", "messages"],
+            };
+            output.action = mutation(fields, order);
+            output.follow_ups = follow_ups;
+        }
+        Asked::Callback => {
+            match fields.text("callback") {
+                Some(name) => output.action = Action::Callback(callback(fields, name)),
+                None => fields.warn("it asks for a callback and names none; nothing was done".to_owned()),
+            }
+            output.follow_ups = follow_ups;
+        }
+        Asked::Compact => {
+            output.action = Action::Callback(callback(fields, "compact".to_owned()));
+            output.follow_ups = follow_ups;
+        }
+        Asked::Summary => {
+            let callback = callback(fields, "summary".to_owned());
+            output.action = Action::Callback(Callback { text_only: true, ..callback });
+            output.follow_ups = follow_ups;
+        }
+    }
+    let mut seen: Vec<Utterance> = Vec::new();
+    output.follow_ups.retain(|follow_up| {
+        let new = !seen.contains(follow_up);
+        if new {
+            seen.push(follow_up.clone());
+        }
+        new
+    });
+}
+
+/// A callback with its arguments. They keep a target: the recipe's own hooks read it there.
+fn callback(fields: &mut Fields<'_>, name: String) -> Callback {
+    let mut args = BTreeMap::new();
+    if let Some(object) = fields.object("callback_args") {
+        for (key, value) in object {
+            match value {
+                Value::Null => {}
+                Value::String(text) => {
+                    args.insert(key.clone(), text.clone());
+                }
+                Value::Bool(_) | Value::Number(_) => {
+                    args.insert(key.clone(), value.to_string());
+                }
+                Value::Array(_) | Value::Object(_) => {
+                    fields.warn_type(&format!("callback_args.{key}"), "text, a number or a boolean", value);
+                }
+            }
+        }
+    }
+    let target = fields
+        .text("target_conversation_id")
+        .or_else(|| args.get("target_conversation_id").filter(|id| !id.trim().is_empty()).cloned());
+    Callback { name, args, target, asynchronous: fields.flag("async"), text_only: false }
+}
+
+/// A mutation by the first of two fields that is given. One unreadable message voids it: a history that
+/// lacks a message is not the one that the hook meant. Without a message nothing is done.
+fn mutation(fields: &mut Fields<'_>, [first, second]: [&'static str; 2]) -> Action {
+    let field = if fields.any(first).is_some() { first } else { second };
+    let preserve_recent = fields.count("preserve_recent").unwrap_or(0);
+    let target = fields.text("target_conversation_id").or_else(|| {
+        let args = fields.object("callback_args")?;
+        args.get("target_conversation_id")?.as_str().filter(|id| !id.trim().is_empty()).map(str::to_owned)
+    });
+    let mut messages = Vec::new();
+    for item in fields.list(field) {
+        match utterance(item) {
+            Ok(message) => messages.push(message),
+            Err(why) => {
+                fields.warn(format!("an item of `{field}` {why}; the history stays as it is"));
+                return Action::None;
+            }
+        }
+    }
+    if messages.is_empty() {
+        fields.warn("it gives no message to put in the history's place; the history stays".to_owned());
+        return Action::None;
+    }
+    Action::Mutate { messages, preserve_recent, target }
+}
+
+/// Follow-ups are what a user says next. Unreadable and blank ones are left out.
+fn follow_ups(fields: &mut Fields<'_>, field: &'static str) -> Vec<Utterance> {
+    let mut found = Vec::new();
+    for item in fields.list(field) {
+        match utterance(item) {
+            Ok(message) if message.text.trim().is_empty() => {
+                fields.warn(format!("a blank item of `{field}` was left out"));
+            }
+            Ok(message) => {
+                if message.role == Role::Assistant {
+                    fields.warn(format!("an item of `{field}` with role assistant is sent as the user's"));
+                }
+                let role = if message.role == Role::System { Role::System } else { Role::User };
+                found.push(Utterance { role, text: message.text });
+            }
+            Err(why) => fields.warn(format!("an item of `{field}` {why}; it was left out")),
+        }
+    }
+    found
+}
