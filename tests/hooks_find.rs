@@ -145,6 +145,26 @@ fn an_executable_says_what_it_handles() {
     }
 }
 
+/// Editors on Windows begin files with a byte order mark: the event was called unknown, and the file no JSON.
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    let disk = Disk::new();
+    disk.script("home/hooks/a", "\u{feff}turn_end");
+    disk.write("home/hooks/b.json", "\u{feff}{\"events\": [\"turn_end\"], \"then\": {}}");
+    let found = disk.find();
+    assert_eq!((names(&found), told(&found)), (vec!["a", "b.json"], Vec::new()));
+}
+
+/// A file in the place of the folder was passed over without a word.
+#[test]
+fn hooks_that_are_no_folder_are_told() {
+    let disk = Disk::new();
+    disk.write("home/hooks", "turn_end");
+    let found = disk.find();
+    assert_eq!(found.problems.len(), 1, "{found:?}");
+    assert!(found.problems[0].message.contains("cannot be read"), "{found:?}");
+}
+
 #[test]
 fn a_manifest_is_read_whole() {
     let disk = Disk::new();

@@ -10,9 +10,12 @@
 //! - Follow-ups, notices and context of all hooks are kept.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::{Map, Value};
 
 use super::event::HookEvent;
 use super::fits::registered;
@@ -22,6 +25,18 @@ use super::heard::{Said, handled, said};
 use super::hook::{Hook, Kind};
 use super::moment::Moment;
 use super::output::{Ran, Resolution};
+
+type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync;
+
+/// Whether the tool of a call takes an input; the error says why not.
+#[derive(Clone)]
+pub struct Takes(pub Arc<InputCheck>);
+
+impl fmt::Debug for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Takes(..)")
+    }
+}
 
 /// Something that runs at a moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +100,12 @@ pub struct Chain {
 impl Chain {
     pub fn new(moment: Moment, links: Vec<Link>) -> Chain {
         Chain { waiting: links.into(), running: Vec::new(), fold: Fold::new(moment) }
+    }
+
+    /// The same, with a check of the inputs that hooks give to a call.
+    pub fn checking_inputs(mut self, takes: Takes) -> Chain {
+        self.fold.check_inputs(takes);
+        self
     }
 
     /// What is to be run now; more than one are run side by side. The same again until it was told what

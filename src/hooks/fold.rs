@@ -7,7 +7,7 @@ mod changes;
 
 use std::time::Duration;
 
-use super::chain::Run;
+use super::chain::{Run, Takes};
 use super::event::HookEvent;
 use super::heard::{Came, Said};
 use super::moment::{Moment, What};
@@ -26,6 +26,8 @@ pub struct Fold {
     side_by_side: bool,
     /// Which of them changed it first.
     changed_by: Option<String>,
+    /// What a changed input has to pass; `None` lets everything pass.
+    takes: Option<Takes>,
 }
 
 /// What is written down of one run while its parts are folded.
@@ -51,7 +53,18 @@ impl Account {
 
 impl Fold {
     pub fn new(moment: Moment) -> Fold {
-        Fold { moment, resolution: Resolution::default(), over: false, side_by_side: false, changed_by: None }
+        Fold {
+            moment,
+            resolution: Resolution::default(),
+            over: false,
+            side_by_side: false,
+            changed_by: None,
+            takes: None,
+        }
+    }
+
+    pub fn check_inputs(&mut self, takes: Takes) {
+        self.takes = Some(takes);
     }
 
     pub fn moment(&self) -> &Moment {

@@ -1,7 +1,7 @@
 //! Looks into the places for what may be a hook. Nothing is run or judged here.
 
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ impl Finder<'_> {
     }
 
     fn folder(&mut self, folder: &Path, place: Place, prefix: &str) {
-        if !folder.is_dir() {
+        if !folder.exists() {
             return;
         }
         if !self.may_enter(place, folder) {
@@ -180,7 +180,15 @@ impl Finder<'_> {
 
     /// What is in a folder, sorted by name. A missing folder is empty.
     fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+            Err(error) => {
+                let message = format!("this folder of hooks cannot be read: {error}");
+                self.problem(Problem { path: folder.to_path_buf(), place: None, message, hint: None });
+                return Vec::new();
+            }
+        };
         let mut paths: Vec<PathBuf> =
             entries.flatten().take(self.entries).map(|entry| entry.path()).collect();
         self.entries -= paths.len();

@@ -110,7 +110,7 @@ pub struct Given<'a> {
 /// Reads the answer of an executable to `hook`: one event's name, several with white space or commas
 /// between them, or one JSON object.
 pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declared, Problem> {
-    let answer = answer.trim();
+    let answer = answer.trim_start_matches('\u{feff}').trim();
     let (fields, protocol) = if answer.starts_with('{') {
         let fields = fields::from_json(answer, path, "its answer to `hook`").map_err(of_answer)?;
         (fields, None)
@@ -145,6 +145,8 @@ pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declar
 
 /// Reads a declarative file.
 pub fn read_file(path: &Path, content: &str, syntax: Syntax, given: Given<'_>) -> Result<Declared, Problem> {
+    // Some editors begin files with a byte order mark.
+    let content = content.trim_start_matches('\u{feff}');
     let fields = match syntax {
         Syntax::Yaml => fields::from_yaml(content, path, 0, "the hook")?,
         Syntax::Json => fields::from_json(content, path, "the hook")?,

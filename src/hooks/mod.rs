@@ -53,4 +53,4 @@ mod streams;
 pub mod transcript;
 pub mod trust;
 pub mod webhook;
-mod words;
+pub mod words;

@@ -44,3 +44,8 @@ pub fn metadata(metadata: &Value) -> String {
     });
     text.map_or_else(|| metadata.to_string(), str::to_owned)
 }
+
+/// What a hook says to the model behind the outcome of a call.
+pub fn note(hook: &str, text: &str) -> String {
+    format!("[Note by the hook {hook}: {text}]")
+}

@@ -53,7 +53,12 @@ impl Called {
             | StopReason::Interrupted => None,
         };
         Called {
-            took: format!("{} rounds, {} tokens", child.rounds, child.usage.input + child.usage.output),
+            took: format!(
+                "{} {}, {} tokens",
+                child.rounds,
+                if child.rounds == 1 { "round" } else { "rounds" },
+                child.usage.input + child.usage.output
+            ),
             output: CallbackOutput { text: child.text, ..CallbackOutput::default() },
             becomes,
             remarks: remark.into_iter().map(str::to_owned).collect(),

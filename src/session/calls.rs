@@ -80,7 +80,7 @@ impl Session {
             return Standing::Settled(Permit::Denied(why));
         }
         let decided =
-            self.work.as_ref().and_then(|work| work.decisions.get(id)).map(|(decision, _)| *decision);
+            self.work.as_ref().and_then(|work| work.decisions.get(id)).map(|(decision, ..)| *decision);
         let inside = |path: &Path| self.workspace.contains(path);
         let verdict = permission::decide(&access, self.thread.mode(), self.thread.rules(), inside);
         // A hook's word stands for the person's; what the mode forbids stays forbidden.
@@ -114,9 +114,14 @@ impl Session {
         now.as_ref() == Some(access)
     }
 
-    pub(super) fn show_ask(&mut self, id: &CallId, preview: Vec<Shown>) {
+    pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<Shown>) {
         let Some(call) = self.effective_call(id) else { return };
         let Some(work) = &mut self.work else { return };
+        if let Some((PermissionDecision::Ask, by, Some(why))) = work.decisions.get(id)
+            && !why.trim().is_empty()
+        {
+            preview.insert(0, Shown::Text { text: format!("The hook {by} asks: {}", why.trim()) });
+        }
         let Some(open) = work.ask.as_mut().filter(|open| open.call == *id) else { return };
         let ask = open.ask;
         let permission = Arc::new(PermissionAsk {

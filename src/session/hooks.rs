@@ -11,6 +11,7 @@ use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{Attachment, Call, CallResult, What};
 use crate::hooks::output::Resolution;
 pub(super) use crate::hooks::settle::refuse;
+use crate::hooks::words;
 use crate::thread::{
     CallId, Change, Content, HookRun, Message, Origin, OutcomeContent, OutcomeStatus, ToolCall, ToolOutcome,
     Verdict, Withheld,
@@ -157,13 +158,13 @@ impl Session {
         let decided = resolution.decision.take();
         // A denied call, and one at which a hook ends the turn, is a blocked one.
         let denied = resolution.block.take();
-        let changed = resolution
-            .input
-            .take()
-            .and_then(|(input, by)| self.changed_call(&id, input, by, &mut resolution));
+        let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
         if let Some(work) = &mut self.work {
             work.halt = work.halt.take().or(resolution.halt);
+            if !resolution.context.is_empty() {
+                work.notes.insert(id.clone(), resolution.context);
+            }
         }
         if let Some((hook, reason)) = denied {
             self.commit_all(commits);
@@ -174,35 +175,21 @@ impl Session {
             let outcome = ToolOutcome::text(id, OutcomeStatus::Denied, text);
             return self.outcome_known(Ended { outcome, milliseconds: 0, blocked: true });
         }
-        if let Some((decision, hook, _)) = decided
+        if let Some(decided) = decided
             && let Some(work) = &mut self.work
         {
-            work.decisions.insert(id.clone(), (decision, hook));
+            work.decisions.insert(id.clone(), decided);
         }
         commits.extend(changed);
         self.tell(Told::ToolSeen(id, commits));
     }
 
-    /// The change that has a call run with another input, if the tool takes it.
-    fn changed_call(
-        &self,
-        id: &CallId,
-        input: Map<String, Value>,
-        by: String,
-        resolution: &mut Resolution,
-    ) -> Option<Change> {
+    /// The change that has a call run with another input; the chain has seen to it that the tool takes it.
+    fn changed_call(&self, id: &CallId, input: Map<String, Value>, by: String) -> Option<Change> {
         let call = self.thread.call(id)?;
         let tool = self.services.toolbox.get(&call.name)?;
         let input = Value::Object(input);
         if input == call.input {
-            return None;
-        }
-        if let Err(why) = tool.access(&input, &self.workspace) {
-            let why = format!(
-                "the changed input is not one that {} takes, so the call keeps its own: {why}",
-                call.name
-            );
-            refuse(resolution, &by, why);
             return None;
         }
         let card = tool.card(&input, &self.workspace);
@@ -220,7 +207,7 @@ impl Session {
         let outcome = ended.outcome.clone();
         let asked = what.is_some_and(|what| self.run_hooks(what, Point::AfterTool(Box::new(ended))).is_ok());
         if !asked {
-            self.tell(Told::Tool(id, Box::new(outcome)));
+            self.outcome_settled(outcome);
         }
     }
 
@@ -250,7 +237,16 @@ impl Session {
         if let Some(result) = resolution.result {
             apply_result(&mut outcome, result);
         }
+        self.outcome_settled(outcome);
+    }
+
+    /// No hook changes an outcome any more. Behind it stands what they said before the call ran.
+    fn outcome_settled(&mut self, mut outcome: ToolOutcome) {
         let id = outcome.call.clone();
+        let notes = self.work.as_mut().and_then(|work| work.notes.remove(&id)).unwrap_or_default();
+        for (by, text) in notes {
+            outcome.content.push(OutcomeContent::Text { text: words::note(&by, &text) });
+        }
         self.tell(Told::Tool(id, Box::new(outcome)));
     }
 

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
+
 use super::actor::Session;
 use super::effects;
 use super::replies::with_full_stop;
 use super::work::{Done, Point};
 use super::{Out, Severity};
 use crate::config::Threshold;
-use crate::hooks::chain::{self, Chain, Link};
+use crate::hooks::chain::{self, Chain, Link, Takes};
 use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::{self, Declared};
 use crate::hooks::hook::{Hook, Place};
@@ -62,12 +64,29 @@ impl Session {
     pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, point: Point) {
         let runner = self.runner();
         let event = moment.what.event();
+        let takes = self.takes(&moment.what);
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
-            let perform = run::perform(&runner, Chain::new(moment, links));
+            let chain = Chain::new(moment, links);
+            let chain = match takes {
+                Some(takes) => chain.checking_inputs(takes),
+                None => chain,
+            };
+            let perform = run::perform(&runner, chain);
             let resolution = effects::guarded(perform, || fault_of_ours(event)).await;
             Done::Hooks(point, Box::new(resolution))
         });
+    }
+
+    /// The check of what hooks may put in the place of a call's input.
+    fn takes(&self, what: &What) -> Option<Takes> {
+        let What::BeforeToolCall(call) = what else { return None };
+        let tool = self.services.toolbox.get(&call.tool)?.clone();
+        let workspace = self.workspace.clone();
+        let takes = move |input: &Map<String, Value>| {
+            tool.access(&Value::Object(input.clone()), &workspace).map(drop)
+        };
+        Some(Takes(Arc::new(takes)))
     }
 
     /// Everything that payloads tell beside the event itself.

@@ -79,8 +79,10 @@ pub struct Work {
     pub compacting: Option<MessageId>,
     /// The summary that hooks see before it takes the history's place.
     pub summary: Option<String>,
-    /// What hooks decided about calls: by whom.
-    pub decisions: HashMap<CallId, (PermissionDecision, String)>,
+    /// What hooks decided about calls: by whom, and why.
+    pub decisions: HashMap<CallId, (PermissionDecision, String, Option<String>)>,
+    /// What hooks had to say to the model about calls before they ran: by whom. It stands behind the outcome.
+    pub notes: HashMap<CallId, Vec<(String, String)>>,
     /// When running calls began.
     pub started: HashMap<CallId, Instant>,
     /// A hook ends the turn at the end of this round: by whom, and why.
@@ -119,6 +121,7 @@ impl Work {
             compacting: None,
             summary: None,
             decisions: HashMap::new(),
+            notes: HashMap::new(),
             started: HashMap::new(),
             halt: None,
             continuations: 0,

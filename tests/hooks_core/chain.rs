@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::hooks::chain::{Chain, Link, links};
+use epitome::hooks::chain::{Chain, Link, Takes, links};
 use epitome::hooks::handlers::Handler;
 use epitome::hooks::hook::{FailMode, Hook, Manifest, Match};
 use epitome::hooks::moment::{InvokedBy, Moment, What};
@@ -282,6 +282,29 @@ fn a_changed_input_is_what_the_next_hook_is_given() {
     let resolution = chain.finish();
     assert_eq!(resolution.input, Some((object(json!({"command": "ls -a"})), "a".to_owned())));
     assert_eq!(resolution.quiet, 1, "who gives the same input back has changed nothing");
+}
+
+/// A hook gave a call an input that its tool does not take. The hook behind it, a guard, was asked about that
+/// input, and then the call ran with its own, which the guard had never seen.
+#[test]
+fn an_input_that_is_not_taken_is_not_what_the_next_hook_judges() {
+    let hooks = [Arc::new(script("a")), Arc::new(script("guard"))];
+    let refuses = Takes(Arc::new(|_| Err("`command` is missing".to_owned())));
+    let mut chain = Chain::new(before_call(), links(&hooks, &before_call())).checking_inputs(refuses);
+    chain.next();
+    chain.tell(vec![(printed(json!({"input": {}})), Duration::ZERO)]);
+    let runs = chain.next().expect("the guard");
+    let (What::BeforeToolCall(given), What::BeforeToolCall(own)) = (&runs[0].moment.what, before_call().what)
+    else {
+        panic!("a call")
+    };
+    assert_eq!(*given, own);
+    chain.tell(vec![(printed(json!({})), Duration::ZERO)]);
+    let resolution = chain.finish();
+    assert_eq!(resolution.input, None);
+    let run = trail(&resolution, "a");
+    assert_eq!(run.verdict, Verdict::Refused);
+    assert!(run.remarks[0].contains("`command` is missing"), "{:?}", run.remarks);
 }
 
 #[test]

@@ -145,6 +145,41 @@ fn a_hook_s_context_stands_behind_the_outcome() {
     assert!(text.starts_with("written") && text.contains("Run the linter."), "{text}");
 }
 
+/// What a hook said to the model before the call ran was in the trail as done, and the model never read it.
+#[test]
+fn context_from_before_a_call_stands_behind_its_outcome() {
+    let settings = json!({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command":
+        r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "Mind the gap."}}'"#
+    }]}]}});
+    let mut desk = with_hooks(
+        &[],
+        &[
+            (".claude/settings.json", &settings.to_string()),
+            ("home/config.toml", "[hooks]\ntrust = \"run\"\n"),
+        ],
+        vec![vec![call(json!({"says": "ran"}))]],
+    );
+    desk.ask("Go");
+    let text = outcomes(&desk)[0].model_text();
+    assert!(text.starts_with("ran") && text.contains("Mind the gap."), "{text}");
+}
+
+/// The person was asked for a call that a hook had doubts about, and was not told the doubts.
+#[test]
+fn a_question_that_a_hook_asks_for_has_its_reason() {
+    let gate =
+        declared("before_tool_call", json!({"decision": "ask", "reason": "It touches the deployment."}));
+    let mut desk = once(&[("gate.json", gate)], json!({"says": "ran"}));
+    let ticket = desk.prompt("Go");
+    let (ask, preview) = desk.client.until(|out| match out {
+        Out::Ask { ask, permission } => Some((*ask, permission.preview.clone())),
+        _ => None,
+    });
+    assert!(format!("{preview:?}").contains("It touches the deployment."), "{preview:?}");
+    desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+    desk.reason(ticket);
+}
+
 /// Providers refuse an empty text block.
 #[test]
 fn an_emptied_outcome_is_sent_without_an_empty_block() {

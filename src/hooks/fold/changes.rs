@@ -18,6 +18,12 @@ impl Fold {
         {
             return account.refused("changed input", was_first(by));
         }
+        if let Some(Err(why)) = self.takes.as_ref().map(|takes| (takes.0)(&input)) {
+            let tool = &call.tool;
+            let why =
+                format!("the changed input is not one that {tool} takes, so the call keeps its own: {why}");
+            return account.refused("changed input", why);
+        }
         call.input = input.clone();
         account.done("changed input");
         // Who allowed a call has seen another one.
@@ -66,7 +72,7 @@ impl Fold {
             match &mut self.moment.what {
                 // The outcome of a call is one text to the model, so the note is a part of it.
                 What::AfterToolCall { result, .. } => {
-                    result.text.push_str(&format!("\n\n[Note by the hook {}: {text}]", account.hook));
+                    result.text.push_str(&format!("\n\n{}", words::note(&account.hook, &text)));
                     self.resolution.result = Some(result.clone());
                     continue;
                 }
