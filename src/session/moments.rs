@@ -240,8 +240,10 @@ impl Session {
     /// What went wrong with a hook, once for each hook; the trail has all of it.
     fn tell_of_run(&mut self, event: HookEvent, run: &HookRun) {
         let severity = match run.verdict {
-            Verdict::Nothing | Verdict::Done if run.remarks.is_empty() => return,
-            Verdict::Nothing | Verdict::Done | Verdict::Refused => Severity::Info,
+            // What was done shows where it was done.
+            Verdict::Done => return,
+            Verdict::Nothing if run.remarks.is_empty() => return,
+            Verdict::Nothing | Verdict::Refused => Severity::Info,
             Verdict::Failed | Verdict::Skipped => Severity::Warning,
         };
         tracing::info!(session = %self.id, hook = run.hook, %event, end = run.end, "a hook has a remark");

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{ToolContext, Toolbox, Workspace};
 use crate::thread::OutcomeContent;
 
@@ -25,12 +27,50 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {
         return format!("[{line}: no end within {SHELL_SECONDS_MAX} s]");
     };
-    let stdout = result.raw.as_ref().and_then(|raw| raw.get("stdout")).and_then(|out| out.as_str());
-    stdout.map(str::to_owned).unwrap_or_else(|| {
+    printed(result.raw.as_ref()).unwrap_or_else(|| {
         let texts = result.content.iter().filter_map(|content| match content {
             OutcomeContent::Text { text } => Some(text.as_str()),
             OutcomeContent::Image { .. } => None,
         });
         texts.collect()
     })
+}
+
+/// Both outputs of a command that ran, and behind them how it failed, if it did: who reads the prompt must
+/// not take a failure for an empty answer.
+fn printed(raw: Option<&Value>) -> Option<String> {
+    let raw = raw?;
+    let mut text = raw["stdout"].as_str()?.to_owned();
+    text.push_str(raw["stderr"].as_str().unwrap_or_default());
+    match raw["exitCode"].as_i64() {
+        Some(0) | None => {}
+        Some(code) => {
+            text.truncate(text.trim_end().len());
+            let gap = if text.is_empty() { "" } else { "\n" };
+            text.push_str(&format!("{gap}[exit code {code}]"));
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::printed;
+
+    #[test]
+    fn a_failure_is_told_behind_what_was_printed() {
+        let cases = [
+            (json!({"stdout": "a\n", "stderr": "", "exitCode": 0}), Some("a\n")),
+            (json!({"stdout": "a\n", "stderr": "b\n", "exitCode": 0}), Some("a\nb\n")),
+            (json!({"stdout": "part\n", "stderr": "", "exitCode": 3}), Some("part\n[exit code 3]")),
+            (json!({"stdout": "", "stderr": "", "exitCode": 1}), Some("[exit code 1]")),
+            (json!({"stdout": "cut", "exitCode": null}), Some("cut")),
+            (json!({}), None),
+        ];
+        for (raw, text) in cases {
+            assert_eq!(printed(Some(&raw)).as_deref(), text, "{raw}");
+        }
+    }
 }

@@ -214,7 +214,8 @@ impl Reader<'_> {
                 let hint = fault.near.map(|near| format!("did you mean {near:?}?"));
                 let message = format!("{name}: {}", fault.message);
                 self.problems.push(Problem { path: self.path.to_path_buf(), place: None, message, hint });
-                if fault.fatal {
+                // A redaction that can't be done holds back what it was to look at (`redact::held_back`).
+                if fault.fatal && name != "redact" {
                     return;
                 }
             }

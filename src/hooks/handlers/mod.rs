@@ -64,6 +64,10 @@ pub async fn perform(handler: &Handler, moment: &Moment, at: &At) -> Ran {
         at.functions.handle(handler, moment).await.map_err(|error| error.to_string())
     } else {
         match BuiltIn::named(&handler.name) {
+            Some(built_in @ BuiltIn::Redact) => {
+                let redacted = built_in.perform(handler, moment, at).await;
+                Ok(redacted.unwrap_or_else(|why| redact::held_back(moment, &why)))
+            }
             Some(built_in) => built_in.perform(handler, moment, at).await,
             None => Err(format!("no handler or script is called {:?}: nothing was done", handler.name)),
         }

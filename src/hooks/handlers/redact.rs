@@ -16,6 +16,27 @@ const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// Levels of metadata that are looked into; JSON that came from outside has at most 128.
 const DEPTH_MAX: usize = 128;
 
+/// What stands for a text that could not be redacted: nobody who wanted secrets taken out wants them passed
+/// on because a pattern is mistyped.
+pub fn held_back(moment: &Moment, why: &str) -> HookOutput {
+    let mut output = HookOutput { warnings: vec![why.to_owned()], ..HookOutput::default() };
+    match &moment.what {
+        What::UserMessageSend { .. } => output.block = Some(Some(format!("it can't be redacted: {why}"))),
+        What::AfterToolCall { .. } => {
+            output.output = Some(ResultChange { metadata: Some(Value::Null), ..ResultChange::default() });
+            output.output_text = Some(format!("[held back, because it can't be redacted: {why}]"));
+        }
+        What::SessionStart { .. }
+        | What::BeforeToolCall(_)
+        | What::TurnEnd(_)
+        | What::AgentStop { .. }
+        | What::PreCompact { .. }
+        | What::PostCompact { .. }
+        | What::SessionEnd { .. } => {}
+    }
+    output
+}
+
 pub struct Params<'a> {
     patterns: Vec<Regex>,
     replacement: &'a str,

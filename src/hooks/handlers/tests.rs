@@ -1,5 +1,6 @@
 //! Handlers at real moments: what each answers, and what it does on the disk.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -184,6 +185,29 @@ async fn what_fits_a_pattern_is_taken_out_of_prompts_and_results() {
     assert_eq!(output.output_text.as_deref(), Some("key [redacted]"));
     let metadata = Some(json!({"lines": ["key [redacted]", "x"], "n": 1234}));
     assert_eq!(output.output, Some(ResultChange { metadata, ..ResultChange::default() }));
+}
+
+/// A recipe with a mistyped pattern ran on, and passed on the secrets that it was to take out.
+#[tokio::test]
+async fn a_redaction_that_cannot_be_done_holds_the_text_back() {
+    let params = json!({"patterns": "(secret"});
+    let output = pure("redact", params.clone(), &called("a secret", Some(json!({"line": "a secret"})))).await;
+    let output = output.expect("it answers");
+    let text = output.output_text.expect("another text");
+    assert!(
+        text.starts_with("[held back, because it can't be redacted: ") && !text.contains("a secret"),
+        "{text}"
+    );
+    assert_eq!(output.output.and_then(|change| change.metadata), Some(Value::Null));
+
+    let prompt = moment(What::UserMessageSend { message: "a secret".to_owned(), attachments: Vec::new() });
+    let output = pure("redact", params.clone(), &prompt).await.expect("it answers");
+    assert!(output.block.is_some());
+
+    let hooks = json!({"after_tool_call": {"handler": "redact", "params": params}});
+    let (table, problems) =
+        declared("r", &hooks, &BTreeMap::new(), &Functions::default(), Path::new("/r.md"));
+    assert_eq!((table.len(), problems.len()), (1, 1), "it is told, and it stays");
 }
 
 /// A replacement such as `$0` would put back what was to be taken out.
