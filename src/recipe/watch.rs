@@ -97,6 +97,28 @@ impl RecipeWatch {
         Ok(registration)
     }
 
+    /// Says that what the plan watches is about to be read: goes on with a registration, or makes the first
+    /// one. `None` where the system gives no watcher.
+    pub fn about_to_read(
+        &self,
+        known: Option<Arc<Registration>>,
+        plan: WatchPlan,
+        changed: impl Fn() + Send + Sync + 'static,
+    ) -> Option<Arc<Registration>> {
+        if let Some(known) = known {
+            known.about_to_read();
+            known.renew(plan);
+            return Some(known);
+        }
+        match self.register(plan, changed) {
+            Ok(watch) => Some(Arc::new(watch)),
+            Err(error) => {
+                tracing::warn!(%error, "what changes on disk shows at the next session");
+                None
+            }
+        }
+    }
+
     /// Folders watched now, for all sessions.
     pub fn folders(&self) -> usize {
         lock(&self.shared.armed).folders.len()

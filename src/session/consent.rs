@@ -55,28 +55,12 @@ impl Session {
         let look = self.consent.looks;
         self.background.spawn_blocking(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
-            let watch = match watch {
-                Some(watch) => {
-                    watch.about_to_read();
-                    watch.renew(plan);
-                    Some(watch)
+            let watch = services.watch.about_to_read(watch, plan, move || {
+                // A full channel means that the session is busy with what is newer.
+                if let Some(sender) = sessions.upgrade() {
+                    drop(sender.try_send(SessionCommand::HooksChanged));
                 }
-                None => {
-                    let changed = move || {
-                        // A full channel means that the session is busy with what is newer.
-                        if let Some(sender) = sessions.upgrade() {
-                            drop(sender.try_send(SessionCommand::HooksChanged));
-                        }
-                    };
-                    match services.watch.register(plan, changed) {
-                        Ok(watch) => Some(Arc::new(watch)),
-                        Err(error) => {
-                            tracing::warn!(%error, "changed hooks show at the next session");
-                            None
-                        }
-                    }
-                }
-            };
+            });
             let (trust, problem) = match known {
                 Some(mut trust) => {
                     let problem = trust.reload();

@@ -51,28 +51,12 @@ impl Session {
         let watch = self.watch.clone();
         self.background.spawn_blocking(move || {
             let plan = Catalog::watched(&cwd, &services.paths, &services.overrides.recipe_dirs);
-            let watch = match watch {
-                Some(watch) => {
-                    watch.about_to_read();
-                    watch.renew(plan);
-                    Some(watch)
+            let watch = services.watch.about_to_read(watch, plan, move || {
+                // A full channel means that the session is busy with what is newer.
+                if let Some(sender) = sessions.upgrade() {
+                    drop(sender.try_send(SessionCommand::RecipesChanged));
                 }
-                None => {
-                    let changed = move || {
-                        // A full channel means that the session is busy with what is newer.
-                        if let Some(sender) = sessions.upgrade() {
-                            drop(sender.try_send(SessionCommand::RecipesChanged));
-                        }
-                    };
-                    match services.watch.register(plan, changed) {
-                        Ok(watch) => Some(Arc::new(watch)),
-                        Err(error) => {
-                            tracing::warn!(%error, "changed recipes show at the next session");
-                            None
-                        }
-                    }
-                }
-            };
+            });
             let catalog = Catalog::load(&cwd, &services.paths, &services.overrides.recipe_dirs);
             Background::Recipes(catalog, watch)
         });
