@@ -97,7 +97,8 @@ pub struct Session {
     pub(super) others: Others,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
-    /// What children of this session have to say; each gets a sender.
+    /// What children of this session have to say; each gets a sender. It has no capacity, because a child
+    /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
     pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
     pub(super) foreign: Vec<ForeignCall>,
     pub(super) cost: Option<f64>,

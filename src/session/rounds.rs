@@ -151,6 +151,9 @@ impl Session {
     /// Each hook's edits are one change, all of them or none. `made_for` is the revision that the payload
     /// told.
     pub(super) fn edit(&mut self, pending: &mut Pending, made_for: Seq) {
+        if pending.resolution.edits.is_empty() {
+            return;
+        }
         let mut edited = self.thread.clone();
         for (by, RequestedEdits { revision, edits }) in std::mem::take(&mut pending.resolution.edits) {
             let edits: Vec<Edit> = edits.into_iter().map(|edit| self.wanted_edit(edit)).collect();
