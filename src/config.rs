@@ -99,7 +99,28 @@ impl fmt::Debug for ProviderSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFormat {
     AnthropicMessages,
+    OpenAiResponses,
     OpenAiChat,
+    Gemini,
+}
+
+impl WireFormat {
+    pub const ALL: [WireFormat; 4] = [
+        WireFormat::AnthropicMessages,
+        WireFormat::OpenAiResponses,
+        WireFormat::OpenAiChat,
+        WireFormat::Gemini,
+    ];
+
+    /// Its name in a configuration file.
+    pub fn id(self) -> &'static str {
+        match self {
+            WireFormat::AnthropicMessages => "anthropic",
+            WireFormat::OpenAiResponses => "openai_responses",
+            WireFormat::OpenAiChat => "openai_chat",
+            WireFormat::Gemini => "gemini",
+        }
+    }
 }
 
 /// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to

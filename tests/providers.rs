@@ -10,8 +10,10 @@ use epitome::config::{ProviderSettings, Settings, WireFormat};
 use epitome::provider::collect::Collector;
 use epitome::provider::endpoint::{self, Endpoint};
 use epitome::provider::http::{ERROR_BODY_BYTES_MAX, Http};
-use epitome::provider::sse::EVENT_BYTES_MAX;
-use epitome::provider::stream::Decoding;
+use epitome::provider::wire::Purpose;
+use epitome::provider::wire::encoding::{Encoded, Encoding};
+use epitome::provider::wire::sse::EVENT_BYTES_MAX;
+use epitome::provider::wire::stream::Decoding;
 use epitome::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request};
 use epitome::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, ViewItem};
 use proptest::prelude::*;
@@ -211,7 +213,8 @@ async fn call(url: &str) -> Result<Vec<ProviderEvent>, (Vec<ProviderEvent>, Prov
     let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, url);
     let mut seen = Vec::new();
-    let starting = Http::new().start(&endpoint, &request(&message)).map_err(|error| (Vec::new(), error))?;
+    let starting =
+        Http::new().start(&endpoint, &encode(&endpoint, &message)).map_err(|error| (Vec::new(), error))?;
     let mut stream = starting.await.map_err(|error| (Vec::new(), error))?;
     loop {
         match stream.next().await {
@@ -230,7 +233,12 @@ fn request(message: &Message) -> Request<'_> {
         thought: ThoughtLevel::Off,
         max_output: 100,
         cache_key: "s",
+        basis: None,
     }
+}
+
+fn encode(endpoint: &Endpoint, message: &Message) -> Encoded {
+    Encoding::default().encode(endpoint, &request(message), Purpose::Reply)
 }
 
 fn whole_reply() -> Vec<ProviderEvent> {
@@ -255,7 +263,7 @@ async fn deltas_come_as_they_are_sent() {
     let (url, _server) = serve(pieces, permits).await;
     let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, &url);
-    let starting = Http::new().start(&endpoint, &request(&message)).expect("it can be sent");
+    let starting = Http::new().start(&endpoint, &encode(&endpoint, &message)).expect("it can be sent");
     let mut stream = starting.await.expect("it is answered");
     let first = stream.next().await.expect("nothing broke");
     assert_eq!(first, Some(vec![ProviderEvent::Text("Hello".into())]));
@@ -380,7 +388,7 @@ async fn dropping_a_reply_closes_its_connection() {
     let (url, server) = serve(pieces, permits).await;
     let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, &url);
-    let starting = Http::new().start(&endpoint, &request(&message)).expect("it can be sent");
+    let starting = Http::new().start(&endpoint, &encode(&endpoint, &message)).expect("it can be sent");
     let mut stream = starting.await.expect("it is answered");
     stream.next().await.expect("nothing broke");
     drop(stream);
@@ -413,7 +421,10 @@ async fn a_local_server_is_found_by_its_list_of_models() {
 fn a_call_over_tls_is_prepared_without_the_system_s_certificates() {
     let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, "https://api.example.com/v1");
-    assert!(Http::new().start(&endpoint, &request(&message)).is_ok(), "nothing is sent before it is polled");
+    assert!(
+        Http::new().start(&endpoint, &encode(&endpoint, &message)).is_ok(),
+        "nothing is sent before it is polled"
+    );
 }
 
 proptest! {

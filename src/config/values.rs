@@ -151,14 +151,12 @@ pub(super) fn max_rounds(value: &DeValue<'_>) -> Result<u32, Wrong> {
 }
 
 pub(super) fn wire_format(value: &DeValue<'_>) -> Result<WireFormat, Wrong> {
-    match text(value)?.as_str() {
-        "anthropic" => Ok(WireFormat::AnthropicMessages),
-        "openai_chat" => Ok(WireFormat::OpenAiChat),
-        other => Err(Wrong {
-            message: format!("there is no wire format {other:?}"),
-            hint: Some("one of anthropic, openai_chat".to_owned()),
-        }),
-    }
+    let id = text(value)?;
+    let ids = || WireFormat::ALL.map(WireFormat::id).join(", ");
+    WireFormat::ALL.into_iter().find(|wire| wire.id() == id).ok_or_else(|| Wrong {
+        message: format!("there is no wire format {id:?}"),
+        hint: Some(format!("one of {}", ids())),
+    })
 }
 
 pub(super) fn url(value: &DeValue<'_>) -> Result<String, Wrong> {

@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::abilities::Abilities;
 use super::address::{authority_of, host_of, is_loopback, path_of, port_of, without_v1};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use super::{ErrorClass, ProviderError};
@@ -35,6 +36,7 @@ pub struct Endpoint {
     /// Whether this is the service of the company whose format it speaks, and not one that is
     /// compatible with it.
     pub own_api: bool,
+    pub abilities: Abilities,
 }
 
 impl Endpoint {
@@ -51,6 +53,12 @@ impl Endpoint {
             WireFormat::AnthropicMessages => format!("{}/v1/messages", without_v1(base)),
             WireFormat::OpenAiChat if path_of(base).is_empty() => format!("{base}/v1/chat/completions"),
             WireFormat::OpenAiChat => format!("{base}/chat/completions"),
+            WireFormat::OpenAiResponses if path_of(base).is_empty() => format!("{base}/v1/responses"),
+            WireFormat::OpenAiResponses => format!("{base}/responses"),
+            WireFormat::Gemini => {
+                let base = if path_of(base).is_empty() { format!("{base}/v1beta") } else { base.clone() };
+                format!("{base}/models/{}:streamGenerateContent?alt=sse", self.model)
+            }
         }
     }
 
@@ -80,6 +88,7 @@ impl Endpoint {
             window: 0,
             max_output: 0,
             own_api: false,
+            abilities: Abilities::likely(WireFormat::OpenAiChat, name),
         }
     }
 
@@ -93,7 +102,8 @@ impl Endpoint {
 /// Without what a base URL may hold of a user and a password.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Endpoint { name, model, wire, base_url: _, headers, window, max_output, own_api } = self;
+        let Endpoint { name, model, wire, base_url: _, headers, window, max_output, own_api, abilities } =
+            self;
         f.debug_struct("Endpoint")
             .field("name", name)
             .field("model", model)
@@ -103,6 +113,7 @@ impl fmt::Debug for Endpoint {
             .field("window", window)
             .field("max_output", max_output)
             .field("own_api", own_api)
+            .field("abilities", abilities)
             .finish()
     }
 }
@@ -197,7 +208,10 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
             })?;
             match configured.wire {
                 WireFormat::AnthropicMessages => endpoint.set_header("x-api-key", key),
-                WireFormat::OpenAiChat => endpoint.set_header("authorization", format!("Bearer {key}")),
+                WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
+                    endpoint.set_header("authorization", format!("Bearer {key}"));
+                }
+                WireFormat::Gemini => endpoint.set_header("x-goog-api-key", key),
             }
         }
         for (name, value) in &configured.headers {
@@ -351,8 +365,10 @@ fn set_base(endpoint: &mut Endpoint, base: &str) {
     let host = host_of(&endpoint.base_url);
     endpoint.own_api = match endpoint.wire {
         WireFormat::AnthropicMessages => host == "api.anthropic.com",
-        WireFormat::OpenAiChat => host == "api.openai.com",
+        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => host == "api.openai.com",
+        WireFormat::Gemini => host == "generativelanguage.googleapis.com",
     };
+    endpoint.abilities = Abilities::likely(endpoint.wire, &endpoint.model);
     if endpoint.wire == WireFormat::AnthropicMessages {
         // Servers that copy the API were written against the old version, and some refuse any other;
         // a configured header replaces this one.

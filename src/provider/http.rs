@@ -13,9 +13,9 @@ use reqwest::{Certificate, Client, Response};
 use super::address::{host_of, is_loopback};
 use super::endpoint::{Endpoint, Secret};
 use super::failure::{self, Failure};
-use super::stream::Decoding;
-use super::{ErrorClass, ProviderError, ProviderEvent, Request, anthropic, openai_chat, retry};
-use crate::config::WireFormat;
+use super::wire::encoding::Encoded;
+use super::wire::stream::Decoding;
+use super::{ErrorClass, ProviderError, ProviderEvent, retry};
 
 /// The longest wait for a connection. A provider's front answers in well under one second.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -68,16 +68,10 @@ impl Http {
         Http::default()
     }
 
-    /// Encodes the request at once, so that the future owns all it needs; nothing is sent before it is
-    /// polled. It is done when the response's headers are there.
-    pub fn start(&self, endpoint: &Endpoint, request: &Request<'_>) -> Result<Starting, ProviderError> {
-        let (body, prefix) = match endpoint.wire {
-            WireFormat::AnthropicMessages => {
-                let encoded = anthropic::encode(endpoint, request);
-                (encoded.body, encoded.prefix)
-            }
-            WireFormat::OpenAiChat => (openai_chat::encode(endpoint, request), String::new()),
-        };
+    /// A call with a request that was encoded for this endpoint. Nothing is sent before the future is
+    /// polled, which owns all it needs; it is done when the response's headers are there.
+    pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
+        let (body, prefix) = (encoded.bytes(), encoded.prefix.clone());
         let url = endpoint.url();
         let client = self.client(&url).map_err(|why| unusable(endpoint, &why))?.clone();
         let mut post = client

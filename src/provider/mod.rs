@@ -1,35 +1,28 @@
 //! Model providers: what is asked of one, what streams back, and what can go wrong.
 //!
-//! Encoders and decoders are pure, an encoder and a decoder file for each wire format; only `http` and
-//! `local` perform requests. No agent loop lives in a provider.
+//! Encoders and decoders are pure and below `wire`, an encoder and a decoder file for each wire format;
+//! only `http` and `local` perform requests. No agent loop lives in a provider.
 //!
-//! Start at `http`: it encodes a `Request` for an `Endpoint` and gives `ProviderEvent`s, which a
-//! `collect::Collector` makes into a reply.
+//! The way of a call: `wire::encoding` writes a `Request` for an `Endpoint`, `http` sends it and gives
+//! `ProviderEvent`s, which a `collect::Collector` makes into a reply.
 
+pub mod abilities;
 mod address;
-mod anthropic;
-mod anthropic_stream;
 pub mod collect;
 pub mod endpoint;
 mod failure;
 pub mod http;
 mod local;
 pub mod models;
-mod openai_chat;
-mod openai_stream;
 pub mod retry;
 pub mod scripted;
-pub mod sse;
-pub mod stream;
-#[cfg(test)]
-mod test_views;
-mod turns;
+pub mod wire;
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::thread::{ThoughtLevel, ToolSpec, Usage, ViewItem};
+use crate::thread::{Seq, ThoughtLevel, ToolSpec, Usage, ViewItem};
 
 /// One model call, as a view of the thread.
 #[derive(Clone, Debug)]
@@ -42,6 +35,18 @@ pub struct Request<'a> {
     pub max_output: u32,
     /// Equal for all requests of a session, for the providers' prompt caches.
     pub cache_key: &'a str,
+    /// By which an encoder knows what it has written already; `None` for a request that stands alone.
+    pub basis: Option<Basis>,
+}
+
+/// Requests of a conversation with an equal basis begin with the same messages: the later one has more
+/// behind them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Basis {
+    /// The entry that holds system text and tools.
+    pub frame: Seq,
+    /// The last change of the view other than by appending.
+    pub revision: Seq,
 }
 
 /// What streams back, in the order in which it came. Events of a part are contiguous.
@@ -49,7 +54,8 @@ pub struct Request<'a> {
 pub enum ProviderEvent {
     Text(String),
     Thinking(String),
-    /// The running thinking part ends; `data` is what its provider needs to take it back.
+    /// The running thinking part ends; `data` is what its provider needs to take it back. Without one it
+    /// is a part of its own, which has no text: what the provider wants back with the part that follows.
     ThinkingSealed {
         data: Value,
     },
@@ -83,6 +89,15 @@ pub enum ReplyStop {
     WindowExceeded,
     /// Send the reply back as it is to go on (Anthropic `pause_turn`).
     Paused,
+    /// The provider held the reply back, or a part of it: a filter of contents.
+    Filtered {
+        reason: String,
+    },
+    /// For a reason that is not known here, or one that says that the model made a mistake (a call that
+    /// can't be read). `reason` is the provider's word, and a sentence where it gives one.
+    Other {
+        reason: String,
+    },
 }
 
 /// What a failed call means for the caller.

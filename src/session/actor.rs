@@ -32,6 +32,7 @@ use crate::hooks::handlers::Fired;
 use crate::hooks::run::Runner;
 use crate::problem::Problem;
 use crate::provider::endpoint::Endpoint;
+use crate::provider::wire::encoding::Encoding;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
@@ -103,6 +104,8 @@ pub struct Session {
     pub(super) foreign: Vec<ForeignCall>,
     pub(super) cost: Option<f64>,
     pub(super) counter: tokens::Counter,
+    /// What was written of the conversation for its model's provider.
+    pub(super) encoding: Encoding,
     pub(super) commands: mpsc::Receiver<SessionCommand>,
     sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
@@ -180,6 +183,7 @@ impl Session {
             children: mpsc::unbounded_channel(),
             foreign: Vec::new(),
             counter: tokens::Counter::default(),
+            encoding: Encoding::default(),
             commands,
             watch: None,
             rendering: None,

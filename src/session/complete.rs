@@ -50,8 +50,10 @@ pub async fn complete(
         thought: ThoughtLevel::Off,
         max_output: max_tokens.min(endpoint.max_output),
         cache_key: "",
+        basis: None,
     };
-    let answer = effects::answer(http, endpoint, &request, retry::ATTEMPTS_MAX);
+    let encoded = effects::encode(endpoint, &request);
+    let answer = effects::answer(http, endpoint, &encoded, retry::ATTEMPTS_MAX);
     let reply = tokio::time::timeout(COMPLETION_TIME_MAX, answer)
         .await
         .map_err(|_| format!("{} did not answer within {} s", endpoint.name, COMPLETION_TIME_MAX.as_secs()))?

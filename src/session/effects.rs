@@ -13,7 +13,9 @@ use crate::compaction;
 use crate::provider::collect::{Collector, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::http::{Http, ReplyStream, Starting};
-use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request, retry};
+use crate::provider::wire::Purpose;
+use crate::provider::wire::encoding::{Encoded, Encoding};
+use crate::provider::{Basis, ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request, retry};
 use crate::store::Syncer;
 use crate::thread::{
     CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
@@ -42,6 +44,8 @@ pub struct Snapshot {
     pub thought: ThoughtLevel,
     pub max_output: u32,
     pub cache_key: String,
+    /// What of it was written already.
+    pub encoding: Encoding,
 }
 
 impl Snapshot {
@@ -56,20 +60,25 @@ impl Snapshot {
 
     /// The request for the view as it stands, with one more user message where `more` is given.
     pub fn request<'a>(&'a self, more: Option<&'a Message>) -> Request<'a> {
-        let Change::Framed { system, tools } = &self.frame.change else {
-            unreachable!("a snapshot holds a frame entry")
-        };
-        let mut items = self.view.items();
-        items.extend(more.map(ViewItem::User));
-        Request {
-            system,
-            tools,
-            items,
-            thought: self.thought,
-            max_output: self.max_output,
-            cache_key: &self.cache_key,
-        }
+        let mut request = request(&self.frame, &self.view, self.thought, self.max_output, &self.cache_key);
+        request.items.extend(more.map(ViewItem::User));
+        request
     }
+}
+
+/// The request for a view.
+pub fn request<'a>(
+    frame: &'a Entry,
+    view: &'a View,
+    thought: ThoughtLevel,
+    max_output: u32,
+    cache_key: &'a str,
+) -> Request<'a> {
+    let Change::Framed { system, tools } = &frame.change else {
+        unreachable!("a frame's entry holds a frame")
+    };
+    let basis = Some(Basis { frame: frame.seq, revision: view.revision() });
+    Request { system, tools, items: view.items(), thought, max_output, cache_key, basis }
 }
 
 /// One model call: started, waiting for another try, or streaming.
@@ -84,7 +93,7 @@ pub struct ModelCall {
     pub collector: Collector,
     /// Whether anything of the reply was seen: then it can't be tried again.
     pub seen: bool,
-    snapshot: Snapshot,
+    encoded: Encoded,
     endpoint: Endpoint,
     phase: Phase,
 }
@@ -108,17 +117,17 @@ impl ModelCall {
     pub fn start(
         http: &Http,
         endpoint: Endpoint,
-        snapshot: Snapshot,
+        encoded: Encoded,
         message: MessageId,
     ) -> Result<ModelCall, ProviderError> {
-        let starting = http.start(&endpoint, &snapshot.request(None))?;
+        let starting = http.start(&endpoint, &encoded)?;
         Ok(ModelCall {
             message,
             model: endpoint.name.clone(),
             attempts: 0,
             collector: Collector::new(&endpoint.name),
             seen: false,
-            snapshot,
+            encoded,
             endpoint,
             phase: Phase::Starting(starting),
         })
@@ -148,7 +157,7 @@ impl ModelCall {
                 }
                 Phase::Waiting(sleep) => {
                     sleep.await;
-                    match http.start(&self.endpoint, &self.snapshot.request(None)) {
+                    match http.start(&self.endpoint, &self.encoded) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
                         Err(error) => return ModelStep::Failed(error),
                     }
@@ -208,7 +217,9 @@ pub async fn summarise(
         let mut window = endpoint.window;
         let mut last_error = None;
         if taken <= window {
-            match ask(&http, &endpoint, &snapshot.request(Some(&said)), CACHED_TRIES_MAX).await {
+            let request = snapshot.request(Some(&said));
+            let encoded = snapshot.encoding.clone().encode(&endpoint, &request, Purpose::Reply);
+            match ask(&http, &endpoint, &encoded, CACHED_TRIES_MAX).await {
                 Ok(summary) => return Ok(summary),
                 Err(error) if error.class == ErrorClass::Auth => return Err(error),
                 Err(error) => {
@@ -231,8 +242,9 @@ pub async fn summarise(
                 thought: ThoughtLevel::Off,
                 max_output: snapshot.max_output,
                 cache_key: &snapshot.cache_key,
+                basis: None,
             };
-            match ask(&http, &endpoint, &request, retry::ATTEMPTS_MAX).await {
+            match ask(&http, &endpoint, &encode(&endpoint, &request), retry::ATTEMPTS_MAX).await {
                 Ok(summary) => return Ok(summary),
                 Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
                     window = narrowed(window, &error);
@@ -257,10 +269,15 @@ pub async fn summarise(
 async fn ask(
     http: &Http,
     endpoint: &Endpoint,
-    request: &Request<'_>,
+    request: &Encoded,
     tries_max: u32,
 ) -> Result<Summary, ProviderError> {
     summary_of(endpoint, answer(http, endpoint, request, tries_max).await?)
+}
+
+/// A request that stands alone, written.
+pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
+    Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
 /// The whole answer to one request, asked for at most so many times where the provider can't answer just
@@ -268,7 +285,7 @@ async fn ask(
 pub async fn answer(
     http: &Http,
     endpoint: &Endpoint,
-    request: &Request<'_>,
+    request: &Encoded,
     tries_max: u32,
 ) -> Result<Reply, ProviderError> {
     let mut tries = 0;

@@ -7,8 +7,10 @@ use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
+use crate::provider::wire::Purpose;
+use crate::provider::wire::encoding::Encoded;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
-use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, Thread};
+use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId, Thread};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// A window below this many tokens is a misread number: the system text alone would not fit.
@@ -24,9 +26,9 @@ impl Session {
         let ready =
             self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| self.give_word_to_agent());
         let started = ready.and_then(|()| {
-            let snapshot = self.snapshot(endpoint.max_output);
             let message = self.fresh_message();
-            ModelCall::start(&self.services.http, endpoint, snapshot, message)
+            let encoded = self.encode(&endpoint);
+            ModelCall::start(&self.services.http, endpoint, encoded, message)
                 .map_err(|error| sentence(&error))
         });
         match started {
@@ -122,9 +124,23 @@ impl Session {
             view: self.thread.view().clone(),
             thought: self.thread.thought(),
             max_output,
-            // A child begins its requests as its parent does.
-            cache_key: self.lineage.parent.as_ref().unwrap_or(&self.id).0.clone(),
+            cache_key: self.cache_key().0.clone(),
+            encoding: self.encoding.clone(),
         }
+    }
+
+    /// The next request, of which only what is new is written.
+    fn encode(&mut self, endpoint: &Endpoint) -> Encoded {
+        let frame = self.thread.frame_entry().expect("the frame is there before the first model call");
+        let cache_key = self.lineage.parent.as_ref().unwrap_or(&self.id);
+        let thought = self.thread.thought();
+        let request = effects::request(frame, self.thread.view(), thought, endpoint.max_output, &cache_key.0);
+        self.encoding.encode(endpoint, &request, Purpose::Reply)
+    }
+
+    /// By which a provider finds what it has read before. A child begins its requests as its parent does.
+    fn cache_key(&self) -> &SessionId {
+        self.lineage.parent.as_ref().unwrap_or(&self.id)
     }
 
     pub(super) fn model_step(&mut self, step: ModelStep) {
@@ -174,7 +190,10 @@ impl Session {
             Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
             Some(ReplyStop::MaxTokens) => (ReplyEnd::MaxTokens, String::new()),
             Some(ReplyStop::WindowExceeded) => (ReplyEnd::MaxTokens, String::new()),
-            Some(ReplyStop::Refused { reason }) => (ReplyEnd::Refused, reason.clone()),
+            Some(ReplyStop::Refused { reason } | ReplyStop::Filtered { reason }) => {
+                (ReplyEnd::Refused, reason.clone())
+            }
+            Some(ReplyStop::Other { .. }) => (ReplyEnd::Finished, String::new()),
         };
         if reply.content.is_empty() && stop == ReplyEnd::Finished {
             let text = "The model sent an empty reply. Say \"go on\", or try another model.".to_owned();

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::stream::{DecodeError, append, read_event};
-use super::{ProviderEvent, ReplyStop};
+use super::Decode;
+use super::stream::{DecodeError, Unfinished, append, read_event};
+use crate::provider::{ProviderEvent, ReplyStop};
 use crate::thread::Usage;
 
 /// Decodes one reply.
@@ -40,14 +41,10 @@ impl Decoder {
     pub(super) fn new(prefix: String) -> Decoder {
         Decoder { prefix, block: Block::Plain, stop: None, whole: false }
     }
+}
 
-    /// Whether the final event was seen.
-    pub(super) fn is_whole(&self) -> bool {
-        self.whole
-    }
-
-    /// Reads the data of one event. Kinds that are not known are passed over.
-    pub(super) fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+impl Decode for Decoder {
+    fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         if data.trim().is_empty() || self.whole {
             return Ok(());
         }
@@ -89,6 +86,16 @@ impl Decoder {
         Ok(())
     }
 
+    fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
+        Err(Unfinished::Cut)
+    }
+}
+
+impl Decoder {
     fn block_started(&mut self, index: u32, block: Value, out: &mut Vec<ProviderEvent>) {
         let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
         match block["type"].as_str() {

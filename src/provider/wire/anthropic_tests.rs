@@ -5,16 +5,24 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::encoding::{Encoded, Encoding};
 use super::*;
+use crate::provider::Request;
+use crate::provider::abilities::Abilities;
 use crate::provider::endpoint::test_endpoint;
-use crate::provider::test_views::{
+use crate::provider::wire::test_views::{
     OwnedView, call, hooks_wishes, image, outcome, text, thinking as thought, views,
 };
+use crate::thread::ThoughtLevel;
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
 
+fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
+    Encoding::default().encode(endpoint, request, Purpose::Reply)
+}
+
 fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
-    serde_json::from_slice(&encode(endpoint, request).body).expect("a body is JSON")
+    serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
 }
 
 #[test]
@@ -118,6 +126,7 @@ fn thinking_is_asked_for_as_the_model_takes_it() {
     ] {
         let mut endpoint = test_endpoint(SONNET);
         endpoint.model = model.into();
+        endpoint.abilities = Abilities::likely(endpoint.wire, model);
         let request = Request { thought: level, max_output, ..view.request() };
         let body = body(&endpoint, &request);
         assert_eq!(body["thinking"], expected, "{model} {level:?}");
@@ -149,7 +158,7 @@ fn cache_marks_are_as_the_server_takes_them() {
     assert_eq!(gateway["messages"][0]["content"][0].get("cache_control"), None);
     assert_eq!(gateway["messages"][0]["content"][1]["cache_control"], mark);
     endpoint.model = "qwen3".into();
-    let other = encode(&endpoint, &view.request()).body;
+    let other = encode(&endpoint, &view.request()).bytes();
     assert!(!String::from_utf8_lossy(&other).contains("cache_control"));
 }
 

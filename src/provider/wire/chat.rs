@@ -5,64 +5,23 @@ use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::Request;
-use super::endpoint::{Endpoint, needs_responses};
-use super::turns::{NO_OUTCOME, NO_OUTPUT, Turn, link_text, resource_text, turns};
-use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome};
+use super::turns::{NO_OUTCOME, NO_OUTPUT, Turn, link_text, resource_text};
+use super::{Around, Envelope, Format, Prefix, Written, json_text, write};
+use crate::provider::Request;
+use crate::provider::endpoint::{Endpoint, needs_responses};
+use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome, ToolSpec};
 
-/// Encodes a request's body.
+/// The Chat Completions format.
 ///
 /// Thinking is left out: the format has no place for it. Images of tool outcomes follow in a message
 /// of the person's, because a tool's message can hold text alone.
-pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Vec<u8> {
-    let mut messages: Vec<Message<'_>> = Vec::with_capacity(request.items.len() + 1);
-    if !request.system.trim().is_empty() {
-        messages.push(Message::System { content: request.system });
-    }
-    for turn in turns(&request.items) {
-        match turn {
-            Turn::Agent { parts } => agent(&parts, &mut messages),
-            Turn::User { answers, parts } => {
-                let mut said: Vec<Part<'_>> = Vec::new();
-                for answer in &answers {
-                    let content = match answer.outcome {
-                        None => NO_OUTCOME.into(),
-                        Some(outcome) => outcome_text(outcome),
-                    };
-                    messages.push(Message::Tool { tool_call_id: &answer.call.0, content });
-                    for part in answer.outcome.map_or(&[][..], |outcome| outcome.content.as_slice()) {
-                        match part {
-                            OutcomeContent::Text { .. } => {}
-                            OutcomeContent::Image { mime_type, data } => {
-                                said.push(Part::Text {
-                                    text: format!("Image of call {}:", answer.call).into(),
-                                });
-                                said.push(image(mime_type, data));
-                            }
-                        }
-                    }
-                }
-                said.extend(parts.into_iter().filter_map(user_part));
-                if !said.is_empty() {
-                    messages.push(Message::User { content: UserContent(said) });
-                }
-            }
-        }
-    }
+pub struct Chat;
 
-    let own = endpoint.own_api;
-    let max_tokens = request.max_output.min(endpoint.max_output);
-    let body = Body {
-        model: &endpoint.model,
-        stream: true,
-        stream_options: StreamOptions { include_usage: true },
-        max_completion_tokens: own.then_some(max_tokens),
-        max_tokens: (!own).then_some(max_tokens),
-        reasoning_effort: if own { effort(endpoint, request) } else { None },
-        prompt_cache_key: own.then_some(request.cache_key).filter(|key| !key.is_empty()),
-        tools: request
-            .tools
+impl Format for Chat {
+    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        let tools: Vec<Tool<'_>> = tools
             .iter()
             .map(|tool| Tool {
                 r#type: "function",
@@ -72,14 +31,81 @@ pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Vec<u8> {
                     parameters: &tool.schema,
                 },
             })
-            .collect(),
-        messages,
-    };
-    serde_json::to_vec(&body).expect("text and JSON values can always be written")
+            .collect();
+        let mut out = Vec::new();
+        write(&tools, &mut out);
+        out
+    }
+
+    fn turn(&self, _: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+        let from = out.len();
+        let messages = match turn {
+            Turn::Agent { replies } => vec![agent(replies)],
+            Turn::User { answers, parts } => {
+                let mut messages = Vec::with_capacity(answers.len() + 1);
+                let mut said: Vec<Part<'_>> = Vec::new();
+                for answer in answers {
+                    let content = match answer.outcome {
+                        None => NO_OUTCOME.into(),
+                        Some(outcome) => outcome_text(outcome),
+                    };
+                    let id = &answer.call.id;
+                    messages.push(Message::Tool { tool_call_id: &id.0, content });
+                    for part in answer.outcome.map_or(&[][..], |outcome| outcome.content.as_slice()) {
+                        match part {
+                            OutcomeContent::Text { .. } => {}
+                            OutcomeContent::Image { mime_type, data } => {
+                                said.push(Part::Text { text: format!("Image of call {id}:").into() });
+                                said.push(image(mime_type, data));
+                            }
+                        }
+                    }
+                }
+                said.extend(parts.iter().filter_map(|part| user_part(part)));
+                if !said.is_empty() {
+                    messages.push(Message::User { content: UserContent(said) });
+                }
+                messages
+            }
+        };
+        for (at, message) in messages.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            write(message, out);
+        }
+        prefix.add(&out[from..]);
+        Written::default()
+    }
+
+    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
+        let request = around.request;
+        let own = endpoint.own_api;
+        let max_tokens = request.max_output.min(endpoint.max_output);
+        let opening = Opening {
+            model: &endpoint.model,
+            stream: true,
+            stream_options: StreamOptions { include_usage: true },
+            max_completion_tokens: own.then_some(max_tokens),
+            max_tokens: (!own).then_some(max_tokens),
+            reasoning_effort: if own { effort(endpoint, request) } else { None },
+            prompt_cache_key: own.then_some(request.cache_key).filter(|key| !key.is_empty()),
+            tools: (!request.tools.is_empty()).then(|| json_text(around.tools)),
+        };
+        let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
+        write(&opening, &mut head);
+        head.pop();
+        head.extend_from_slice(b",\"messages\":[");
+        if !request.system.trim().is_empty() {
+            write(&Message::System { content: request.system }, &mut head);
+            head.push(b',');
+        }
+        Envelope { head, tail: "]}", marks: None }
+    }
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct Opening<'a> {
     model: &'a str,
     stream: bool,
     stream_options: StreamOptions,
@@ -91,9 +117,8 @@ struct Body<'a> {
     reasoning_effort: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_cache_key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
-    messages: Vec<Message<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
@@ -181,12 +206,12 @@ struct ImageUrl {
     url: String,
 }
 
-/// Appends a reply. One behind another, as after a pause, goes on in the same message: templates of
-/// local models want the sides to alternate.
-fn agent<'a>(parts: &[&'a Content], messages: &mut Vec<Message<'a>>) {
+/// A reply. One behind another, as after a pause, goes on in the same message: templates of local models
+/// want the sides to alternate.
+fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
     let mut texts: Vec<&str> = Vec::new();
     let mut calls: Vec<Call<'a>> = Vec::new();
-    for part in parts {
+    for part in replies.iter().flatten() {
         match part {
             Content::Text { text } => texts.push(text),
             Content::Call(call) => calls.push(Call {
@@ -200,17 +225,8 @@ fn agent<'a>(parts: &[&'a Content], messages: &mut Vec<Message<'a>>) {
             | Content::ResourceLink { .. } => {}
         }
     }
-    let text = (!texts.is_empty()).then(|| texts.join("\n\n"));
-    match messages.last_mut() {
-        Some(Message::Assistant { content: Some(before), tool_calls }) if tool_calls.is_empty() => {
-            if let Some(text) = text {
-                before.push_str("\n\n");
-                before.push_str(&text);
-            }
-            tool_calls.append(&mut calls);
-        }
-        _ => messages.push(Message::Assistant { content: text, tool_calls: calls }),
-    }
+    let content = (!texts.is_empty()).then(|| texts.join("\n\n"));
+    Message::Assistant { content, tool_calls: calls }
 }
 
 fn outcome_text(outcome: &ToolOutcome) -> String {
@@ -218,12 +234,7 @@ fn outcome_text(outcome: &ToolOutcome) -> String {
     if text.trim().is_empty() { NO_OUTPUT.into() } else { text }
 }
 
-fn user_part(part: Cow<'_, Content>) -> Option<Part<'_>> {
-    let part = match part {
-        Cow::Borrowed(part) => part,
-        Cow::Owned(Content::Text { text }) => return Some(Part::Text { text: text.into() }),
-        Cow::Owned(_) => return None,
-    };
+fn user_part(part: &Content) -> Option<Part<'_>> {
     match part {
         Content::Text { text } => Some(Part::Text { text: text.into() }),
         Content::Image { mime_type, data, .. } => Some(image(mime_type, data)),
@@ -260,5 +271,5 @@ fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-#[path = "openai_tests.rs"]
+#[path = "chat_tests.rs"]
 mod tests;

@@ -3,11 +3,11 @@
 
 use serde::Deserialize;
 
-use super::endpoint::Endpoint;
-use super::failure::{self, Failure};
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, Events};
-use super::{ErrorClass, ProviderError, ProviderEvent, anthropic_stream, openai_stream};
-use crate::config::WireFormat;
+use super::{Decode, decoder_of};
+use crate::provider::endpoint::Endpoint;
+use crate::provider::failure::{self, Failure};
+use crate::provider::{ErrorClass, ProviderError, ProviderEvent};
 use crate::thread::halves::whole_characters;
 
 /// The most that one reply's stream may hold, in bytes. The longest replies (128,000 tokens, one event
@@ -20,16 +20,10 @@ pub struct Decoding {
     endpoint: Endpoint,
     request_id: Option<String>,
     events: Events,
-    decoder: Decoder,
+    decoder: Box<dyn Decode>,
     received: usize,
     /// Text, thinking or a call was given out.
     begun: bool,
-}
-
-#[derive(Debug)]
-enum Decoder {
-    Anthropic(anthropic_stream::Decoder),
-    Chat(openai_stream::Decoder),
 }
 
 /// Why an event could not be decoded.
@@ -57,10 +51,7 @@ impl Decoding {
     /// Begins a reply. `prefix` is what the request's encoder gave; `request_id` names the call in
     /// error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
-        let decoder = match endpoint.wire {
-            WireFormat::AnthropicMessages => Decoder::Anthropic(anthropic_stream::Decoder::new(prefix)),
-            WireFormat::OpenAiChat => Decoder::Chat(openai_stream::Decoder::default()),
-        };
+        let decoder = decoder_of(endpoint.wire, prefix);
         Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0, begun: false }
     }
 
@@ -74,20 +65,14 @@ impl Decoding {
             );
         }
         let Decoding { events, decoder, .. } = self;
-        let result = events.push(piece, |data| match decoder {
-            Decoder::Anthropic(decoder) => decoder.event(data, out),
-            Decoder::Chat(decoder) => decoder.event(data, out),
-        });
+        let result = events.push(piece, |data| decoder.event(data, out));
         self.begun |= out.iter().any(|event| !matches!(event, ProviderEvent::Usage(_)));
         result.map_err(|error| self.fault(error))
     }
 
     /// Whether the final event was seen; nothing after it counts.
     pub fn is_whole(&self) -> bool {
-        match &self.decoder {
-            Decoder::Anthropic(decoder) => decoder.is_whole(),
-            Decoder::Chat(decoder) => decoder.is_whole(),
-        }
+        self.decoder.is_whole()
     }
 
     /// The stream ended. An error says that it was cut, or that there was nothing in it at all; of class
@@ -96,11 +81,7 @@ impl Decoding {
         if self.is_whole() {
             return Ok(());
         }
-        let ended = match &mut self.decoder {
-            Decoder::Anthropic(_) => Err(Unfinished::Cut),
-            Decoder::Chat(decoder) => decoder.end(out),
-        };
-        ended.map_err(|unfinished| match unfinished {
+        self.decoder.end(out).map_err(|unfinished| match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => ProviderError {
                 class: ErrorClass::TooLong { used: None, limit: None },
                 message: format!(

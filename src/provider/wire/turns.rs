@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::thread::{CallId, Content, ToolOutcome, ViewItem};
+use crate::thread::{Content, ToolCall, ToolOutcome, ViewItem};
 
 /// What one side says before the other does.
 #[derive(Debug)]
@@ -14,15 +14,16 @@ pub enum Turn<'a> {
     /// The answers to all calls of the message before, in their order, and then what the person says.
     /// Never empty; parts are text that isn't blank, images, resources and links.
     User { answers: Vec<Answer<'a>>, parts: Vec<Cow<'a, Content>> },
-    /// Text that isn't blank, calls, and thinking that its provider can take back. There is a text or
-    /// a call, and it comes last.
-    Agent { parts: Vec<&'a Content> },
+    /// Replies, most often one; several stand behind one another where a model paused and went on. Each
+    /// has text that isn't blank or calls, and thinking that its provider can take back, which may come
+    /// last.
+    Agent { replies: Vec<Vec<&'a Content>> },
 }
 
 /// The answer to one call.
 #[derive(Debug)]
 pub struct Answer<'a> {
-    pub call: &'a CallId,
+    pub call: &'a ToolCall,
     /// `None` where the log has no outcome.
     pub outcome: Option<&'a ToolOutcome>,
 }
@@ -55,19 +56,20 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
                 }
             }
             ViewItem::Agent(message, _) => {
-                let mut parts = replied(&message.content);
-                while matches!(parts.last(), Some(Content::Thinking { .. })) {
-                    parts.pop();
-                }
-                if parts.is_empty() {
+                let parts = replied(&message.content);
+                if parts.iter().all(|part| matches!(part, Content::Thinking { .. })) {
                     continue;
                 }
-                if turns.is_empty() {
-                    turns.push(Turn::User { answers: Vec::new(), parts: vec![nothing_said()] });
+                match turns.last_mut() {
+                    Some(Turn::Agent { replies }) => replies.push(parts),
+                    Some(Turn::User { .. }) => turns.push(Turn::Agent { replies: vec![parts] }),
+                    None => {
+                        turns.push(Turn::User { answers: Vec::new(), parts: vec![nothing_said()] });
+                        turns.push(Turn::Agent { replies: vec![parts] });
+                    }
                 }
-                turns.push(Turn::Agent { parts });
                 let answers: Vec<Answer<'a>> =
-                    message.calls().map(|call| Answer { call: &call.id, outcome: None }).collect();
+                    message.calls().map(|call| Answer { call, outcome: None }).collect();
                 if !answers.is_empty() {
                     turns.push(Turn::User { answers, parts: Vec::new() });
                 }
@@ -75,8 +77,9 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
             ViewItem::Outcomes(outcomes) => {
                 let Some(Turn::User { answers, .. }) = turns.last_mut() else { continue };
                 for outcome in outcomes {
-                    let open =
-                        answers.iter_mut().find(|open| open.outcome.is_none() && *open.call == outcome.call);
+                    let open = answers
+                        .iter_mut()
+                        .find(|open| open.outcome.is_none() && open.call.id == outcome.call);
                     if let Some(open) = open {
                         open.outcome = Some(outcome);
                     }
@@ -85,6 +88,12 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
         }
     }
     turns
+}
+
+/// A reply without the thinking at its end: what thinking is for must follow it.
+pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Content] {
+    let end = parts.iter().rposition(|part| !matches!(part, Content::Thinking { .. }));
+    &parts[..end.map_or(0, |end| end + 1)]
 }
 
 /// A file's text, framed so that the model can tell it from what the person typed.

@@ -5,8 +5,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::Decode;
 use super::stream::{DecodeError, Unfinished, append, read_event};
-use super::{ProviderEvent, ReplyStop};
+use crate::provider::{ProviderEvent, ReplyStop};
 use crate::thread::Usage;
 
 /// Decodes one reply.
@@ -31,14 +32,12 @@ struct Call {
     held: Option<String>,
 }
 
-impl Decoder {
-    /// Whether `[DONE]` was seen.
-    pub(super) fn is_whole(&self) -> bool {
+impl Decode for Decoder {
+    fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Reads the data of one event.
-    pub(super) fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+    fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         let data = data.trim();
         if data.is_empty() || self.whole {
             return Ok(());
@@ -72,7 +71,7 @@ impl Decoder {
     }
 
     /// The stream ended; a finish reason makes up for a missing `[DONE]`.
-    pub(super) fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
+    fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
         match (&self.stop, self.begun) {
             (Some(_), _) => {
                 self.finish(out);
@@ -82,7 +81,9 @@ impl Decoder {
             (None, false) => Err(Unfinished::Empty),
         }
     }
+}
 
+impl Decoder {
     fn finish(&mut self, out: &mut Vec<ProviderEvent>) {
         for at in 0..self.calls.len() {
             self.announce(at, String::new(), out);

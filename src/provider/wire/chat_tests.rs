@@ -3,13 +3,22 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::Purpose;
+use super::super::encoding::{Encoded, Encoding};
 use super::*;
+use crate::provider::Request;
 use crate::provider::endpoint::test_endpoint;
-use crate::provider::test_views::{OwnedView, call, hooks_wishes, image, outcome, text, thinking, views};
+use crate::provider::wire::test_views::{
+    OwnedView, call, hooks_wishes, image, outcome, text, thinking, views,
+};
 use crate::thread::OutcomeStatus;
 
+fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
+    Encoding::default().encode(endpoint, request, Purpose::Reply)
+}
+
 fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
-    serde_json::from_slice(&encode(endpoint, request)).expect("a body is JSON")
+    serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
 }
 
 fn compatible() -> Endpoint {

@@ -1,0 +1,308 @@
+//! Anthropic's Messages format: a request as JSON. Pure; nothing is sent from here. Other services that
+//! speak it get only what all of them know.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::turns::{
+    Answer, NO_OUTCOME, NO_OUTPUT, Turn, image_left_out, link_text, resource_text, without_thinking_at_end,
+};
+use super::{Around, Envelope, Format, Marks, Prefix, Purpose, Written, is_own, json_text, write};
+use crate::provider::abilities::{self, Effort, Thinking as Steered};
+use crate::provider::endpoint::Endpoint;
+use crate::thread::{Content, Native, OutcomeContent, OutcomeStatus, ToolSpec};
+
+/// Anthropic's Messages format.
+///
+/// Thinking goes back byte for byte to the model that made it, and only behind the very prefix that
+/// it was made for: newer models refuse it behind any other, as after a compaction or its undo.
+pub struct Anthropic;
+
+impl Format for Anthropic {
+    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        let tools: Vec<Tool<'_>> = tools
+            .iter()
+            .map(|tool| Tool { name: &tool.name, description: &tool.description, input_schema: &tool.schema })
+            .collect();
+        let mut out = Vec::new();
+        write(&tools, &mut out);
+        out
+    }
+
+    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+        let mut put = |role, content: &[Sent<'_>], prefix: &mut Prefix| {
+            if out.ends_with(b"}") {
+                out.push(b',');
+            }
+            let from = out.len();
+            write(&Message { role, content }, out);
+            prefix.add(&out[from..]);
+        };
+        match turn {
+            Turn::User { answers, parts } => {
+                let results = answers.iter().map(|answer| Sent::Block(result(answer)));
+                let said = parts.iter().filter_map(|part| said(part)).map(Sent::Block);
+                put(Role::User, &results.chain(said).collect::<Vec<_>>(), prefix);
+                // The last block ends with its own bracket; behind it are those of the list and the message.
+                Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
+            }
+            Turn::Agent { replies } => {
+                let mut begins_with_thinking = false;
+                for (at, parts) in replies.iter().enumerate() {
+                    let so_far = prefix.digest();
+                    let parts = without_thinking_at_end(parts).iter();
+                    let content: Vec<Sent<'_>> =
+                        parts.filter_map(|part| replied(part, endpoint, &so_far)).collect();
+                    if at == 0 {
+                        begins_with_thinking = matches!(content.first(), Some(Sent::Native(_)));
+                    }
+                    put(Role::Assistant, &content, prefix);
+                }
+                Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking }
+            }
+        }
+    }
+
+    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
+        let request = around.request;
+        let max_tokens = request.max_output.min(endpoint.max_output);
+        let thinking = thinking(endpoint, around);
+        let effort = matches!(thinking, Some(Thinking::Adaptive { .. }))
+            .then(|| endpoint.abilities.thinking.effort(request.thought))
+            .flatten()
+            .map(|effort| OutputConfig { effort: effort.word() });
+        // The mark on the system text holds for every server that fronts these models. The moving one is
+        // a field of Anthropic's own that others may refuse; there the last block is marked instead.
+        let marks_blocks = endpoint.own_api || abilities::claude_version(&endpoint.model).is_some();
+        let system = (!request.system.trim().is_empty()).then(|| {
+            [SystemText { r#type: "text", text: request.system, cache_control: mark(marks_blocks) }]
+        });
+        let is_reply = around.purpose == Purpose::Reply;
+        let opening = Opening {
+            model: &endpoint.model,
+            max_tokens: is_reply.then_some(max_tokens),
+            stream: is_reply.then_some(true),
+            cache_control: mark(endpoint.own_api && is_reply),
+            thinking,
+            output_config: effort,
+            system,
+            tools: (!request.tools.is_empty()).then(|| json_text(around.tools)),
+        };
+        let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
+        write(&opening, &mut head);
+        head.pop();
+        head.extend_from_slice(b",\"messages\":[");
+        let marks = (marks_blocks && is_reply)
+            .then_some(Marks { text: r#","cache_control":{"type":"ephemeral"}"#, newest: !endpoint.own_api });
+        Envelope { head, tail: "]}", marks }
+    }
+}
+
+#[derive(Serialize)]
+struct Opening<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<[SystemText<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct SystemText<'a> {
+    r#type: &'static str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a Value,
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Role {
+    User,
+    Assistant,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: Role,
+    content: &'a [Sent<'a>],
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Sent<'a> {
+    Block(Block<'a>),
+    Native(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block<'a> {
+    Text {
+        text: Cow<'a, str>,
+    },
+    Image {
+        source: Source<'a>,
+    },
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: &'a Value,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        content: Vec<Block<'a>>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Source<'a> {
+    Base64 { media_type: &'a str, data: &'a str },
+}
+
+#[derive(Serialize)]
+struct CacheControl {
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Thinking {
+    /// The model decides how much; asked for as a summary, because newer models hide it otherwise.
+    Adaptive {
+        display: &'static str,
+    },
+    Enabled {
+        budget_tokens: u32,
+    },
+}
+
+#[derive(Serialize)]
+struct OutputConfig {
+    effort: &'static str,
+}
+
+fn mark(here: bool) -> Option<CacheControl> {
+    here.then_some(CacheControl { r#type: "ephemeral" })
+}
+
+fn result<'a>(answer: &Answer<'a>) -> Block<'a> {
+    let text = |text: &'static str| vec![Block::Text { text: text.into() }];
+    let (content, is_error) = match answer.outcome {
+        None => (text(NO_OUTCOME), true),
+        Some(outcome) => {
+            let mut blocks: Vec<Block<'a>> = Vec::with_capacity(outcome.content.len());
+            for part in &outcome.content {
+                match part {
+                    OutcomeContent::Text { text } if text.trim().is_empty() => {}
+                    OutcomeContent::Text { text } => blocks.push(Block::Text { text: text.into() }),
+                    OutcomeContent::Image { mime_type, data } => blocks.push(image(mime_type, data)),
+                }
+            }
+            if blocks.is_empty() {
+                blocks = text(NO_OUTPUT);
+            }
+            (blocks, outcome.status != OutcomeStatus::Completed)
+        }
+    };
+    Block::ToolResult { tool_use_id: &answer.call.id.0, content, is_error }
+}
+
+fn said<'a>(part: &'a Content) -> Option<Block<'a>> {
+    match part {
+        Content::Text { text } => Some(Block::Text { text: text.into() }),
+        Content::Image { mime_type, data, .. } => Some(image(mime_type, data)),
+        Content::Resource { uri, text } => Some(Block::Text { text: resource_text(uri, text).into() }),
+        Content::ResourceLink { uri, name } => Some(Block::Text { text: link_text(uri, name).into() }),
+        Content::Thinking { .. } | Content::Call(_) => None,
+    }
+}
+
+fn replied<'a>(part: &'a Content, endpoint: &Endpoint, prefix: &str) -> Option<Sent<'a>> {
+    match part {
+        Content::Text { text } => Some(Sent::Block(Block::Text { text: text.into() })),
+        Content::Call(call) => {
+            Some(Sent::Block(Block::ToolUse { id: &call.id.0, name: &call.name, input: &call.input }))
+        }
+        Content::Thinking { native: Some(native), .. } => {
+            own_block(native, endpoint, prefix).map(Sent::Native)
+        }
+        Content::Thinking { native: None, .. }
+        | Content::Image { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => None,
+    }
+}
+
+/// The thinking block to send back, if this endpoint's model made it behind this prefix. A block that
+/// was stored without its prefix is trusted.
+fn own_block<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<&'a Value> {
+    if !is_own(native, endpoint) {
+        return None;
+    }
+    let (block, made_behind) = match native.data.get("block") {
+        Some(block) => (block, native.data.get("prefix").and_then(Value::as_str)),
+        None => (&native.data, None),
+    };
+    let is_thinking = matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
+    (is_thinking && made_behind.is_none_or(|made| made == prefix)).then_some(block)
+}
+
+fn image<'a>(mime_type: &'a str, data: &'a str) -> Block<'a> {
+    match mime_type {
+        "image/jpeg" | "image/png" | "image/gif" | "image/webp" => {
+            Block::Image { source: Source::Base64 { media_type: mime_type, data } }
+        }
+        other => Block::Text { text: image_left_out(other).into() },
+    }
+}
+
+/// The smallest budget that is accepted.
+const BUDGET_MIN: u32 = 1_024;
+
+fn thinking(endpoint: &Endpoint, around: &Around<'_>) -> Option<Thinking> {
+    let thinking = endpoint.abilities.thinking;
+    match thinking {
+        Steered::None => None,
+        Steered::Efforts(_) => match thinking.effort(around.request.thought)? {
+            Effort::None => None,
+            Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::XHigh | Effort::Max => {
+                Some(Thinking::Adaptive { display: "summarized" })
+            }
+        },
+        // Budgeted thinking is refused for a reply that goes on after its tools without having begun so.
+        Steered::Budget { .. } if around.goes_on_without_thinking => None,
+        Steered::Budget { .. } => {
+            let max_tokens = around.request.max_output.min(endpoint.max_output);
+            let budget = thinking.budget(around.request.thought, max_tokens)?;
+            (budget >= BUDGET_MIN).then_some(Thinking::Enabled { budget_tokens: budget })
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "anthropic_tests.rs"]
+mod tests;

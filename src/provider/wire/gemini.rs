@@ -1,0 +1,22 @@
+//! Gemini's `streamGenerateContent` format: a request as JSON. Pure; nothing is sent from here.
+
+use super::turns::Turn;
+use super::{Around, Envelope, Format, Prefix, Written};
+use crate::provider::endpoint::Endpoint;
+use crate::thread::ToolSpec;
+
+pub struct Gemini;
+
+impl Format for Gemini {
+    fn tools(&self, _: &Endpoint, _: &[ToolSpec]) -> Vec<u8> {
+        todo!()
+    }
+
+    fn turn(&self, _: &Endpoint, _: &Turn<'_>, _: &mut Prefix, _: &mut Vec<u8>) -> Written {
+        todo!()
+    }
+
+    fn envelope(&self, _: &Endpoint, _: &Around<'_>) -> Envelope {
+        todo!()
+    }
+}
