@@ -314,6 +314,12 @@ pub enum Cut {
     Cancelled,
     /// The connection or the provider broke off.
     Broken { reason: String },
+    /// The window was full before the reply was whole.
+    WindowFull,
+    /// A filter of the provider's held the reply back, or a part of it.
+    Filtered { reason: String },
+    /// The provider named a reason that is not known here, or a mistake of the model's.
+    Other { reason: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

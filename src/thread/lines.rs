@@ -132,6 +132,9 @@ pub fn cut_words(cut: &Cut) -> String {
         Cut::Refused { reason } if reason.is_empty() => "[the model declined]".to_owned(),
         Cut::Refused { reason } => format!("[the model declined: {reason}]"),
         Cut::Cancelled => "[cancelled here]".to_owned(),
+        Cut::WindowFull => "[cut here: the model's window was full]".to_owned(),
+        Cut::Filtered { reason } => format!("[held back by the provider's filter: {reason}]"),
+        Cut::Other { reason } => format!("[the model stopped: {reason}]"),
         Cut::Broken { reason } => format!("[broken off: {reason}]"),
     }
 }
