@@ -308,6 +308,7 @@ impl Cursor {
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
                 Content::Call(_)
                 | Content::Image { .. }
+                | Content::Document { .. }
                 | Content::Resource { .. }
                 | Content::ResourceLink { .. } => continue,
             };

@@ -67,6 +67,7 @@ impl Streamed {
                 Content::Text { text } => (TextKind::Reply, text, reply.next()),
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
                 Content::Image { .. }
+                | Content::Document { .. }
                 | Content::Resource { .. }
                 | Content::ResourceLink { .. }
                 | Content::Call(_) => return None,

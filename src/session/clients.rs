@@ -374,6 +374,7 @@ pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &
         Content::Thinking { .. }
         | Content::Call(_)
         | Content::Image { .. }
+        | Content::Document { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. } => None,
     });

@@ -93,7 +93,10 @@ fn markdown_part(content: &Content, outcomes: &HashMap<&CallId, &ToolOutcome>, t
             }
         }
         Content::Thinking { .. } => {}
-        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => {
             let _ = write!(text, "\n{}\n", attached(content));
         }
     }

@@ -324,9 +324,10 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entr
     let Spoken { role, message } = spoken;
     let sayable = |content: &&Content| match content {
         Content::Text { .. } => true,
-        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
-            *role != Role::Assistant
-        }
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => *role != Role::Assistant,
         Content::Thinking { .. } | Content::Call(_) => false,
     };
     let content = message.content.iter().filter(sayable).cloned().collect();

@@ -48,6 +48,11 @@ pub fn one_of_each() -> Vec<Change> {
                         data: "aGk=".into(),
                         uri: Some("file:///a.png".into()),
                     },
+                    Content::Document {
+                        mime_type: "application/pdf".into(),
+                        data: "JVBERi0=".into(),
+                        name: Some("a.pdf".into()),
+                    },
                     Content::Resource { uri: "file:///a".into(), text: "a".into() },
                     Content::ResourceLink { uri: "file:///b".into(), name: "b".into() },
                 ],
@@ -74,6 +79,11 @@ pub fn one_of_each() -> Vec<Change> {
                 content: vec![
                     OutcomeContent::Text { text: "no".into() },
                     OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() },
+                    OutcomeContent::Document {
+                        mime_type: "application/pdf".into(),
+                        data: "JVBERi0=".into(),
+                        name: None,
+                    },
                 ],
                 shown: vec![
                     Shown::Text { text: "no".into() },

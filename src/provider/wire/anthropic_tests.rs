@@ -117,7 +117,7 @@ fn files_links_and_images_of_the_person() {
             {"type": "text", "text": "<resource uri=\"file:///a.rs\">\nfn a() {}\n</resource>"},
             {"type": "text", "text": "[b.rs](file:///b.rs)"},
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
-            {"type": "text", "text": "(An image of type image/tiff was left out: the provider does not take it.)"},
+            {"type": "text", "text": "(An image of type image/tiff was attached here and left out: this model does not take it.)"},
         ])
     );
 }
