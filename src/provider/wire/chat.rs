@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use super::turns::{NO_OUTCOME, NO_OUTPUT, Turn, link_text, resource_text};
 use super::{Around, Envelope, Format, Prefix, Written, json_text, write};
 use crate::provider::Request;
-use crate::provider::endpoint::{Endpoint, needs_responses};
+use crate::provider::abilities::needs_responses;
+use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome, ToolSpec};
 
 /// The Chat Completions format.
