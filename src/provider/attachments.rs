@@ -72,3 +72,45 @@ pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
 fn is_common(mime_type: &str) -> bool {
     matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::endpoint::test_endpoint;
+
+    #[test]
+    fn a_person_is_told_what_their_model_does_not_take() {
+        let image = |mime_type: &str| Content::Image {
+            mime_type: mime_type.to_owned(),
+            data: "aGk=".to_owned(),
+            uri: None,
+        };
+        let document = |mime_type: &str| Content::Document {
+            mime_type: mime_type.to_owned(),
+            data: "JVBERi0=".to_owned(),
+            name: None,
+        };
+        let all = [image("image/png"), image("image/png"), document(PDF), image("image/tiff")];
+        let zip = [Content::Text { text: "look".to_owned() }, document("application/zip")];
+        let mut seeing = test_endpoint("anthropic/claude-sonnet-5-5");
+        (seeing.abilities.images, seeing.abilities.documents) = (true, true);
+        let mut reading = seeing.clone();
+        (reading.abilities.images, reading.abilities.documents) = (false, false);
+        let table: [(&Endpoint, &[Content], Option<&str>); 5] = [
+            (&seeing, &all[..3], None),
+            (&seeing, &all, Some("no images of type image/tiff")),
+            (&seeing, &zip, Some("no documents of type application/zip")),
+            (&reading, &all, Some("no images and no PDF documents")),
+            (&reading, &zip[..1], None),
+        ];
+        for (endpoint, content, expected) in table {
+            let expected = expected.map(|what| {
+                format!(
+                    "anthropic/claude-sonnet-5-5 takes {what}; it only gets a note that something was \
+                     attached.\nChoose a model that does, and send this again."
+                )
+            });
+            assert_eq!(left_out(endpoint, content), expected, "{content:?}");
+        }
+    }
+}
