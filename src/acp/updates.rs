@@ -122,6 +122,11 @@ pub(super) fn cut_line(cut: &Cut) -> Option<String> {
         Cut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
         Cut::Broken { reason } => Some(format!("Cut short: {reason}")),
         Cut::Cancelled => None,
+        Cut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
+        Cut::Filtered { reason } => {
+            Some(format!("Cut short: a filter of the provider held the reply back: {reason}"))
+        }
+        Cut::Other { reason } => Some(format!("The model stopped: {reason}")),
     }
 }
 

@@ -266,6 +266,7 @@ impl<'a> Printer<'a> {
             | Change::CallChanged { .. }
             | Change::Withheld { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Undone { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {

@@ -51,6 +51,7 @@ pub fn markdown(thread: &Thread) -> String {
             | Change::Edited { .. }
             | Change::CallChanged { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Noted { .. }
             | Change::TurnEnded { .. } => {
                 if let Some(line) = one_line(&entry.change) {

@@ -140,6 +140,7 @@ impl<'a> Reader<'a> {
             }
             Change::Undone { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Noted { .. }
             | Change::Planned { .. }
             | Change::ModelChosen { .. }

@@ -154,6 +154,7 @@ pub fn one_of_each() -> Vec<Change> {
             }],
         },
         Change::GoalSet { goal: Some("all tests pass".into()) },
+        Change::ThinkingDropped { through: Seq(3), why: "another conversation".into() },
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
@@ -197,6 +198,7 @@ fn kind(change: &Change) -> usize {
         Change::Withheld { .. } => 20,
         Change::Hooked { .. } => 21,
         Change::GoalSet { .. } => 22,
+        Change::ThinkingDropped { .. } => 23,
     }
 }
 
