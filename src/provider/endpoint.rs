@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::abilities::Abilities;
 use super::address::{authority_of, host_of, is_loopback, path_of, port_of, without_v1};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
+use super::network::Network;
 use super::{ErrorClass, ProviderError};
 use crate::config::{ModelSettings, Settings, WireFormat};
 use crate::thread::ModelName;
@@ -37,6 +38,8 @@ pub struct Endpoint {
     /// compatible with it.
     pub own_api: bool,
     pub abilities: Abilities,
+    /// The way there, out of the same environment.
+    pub network: Network,
 }
 
 impl Endpoint {
@@ -89,6 +92,7 @@ impl Endpoint {
             max_output: 0,
             own_api: false,
             abilities: Abilities::likely(WireFormat::OpenAiChat, name),
+            network: Network::default(),
         }
     }
 
@@ -102,8 +106,18 @@ impl Endpoint {
 /// Without what a base URL may hold of a user and a password.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Endpoint { name, model, wire, base_url: _, headers, window, max_output, own_api, abilities } =
-            self;
+        let Endpoint {
+            name,
+            model,
+            wire,
+            base_url: _,
+            headers,
+            window,
+            max_output,
+            own_api,
+            abilities,
+            network,
+        } = self;
         f.debug_struct("Endpoint")
             .field("name", name)
             .field("model", model)
@@ -114,6 +128,7 @@ impl fmt::Debug for Endpoint {
             .field("max_output", max_output)
             .field("own_api", own_api)
             .field("abilities", abilities)
+            .field("network", network)
             .finish()
     }
 }
@@ -197,6 +212,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         return Err(unknown_provider(&model.0, settings));
     };
     let mut endpoint = Endpoint::without_place(model, name);
+    endpoint.network = Network::read(env);
     set_limits(&mut endpoint, settings.models.get(&model.0));
     if let Some(configured) = settings.providers.get(provider) {
         endpoint.wire = configured.wire;
