@@ -103,21 +103,18 @@ impl Http {
         most: usize,
         time: Duration,
     ) -> Result<(u16, Vec<u8>), String> {
-        let mut post = self.client(url)?.post(url).timeout(time).body(body);
-        for (name, value) in headers {
-            let value = sensitive(value).ok_or_else(|| unfit_header(name))?;
-            post = post.header(name, value);
-        }
-        let mut response = post.send().await.map_err(|error| reason(&error))?;
-        let status = response.status().as_u16();
-        let mut answer = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| reason(&error))? {
-            if answer.len() + piece.len() > most {
-                return Err(format!("the answer is longer than {most} bytes"));
-            }
-            answer.extend_from_slice(&piece);
-        }
-        Ok((status, answer))
+        read_whole(self.client(url)?.post(url).timeout(time).body(body), headers, most).await
+    }
+
+    /// Gets a document that is no reply of a model. As `post` in everything else.
+    pub async fn get(
+        &self,
+        url: &str,
+        headers: &[(String, Secret)],
+        most: usize,
+        time: Duration,
+    ) -> Result<(u16, Vec<u8>), String> {
+        read_whole(self.client(url)?.get(url).timeout(time), headers, most).await
     }
 
     /// The client for a URL.
@@ -251,6 +248,28 @@ impl ReplyStream {
         // Too late is no matter: then the connection is closed instead of kept.
         let _ = tokio::time::timeout(END_OF_TRANSFER_MAX, to_end).await;
     }
+}
+
+/// Sends a request and reads the answer's status and body, which may have at most `most` bytes.
+async fn read_whole(
+    mut request: reqwest::RequestBuilder,
+    headers: &[(String, Secret)],
+    most: usize,
+) -> Result<(u16, Vec<u8>), String> {
+    for (name, value) in headers {
+        let value = sensitive(value).ok_or_else(|| unfit_header(name))?;
+        request = request.header(name, value);
+    }
+    let mut response = request.send().await.map_err(|error| reason(&error))?;
+    let status = response.status().as_u16();
+    let mut answer = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(|error| reason(&error))? {
+        if answer.len() + piece.len() > most {
+            return Err(format!("the answer is longer than {most} bytes"));
+        }
+        answer.extend_from_slice(&piece);
+    }
+    Ok((status, answer))
 }
 
 async fn read_error(response: &mut Response) -> String {
