@@ -130,12 +130,15 @@ fn thinking_is_asked_for_as_the_model_takes_it() {
     for (model, level, max_output, expected, effort) in [
         ("claude-sonnet-5-5", ThoughtLevel::Max, 32_000, adaptive.clone(), json!("max")),
         ("claude-opus-4-8", ThoughtLevel::Low, 32_000, adaptive.clone(), json!("low")),
-        ("claude-next", ThoughtLevel::High, 32_000, adaptive, json!("high")),
-        ("claude-sonnet-4-6", ThoughtLevel::Medium, 32_000, budget(8_192), Value::Null),
+        ("claude-next", ThoughtLevel::High, 32_000, adaptive.clone(), json!("high")),
+        ("claude-sonnet-4-6", ThoughtLevel::Max, 32_000, adaptive.clone(), json!("max")),
+        ("claude-haiku-4-5", ThoughtLevel::Medium, 32_000, budget(8_192), Value::Null),
         ("claude-opus-4-20250514", ThoughtLevel::Max, 32_000, budget(16_000), Value::Null),
         ("claude-haiku-4-5-20251001", ThoughtLevel::Low, 2_000, Value::Null, Value::Null),
         ("claude-3-5-haiku-20241022", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
-        ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, Value::Null, Value::Null),
+        ("claude-opus-4-8", ThoughtLevel::Off, 32_000, Value::Null, Value::Null),
+        // It always thinks, so it is asked for the least.
+        ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, adaptive, json!("low")),
         ("qwen3", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
     ] {
         let mut endpoint = test_endpoint(SONNET);
@@ -154,7 +157,7 @@ fn budgeted_thinking_does_not_begin_in_the_middle_of_a_round() {
         .user(vec![text("go")])
         .agent(vec![call("c1", json!({}))])
         .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "done")]);
-    let endpoint = test_endpoint("anthropic/claude-sonnet-4-6");
+    let endpoint = test_endpoint("anthropic/claude-haiku-4-5");
     assert_eq!(body(&endpoint, &view.request())["thinking"], Value::Null);
     let next = view.agent(vec![text("Done.")]).user(vec![text("again")]);
     assert_eq!(body(&endpoint, &next.request())["thinking"]["type"], "enabled");
