@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub use facts::{Facts, Life, Listed, Steering};
 
-use super::address::{host_of, is_loopback, path_of, without_v1};
+use super::address::{host_of, is_loopback, without_v1};
 use super::endpoint::Endpoint;
 use super::http::Http;
 use crate::config::WireFormat;
@@ -120,21 +120,15 @@ async fn get(http: &Http, endpoint: &Endpoint, url: &str) -> Result<Vec<u8>, Lis
 
 /// Where the list is, from behind the model `after` on.
 fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
-    let base = &endpoint.base_url;
-    match endpoint.wire {
-        WireFormat::AnthropicMessages => {
-            let url = format!("{}/v1/models?limit=1000", without_v1(base));
-            after.map_or(url.clone(), |after| format!("{url}&after_id={}", escaped(after)))
-        }
-        WireFormat::Gemini => {
-            let base = if path_of(base).is_empty() { format!("{base}/v1beta") } else { base.clone() };
-            let url = format!("{base}/models?pageSize=1000");
-            after.map_or(url.clone(), |after| format!("{url}&pageToken={}", escaped(after)))
-        }
-        WireFormat::OpenAiChat | WireFormat::OpenAiResponses if path_of(base).is_empty() => {
-            format!("{base}/v1/models")
-        }
-        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => format!("{base}/models"),
+    let url = endpoint.models_url();
+    let (size, cursor) = match endpoint.wire {
+        WireFormat::AnthropicMessages => ("limit=1000", "after_id"),
+        WireFormat::Gemini => ("pageSize=1000", "pageToken"),
+        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => return url,
+    };
+    match after {
+        Some(after) => format!("{url}?{size}&{cursor}={}", escaped(after)),
+        None => format!("{url}?{size}"),
     }
 }
 

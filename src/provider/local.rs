@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::address::{host_of, port_of, without_v1};
 use super::http::Http;
-use super::listing;
+use super::listing::{self, Facts, Life, Listed};
 use crate::thread::ModelName;
 
 /// A server of one's own machine that listens accepts within this time.
@@ -25,6 +25,18 @@ pub struct LocalServer {
     pub base_url: String,
     /// `local/NAME` with the window in tokens where the server tells it. Never empty.
     pub models: Vec<(ModelName, Option<u64>)>,
+}
+
+impl LocalServer {
+    /// Its models as a provider's list.
+    pub fn listed(&self) -> Vec<Listed> {
+        let one = |(name, window): &(ModelName, Option<u64>)| Listed {
+            name: name.split().map_or(name.0.as_str(), |(_, model)| model).to_owned(),
+            facts: Facts { window: *window, ..Facts::default() },
+            life: Life::Active,
+        };
+        self.models.iter().map(one).collect()
+    }
 }
 
 /// The first of these addresses, with or without `/v1`, at which a server lists at least one model.

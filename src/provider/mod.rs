@@ -9,6 +9,7 @@
 pub mod abilities;
 mod address;
 pub mod attachments;
+pub mod catalog;
 pub mod collect;
 pub mod endpoint;
 mod failure;
