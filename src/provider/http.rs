@@ -132,6 +132,14 @@ impl Http {
         Ok((status, read(response, most).await?))
     }
 
+    /// Gets a document that no endpoint is known for yet. As `post` in everything else.
+    pub(super) async fn get(&self, url: &str, most: usize, time: Duration) -> Result<(u16, Vec<u8>), String> {
+        let response =
+            self.client(url)?.get(url).timeout(time).send().await.map_err(|error| reason(&error))?;
+        let status = response.status().as_u16();
+        Ok((status, read(response, most).await?))
+    }
+
     /// The client for a URL that is no endpoint's.
     pub(super) fn client(&self, url: &str) -> Result<Client, String> {
         let connect = self.limits.unwrap_or_default().connect;

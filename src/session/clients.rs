@@ -328,6 +328,7 @@ impl Session {
             Background::LocalServer(server) => self.local_server_found(server),
             Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
             Background::Side(called) => self.side_done(called),
+            Background::ModelsAsked(asked) => self.models_asked(*asked),
             Background::Served => {}
             Background::Rested(at) => {
                 if self.work.is_none() && self.thread.next_seq() == at {

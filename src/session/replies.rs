@@ -14,9 +14,6 @@ use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, model
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId, Thread};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
-/// A window below this many tokens is a misread number: the system text alone would not fit.
-const WINDOW_TOKENS_MIN: u64 = 1_000;
-
 /// What has the agent go on from its own words.
 const GO_ON: &str = "Go on.";
 
@@ -198,6 +195,7 @@ impl Session {
     }
 
     pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
+        self.learn_from_reply(&reply, &model);
         let (stop, reason) = match &reply.stop {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
             Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
@@ -248,19 +246,6 @@ impl Session {
             },
         };
         self.tell(Told::Model(answer));
-    }
-
-    /// A provider that refuses a request as too long tells the model's true window.
-    fn learn_window(&mut self, model: &ModelName, class: &ErrorClass) {
-        let ErrorClass::TooLong { limit: Some(limit), .. } = class else { return };
-        let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model) else {
-            return;
-        };
-        if (WINDOW_TOKENS_MIN..endpoint.window).contains(limit) {
-            tracing::info!(session = %self.id, %model, limit, "the window is smaller than was known");
-            endpoint.set_window(*limit);
-            self.announce_usage();
-        }
     }
 
     /// What had been shown of a reply that will not be finished; `None` where that is nothing.

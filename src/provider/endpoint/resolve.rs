@@ -162,6 +162,17 @@ impl Hosted {
     }
 }
 
+/// The names of the providers that need no configuration but a key.
+pub fn built_in_providers() -> impl Iterator<Item = &'static str> {
+    HOSTED.iter().map(|hosted| hosted.name)
+}
+
+/// A provider's name for people.
+pub fn provider_title(provider: &str) -> &str {
+    let hosted = HOSTED.iter().find(|hosted| hosted.name == provider);
+    hosted.map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
+}
+
 /// Where Ollama and llama-server listen unless told otherwise, in the order in which they are tried.
 pub(super) const LOCAL_BASES: [&str; 2] = ["http://127.0.0.1:11434/v1", "http://127.0.0.1:8080/v1"];
 
