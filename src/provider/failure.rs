@@ -243,6 +243,7 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
     match endpoint.provider() {
         "anthropic" => "Anthropic".into(),
         "openai" => "OpenAI".into(),
+        "gemini" => "Google".into(),
         "local" => format!("The local server at {}", endpoint.place()),
         other => other.to_owned(),
     }
@@ -268,7 +269,7 @@ fn verdict(class: &ErrorClass, status: u16, said: &Said) -> &'static str {
 }
 
 fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &Said) -> Option<String> {
-    let own_openai = endpoint.own_api && endpoint.wire == WireFormat::OpenAiChat;
+    let is_chat = endpoint.wire == WireFormat::OpenAiChat;
     match class {
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
@@ -281,13 +282,15 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
         ErrorClass::Auth => Some(match endpoint.provider() {
             "anthropic" => "Check ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN.".into(),
             "openai" => "Check OPENAI_API_KEY.".into(),
+            "gemini" => "Check GOOGLE_API_KEY or GEMINI_API_KEY.".into(),
             other => format!("Check the key of \"{other}\" in config.toml."),
         }),
         ErrorClass::TooLong { .. } => Some("Run /compact, or choose a model with a larger window.".into()),
-        ErrorClass::Refused if own_openai && said.param.as_deref() == Some("reasoning_effort") => Some(
-            "This model takes tools only over OpenAI's Responses API. Choose openai/gpt-6-sol or openai/gpt-5.4."
-                .into(),
-        ),
+        ErrorClass::Refused if is_chat && said.param.as_deref() == Some("reasoning_effort") => Some(format!(
+            "This model takes tools only over the Responses API. Where the service has it, put \
+             wire = \"openai_responses\" into [providers.{}] of config.toml, else choose another model.",
+            endpoint.provider()
+        )),
         ErrorClass::Refused if failure.status == 404 => {
             Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
         }

@@ -59,7 +59,7 @@ pub fn of_provider(provider: &str) -> impl Iterator<Item = &'static Known> {
 }
 
 /// Cuts a release date off a model's name.
-fn undated(name: &str) -> &str {
+pub(super) fn undated(name: &str) -> &str {
     let is_date = |text: &str| text.bytes().filter(u8::is_ascii_digit).count() == 8;
     let dashed = |text: &str| text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 4 | 7));
     for length in [8, 10] {

@@ -8,6 +8,11 @@ use crate::thread::{
 /// Tokens that an image takes with any provider, roughly: they charge by area and cap it near this.
 const IMAGE_TOKENS: u64 = 1_500;
 
+/// Bytes of a PDF's page in base64, and the tokens that it takes, roughly: providers charge for its text and
+/// for its picture. Counting the pages would need a reader of PDF.
+const PAGE_BASE64_BYTES: usize = 64 * 1024;
+const PAGE_TOKENS: u64 = 2_500;
+
 /// Tokens that the frame of a message takes beside its text.
 const MESSAGE_TOKENS: u64 = 4;
 
@@ -42,6 +47,7 @@ pub fn of_message(message: &Message) -> u64 {
             None => 0,
         },
         Content::Image { .. } => IMAGE_TOKENS,
+        Content::Document { data, .. } => of_document(data),
         Content::Resource { uri, text } => estimate(uri) + estimate(text),
         Content::ResourceLink { uri, name } => estimate(uri) + estimate(name),
         Content::Call(call) => estimate(&call.name) + estimate(&call.input.to_string()) + MESSAGE_TOKENS,
@@ -54,8 +60,13 @@ pub fn of_outcome(outcome: &ToolOutcome) -> u64 {
     let parts = outcome.content.iter().map(|content| match content {
         OutcomeContent::Text { text } => estimate(text),
         OutcomeContent::Image { .. } => IMAGE_TOKENS,
+        OutcomeContent::Document { data, .. } => of_document(data),
     });
     MESSAGE_TOKENS + parts.sum::<u64>()
+}
+
+fn of_document(data: &str) -> u64 {
+    data.len().div_ceil(PAGE_BASE64_BYTES) as u64 * PAGE_TOKENS
 }
 
 /// Estimates a whole view, without the frame.

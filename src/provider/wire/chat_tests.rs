@@ -7,7 +7,7 @@ use super::super::Purpose;
 use super::super::encoding::{Encoded, Encoding};
 use super::*;
 use crate::provider::Request;
-use crate::provider::endpoint::test_endpoint;
+use crate::provider::endpoint::test_chat_endpoint;
 use crate::provider::wire::test_views::{
     OwnedView, call, hooks_wishes, image, outcome, text, thinking, views,
 };
@@ -22,7 +22,7 @@ fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
 }
 
 fn compatible() -> Endpoint {
-    let mut endpoint = test_endpoint("openai/qwen3");
+    let mut endpoint = test_chat_endpoint("openai/qwen3");
     endpoint.own_api = false;
     endpoint
 }
@@ -113,7 +113,7 @@ fn openai_alone_gets_its_own_fields() {
         ("o3", json!("medium"), json!("medium")),
         ("gpt-4.1", Value::Null, Value::Null),
     ] {
-        let endpoint = test_endpoint(&format!("openai/{model}"));
+        let endpoint = test_chat_endpoint(&format!("openai/{model}"));
         let sent = body(&endpoint, &tools.request());
         assert_eq!(sent["reasoning_effort"], with_tools, "{model}");
         assert_eq!(body(&endpoint, &plain.request())["reasoning_effort"], without, "{model}");
