@@ -10,7 +10,7 @@ use epitome::thread::{
     Origin, OutcomeStatus, Part, ReplayError, Role, Seq, SessionId, Spoken, StopReason, Thread, ToolCall,
     ToolOutcome, Trigger, Usage, View, ViewItem, Withheld,
 };
-use epitome::tokens::{Counter, in_context};
+use epitome::tokens::{Counter, Ruler};
 use proptest::prelude::*;
 
 /// One step of a made-up conversation.
@@ -140,6 +140,7 @@ proptest! {
     fn tokens_counted_as_they_come_are_those_of_a_whole_count(steps in steps(), reported: Vec<bool>) {
         let all = play(&steps);
         let mut thread = Thread::replay([all.entries()[0].clone()]).expect("an opened thread");
+        let ruler = Ruler::of(None);
         let mut counter = Counter::default();
         for (at, entry) in all.entries().iter().enumerate().skip(1) {
             let mut entry = Entry::clone(entry);
@@ -149,7 +150,7 @@ proptest! {
                 *usage = Some(Usage { input: 1_000, output: at as u64, ..Usage::default() });
             }
             thread.apply(Arc::new(entry));
-            prop_assert_eq!(counter.in_context(&thread), in_context(&thread));
+            prop_assert_eq!(counter.in_context(&ruler, &thread), ruler.in_context(&thread));
         }
     }
 

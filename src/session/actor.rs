@@ -271,6 +271,7 @@ impl Session {
             SessionError::Store(format!("the session's log can't be written: {error}"))
         })?;
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
+        self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
         if let Some(cost) = cost_of_change(&entry.change) {
             *self.cost.get_or_insert(0.0) += cost;

@@ -125,6 +125,7 @@ impl Session {
             thought: self.thread.thought(),
             max_output,
             cache_key: self.cache_key().0.clone(),
+            ruler: self.ruler(),
             encoding: self.encoding.clone(),
         }
     }
@@ -300,7 +301,7 @@ impl Session {
         });
         let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
         Some(UsageNow {
-            used: self.counter.in_context(&self.thread),
+            used: self.tokens_in_context(),
             size,
             cost: self.cost,
             last: last.unwrap_or_default(),

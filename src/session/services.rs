@@ -19,7 +19,6 @@ use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
 use crate::provider::models;
 use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
-use crate::tokens;
 
 /// Calls that may wait for the session; a hook that sends more waits.
 pub const SERVICE_CALLS_MAX: usize = 64;
@@ -134,12 +133,13 @@ impl Session {
 
     fn service_compact(&mut self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
         let mode = params.get("mode").and_then(Value::as_str).unwrap_or("do");
-        let through = compaction::through(&self.thread, compaction::Keep::Nothing, 0);
+        let ruler = self.ruler();
+        let through = compaction::through(&ruler, &self.thread, compaction::Keep::Nothing, 0);
         let replaced = self.thread.view().replaced_by(through);
         let plan = json!({
-            "possible": compaction::can_shrink(&replaced),
+            "possible": compaction::can_shrink(&ruler, &replaced),
             "entries": replaced.entries().len(),
-            "tokens": tokens::of_view(&replaced),
+            "tokens": ruler.view(&replaced),
         });
         match mode {
             "plan" => Ok(plan),
