@@ -83,6 +83,20 @@ fn every_fixture_holds_with_a_chat_completions_model() {
     }
 }
 
+#[test]
+fn every_fixture_holds_with_a_responses_model() {
+    if !rewriting() {
+        run_all(WireFormat::OpenAiResponses);
+    }
+}
+
+#[test]
+fn every_fixture_holds_with_a_gemini_model() {
+    if !rewriting() {
+        run_all(WireFormat::Gemini);
+    }
+}
+
 fn rewrite_all() {
     let only = std::env::var("FIXTURE").ok();
     for (name, path, text) in support::fixture_files() {

@@ -81,6 +81,14 @@ impl ModelSide {
         all.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
     }
 
+    /// What the agent's `config.toml` must say so that it speaks this format; most are known by the place.
+    pub(super) fn settings(wire: WireFormat) -> Option<&'static str> {
+        match wire {
+            WireFormat::OpenAiResponses => Some("[providers.openai]\nwire = \"openai_responses\"\n"),
+            WireFormat::AnthropicMessages | WireFormat::OpenAiChat | WireFormat::Gemini => None,
+        }
+    }
+
     /// The story has come to this `model!` line.
     pub(super) fn reached(&self, line: usize) {
         if self.exchanges.iter().any(|exchange| exchange.goes_on.contains(&line)) {

@@ -152,6 +152,9 @@ impl<'a> Story<'a> {
             variables.push(("EPITOME_HOME".into(), home.join("epitome").into()));
             if !fixture.setups().any(|setup| *setup == Setup::NoModel) {
                 let side = ModelSide::start(fixture, &book.names)?;
+                if let Some(settings) = ModelSide::settings(wire) {
+                    write_file(home.join("epitome/config.toml"), settings)?;
+                }
                 variables.extend(side.variables(wire));
                 model = Some(side);
             }

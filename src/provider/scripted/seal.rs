@@ -26,7 +26,13 @@ pub(super) struct Before {
 impl Before {
     /// What stands before the reply to this request.
     pub(super) fn reply(wire: WireFormat, model: &str, body: &Value) -> Before {
-        walk(wire, model, body, |_, _, _| {})
+        let mut before = walk(wire, model, body, |_, _, _| {});
+        match wire {
+            WireFormat::AnthropicMessages => before.enter("assistant"),
+            WireFormat::Gemini => before.enter("model"),
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat => {}
+        }
+        before
     }
 
     /// A seal for something that follows here.
@@ -43,12 +49,7 @@ impl Before {
 
     /// Goes on behind a block, an item or a part of this format.
     pub(super) fn add(&mut self, role: &str, part: &Value) {
-        if self.role != role {
-            self.digest.update([0, 1]);
-            self.digest.update(role);
-            role.clone_into(&mut self.role);
-            self.in_text = false;
-        }
+        self.enter(role);
         let text = part["text"].as_str();
         match (self.wire, text) {
             // Summaries of thoughts are for people, and an empty text is there for its signature.
@@ -66,6 +67,16 @@ impl Before {
             }
         }
         self.in_text = text.is_some();
+    }
+
+    /// This side speaks from here.
+    fn enter(&mut self, role: &str) {
+        if self.role != role {
+            self.digest.update([0, 1]);
+            self.digest.update(role);
+            role.clone_into(&mut self.role);
+            self.in_text = false;
+        }
     }
 
     /// Goes on behind an item of Responses.
@@ -280,6 +291,7 @@ impl Before {
         match content {
             Value::String(text) => self.add(role, &serde_json::json!({ "text": text })),
             Value::Array(parts) => {
+                self.enter(role);
                 for part in parts {
                     each(self, part);
                     self.add(role, part);

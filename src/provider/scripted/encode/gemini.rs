@@ -24,8 +24,7 @@ impl Gemini {
         Gemini { model: model.to_owned(), usage, before, shows_thoughts, thought: false, called: false }
     }
 
-    fn part(&mut self, part: &Value, out: &mut Out) {
-        self.before.add("model", part);
+    fn part(&self, part: &Value, out: &mut Out) {
         self.candidate(&json!({"content": {"role": "model", "parts": [part]}, "index": 0}), out);
     }
 
@@ -60,8 +59,11 @@ impl Voice for Gemini {
         }
     }
 
-    fn part_ends(&mut self, part: Part, _: &str, _: &mut Out) {
-        self.thought |= part == Part::Think;
+    fn part_ends(&mut self, part: Part, whole: &str, _: &mut Out) {
+        match part {
+            Part::Text => self.before.add("model", &json!({ "text": whole })),
+            Part::Think => self.thought = true,
+        }
     }
 
     /// A call comes whole. The first of a step has the signature of what was thought, also where nothing
@@ -74,6 +76,7 @@ impl Voice for Gemini {
         };
         self.called = true;
         self.part(&part, out);
+        self.before.add("model", &part);
     }
 
     fn error(&mut self, body: &Value, out: &mut Out) {
