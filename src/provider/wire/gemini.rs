@@ -6,9 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::turns::{Answer, NO_OUTCOME, NO_OUTPUT, Turn, image_left_out, link_text, resource_text};
+use super::turns::{
+    Answer, NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
+};
 use super::{Around, Envelope, Format, Prefix, Purpose, Written, is_own, json_text, write};
 use crate::provider::abilities::{Effort, Thinking};
+use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, Native, OutcomeContent, OutcomeStatus, ThoughtLevel, ToolSpec};
 
@@ -22,9 +25,12 @@ pub struct Gemini;
 /// bound to a conversation that has changed since.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Parts of the names of models before Gemini 3. They want no signature with a call, and take images of a
-/// tool only beside its response, not in it.
+/// Parts of the names of models before Gemini 3. They want no signature with a call, and take what a tool
+/// shows only beside its response, not in it.
 const BEFORE_GEMINI_3: [&str; 3] = ["gemini-1", "gemini-2", "gemma"];
+
+/// What the others take in a response; more types are taken beside it.
+const IN_RESPONSES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "application/pdf"];
 
 /// Budgets of thinking that all models of the Gemini 2.5 family take, in tokens.
 const BUDGET_MIN: u32 = 512;
@@ -54,7 +60,7 @@ impl Format for Gemini {
                 let from = out.len();
                 out.extend_from_slice(br#"{"role":"user","parts":"#);
                 let mut sent = responses(endpoint, answers);
-                sent.extend(parts.iter().filter_map(|part| said(part, endpoint)));
+                parts.iter().for_each(|part| say(part, endpoint, &mut sent));
                 write(&sent, out);
                 out.push(b'}');
                 prefix.add(&out[from..]);
@@ -239,18 +245,22 @@ fn is_before_gemini_3(endpoint: &Endpoint) -> bool {
     BEFORE_GEMINI_3.iter().any(|older| endpoint.model.contains(older))
 }
 
-/// The responses to all calls of a step, in their order; behind them what older models can't take in them.
+/// The responses to all calls of a step, in their order; behind them what can't be in them.
 fn responses<'a>(endpoint: &Endpoint, answers: &[Answer<'a>]) -> Vec<Part<'a>> {
     let mut sent = Vec::with_capacity(answers.len());
     let mut beside: Vec<Part<'a>> = Vec::new();
     for answer in answers {
-        let call = answer.call;
-        let (response, mut parts) = response(endpoint, answer);
-        if is_before_gemini_3(endpoint) && !parts.is_empty() {
-            beside.push(Data::Text(format!("From the call {} of {}:", call.id, call.name).into()).into());
-            beside.extend(parts.drain(..).map(Part::from));
+        let (id, name) = (answer.call.id.0.as_str(), answer.call.name.as_str());
+        let (response, shown) = response(endpoint, answer);
+        let (parts, apart): (Vec<_>, Vec<_>) = shown.into_iter().partition(|shown| {
+            matches!(shown, Data::InlineData { mime_type, .. } if IN_RESPONSES.contains(mime_type))
+                && !is_before_gemini_3(endpoint)
+        });
+        if !apart.is_empty() {
+            beside.push(Data::Text(format!("Shown by the call {id} of {name}:").into()).into());
+            beside.extend(apart.into_iter().map(Part::from));
         }
-        sent.push(Data::FunctionResponse { id: &call.id.0, name: &call.name, response, parts }.into());
+        sent.push(Data::FunctionResponse { id, name, response, parts }.into());
     }
     sent.extend(beside);
     sent
@@ -262,13 +272,17 @@ fn response<'a>(endpoint: &Endpoint, answer: &Answer<'a>) -> (Response, Vec<Data
     let mut texts: Vec<Cow<'a, str>> = Vec::new();
     let mut shown = Vec::new();
     for part in &outcome.content {
-        match part {
-            OutcomeContent::Text { text } if text.trim().is_empty() => {}
-            OutcomeContent::Text { text } => texts.push(text.into()),
-            OutcomeContent::Image { mime_type, data } => match image(mime_type, data, endpoint) {
-                Data::Text(text) => texts.push(text),
-                image => shown.push(image),
-            },
+        let data = match part {
+            OutcomeContent::Text { text } if text.trim().is_empty() => continue,
+            OutcomeContent::Text { text } => Data::Text(text.into()),
+            OutcomeContent::Image { mime_type, data } => image(mime_type, data, endpoint),
+            OutcomeContent::Document { mime_type, data, name } => {
+                document(mime_type, data, name.as_deref(), endpoint)
+            }
+        };
+        match data {
+            Data::Text(text) => texts.push(text),
+            other => shown.push(other),
         }
     }
     let text = if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n\n") };
@@ -279,23 +293,36 @@ fn response<'a>(endpoint: &Endpoint, answer: &Answer<'a>) -> (Response, Vec<Data
     (response, shown)
 }
 
-fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Part<'a>> {
+fn say<'a>(part: &'a Content, endpoint: &Endpoint, sent: &mut Vec<Part<'a>>) {
     let data = match part {
         Content::Text { text } => Data::Text(text.into()),
         Content::Image { mime_type, data, .. } => image(mime_type, data, endpoint),
+        Content::Document { mime_type, data, name } => {
+            let document = document(mime_type, data, name.as_deref(), endpoint);
+            // The format has no field for a name, and people speak of documents by it.
+            if let (Some(name), Data::InlineData { .. }) = (name, &document) {
+                sent.push(Data::Text(format!("The document {name}:").into()).into());
+            }
+            document
+        }
         Content::Resource { uri, text } => Data::Text(resource_text(uri, text).into()),
         Content::ResourceLink { uri, name } => Data::Text(link_text(uri, name).into()),
-        Content::Thinking { .. } | Content::Call(_) => return None,
+        Content::Thinking { .. } | Content::Call(_) => return,
     };
-    Some(data.into())
+    sent.push(data.into());
 }
 
 fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Data<'a> {
-    match mime_type {
-        "image/jpeg" | "image/png" | "image/webp" if endpoint.abilities.images => {
-            Data::InlineData { mime_type, data }
-        }
-        other => Data::Text(image_left_out(other).into()),
+    match takes_image(endpoint, mime_type) {
+        true => Data::InlineData { mime_type, data },
+        false => Data::Text(image_left_out(mime_type).into()),
+    }
+}
+
+fn document<'a>(mime_type: &'a str, data: &'a str, name: Option<&str>, endpoint: &Endpoint) -> Data<'a> {
+    match takes_document(endpoint, mime_type) {
+        true => Data::InlineData { mime_type, data },
+        false => Data::Text(document_left_out(mime_type, name).into()),
     }
 }
 
@@ -344,6 +371,7 @@ fn replied<'a>(reply: &[&'a Content], endpoint: &Endpoint, prefix: &str) -> Vec<
             }
             Content::Thinking { native: None, .. }
             | Content::Image { .. }
+            | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => {}
         }

@@ -6,26 +6,18 @@ use serde_json::json;
 use super::super::encoding::{Encoded, Encoding};
 use super::super::stream::Decoding;
 use super::*;
-use crate::config::WireFormat;
 use crate::provider::collect::Collector;
 use crate::provider::endpoint::test_endpoint;
 use crate::provider::wire::test_views::{
     OwnedView, call, hooks_wishes, image, outcome, text, thinking as thought, views,
 };
 use crate::provider::{Basis, Request};
-use crate::thread::{ModelName, Seq};
+use crate::thread::Seq;
 
 const FLASH: &str = "gemini-3.8-flash";
 
 fn endpoint(model: &str) -> Endpoint {
-    let mut endpoint = test_endpoint("openai/any");
-    endpoint.name = ModelName(format!("google/{model}"));
-    endpoint.model = model.into();
-    endpoint.wire = WireFormat::Gemini;
-    endpoint.max_output = 65_536;
-    endpoint.abilities.thinking =
-        Thinking::Efforts(&[Effort::Minimal, Effort::Low, Effort::Medium, Effort::High]);
-    endpoint
+    test_endpoint(&format!("gemini/{model}"))
 }
 
 fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
@@ -44,7 +36,7 @@ fn json_of(encoded: &Encoded) -> Value {
 fn seal(data: Value) -> Content {
     Content::Thinking {
         text: String::new(),
-        native: Some(Native { provider: "google".into(), model: FLASH.into(), data }),
+        native: Some(Native { provider: "gemini".into(), model: FLASH.into(), data }),
     }
 }
 
@@ -134,12 +126,20 @@ fn all_responses_come_first_and_say_which_failed() {
 }
 
 #[test]
-fn files_links_and_images_of_the_person() {
+fn what_the_person_attached() {
+    let pdf = |kind: &str, name: Option<&str>| Content::Document {
+        mime_type: kind.into(),
+        data: "aGk=".into(),
+        name: name.map(str::to_owned),
+    };
     let view = OwnedView::default().user(vec![
         Content::Resource { uri: "file:///a.rs".into(), text: "fn a() {}".into() },
         Content::ResourceLink { uri: "file:///b.rs".into(), name: "b.rs".into() },
         image("image/png"),
         image("image/gif"),
+        pdf("application/pdf", Some("a.pdf")),
+        pdf("application/pdf", None),
+        pdf("application/zip", Some("a.zip")),
     ]);
     let mut endpoint = endpoint(FLASH);
     let sent = body(&endpoint, &view.request())["contents"][0]["parts"].clone();
@@ -151,18 +151,23 @@ fn files_links_and_images_of_the_person() {
             {"text": "[b.rs](file:///b.rs)"},
             {"inlineData": {"mimeType": "image/png", "data": "aGk="}},
             left_out("image/gif"),
+            {"text": "The document a.pdf:"},
+            {"inlineData": {"mimeType": "application/pdf", "data": "aGk="}},
+            {"inlineData": {"mimeType": "application/pdf", "data": "aGk="}},
+            {"text": document_left_out("application/zip", Some("a.zip"))},
         ])
     );
     endpoint.abilities.images = false;
     assert_eq!(body(&endpoint, &view.request())["contents"][0]["parts"][2], left_out("image/png"));
 }
 
-/// Models before Gemini 3 refuse a response that has parts.
+/// Models before Gemini 3 refuse a response that has parts, the others some types in it.
 #[test]
 fn images_of_a_tool_are_in_its_response_or_beside_it() {
     let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
     seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
     seen.content.push(OutcomeContent::Image { mime_type: "image/gif".into(), data: "aGk=".into() });
+    seen.content.push(OutcomeContent::Image { mime_type: "image/heic".into(), data: "aGk=".into() });
     let view = OwnedView::default()
         .user(vec![text("look")])
         .agent(vec![call("c1", json!({})), call("c2", json!({}))])
@@ -175,9 +180,10 @@ fn images_of_a_tool_are_in_its_response_or_beside_it() {
 
     let mut with_parts = one.clone();
     with_parts["parts"] = json!([png]);
-    assert_eq!(sent(FLASH), json!([{"functionResponse": with_parts}, two]));
-    let beside = json!({"text": "From the call c1 of bash:"});
-    assert_eq!(sent("gemini-2.5-pro"), json!([{"functionResponse": one}, two, beside, png]));
+    let heic = json!({"inlineData": {"mimeType": "image/heic", "data": "aGk="}});
+    let beside = json!({"text": "Shown by the call c1 of bash:"});
+    assert_eq!(sent(FLASH), json!([{"functionResponse": with_parts}, two, beside, heic]));
+    assert_eq!(sent("gemini-2.5-pro"), json!([{"functionResponse": one}, two, beside, png, heic]));
 }
 
 #[test]
@@ -442,7 +448,7 @@ fn growing() -> impl Strategy<Value = Vec<OwnedView>> {
                     0 => view
                         .agent(vec![text("I look."), sealed, call(&id, json!({}))])
                         .outcomes(vec![outcome(&id, OutcomeStatus::Completed, "done")]),
-                    1 => view.agent(vec![thought("google", FLASH, json!({"of": "unsigned"})), text("Yes.")]),
+                    1 => view.agent(vec![thought("gemini", FLASH, json!({"of": "unsigned"})), text("Yes.")]),
                     2 => view.agent(vec![text("Yes."), ending]),
                     _ => view.user(vec![text("and?")]),
                 };
