@@ -81,7 +81,7 @@ impl Place {
 fn text(result: &ToolResult) -> &str {
     match &result.content[0] {
         OutcomeContent::Text { text } => text,
-        OutcomeContent::Image { .. } => panic!("an image: {result:?}"),
+        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => panic!("no text: {result:?}"),
     }
 }
 

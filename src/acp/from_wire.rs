@@ -144,7 +144,10 @@ impl<'a> Params<'a> {
             .collect::<Result<_, _>>()?;
         let says_something = content.iter().any(|content| match content {
             Content::Text { text } => !text.trim().is_empty(),
-            Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => true,
+            Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => true,
             Content::Thinking { .. } | Content::Call(_) => false,
         });
         if says_something { Ok(content) } else { Err(BadParams("`prompt` is empty".to_owned())) }

@@ -194,6 +194,11 @@ fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallCon
             "({mime_type}, {} bytes: too large to show)",
             data.len() / 4 * 3
         ))),
+        // Editors show no documents, and this one is a file that the person has.
+        OutcomeContent::Document { mime_type, data, name } => {
+            let name = name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();
+            Some(wire::ToolCallContent::from(format!("({name}{mime_type}, {} bytes)", data.len() / 4 * 3)))
+        }
     };
     outcome.content.iter().filter_map(show).collect()
 }

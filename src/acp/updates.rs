@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use agent_client_protocol::v1::schema as wire;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use wire::SessionUpdate;
 
@@ -75,6 +76,13 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
             Content::Image { mime_type, data, uri } => send(wire::ContentBlock::Image(
                 wire::ImageContent::new(data.clone(), mime_type.clone()).uri(uri.clone()),
             )),
+            Content::Document { mime_type, data, name } => {
+                let contents = wire::BlobResourceContents::new(data.clone(), attachment_uri(name.as_deref()))
+                    .mime_type(mime_type.clone());
+                send(wire::ContentBlock::Resource(wire::EmbeddedResource::new(
+                    wire::EmbeddedResourceResource::BlobResourceContents(contents),
+                )));
+            }
             Content::Resource { uri, text } => send(wire::ContentBlock::Resource(
                 wire::EmbeddedResource::new(wire::EmbeddedResourceResource::TextResourceContents(
                     wire::TextResourceContents::new(text.clone(), uri.clone()),
@@ -88,6 +96,14 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     }
 }
 
+/// What stands encoded in a URI: all but what RFC 3986 calls unreserved.
+const NOT_IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A URI for what is not a file of its own any more: clients show the name that it ends with.
+fn attachment_uri(name: Option<&str>) -> String {
+    format!("attachment:///{}", utf8_percent_encode(name.unwrap_or("document"), NOT_IN_A_NAME))
+}
+
 /// Why a reply is shorter than it should be; `None` where the person themself stopped it.
 pub(super) fn cut_line(cut: &Cut) -> Option<String> {
     match cut {
@@ -96,6 +112,11 @@ pub(super) fn cut_line(cut: &Cut) -> Option<String> {
         Cut::Refused { reason } => Some(format!("Cut short: the model declined: {reason}")),
         Cut::Broken { reason } => Some(format!("Cut short: {reason}")),
         Cut::Cancelled => None,
+        Cut::WindowFull => Some("Cut short: the model's window was full.".to_owned()),
+        Cut::Filtered { reason } => {
+            Some(format!("Cut short: a filter of the provider held the reply back: {reason}"))
+        }
+        Cut::Other { reason } => Some(format!("The model stopped: {reason}")),
     }
 }
 

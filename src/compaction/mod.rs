@@ -328,6 +328,10 @@ fn said(message: &Message) -> String {
                 let name = uri.as_deref().unwrap_or(mime_type);
                 parts.push(format!("[image that was attached: {name}]"));
             }
+            Content::Document { mime_type, name, .. } => {
+                let name = name.as_deref().unwrap_or(mime_type);
+                parts.push(format!("[document that was attached: {name}]"));
+            }
             Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
                 parts.push(format!("[file that was attached: {uri}]"));
             }

@@ -347,6 +347,7 @@ impl Child {
             Content::Thinking { .. }
             | Content::Call(_)
             | Content::Image { .. }
+            | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => 0,
         });

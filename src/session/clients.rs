@@ -13,6 +13,7 @@ use super::{
 };
 use crate::problem::Problem;
 use crate::provider::ProviderError;
+use crate::provider::wire::encoding::Encoding;
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Message, Origin, StopReason};
@@ -317,6 +318,11 @@ impl Session {
             Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
             Background::Side(called) => self.side_done(called),
             Background::Served => {}
+            Background::Rested(at) => {
+                if self.work.is_none() && self.thread.next_seq() == at {
+                    self.encoding = Encoding::default();
+                }
+            }
             Background::Synced(Ok(())) => self.sync_due = false,
             Background::Synced(Err(error)) => {
                 self.sync_due = false;
@@ -368,6 +374,7 @@ pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &
         Content::Thinking { .. }
         | Content::Call(_)
         | Content::Image { .. }
+        | Content::Document { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. } => None,
     });

@@ -134,6 +134,11 @@ impl ModelCall {
         })
     }
 
+    /// The whole reply; the collector begins anew.
+    pub fn take_reply(&mut self) -> Reply {
+        std::mem::replace(&mut self.collector, Collector::new(&self.endpoint.name)).finish()
+    }
+
     /// Tries again after a while.
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;

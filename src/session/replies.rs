@@ -160,8 +160,18 @@ impl Session {
                 }
             }
             ModelStep::Finished => {
+                let reply = call.take_reply();
+                if reply.content.is_empty() && is_no_answer(&reply) && !call.seen && call.attempts == 0 {
+                    call.retry_after(retry::BACKOFF_FIRST);
+                    let spent = reply.usage.map(|usage| (usage, models::cost(&call.model, &usage)));
+                    let text = "The model sent an empty reply. Asking again.".to_owned();
+                    self.announce(&Out::Notice { severity: Severity::Warning, text });
+                    if let Some((usage, cost)) = spent {
+                        self.spend(&usage, cost);
+                    }
+                    return;
+                }
                 let call = work.model.take().expect("a finished call was running");
-                let reply = call.collector.finish();
                 self.reply_finished(reply, call.message, call.model);
             }
             ModelStep::Failed(error) => {
@@ -190,14 +200,18 @@ impl Session {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
             Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
             Some(ReplyStop::MaxTokens) => (ReplyEnd::MaxTokens, String::new()),
-            Some(ReplyStop::WindowExceeded) => (ReplyEnd::MaxTokens, String::new()),
-            Some(ReplyStop::Refused { reason } | ReplyStop::Filtered { reason }) => {
-                (ReplyEnd::Refused, reason.clone())
-            }
-            Some(ReplyStop::Other { .. }) => (ReplyEnd::Finished, String::new()),
+            Some(ReplyStop::WindowExceeded) => (ReplyEnd::WindowFull, String::new()),
+            Some(ReplyStop::Refused { reason }) => (ReplyEnd::Refused, reason.clone()),
+            Some(ReplyStop::Filtered { reason }) => (ReplyEnd::Filtered, reason.clone()),
+            Some(ReplyStop::Other { reason }) => (ReplyEnd::Other, reason.clone()),
         };
-        if reply.content.is_empty() && stop == ReplyEnd::Finished {
-            let text = "The model sent an empty reply. Say \"go on\", or try another model.".to_owned();
+        if reply.content.is_empty() && is_no_answer(&reply) {
+            let text = if stop == ReplyEnd::Other {
+                format!("The model stopped without a reply: {reason}.")
+            } else {
+                "The model sent an empty reply.".to_owned()
+            };
+            let text = format!("{text} Say \"go on\", or try another model.");
             let replied = Box::new(Change::Noted { message, text });
             self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
             return;
@@ -217,7 +231,10 @@ impl Session {
         self.learn_window(&call.model, &error.class);
         let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
-                ModelAnswer::Reply { replied: Box::new(replied), stop: ReplyEnd::Broken }
+                // An overflow that the provider tells in the middle of its stream is one all the same.
+                let is_full = matches!(error.class, ErrorClass::TooLong { .. });
+                let stop = if is_full { ReplyEnd::WindowFull } else { ReplyEnd::Broken };
+                ModelAnswer::Reply { replied: Box::new(replied), stop }
             }
             Some(_) | None => match error.class {
                 ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
@@ -289,6 +306,20 @@ impl Session {
             cost: self.cost,
             last: last.unwrap_or_default(),
         })
+    }
+}
+
+/// Whether a reply without content says nothing, not even why.
+fn is_no_answer(reply: &Reply) -> bool {
+    match &reply.stop {
+        None | Some(ReplyStop::Finished | ReplyStop::Other { .. }) => true,
+        Some(
+            ReplyStop::MaxTokens
+            | ReplyStop::WindowExceeded
+            | ReplyStop::Paused
+            | ReplyStop::Refused { .. }
+            | ReplyStop::Filtered { .. },
+        ) => false,
     }
 }
 

@@ -28,6 +28,10 @@ pub fn one_line(change: &Change) -> Option<String> {
         },
         Change::Withheld { why, .. } => withheld(why),
         Change::GoalSet { goal: Some(goal) } => Some(format!("Goal: {goal}")),
+        Change::ThinkingDropped { .. } => Some(
+            "The provider would not take the model's earlier thinking back; the conversation goes on without it."
+                .to_owned(),
+        ),
         Change::GoalSet { goal: None } => Some("The goal is ended.".to_owned()),
         Change::Said { message, origin: Origin::Hook { hook } } => Some(follow_up(hook, message)),
         Change::Undone { entry } => {
@@ -132,6 +136,9 @@ pub fn cut_words(cut: &Cut) -> String {
         Cut::Refused { reason } if reason.is_empty() => "[the model declined]".to_owned(),
         Cut::Refused { reason } => format!("[the model declined: {reason}]"),
         Cut::Cancelled => "[cancelled here]".to_owned(),
+        Cut::WindowFull => "[cut here: the model's window was full]".to_owned(),
+        Cut::Filtered { reason } => format!("[held back by the provider's filter: {reason}]"),
+        Cut::Other { reason } => format!("[the model stopped: {reason}]"),
         Cut::Broken { reason } => format!("[broken off: {reason}]"),
     }
 }

@@ -180,7 +180,7 @@ impl Thread {
                 self.in_turn = true;
             }
             Change::GoalSet { goal } => self.goal = goal.clone(),
-            Change::CallChanged { .. } | Change::Hooked { .. } => {}
+            Change::CallChanged { .. } | Change::Hooked { .. } | Change::ThinkingDropped { .. } => {}
             Change::ModelChosen { model } => self.model = Some(model.clone()),
             Change::ModeChosen { mode } => self.mode = *mode,
             Change::ThoughtChosen { level } => self.thought = *level,

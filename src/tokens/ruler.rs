@@ -136,6 +136,7 @@ impl Ruler {
                 None => Tally::default(),
             },
             Content::Image { data, .. } => self.tally_image(data),
+            Content::Document { data, .. } => self.tally_document(data),
             Content::Resource { uri, text } => self.tally_text(uri) + self.tally_text(text),
             Content::ResourceLink { uri, name } => self.tally_text(uri) + self.tally_text(name),
             Content::Call(call) => {
@@ -150,6 +151,7 @@ impl Ruler {
         let parts = outcome.content.iter().map(|content| match content {
             OutcomeContent::Text { text } => self.tally_text(text),
             OutcomeContent::Image { data, .. } => self.tally_image(data),
+            OutcomeContent::Document { data, .. } => self.tally_document(data),
         });
         Tally::of_text(MESSAGE_TOKENS) + parts.sum()
     }
@@ -168,6 +170,10 @@ impl Ruler {
 
     fn tally_text(&self, text: &str) -> Tally {
         Tally::of_text(estimate(text))
+    }
+
+    fn tally_document(&self, data: &str) -> Tally {
+        Tally { text: 0, media: media::of_document(self.family, data) }
     }
 
     fn tally_image(&self, data: &str) -> Tally {

@@ -108,7 +108,13 @@ pub enum ReplyEnd {
     /// To be sent back as it is.
     Paused,
     MaxTokens,
+    /// The window was full; with less before it, the agent can go on.
+    WindowFull,
     Refused,
+    /// Held back by a filter of the provider's.
+    Filtered,
+    /// For a reason that nobody knows here: as if it were finished, with a word about it.
+    Other,
     /// It broke off after something had been shown.
     Broken,
 }

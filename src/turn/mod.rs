@@ -340,20 +340,30 @@ impl Turn {
                 self.compacted = false;
                 let calls = self.keep_reply(*replied);
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
-                let runs = matches!(stop, ReplyEnd::Finished | ReplyEnd::Paused | ReplyEnd::MaxTokens);
+                let runs = match stop {
+                    ReplyEnd::Finished
+                    | ReplyEnd::Paused
+                    | ReplyEnd::MaxTokens
+                    | ReplyEnd::WindowFull
+                    | ReplyEnd::Other => true,
+                    ReplyEnd::Refused | ReplyEnd::Filtered | ReplyEnd::Broken => false,
+                };
                 if !runs {
                     self.commits.extend(calls.iter().cloned().map(interrupted));
                 }
                 let round_end =
                     |reason| State::RoundEnd { asked: false, then: Then::Stop(reason), swap: None };
                 self.state = match stop {
-                    ReplyEnd::Finished | ReplyEnd::Paused | ReplyEnd::MaxTokens if !calls.is_empty() => {
-                        State::Calls(Calls::new(calls))
-                    }
-                    ReplyEnd::Finished | ReplyEnd::Broken => round_end(StopReason::EndTurn),
+                    _ if runs && !calls.is_empty() => State::Calls(Calls::new(calls)),
+                    ReplyEnd::Finished | ReplyEnd::Other | ReplyEnd::Broken => round_end(StopReason::EndTurn),
                     ReplyEnd::Paused => State::Ready,
-                    ReplyEnd::MaxTokens => round_end(StopReason::MaxTokens),
-                    ReplyEnd::Refused => round_end(StopReason::Refusal),
+                    ReplyEnd::WindowFull if !self.overflows_again() => State::Compacting {
+                        ask: Some(Ask::Compact { focus: None, why: Why::Overflow }),
+                        why: Why::Overflow,
+                        then: Then::CallModel,
+                    },
+                    ReplyEnd::MaxTokens | ReplyEnd::WindowFull => round_end(StopReason::MaxTokens),
+                    ReplyEnd::Refused | ReplyEnd::Filtered => round_end(StopReason::Refusal),
                 };
             }
             ModelAnswer::TooLong(message) if self.compacted => self.fail(message),
@@ -385,9 +395,16 @@ impl Turn {
             (Why::Command, CompactAnswer::Nothing) => self.follow(Then::End(StopReason::EndTurn), thread),
             (Why::Command, CompactAnswer::Failed(message)) => self.fail(message),
             (Why::Overflow, CompactAnswer::Done(change)) => {
-                self.failure = None;
-                self.rounds -= 1;
+                // A refused request was no round.
+                if self.failure.take().is_some() {
+                    self.rounds -= 1;
+                }
                 self.swap(*change, then);
+            }
+            // The reply is there, cut where the window was full.
+            (Why::Overflow, CompactAnswer::Nothing | CompactAnswer::Failed(_)) if self.failure.is_none() => {
+                let then = Then::Stop(StopReason::MaxTokens);
+                self.state = State::RoundEnd { asked: false, then, swap: None };
             }
             (Why::Overflow, CompactAnswer::Nothing) => {
                 let message = self.failure.take().unwrap_or_default();
@@ -533,5 +550,8 @@ pub fn cut_of(stop: ReplyEnd, reason: &str) -> Option<Cut> {
         ReplyEnd::MaxTokens => Some(Cut::MaxTokens),
         ReplyEnd::Refused => Some(Cut::Refused { reason: reason.to_owned() }),
         ReplyEnd::Broken => Some(Cut::Broken { reason: reason.to_owned() }),
+        ReplyEnd::WindowFull => Some(Cut::WindowFull),
+        ReplyEnd::Filtered => Some(Cut::Filtered { reason: reason.to_owned() }),
+        ReplyEnd::Other => Some(Cut::Other { reason: reason.to_owned() }),
     }
 }

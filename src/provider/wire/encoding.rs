@@ -195,3 +195,7 @@ fn write_turn(format: &dyn Format, endpoint: &Endpoint, turn: &Turn<'_>, prefix:
     let written = format.turn(endpoint, turn, prefix, &mut bytes);
     Piece { bytes: Bytes::from(bytes), written, of_user: matches!(turn, Turn::User { .. }) }
 }
+
+#[cfg(test)]
+#[path = "encoding_tests.rs"]
+mod tests;
