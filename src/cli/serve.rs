@@ -62,7 +62,7 @@ pub fn sessions(paths: Paths, overrides: Overrides, runtime: &tokio::runtime::Ha
         overrides,
         watch: RecipeWatch::new(),
         reaper,
-        rulers: Rulers::default(),
+        rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
     };
     Sessions::new(services, runtime.clone())

@@ -5,6 +5,10 @@ use crate::provider::learned::Source;
 use crate::thread::{Change, Entry};
 use crate::tokens::Ruler;
 
+/// From so many tokens in context on, the vocabulary is worth its memory and its second of CPU time. An
+/// estimate of less is wrong by a few hundred tokens at most, which no window is short of.
+const VOCABULARY_FROM_TOKENS: u64 = 10_000;
+
 impl Session {
     /// What tokens of the chosen model are counted with.
     pub(super) fn ruler(&self) -> Ruler {
@@ -15,7 +19,11 @@ impl Session {
     /// The tokens that the next request takes.
     pub(super) fn tokens_in_context(&mut self) -> u64 {
         let ruler = self.ruler();
-        self.counter.in_context(&ruler, &self.thread)
+        let tokens = self.counter.in_context(&ruler, &self.thread);
+        if tokens >= VOCABULARY_FROM_TOKENS && self.work.is_some() {
+            self.services.rulers.load();
+        }
+        tokens
     }
 
     /// Compares what was counted of a request with what the provider says of it, before the reply is
@@ -24,8 +32,9 @@ impl Session {
         let Change::Replied { model, usage: Some(usage), cut: None, .. } = &reply.change else { return };
         let ruler = self.services.rulers.of(Some(model));
         // A server that leaves out what does not fit counts less than it was sent.
-        if ruler.is_exact() && self.window_from != Source::Truncation {
-            let sent = self.counter.request(&ruler, &self.thread);
+        if self.window_from != Source::Truncation
+            && let Some(sent) = self.counter.request(&ruler, &self.thread)
+        {
             self.services.rulers.learn(model, sent, usage.input);
         }
     }

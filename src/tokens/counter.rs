@@ -7,71 +7,108 @@ use super::ruler::Ruler;
 use super::tally::Tally;
 use crate::thread::{Change, Entry, Thread};
 
+/// Tokens that one call counts with the vocabulary, more or less; the rest of a long conversation is
+/// estimated until later calls come to it. It bounds what a session waits for, to about 10 ms.
+const EXACT_TOKENS_MAX: u64 = 20_000;
+
 /// Remembers what each entry of a thread's view measures, as long as it is in the view.
 ///
 /// It remembers tallies, because what a model makes of them changes with each of its replies.
 #[derive(Debug, Default)]
 pub struct Counter {
-    /// The entries of the view at the last count; those that nobody asked for have no tally yet.
-    entries: Vec<(Arc<Entry>, Option<Tally>)>,
-    frame: Option<(Arc<Entry>, Tally)>,
-    /// What the tallies were made with: a vocabulary or none, and the rules for images.
-    by: (bool, Family),
+    /// The entries of the view at the last count.
+    entries: Vec<Measured>,
+    frame: Option<Measured>,
+    /// Whose rules for images the tallies are made by.
+    family: Family,
+}
+
+#[derive(Debug)]
+struct Measured {
+    entry: Arc<Entry>,
+    /// What it measures, once that was asked for, and whether that is no estimate.
+    tally: Option<(Tally, bool)>,
 }
 
 impl Counter {
-    /// As `Ruler::in_context`, of the same thread each time.
+    /// As `Ruler::in_context`, of the same thread each time. The newest entries are counted first.
     pub fn in_context(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
         self.follow(ruler, thread);
+        let mut room = EXACT_TOKENS_MAX;
         let mut tail = 0;
-        for at in (0..self.entries.len()).rev() {
-            if let Some(anchor) = ruler.anchor(thread, &self.entries[at].0) {
+        for measured in self.entries.iter_mut().rev() {
+            if let Some(anchor) = ruler.anchor(thread, &measured.entry) {
                 return anchor + tail;
             }
-            tail += ruler.fit(self.tally_at(ruler, at));
+            let (tally, _) = measured.tally(ruler, &mut room);
+            tail += ruler.fit(tally);
         }
-        match self.tally_frame(ruler, thread) {
-            Some(frame) => ruler.calibration().overhead() + ruler.fit(frame) + tail,
+        match &mut self.frame {
+            Some(frame) => {
+                let (tally, _) = frame.tally(ruler, &mut room);
+                ruler.calibration().overhead() + ruler.fit(tally) + tail
+            }
             None => tail,
         }
     }
 
     /// The whole request as the thread stands, frame and view: what a reported count is compared with.
-    pub fn request(&mut self, ruler: &Ruler, thread: &Thread) -> Tally {
+    /// `None` where a part of it is only estimated so far.
+    pub fn request(&mut self, ruler: &Ruler, thread: &Thread) -> Option<Tally> {
         self.follow(ruler, thread);
-        let view: Tally = (0..self.entries.len()).map(|at| self.tally_at(ruler, at)).sum();
-        view + self.tally_frame(ruler, thread).unwrap_or_default()
+        let mut room = EXACT_TOKENS_MAX;
+        let parts = self.frame.iter_mut().chain(self.entries.iter_mut().rev());
+        let parts = parts.map(|measured| measured.tally(ruler, &mut room));
+        // To the end, also behind one that is estimated: each call counts a part of the rest.
+        let (tally, exact) =
+            parts.fold((Tally::default(), true), |(sum, all), (tally, exact)| (sum + tally, all && exact));
+        exact.then_some(tally)
     }
 
     /// Keeps what is still in the view from its front on.
     fn follow(&mut self, ruler: &Ruler, thread: &Thread) {
-        let by = (ruler.is_exact(), ruler.family());
-        if self.by != by {
-            *self = Counter { by, ..Counter::default() };
+        if self.family != ruler.family() {
+            *self = Counter { family: ruler.family(), ..Counter::default() };
         }
-        let entries = thread.view().entries();
-        let known =
-            self.entries.iter().zip(entries).take_while(|((known, _), entry)| Arc::ptr_eq(known, entry));
-        let known = known.count();
+        let view = thread.view().entries();
+        let pairs = self.entries.iter().zip(view);
+        let known = pairs.take_while(|(known, entry)| Arc::ptr_eq(&known.entry, entry)).count();
         self.entries.truncate(known);
-        self.entries.extend(entries[known..].iter().map(|entry| (entry.clone(), None)));
+        self.entries.extend(view[known..].iter().map(Measured::new));
+        let frame = thread.frame_entry();
+        let same = |known: &Measured| frame.is_some_and(|entry| Arc::ptr_eq(&known.entry, entry));
+        if !self.frame.as_ref().is_some_and(same) {
+            self.frame = frame.map(Measured::new);
+        }
+    }
+}
+
+impl Measured {
+    fn new(entry: &Arc<Entry>) -> Measured {
+        Measured { entry: entry.clone(), tally: None }
     }
 
-    fn tally_at(&mut self, ruler: &Ruler, at: usize) -> Tally {
-        let (entry, tally) = &mut self.entries[at];
-        *tally.get_or_insert_with(|| ruler.tally_entry(entry))
-    }
-
-    fn tally_frame(&mut self, ruler: &Ruler, thread: &Thread) -> Option<Tally> {
-        let entry = thread.frame_entry()?;
-        match &self.frame {
-            Some((known, tally)) if Arc::ptr_eq(known, entry) => Some(*tally),
+    /// What it measures, and whether that is exact. While there is `room`, in tokens, an estimate is
+    /// replaced by a count.
+    fn tally(&mut self, ruler: &Ruler, room: &mut u64) -> (Tally, bool) {
+        let may_count = ruler.is_exact() && *room > 0;
+        match self.tally {
+            Some((tally, exact)) if exact || !may_count => (tally, exact),
             Some(_) | None => {
-                let Change::Framed { system, tools } = &entry.change else { return None };
-                let tally = ruler.tally_frame(system, tools);
-                self.frame = Some((entry.clone(), tally));
-                Some(tally)
+                let tally =
+                    if may_count { self.measure(ruler) } else { self.measure(&ruler.clone().exact(None)) };
+                if may_count {
+                    *room = room.saturating_sub(tally.text);
+                }
+                *self.tally.insert((tally, may_count))
             }
+        }
+    }
+
+    fn measure(&self, ruler: &Ruler) -> Tally {
+        match &self.entry.change {
+            Change::Framed { system, tools } => ruler.tally_frame(system, tools),
+            _ => ruler.tally_entry(&self.entry),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What images and documents take with a provider: fixed rules on their size. Their base64 is never counted.
+//! What images and documents take with a provider: fixed rules on their size. Their base64 is never
+//! counted.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -9,6 +10,12 @@ use super::family::Family;
 
 /// Tokens of an image whose size is not known: most providers cap it near this.
 const IMAGE_TOKENS: u64 = 1_500;
+
+/// Bytes of a PDF's page in base64, and the tokens that it takes, roughly: providers charge for its text and
+/// for its picture, Gemini for the picture alone. Counting the pages would need a reader of PDF.
+const PAGE_BASE64_BYTES: usize = 64 * 1024;
+const PAGE_TOKENS: u64 = 2_500;
+const PAGE_TOKENS_GEMINI: u64 = 258;
 
 /// Base64 of an image that is read to find its size. A JPEG has it behind its camera's notes, of 64 KB
 /// at most.
@@ -39,14 +46,18 @@ pub(super) fn of_image(family: Family, data: &str) -> u64 {
     tokens.ceil() as u64
 }
 
-/// Bytes of a PDF's page in base64, and the tokens that it takes, roughly: providers charge for its text and
-/// for its picture. Counting the pages would need a reader of PDF.
-const PAGE_BASE64_BYTES: usize = 64 * 1024;
-const PAGE_TOKENS: u64 = 2_500;
-
 /// Tokens that a document takes, `data` being its base64.
-pub(super) fn of_document(data: &str) -> u64 {
-    data.len().div_ceil(PAGE_BASE64_BYTES) as u64 * PAGE_TOKENS
+pub(super) fn of_document(family: Family, data: &str) -> u64 {
+    let page = match family {
+        Family::Gemini => PAGE_TOKENS_GEMINI,
+        Family::OpenAi
+        | Family::Claude
+        | Family::Chinese
+        | Family::Mistral
+        | Family::Llama
+        | Family::Other => PAGE_TOKENS,
+    };
+    data.len().div_ceil(PAGE_BASE64_BYTES) as u64 * page
 }
 
 fn tiles(width: f64, height: f64, side: f64) -> f64 {

@@ -9,6 +9,7 @@ mod media;
 mod ruler;
 mod rulers;
 mod tally;
+mod vocabulary;
 
 pub use calibration::Calibration;
 pub use counter::Counter;
@@ -16,3 +17,4 @@ pub use family::Family;
 pub use ruler::Ruler;
 pub use rulers::Rulers;
 pub use tally::Tally;
+pub use vocabulary::{Vocabulary, VocabularyError};

@@ -1,10 +1,13 @@
 //! Counts what a request to one model takes. Pure: data in, number out.
 
+use std::sync::Arc;
+
 use super::calibration::Calibration;
 use super::estimate::estimate;
 use super::family::Family;
 use super::media;
 use super::tally::Tally;
+use super::vocabulary::Vocabulary;
 use crate::thread::{
     Change, Content, Edit, Entry, Message, ModelName, OutcomeContent, Thread, ToolOutcome, ToolSpec, View,
 };
@@ -22,18 +25,25 @@ pub struct Ruler {
     model: Option<ModelName>,
     family: Family,
     calibration: Calibration,
+    /// Without it, text is estimated.
+    vocabulary: Option<Arc<Vocabulary>>,
 }
 
 impl Ruler {
     /// The ruler of a model that has not answered yet; `None` where no model is chosen.
     pub fn of(model: Option<&ModelName>) -> Ruler {
         let family = model.map_or(Family::Other, Family::of);
-        Ruler { model: model.cloned(), family, calibration: Calibration::start(family) }
+        Ruler { model: model.cloned(), family, calibration: Calibration::start(family), vocabulary: None }
     }
 
     /// With what was learnt from the model's replies.
     pub fn calibrated(self, calibration: Calibration) -> Ruler {
         Ruler { calibration, ..self }
+    }
+
+    /// With a vocabulary, where there is one.
+    pub fn exact(self, vocabulary: Option<Arc<Vocabulary>>) -> Ruler {
+        Ruler { vocabulary, ..self }
     }
 
     pub fn calibration(&self) -> Calibration {
@@ -95,7 +105,7 @@ impl Ruler {
 
     /// Whether text is counted and not estimated.
     pub fn is_exact(&self) -> bool {
-        false
+        self.vocabulary.is_some()
     }
 
     pub(super) fn family(&self) -> Family {
@@ -136,7 +146,7 @@ impl Ruler {
                 None => Tally::default(),
             },
             Content::Image { data, .. } => self.tally_image(data),
-            Content::Document { data, .. } => Tally::of_media(media::of_document(data)),
+            Content::Document { data, .. } => self.tally_document(data),
             Content::Resource { uri, text } => self.tally_text(uri) + self.tally_text(text),
             Content::ResourceLink { uri, name } => self.tally_text(uri) + self.tally_text(name),
             Content::Call(call) => {
@@ -151,7 +161,7 @@ impl Ruler {
         let parts = outcome.content.iter().map(|content| match content {
             OutcomeContent::Text { text } => self.tally_text(text),
             OutcomeContent::Image { data, .. } => self.tally_image(data),
-            OutcomeContent::Document { data, .. } => Tally::of_media(media::of_document(data)),
+            OutcomeContent::Document { data, .. } => self.tally_document(data),
         });
         Tally::of_text(MESSAGE_TOKENS) + parts.sum()
     }
@@ -169,10 +179,17 @@ impl Ruler {
     }
 
     fn tally_text(&self, text: &str) -> Tally {
-        Tally::of_text(estimate(text))
+        match &self.vocabulary {
+            Some(vocabulary) => Tally::of_text(vocabulary.count(text)),
+            None => Tally::of_text(estimate(text)),
+        }
+    }
+
+    fn tally_document(&self, data: &str) -> Tally {
+        Tally { text: 0, media: media::of_document(self.family, data) }
     }
 
     fn tally_image(&self, data: &str) -> Tally {
-        Tally::of_media(media::of_image(self.family, data))
+        Tally { text: 0, media: media::of_image(self.family, data) }
     }
 }
