@@ -44,9 +44,13 @@ pub(super) fn of_image(family: Family, data: &str) -> u64 {
 const PAGE_BASE64_BYTES: usize = 64 * 1024;
 const PAGE_TOKENS: u64 = 2_500;
 
+/// Pages that are counted at most: a few scans have the bytes of a book. Too low a guess is corrected by what
+/// the provider reports; too high a one has a conversation compacted for nothing.
+const PAGES_MAX: usize = 20;
+
 /// Tokens that a document takes, `data` being its base64.
 pub(super) fn of_document(data: &str) -> u64 {
-    data.len().div_ceil(PAGE_BASE64_BYTES) as u64 * PAGE_TOKENS
+    data.len().div_ceil(PAGE_BASE64_BYTES).min(PAGES_MAX) as u64 * PAGE_TOKENS
 }
 
 fn tiles(width: f64, height: f64, side: f64) -> f64 {

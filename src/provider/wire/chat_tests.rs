@@ -24,6 +24,7 @@ fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
 fn compatible() -> Endpoint {
     let mut endpoint = test_chat_endpoint("openai/qwen3");
     endpoint.own_api = false;
+    endpoint.abilities.images = true;
     endpoint
 }
 
