@@ -152,7 +152,7 @@ fn what_a_person_attaches() {
         image("image/png"),
         image("image/tiff"),
     ]);
-    let left_out = |kind: &str| json!({"type": "input_text", "text": format!("(An image of type {kind} was left out: the provider does not take it.)")});
+    let left_out = |kind: &str| json!({"type": "input_text", "text": format!("(An image of type {kind} was attached here and left out: this model does not take it.)")});
     let png = json!({"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"});
     let sent = |endpoint: &Endpoint| input(endpoint, &view)[0]["content"].clone();
     let file =
@@ -335,7 +335,7 @@ fn check(items: &[Value]) -> Result<(), TestCaseError> {
             "message" => {
                 let role = item["role"].as_str().unwrap_or_default();
                 let allowed: &[&str] = match role {
-                    "user" => &["input_text", "input_image"],
+                    "user" => &["input_text", "input_image", "input_file"],
                     "assistant" => &["output_text"],
                     _ => return Err(TestCaseError::fail(format!("the role {role}"))),
                 };
