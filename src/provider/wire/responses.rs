@@ -9,11 +9,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::turns::{
-    Answer, NO_OUTCOME, NO_OUTPUT, Turn, image_left_out, link_text, resource_text, without_thinking_at_end,
+    Answer, NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
+    without_thinking_at_end,
 };
 use super::{Around, Envelope, Format, Prefix, Purpose, Written, is_own, json_text, write};
 use crate::provider::Request;
 use crate::provider::abilities::Effort;
+use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, Native, OutcomeContent, ToolOutcome, ToolSpec};
 
@@ -93,6 +95,7 @@ impl Format for Responses {
                             }
                             Content::Thinking { native: None, .. }
                             | Content::Image { .. }
+                            | Content::Document { .. }
                             | Content::Resource { .. }
                             | Content::ResourceLink { .. } => {}
                         }
@@ -215,11 +218,12 @@ enum Output<'a> {
 enum Part<'a> {
     InputText { text: Cow<'a, str> },
     InputImage { image_url: String, detail: &'static str },
+    InputFile { filename: &'a str, file_data: String },
     OutputText { text: &'a str },
 }
 
-/// What came of a call. Images go with it only to OpenAI itself: other servers take text alone there, and
-/// get the images in what the person says next, to which they are added.
+/// What came of a call. Images and documents go with it only to OpenAI itself: other servers take text
+/// alone there, and get these in what the person says next, to which they are added.
 fn output<'a>(endpoint: &Endpoint, answer: &Answer<'a>, said: &mut Vec<Part<'a>>) -> Output<'a> {
     let Some(outcome) = answer.outcome else { return Output::Text(NO_OUTCOME.into()) };
     let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
@@ -241,6 +245,9 @@ fn outcome_part<'a>(endpoint: &Endpoint, part: &'a OutcomeContent) -> Option<Par
         OutcomeContent::Text { text } if text.trim().is_empty() => None,
         OutcomeContent::Text { text } => Some(Part::InputText { text: text.into() }),
         OutcomeContent::Image { mime_type, data } => Some(image(endpoint, mime_type, data)),
+        OutcomeContent::Document { mime_type, data, name } => {
+            Some(document(endpoint, mime_type, data, name.as_deref()))
+        }
     }
 }
 
@@ -253,6 +260,9 @@ fn user_part<'a>(endpoint: &Endpoint, part: &'a Content) -> Option<Part<'a>> {
     match part {
         Content::Text { text } => Some(Part::InputText { text: text.into() }),
         Content::Image { mime_type, data, .. } => Some(image(endpoint, mime_type, data)),
+        Content::Document { mime_type, data, name } => {
+            Some(document(endpoint, mime_type, data, name.as_deref()))
+        }
         Content::Resource { uri, text } => Some(Part::InputText { text: resource_text(uri, text).into() }),
         Content::ResourceLink { uri, name } => Some(Part::InputText { text: link_text(uri, name).into() }),
         Content::Thinking { .. } | Content::Call(_) => None,
@@ -260,12 +270,36 @@ fn user_part<'a>(endpoint: &Endpoint, part: &'a Content) -> Option<Part<'a>> {
 }
 
 fn image<'a>(endpoint: &Endpoint, mime_type: &str, data: &str) -> Part<'a> {
-    match mime_type {
-        "image/jpeg" | "image/png" | "image/gif" | "image/webp" if endpoint.abilities.images => {
-            Part::InputImage { image_url: format!("data:{mime_type};base64,{data}"), detail: "auto" }
-        }
-        other => Part::InputText { text: image_left_out(other).into() },
+    if takes_image(endpoint, mime_type) {
+        Part::InputImage { image_url: data_url(mime_type, data), detail: "auto" }
+    } else {
+        Part::InputText { text: image_left_out(mime_type).into() }
     }
+    Part::InputImage { image_url: format!("data:{mime_type};base64,{data}"), detail: "auto" }
+}
+
+fn document<'a>(endpoint: &Endpoint, mime_type: &str, data: &str, name: Option<&'a str>) -> Part<'a> {
+    if !takes_document(endpoint, mime_type) {
+        return Part::InputText { text: document_left_out(mime_type, name).into() };
+    }
+    let file_data = format!("data:{mime_type};base64,{data}");
+    Part::InputFile { filename: name.unwrap_or("document.pdf"), file_data }
+}
+
+/// What a document without a name is called, because the format wants one.
+const UNNAMED: &str = "document.pdf";
+
+fn document<'a>(endpoint: &Endpoint, mime_type: &str, data: &str, name: Option<&'a str>) -> Part<'a> {
+    if takes_document(endpoint, mime_type) {
+        let filename = name.filter(|name| !name.is_empty()).unwrap_or(UNNAMED);
+        Part::InputFile { filename, file_data: data_url(mime_type, data) }
+    } else {
+        Part::InputText { text: document_left_out(mime_type, name).into() }
+    }
+}
+
+fn data_url(mime_type: &str, data: &str) -> String {
+    format!("data:{mime_type};base64,{data}")
 }
 
 /// What this endpoint's model wants back of a reply.
