@@ -17,7 +17,9 @@ use crate::thread::Seq;
 const FLASH: &str = "gemini-3.8-flash";
 
 fn endpoint(model: &str) -> Endpoint {
-    test_endpoint(&format!("gemini/{model}"))
+    let mut endpoint = test_endpoint(&format!("gemini/{model}"));
+    endpoint.max_output = 65_536;
+    endpoint
 }
 
 fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
