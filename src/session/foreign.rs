@@ -92,7 +92,10 @@ impl Session {
                     tracing::error!(session = %self.id, %error, "a rule of the person's could not be written");
                 }
             }
-            ChildNews::Spent { usage, cost } => self.spend(&usage, cost),
+            ChildNews::Spent { model, usage } => {
+                let cost = models::cost(&self.settings, &model, &usage);
+                self.spend(&usage, cost);
+            }
             ChildNews::Ended { child } => self.end_foreign(|foreign| foreign.child == child),
         }
     }

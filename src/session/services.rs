@@ -230,7 +230,7 @@ impl Session {
                 };
                 let (text, usage) = complete(&http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
-                drop(news.send(ChildNews::Spent { usage, cost: models::cost(&endpoint.name, &usage) }));
+                drop(news.send(ChildNews::Spent { model: endpoint.name, usage }));
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await

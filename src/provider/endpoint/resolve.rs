@@ -11,7 +11,7 @@ use super::errors::{missing_key, unknown_provider};
 use super::{Endpoint, LocalServer};
 use crate::config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use crate::provider::ProviderError;
-use crate::provider::abilities::{Abilities, needs_chat};
+use crate::provider::abilities::{Abilities, Thinking, needs_chat};
 use crate::provider::address::{host_of, is_loopback, port_of, without_v1};
 use crate::provider::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::thread::ModelName;
@@ -305,9 +305,27 @@ impl Endpoint {
 
     /// What follows from the place: abilities, and the trial features that are asked for.
     fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
-        self.abilities = Abilities::likely(self.wire, &self.model);
+        self.abilities = match models::known(&self.name) {
+            Some(known) if self.is_spoken_to_as_usual() => known.abilities(),
+            Some(_) | None => Abilities::likely(self.wire, &self.model),
+        };
+        if self.wire == WireFormat::OpenAiChat && !self.own_api {
+            // There is no common way to ask for it.
+            self.abilities.thinking = Thinking::None;
+        }
         if self.wire == WireFormat::AnthropicMessages {
             self.add_betas(configured.map_or(&[], |model| &model.betas));
+        }
+    }
+
+    /// Whether the format is one that the provider's models are made for: what the table knows of them holds
+    /// for no other.
+    fn is_spoken_to_as_usual(&self) -> bool {
+        match (self.provider(), self.wire) {
+            ("anthropic", wire) => wire == WireFormat::AnthropicMessages,
+            ("openai", wire) => matches!(wire, WireFormat::OpenAiResponses | WireFormat::OpenAiChat),
+            ("gemini", wire) => wire == WireFormat::Gemini,
+            _ => true,
         }
     }
 
