@@ -275,15 +275,6 @@ fn image<'a>(endpoint: &Endpoint, mime_type: &str, data: &str) -> Part<'a> {
     } else {
         Part::InputText { text: image_left_out(mime_type).into() }
     }
-    Part::InputImage { image_url: format!("data:{mime_type};base64,{data}"), detail: "auto" }
-}
-
-fn document<'a>(endpoint: &Endpoint, mime_type: &str, data: &str, name: Option<&'a str>) -> Part<'a> {
-    if !takes_document(endpoint, mime_type) {
-        return Part::InputText { text: document_left_out(mime_type, name).into() };
-    }
-    let file_data = format!("data:{mime_type};base64,{data}");
-    Part::InputFile { filename: name.unwrap_or("document.pdf"), file_data }
 }
 
 /// What a document without a name is called, because the format wants one.
