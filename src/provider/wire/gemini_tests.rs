@@ -426,7 +426,7 @@ proptest! {
             let basis = Some(Basis { frame: Seq(1), revision: Seq(1) });
             let kept = encoding.encode(&endpoint, &Request { basis, ..view.request() }, Purpose::Reply);
             prop_assert!(kept.bytes() == cold.bytes());
-            prop_assert_eq!(kept.prefix, cold.prefix);
+            prop_assert_eq!(&kept.prefix, &cold.prefix);
             check(&json_of(&cold), true)?;
         }
     }
