@@ -8,8 +8,7 @@ use serde_json::json;
 use super::super::encoding::{Encoded, Encoding};
 use super::super::stream::Decoding;
 use super::*;
-use crate::config::WireFormat;
-use crate::provider::abilities::Thinking;
+use crate::provider::abilities::{Abilities, Thinking};
 use crate::provider::collect::Collector;
 use crate::provider::endpoint::test_endpoint;
 use crate::provider::wire::test_views::{
@@ -22,18 +21,15 @@ const EFFORTS: [Effort; 5] = [Effort::None, Effort::Low, Effort::Medium, Effort:
 
 fn openai() -> Endpoint {
     let mut endpoint = test_endpoint("openai/gpt-6-sol");
-    endpoint.wire = WireFormat::OpenAiResponses;
-    endpoint.abilities.thinking = Thinking::Efforts(&EFFORTS);
-    endpoint.abilities.images = true;
+    endpoint.abilities = Abilities { images: true, documents: true, thinking: Thinking::Efforts(&EFFORTS) };
     endpoint.max_output = 32_000;
     endpoint
 }
 
 fn compatible() -> Endpoint {
     let mut endpoint = test_endpoint("openai/qwen3");
-    endpoint.wire = WireFormat::OpenAiResponses;
     endpoint.own_api = false;
-    endpoint.abilities.thinking = Thinking::None;
+    endpoint.abilities = Abilities { images: true, documents: false, thinking: Thinking::None };
     endpoint.max_output = 32_000;
     endpoint
 }
@@ -144,54 +140,82 @@ fn tokens_are_counted_of_the_same_conversation() {
     assert!(known.iter().all(|field| counted[field] == reply[field]));
 }
 
+fn png() -> Value {
+    json!({"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"})
+}
+
+fn pdf(name: &str) -> Value {
+    json!({"type": "input_file", "filename": name, "file_data": "data:application/pdf;base64,aGk="})
+}
+
+fn said(text: &str) -> Value {
+    json!({"type": "input_text", "text": text})
+}
+
 #[test]
 fn what_a_person_attaches() {
+    let document = |mime_type: &str, name: Option<&str>| Content::Document {
+        mime_type: mime_type.into(),
+        data: "aGk=".into(),
+        name: name.map(str::to_owned),
+    };
     let view = OwnedView::default().user(vec![
         Content::Resource { uri: "file:///a.rs".into(), text: "fn a() {}".into() },
         Content::ResourceLink { uri: "file:///b.rs".into(), name: "b.rs".into() },
         image("image/png"),
         image("image/tiff"),
+        document("application/pdf", Some("plan.pdf")),
+        document("application/pdf", None),
     ]);
-    let left_out = |kind: &str| json!({"type": "input_text", "text": format!("(An image of type {kind} was attached here and left out: this model does not take it.)")});
-    let png = json!({"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"});
+    let file = said("<resource uri=\"file:///a.rs\">\nfn a() {}\n</resource>");
+    let link = said("[b.rs](file:///b.rs)");
+    let image_out = |kind: &str| said(&image_left_out(kind));
+    let document_out = |name: Option<&str>| said(&document_left_out("application/pdf", name));
     let sent = |endpoint: &Endpoint| input(endpoint, &view)[0]["content"].clone();
-    let file =
-        json!({"type": "input_text", "text": "<resource uri=\"file:///a.rs\">\nfn a() {}\n</resource>"});
-    let link = json!({"type": "input_text", "text": "[b.rs](file:///b.rs)"});
-    assert_eq!(sent(&openai()), json!([file, link, png, left_out("image/tiff")]));
+    assert_eq!(
+        sent(&openai()),
+        json!([file, link, png(), image_out("image/tiff"), pdf("plan.pdf"), pdf("document.pdf")])
+    );
     let mut blind = openai();
-    blind.abilities.images = false;
-    assert_eq!(sent(&blind), json!([file, link, left_out("image/png"), left_out("image/tiff")]));
+    blind.abilities = Abilities { images: false, documents: false, ..blind.abilities };
+    let (named, unnamed) = (document_out(Some("plan.pdf")), document_out(None));
+    assert_eq!(
+        sent(&blind),
+        json!([file, link, image_out("image/png"), image_out("image/tiff"), named, unnamed])
+    );
 }
 
 /// llama.cpp refuses a call's output that holds anything but text.
 #[test]
-fn images_of_outcomes_go_where_the_server_takes_them() {
+fn images_and_documents_of_outcomes_go_where_the_server_takes_them() {
     let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
-    seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
+    let data = || "aGk=".to_owned();
+    seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: data() });
+    let name = Some("plan.pdf".into());
+    seen.content.push(OutcomeContent::Document { mime_type: "application/pdf".into(), data: data(), name });
     let view = OwnedView::default()
         .user(vec![text("look")])
         .agent(vec![call("c1", json!({})), call("c2", json!({}))])
         .outcomes(vec![seen, outcome("c2", OutcomeStatus::Denied, " ")])
         .user(vec![text("well?")]);
-    let png = json!({"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"});
-    let part = |text: &str| json!({"type": "input_text", "text": text});
     let output =
         |id: &str, output: Value| json!({"type": "function_call_output", "call_id": id, "output": output});
     assert_eq!(
         input(&openai(), &view)[3..],
         [
-            output("c1", json!([part("a picture"), png])),
+            output("c1", json!([said("a picture"), png(), pdf("plan.pdf")])),
             output("c2", json!("(no output)")),
             message("user", "input_text", "well?"),
         ]
     );
+    let left_out = said(&document_left_out("application/pdf", Some("plan.pdf")));
+    let shown = json!([said("What call c1 shows:"), png(), left_out, said("well?")]);
     assert_eq!(
         input(&compatible(), &view)[3..],
         [
             output("c1", json!("a picture")),
             output("c2", json!("(no output)")),
-            json!({"type": "message", "role": "user", "content": [part("What call c1 shows:"), png, part("well?")]}),
+            json!({"type": "message", "role": "user", "content": shown}),
         ]
     );
 }
@@ -335,7 +359,7 @@ fn check(items: &[Value]) -> Result<(), TestCaseError> {
             "message" => {
                 let role = item["role"].as_str().unwrap_or_default();
                 let allowed: &[&str] = match role {
-                    "user" => &["input_text", "input_image", "input_file"],
+                    "user" => &["input_text", "input_image"],
                     "assistant" => &["output_text"],
                     _ => return Err(TestCaseError::fail(format!("the role {role}"))),
                 };
