@@ -104,12 +104,8 @@ impl Abilities {
             (WireFormat::AnthropicMessages, Family::Claude { name, version }) => {
                 (true, claude_thinking(name, version))
             }
-            (WireFormat::OpenAiResponses, Family::OpenAi { name, version }) => {
+            (WireFormat::OpenAiResponses | WireFormat::OpenAiChat, Family::OpenAi { name, version }) => {
                 (images, openai_thinking(name, version))
-            }
-            // Files are a part of OpenAI's own Chat Completions, and of few others'.
-            (WireFormat::OpenAiChat, Family::OpenAi { name, version }) => {
-                (false, openai_thinking(name, version))
             }
             (WireFormat::Gemini, Family::Gemini { name, version }) => (true, gemini_thinking(name, version)),
             (
@@ -336,7 +332,7 @@ mod tests {
             (Gemini, "gemini-4-argon", (true, true, Thinking::Efforts(&LOW_TO_HIGH))),
             (Gemini, "gemini-pro-latest", (true, true, Thinking::Efforts(&LOW_TO_HIGH))),
             (Gemini, "gemma-4-31b-it", nothing),
-            (Chat, "openai/gpt-5.4", (true, false, Thinking::Efforts(&NONE_TO_XHIGH))),
+            (Chat, "openai/gpt-5.4", (true, true, Thinking::Efforts(&NONE_TO_XHIGH))),
             (Chat, "anthropic/claude-sonnet-5-5", (true, false, Thinking::None)),
             (Chat, "google/gemini-3.8-flash", (true, false, Thinking::None)),
             (Chat, "qwen3:8b", nothing),

@@ -170,6 +170,7 @@ impl Desk {
             store: Store::new(&paths),
             paths,
             http: Http::new(),
+            learned: epitome::provider::learned::Learned::below(&home.join("data")),
             toolbox: Toolbox::new(tools),
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),

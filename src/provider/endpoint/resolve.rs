@@ -11,9 +11,10 @@ use super::errors::{missing_key, unknown_provider};
 use super::{Endpoint, LocalServer};
 use crate::config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use crate::provider::ProviderError;
-use crate::provider::abilities::{Abilities, needs_chat};
+use crate::provider::abilities::{Abilities, Thinking, needs_chat};
 use crate::provider::address::{host_of, is_loopback, port_of, without_v1};
 use crate::provider::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
+use crate::provider::network::Network;
 use crate::thread::ModelName;
 
 /// An environment as a list; where a name is given twice, the first counts.
@@ -161,6 +162,17 @@ impl Hosted {
     }
 }
 
+/// The names of the providers that need no configuration but a key.
+pub fn built_in_providers() -> impl Iterator<Item = &'static str> {
+    HOSTED.iter().map(|hosted| hosted.name)
+}
+
+/// A provider's name for people.
+pub fn provider_title(provider: &str) -> &str {
+    let hosted = HOSTED.iter().find(|hosted| hosted.name == provider);
+    hosted.map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
+}
+
 /// Where Ollama and llama-server listen unless told otherwise, in the order in which they are tried.
 pub(super) const LOCAL_BASES: [&str; 2] = ["http://127.0.0.1:11434/v1", "http://127.0.0.1:8080/v1"];
 
@@ -220,6 +232,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         return Err(unknown_provider(provider, settings));
     };
     endpoint.set_what_is_known(model_settings);
+    endpoint.network = Network::read(env);
     Ok(endpoint)
 }
 
@@ -274,6 +287,7 @@ impl Endpoint {
             max_output,
             own_api: false,
             abilities: Abilities::likely(wire, name),
+            network: Network::default(),
         }
     }
 
@@ -305,9 +319,27 @@ impl Endpoint {
 
     /// What follows from the place: abilities, and the trial features that are asked for.
     fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
-        self.abilities = Abilities::likely(self.wire, &self.model);
+        self.abilities = match models::known(&self.name) {
+            Some(known) if self.is_spoken_to_as_usual() => known.abilities(),
+            Some(_) | None => Abilities::likely(self.wire, &self.model),
+        };
+        if self.wire == WireFormat::OpenAiChat && !self.own_api {
+            // There is no common way to ask for it.
+            self.abilities.thinking = Thinking::None;
+        }
         if self.wire == WireFormat::AnthropicMessages {
             self.add_betas(configured.map_or(&[], |model| &model.betas));
+        }
+    }
+
+    /// Whether the format is one that the provider's models are made for: what the table knows of them holds
+    /// for no other.
+    fn is_spoken_to_as_usual(&self) -> bool {
+        match (self.provider(), self.wire) {
+            ("anthropic", wire) => wire == WireFormat::AnthropicMessages,
+            ("openai", wire) => matches!(wire, WireFormat::OpenAiResponses | WireFormat::OpenAiChat),
+            ("gemini", wire) => wire == WireFormat::Gemini,
+            _ => true,
         }
     }
 
