@@ -208,9 +208,8 @@ impl Voice for Responses {
     fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
         let incomplete = match stop {
             Some(Stop::MaxTokens | Stop::Window) => Some("max_output_tokens"),
-            Some(Stop::Refusal(why)) if why.is_empty() => Some("content_filter"),
             Some(Stop::Refusal(why)) => {
-                self.refused(why, out);
+                self.refused(if why.is_empty() { "I can't help with that." } else { why }, out);
                 None
             }
             Some(Stop::Pause) | None => None,
