@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use epitome::thread::edits::{Replacement, check, mutation};
 use epitome::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, Part, ReplayError, Role, Seq, SessionId, Spoken, StopReason, Thread, ToolCall,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
+    Origin, OutcomeStatus, Part, ReplayError, Role, Seq, SessionId, Spoken, StopReason, Thread, ToolCall,
     ToolOutcome, Trigger, Usage, View, ViewItem, Withheld,
 };
-use epitome::tokens::{Counter, in_context};
+use epitome::tokens::{Counter, Ruler};
 use proptest::prelude::*;
 
 /// One step of a made-up conversation.
@@ -28,6 +28,7 @@ enum Step {
     Told(String, Origin),
     Withheld(String),
     Undone,
+    ThinkingDropped,
     Ended,
 }
 
@@ -77,6 +78,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         }),
         1 => "[a-z]{1,8}".prop_map(Step::Withheld),
         2 => Just(Step::Undone),
+        1 => Just(Step::ThinkingDropped),
         1 => Just(Step::Ended),
     ];
     prop::collection::vec(step, 0..40)
@@ -138,6 +140,7 @@ proptest! {
     fn tokens_counted_as_they_come_are_those_of_a_whole_count(steps in steps(), reported: Vec<bool>) {
         let all = play(&steps);
         let mut thread = Thread::replay([all.entries()[0].clone()]).expect("an opened thread");
+        let ruler = Ruler::of(None);
         let mut counter = Counter::default();
         for (at, entry) in all.entries().iter().enumerate().skip(1) {
             let mut entry = Entry::clone(entry);
@@ -147,7 +150,7 @@ proptest! {
                 *usage = Some(Usage { input: 1_000, output: at as u64, ..Usage::default() });
             }
             thread.apply(Arc::new(entry));
-            prop_assert_eq!(counter.in_context(&thread), in_context(&thread));
+            prop_assert_eq!(counter.in_context(&ruler, &thread), ruler.in_context(&thread));
         }
     }
 
@@ -386,7 +389,10 @@ fn take_step(thread: &mut Thread, step: &Step) {
         Step::Replied(text, calls, finished) => {
             let id = thread.next_message();
             let name = |call: &usize| format!("{id}_{call}");
-            let mut content = vec![Content::Text { text: text.clone() }];
+            let native =
+                Some(Native { provider: "a".into(), model: "b".into(), data: serde_json::json!({}) });
+            let thinking = Content::Thinking { text: "hm".into(), native };
+            let mut content = vec![thinking, Content::Text { text: text.clone() }];
             content.extend(calls.iter().map(|call| {
                 Content::Call(ToolCall {
                     id: CallId(name(call)),
@@ -435,6 +441,10 @@ fn take_step(thread: &mut Thread, step: &Step) {
             if let Some(entry) = thread.last_layer().map(|entry| entry.seq) {
                 append(thread, Change::Undone { entry });
             }
+        }
+        Step::ThinkingDropped => {
+            let through = thread.entries().last().expect("a thread has entries").seq;
+            append(thread, Change::ThinkingDropped { through, why: "no".into() });
         }
         Step::Ended => {
             append(
@@ -604,4 +614,38 @@ fn a_view_knows_whether_the_agent_has_the_last_word() {
         let entries = all.map(|(change, seq)| Arc::new(Entry { seq: Seq(seq), at: 0, change }));
         assert_eq!(Thread::replay(entries).expect("a log").view().ends_with_agent(), ends, "{words}");
     }
+}
+
+/// The provider decides what it takes back, and it may change its mind about a conversation: newer Claude
+/// models refuse thinking behind anything but the very prefix that they saw.
+#[test]
+fn dropped_thinking_stays_for_people_and_is_sent_no_more() {
+    let mut thread = play(&[Step::Said("think".into())]);
+    let native = Some(Native { provider: "a".into(), model: "b".into(), data: serde_json::json!({}) });
+    let reply = |thread: &mut Thread| {
+        let thinking = Content::Thinking { text: "hm".into(), native: native.clone() };
+        let content = vec![thinking, Content::Text { text: "Yes.".into() }];
+        let message = Message { id: thread.next_message(), content };
+        append(thread, Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None })
+    };
+    let sealed = |thread: &Thread| -> Vec<bool> {
+        let items = thread.view().items();
+        let contents = items.iter().filter_map(|item| match item {
+            ViewItem::Agent(message, _) => Some(&message.content[0]),
+            ViewItem::User(_) | ViewItem::Outcomes(_) => None,
+        });
+        contents
+            .map(|content| match content {
+                Content::Thinking { text, native } if text == "hm" => native.is_some(),
+                other => panic!("{other:?} is not what was thought"),
+            })
+            .collect()
+    };
+    let through = reply(&mut thread);
+    let dropped = append(&mut thread, Change::ThinkingDropped { through, why: "no".into() });
+    reply(&mut thread);
+    assert_eq!(sealed(&thread), [false, true], "what came later is the provider's own again");
+    assert_eq!(thread.view().revision(), dropped);
+    let again = Thread::replay(thread.entries().iter().cloned()).expect("it folds");
+    assert_eq!(sealed(&again), [false, true]);
 }

@@ -133,14 +133,21 @@ impl Play {
     }
 
     fn reply(&mut self, how: u8) -> ModelAnswer {
-        match how % 11 {
-            9 => return ModelAnswer::TooLong("too long".into()),
-            10 => return ModelAnswer::Failed("no".into()),
+        match how % 14 {
+            12 => return ModelAnswer::TooLong("too long".into()),
+            13 => return ModelAnswer::Failed("no".into()),
             _ => {}
         }
-        let stop =
-            [ReplyEnd::Finished, ReplyEnd::Paused, ReplyEnd::MaxTokens, ReplyEnd::Refused, ReplyEnd::Broken]
-                [usize::from(how) % 5];
+        let stop = [
+            ReplyEnd::Finished,
+            ReplyEnd::Paused,
+            ReplyEnd::MaxTokens,
+            ReplyEnd::WindowFull,
+            ReplyEnd::Refused,
+            ReplyEnd::Filtered,
+            ReplyEnd::Other,
+            ReplyEnd::Broken,
+        ][usize::from(how) % 8];
         let mut message = self.fresh();
         for _ in 0..how / 64 {
             self.calls += 1;

@@ -192,7 +192,9 @@ impl Cursor {
                 );
                 agent_line(&entry.seq.to_string(), line, updates);
             }
-            Change::Edited { .. } | Change::GoalSet { .. } => entry_line(entry, updates),
+            Change::Edited { .. } | Change::GoalSet { .. } | Change::ThinkingDropped { .. } => {
+                entry_line(entry, updates);
+            }
             Change::Commanded { message, typed } => {
                 if shown.replay || !shown.own {
                     let content = vec![Content::Text { text: typed.clone() }];
@@ -306,6 +308,7 @@ impl Cursor {
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
                 Content::Call(_)
                 | Content::Image { .. }
+                | Content::Document { .. }
                 | Content::Resource { .. }
                 | Content::ResourceLink { .. } => continue,
             };
@@ -405,6 +408,7 @@ impl Cursor {
             | Change::Edited { .. }
             | Change::CallChanged { .. }
             | Change::Hooked { .. }
+            | Change::ThinkingDropped { .. }
             | Change::GoalSet { .. } => {}
         }
     }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use agent_client_protocol::v1::schema as wire;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use wire::SessionUpdate;
 
@@ -16,6 +17,9 @@ use crate::thread::{
 
 /// The longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
 const CHUNK_TEXT_BYTES_MAX: usize = 1024 * 1024;
+
+/// The largest document that is shown whole, in bytes of base64, for the same reason; a larger one is named.
+const DOCUMENT_BASE64_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The id of one part of an agent's message. Each part is a message to the client: text before and
 /// after a call, or thinking and reply, would run together otherwise.
@@ -75,6 +79,20 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
             Content::Image { mime_type, data, uri } => send(wire::ContentBlock::Image(
                 wire::ImageContent::new(data.clone(), mime_type.clone()).uri(uri.clone()),
             )),
+            Content::Document { data, name, .. } if data.len() > DOCUMENT_BASE64_BYTES_MAX => {
+                let shown = name.as_deref().unwrap_or("document");
+                send(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(
+                    shown,
+                    attachment_uri(name.as_deref()),
+                )));
+            }
+            Content::Document { mime_type, data, name } => {
+                let contents = wire::BlobResourceContents::new(data.clone(), attachment_uri(name.as_deref()))
+                    .mime_type(mime_type.clone());
+                send(wire::ContentBlock::Resource(wire::EmbeddedResource::new(
+                    wire::EmbeddedResourceResource::BlobResourceContents(contents),
+                )));
+            }
             Content::Resource { uri, text } => send(wire::ContentBlock::Resource(
                 wire::EmbeddedResource::new(wire::EmbeddedResourceResource::TextResourceContents(
                     wire::TextResourceContents::new(text.clone(), uri.clone()),
@@ -86,6 +104,14 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
             Content::Thinking { .. } | Content::Call(_) => {}
         }
     }
+}
+
+/// What stands encoded in a URI: all but what RFC 3986 calls unreserved.
+const NOT_IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A URI for what is not a file of its own any more: clients show the name that it ends with.
+fn attachment_uri(name: Option<&str>) -> String {
+    format!("attachment:///{}", utf8_percent_encode(name.unwrap_or("document"), NOT_IN_A_NAME))
 }
 
 /// Why a reply is shorter than it should be; `None` where the person themself stopped it.

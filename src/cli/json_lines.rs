@@ -120,6 +120,7 @@ impl<'a> JsonLines<'a> {
             | Change::CallChanged { .. }
             | Change::Withheld { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Undone { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {

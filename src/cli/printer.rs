@@ -67,6 +67,7 @@ impl Streamed {
                 Content::Text { text } => (TextKind::Reply, text, reply.next()),
                 Content::Thinking { text, .. } => (TextKind::Thinking, text, thinking.next()),
                 Content::Image { .. }
+                | Content::Document { .. }
                 | Content::Resource { .. }
                 | Content::ResourceLink { .. }
                 | Content::Call(_) => return None,
@@ -265,6 +266,7 @@ impl<'a> Printer<'a> {
             | Change::CallChanged { .. }
             | Change::Withheld { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Undone { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {

@@ -17,6 +17,7 @@ use crate::provider::http::Http;
 use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{Overrides, Services, Sessions};
 use crate::store::Store;
+use crate::tokens::Rulers;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
 
@@ -59,6 +60,7 @@ pub fn sessions(paths: Paths, overrides: Overrides, runtime: &tokio::runtime::Ha
         overrides,
         watch: RecipeWatch::new(),
         reaper,
+        rulers: Rulers::default(),
         functions: Functions::default(),
     };
     Sessions::new(services, runtime.clone())

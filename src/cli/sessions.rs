@@ -16,7 +16,7 @@ use super::{CliError, serve};
 use crate::store::{Header, Store, StoreError};
 use crate::thread::text::{self, Detail};
 use crate::thread::{Entry, SessionId, Thread};
-use crate::tokens;
+use crate::tokens::Ruler;
 
 /// Characters of a title in a listing.
 const TITLE_CHARS_MAX: usize = 60;
@@ -271,7 +271,7 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
     match form {
         ShowForm::Text(detail) => {
             let mut out = text::readable(&thread, *detail);
-            let taken = tokens::in_context(&thread);
+            let taken = Ruler::of(thread.model()).in_context(&thread);
             if taken > 0 {
                 let _ = writeln!(out, "The next request has about {} tokens.", text::tokens(taken));
             }

@@ -10,7 +10,7 @@ use crate::thread::edits::Replacement;
 use crate::thread::{
     Change, Content, Entry, Message, MessageId, ModelName, Part, Seq, Thread, Trigger, Usage, View,
 };
-use crate::tokens;
+use crate::tokens::Ruler;
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 const GAIN_MIN_PERCENT: u64 = 10;
@@ -49,23 +49,23 @@ pub struct Order {
 
 /// The newest entry that a compaction replaces which keeps so much. `window` is the model's, in tokens.
 /// What an older layer has put in front of the view is never kept.
-pub fn through(thread: &Thread, keep: Keep, window: u64) -> Seq {
+pub fn through(ruler: &Ruler, thread: &Thread, keep: Keep, window: u64) -> Seq {
     let view = thread.view();
     let from = match keep {
         Keep::Nothing => view.entries().len(),
         Keep::Messages(messages) => view.newest(messages),
-        Keep::Ratio(share) => newest_within(view, (window as f64 * share.clamp(0.0, 1.0)) as u64),
+        Keep::Ratio(share) => newest_within(ruler, view, (window as f64 * share.clamp(0.0, 1.0)) as u64),
     };
     thread.through(from)
 }
 
 /// Where the newest rounds begin that together take at most so many tokens.
-fn newest_within(view: &View, tokens_max: u64) -> usize {
+fn newest_within(ruler: &Ruler, view: &View, tokens_max: u64) -> usize {
     let entries = view.entries();
     let mut from = entries.len();
     let mut taken = 0;
     for (at, entry) in entries.iter().enumerate().rev() {
-        taken += tokens::of_entry(entry);
+        taken += ruler.entry(entry);
         if taken > tokens_max {
             break;
         }
@@ -77,12 +77,12 @@ fn newest_within(view: &View, tokens_max: u64) -> usize {
 }
 
 /// Whether a summary could be shorter than this view, or part of one (`View::replaced_by`).
-pub fn can_shrink(replaced: &View) -> bool {
+pub fn can_shrink(ruler: &Ruler, replaced: &View) -> bool {
     let only_a_summary = matches!(
         replaced.entries(),
         [entry] if matches!(entry.change, Change::Compacted { .. })
     );
-    !only_a_summary && tokens::of_view(replaced) >= VIEW_TOKENS_MIN
+    !only_a_summary && ruler.view(replaced) >= VIEW_TOKENS_MIN
 }
 
 /// The summary in a model's reply: what stands between `<summary>` tags, else the reply without
@@ -104,6 +104,7 @@ pub fn extract(reply: &str) -> Option<String> {
 /// byte, where they don't stay behind the summary anyway. Only where the request would not fit
 /// (`room_bytes`), or an overflow leaves no other way to gain anything, its middle is left out.
 pub fn compacted(
+    ruler: &Ruler,
     thread: &Thread,
     id: MessageId,
     summary: &str,
@@ -112,8 +113,8 @@ pub fn compacted(
 ) -> Result<Change, String> {
     let Order { trigger, focus, through, room_bytes } = order;
     let kept = thread.view().kept_behind(through);
-    let before = tokens::of_view(thread.view());
-    let behind: u64 = kept.iter().map(|entry| tokens::of_entry(entry)).sum();
+    let before = ruler.view(thread.view());
+    let behind: u64 = kept.iter().map(|entry| ruler.entry(entry)).sum();
     let request = last_request(thread, kept);
     let pins = quoted_pins(thread, kept);
     let mut quoted_max = request.as_ref().map_or(0, String::len).min(room_bytes);
@@ -121,7 +122,7 @@ pub fn compacted(
         let quote = request.as_ref().map(|request| head_and_tail(request, quoted_max));
         let text = frame(summary, quote.as_deref(), thread.goal(), &pins);
         let message = Message { id, content: vec![Content::Text { text }] };
-        let after = tokens::of_message(&message) + behind;
+        let after = ruler.message(&message) + behind;
         if after * 100 <= before * (100 - GAIN_MIN_PERCENT) {
             break (message, after);
         }
@@ -131,7 +132,7 @@ pub fn compacted(
             Trigger::Manual => false,
         };
         if !may_cut {
-            return Err(no_gain(&pins, before, after));
+            return Err(no_gain(ruler, &pins, before, after));
         }
         quoted_max /= 2;
     };
@@ -151,6 +152,7 @@ pub fn compacted(
 /// The change that puts a hook's history in its place, or why it is too large: the view would take more
 /// than `tokens_max`.
 pub fn mutated(
+    ruler: &Ruler,
     thread: &Thread,
     replacement: Replacement,
     by: String,
@@ -158,15 +160,15 @@ pub fn mutated(
 ) -> Result<Change, String> {
     let Replacement { through, messages } = replacement;
     let kept = thread.view().kept_behind(through);
-    let behind: u64 = kept.iter().map(|entry| tokens::of_entry(entry)).sum();
-    let put: u64 = messages.iter().map(|spoken| tokens::of_message(&spoken.message)).sum();
+    let behind: u64 = kept.iter().map(|entry| ruler.entry(entry)).sum();
+    let put: u64 = messages.iter().map(|spoken| ruler.message(&spoken.message)).sum();
     let tokens_after = behind + put;
     if tokens_after > tokens_max {
         return Err(format!(
             "the new history takes about {tokens_after} tokens, and there is room for {tokens_max}"
         ));
     }
-    let tokens_before = tokens::of_view(thread.view());
+    let tokens_before = ruler.view(thread.view());
     Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after })
 }
 
@@ -284,29 +286,30 @@ fn last_request(thread: &Thread, kept: &[Arc<Entry>]) -> Option<String> {
 }
 
 /// Why a compaction gains nothing: by the pins, where it would gain without them. They never give way.
-fn no_gain(pins: &[(Part, String)], before: u64, after: u64) -> String {
-    let pinned = tokens_of(pins);
+fn no_gain(ruler: &Ruler, pins: &[(Part, String)], before: u64, after: u64) -> String {
+    let pinned = tokens_of(ruler, pins);
     if after.saturating_sub(pinned) * 100 <= before * (100 - GAIN_MIN_PERCENT) {
-        return format!("{}; unpin some of them first", pins_in_words(pins));
+        return format!("{}; unpin some of them first", pins_in_words(ruler, pins));
     }
     NO_GAIN.to_owned()
 }
 
 /// Why pins may not grow to what they are in `thread`: they would take more than `tokens_max`, and they
 /// stay in every view.
-pub fn pins_too_large(thread: &Thread, tokens_max: u64) -> Option<String> {
+pub fn pins_too_large(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Option<String> {
     let pins = thread.pins();
-    let too_large = tokens_of(&pins) > tokens_max;
-    too_large.then(|| format!("{}, and pins may take {tokens_max} of the window", pins_in_words(&pins)))
+    let too_large = tokens_of(ruler, &pins) > tokens_max;
+    too_large
+        .then(|| format!("{}, and pins may take {tokens_max} of the window", pins_in_words(ruler, &pins)))
 }
 
-fn tokens_of(pins: &[(Part, String)]) -> u64 {
-    pins.iter().map(|(_, text)| tokens::estimate(text)).sum()
+fn tokens_of(ruler: &Ruler, pins: &[(Part, String)]) -> u64 {
+    pins.iter().map(|(_, text)| ruler.text(text)).sum()
 }
 
-fn pins_in_words(pins: &[(Part, String)]) -> String {
+fn pins_in_words(ruler: &Ruler, pins: &[(Part, String)]) -> String {
     let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
-    format!("the pinned parts {} take about {} tokens", names.join(", "), tokens_of(pins))
+    format!("the pinned parts {} take about {} tokens", names.join(", "), tokens_of(ruler, pins))
 }
 
 /// The pins that would leave the view.
@@ -324,6 +327,10 @@ fn said(message: &Message) -> String {
             Content::Image { mime_type, uri, .. } => {
                 let name = uri.as_deref().unwrap_or(mime_type);
                 parts.push(format!("[image that was attached: {name}]"));
+            }
+            Content::Document { mime_type, name, .. } => {
+                let name = name.as_deref().unwrap_or(mime_type);
+                parts.push(format!("[document that was attached: {name}]"));
             }
             Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
                 parts.push(format!("[file that was attached: {uri}]"));

@@ -1,7 +1,7 @@
 //! When a compaction happens by itself: in time, and never in circles. Pure.
 
 use crate::thread::{Change, Entry, Seq, Thread};
-use crate::tokens;
+use crate::tokens::Ruler;
 
 /// Automatic compactions in a row that gained nothing before they are paused.
 pub const USELESS_MAX: u32 = 2;
@@ -45,20 +45,21 @@ impl Pace {
     }
 
     /// Whether automatic compactions pause, for a window of so many tokens.
-    pub fn is_paused(&self, thread: &Thread, size: u64) -> bool {
-        self.useless >= USELESS_MAX && !has_grown(added(thread, self.since), size)
+    pub fn is_paused(&self, ruler: &Ruler, thread: &Thread, size: u64) -> bool {
+        self.useless >= USELESS_MAX && !has_grown(added(ruler, thread, self.since), size)
     }
 
     /// Whether a compaction is due.
-    pub fn is_due(&self, thread: &Thread, now: Fullness) -> bool {
-        now.used >= self.due_at(thread, now) && !self.is_paused(thread, now.size)
+    pub fn is_due(&self, ruler: &Ruler, thread: &Thread, now: Fullness) -> bool {
+        now.used >= self.due_at(ruler, thread, now) && !self.is_paused(ruler, thread, now.size)
     }
 
     /// The tokens in context at which one is due, pauses aside.
-    pub fn due_at(&self, thread: &Thread, now: Fullness) -> u64 {
+    pub fn due_at(&self, ruler: &Ruler, thread: &Thread, now: Fullness) -> u64 {
         let Fullness { used, size, at } = now;
         let at = (at * size as f64).ceil() as u64;
-        let missing = last_swap(thread).map_or(0, |since| growth(size).saturating_sub(added(thread, since)));
+        let missing =
+            last_swap(thread).map_or(0, |since| growth(size).saturating_sub(added(ruler, thread, since)));
         match missing {
             0 => at,
             missing => at.max(used.saturating_add(missing)),
@@ -74,10 +75,10 @@ fn growth(size: u64) -> u64 {
     size.saturating_mul(GROWTH_PERCENT_MIN).div_ceil(100)
 }
 
-/// Tokens of the view that came behind this entry, by estimate.
-fn added(thread: &Thread, since: Seq) -> u64 {
+/// Tokens of the view that came behind this entry.
+fn added(ruler: &Ruler, thread: &Thread, since: Seq) -> u64 {
     let behind = thread.view().entries().iter().filter(|entry| entry.seq > since);
-    behind.map(|entry| tokens::of_entry(entry)).sum()
+    behind.map(|entry| ruler.entry(entry)).sum()
 }
 
 /// The newest compaction that holds, or the newest undo of one.
@@ -183,7 +184,7 @@ mod tests {
             (&["much", "useless", "useless", "compacted", "much"], 900, true),
         ] {
             let (thread, pace) = conversation(events);
-            assert_eq!(pace.is_due(&thread, full(used)), due, "{events:?} at {used}");
+            assert_eq!(pace.is_due(&Ruler::of(None), &thread, full(used)), due, "{events:?} at {used}");
         }
     }
 }

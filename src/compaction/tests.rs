@@ -51,9 +51,9 @@ fn thread() -> Thread {
 }
 
 fn compact(thread: &Thread, keep: Keep, window: u64) -> Option<Change> {
-    let through = through(thread, keep, window);
+    let through = through(&Ruler::of(None), thread, keep, window);
     let order = Order { trigger: Trigger::Manual, focus: None, through, room_bytes: 1_000_000 };
-    compacted(thread, thread.next_message(), "SUMMARY", None, order).ok()
+    compacted(&Ruler::of(None), thread, thread.next_message(), "SUMMARY", None, order).ok()
 }
 
 fn summary_of(change: &Change) -> String {
@@ -92,13 +92,13 @@ fn what_is_kept_begins_with_a_whole_round_and_stays_behind_the_summary() {
     ];
     for (keep, window, expected) in cases {
         let mut thread = thread();
-        let before = tokens::of_view(thread.view());
+        let before = Ruler::of(None).view(thread.view());
         let change = compact(&thread, keep, window).unwrap_or_else(|| panic!("{keep:?} gains something"));
         append(&mut thread, change.clone());
         let view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
         assert_eq!(view, expected, "{keep:?}");
         let Change::Compacted { tokens_before, tokens_after, .. } = change else { unreachable!() };
-        assert_eq!((tokens_before, tokens_after), (before, tokens::of_view(thread.view())), "{keep:?}");
+        assert_eq!((tokens_before, tokens_after), (before, Ruler::of(None).view(thread.view())), "{keep:?}");
     }
     // All but the first request would stay: that gains nothing.
     assert_eq!(compact(&thread(), Keep::Messages(4), 0), None);
@@ -150,7 +150,7 @@ fn a_request_that_a_hook_masked_is_not_brought_back_by_its_quote() {
     let mut swapped = thread();
     let spoken = vec![Spoken { role: Role::User, message: message(&"so far ".repeat(400)) }];
     let made = edits::mutation(&swapped, Seq(0), MessageId(9), spoken, 0).expect("a history");
-    let change = mutated(&swapped, made, "swap".into(), 100_000).expect("it fits");
+    let change = mutated(&Ruler::of(None), &swapped, made, "swap".into(), 100_000).expect("it fits");
     append(&mut swapped, change);
     let summary = summary_of(&compact(&swapped, Keep::Nothing, 0).expect("a gain"));
     assert!(!summary.contains("the last request"), "{summary}");
@@ -185,10 +185,11 @@ fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
     let thread = thread();
     let spoken = vec![Spoken { role: Role::User, message: message(&"so far ".repeat(40)) }];
     let made = edits::mutation(&thread, Seq(0), MessageId(9), spoken, 2).expect("a history");
-    let change = mutated(&thread, made.clone(), "swap".into(), 100_000).expect("it fits");
+    let change = mutated(&Ruler::of(None), &thread, made.clone(), "swap".into(), 100_000).expect("it fits");
     let Change::Mutated { tokens_before, tokens_after, .. } = change else { unreachable!() };
-    assert_eq!(tokens_before, tokens::of_view(thread.view()));
-    let refused = mutated(&thread, made, "swap".into(), tokens_after - 1).expect_err("one too many");
+    assert_eq!(tokens_before, Ruler::of(None).view(thread.view()));
+    let refused =
+        mutated(&Ruler::of(None), &thread, made, "swap".into(), tokens_after - 1).expect_err("one too many");
     assert_eq!(
         refused,
         format!(
@@ -201,11 +202,11 @@ fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
 #[test]
 fn a_replaced_part_is_told_as_text_without_what_stays() {
     let thread = thread();
-    let through = through(&thread, Keep::Messages(2), 0);
+    let through = through(&Ruler::of(None), &thread, Keep::Messages(2), 0);
     let replaced = thread.view().replaced_by(through);
     let flat = flat(&replaced, 1_000_000);
     assert!(flat.contains("the first request") && !flat.contains("the last request"), "{flat}");
-    assert!(can_shrink(&replaced));
+    assert!(can_shrink(&Ruler::of(None), &replaced));
 }
 
 #[test]
@@ -215,11 +216,12 @@ fn pins_that_leave_no_gain_are_named() {
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
     let at = Part { entry: Seq(4), part: None };
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
-    let through = through(&thread, Keep::Nothing, 0);
+    let through = through(&Ruler::of(None), &thread, Keep::Nothing, 0);
     let order = Order { trigger: Trigger::Manual, focus: None, through, room_bytes: 1_000_000 };
-    let why = compacted(&thread, MessageId(9), "SUMMARY", None, order).expect_err("pins take nearly all");
+    let why = compacted(&Ruler::of(None), &thread, MessageId(9), "SUMMARY", None, order)
+        .expect_err("pins take nearly all");
     assert!(why.contains("e2, e4") && why.contains("unpin"), "{why}");
-    let too_large = pins_too_large(&thread, 100).expect("more than 100 tokens");
+    let too_large = pins_too_large(&Ruler::of(None), &thread, 100).expect("more than 100 tokens");
     assert!(too_large.contains("e2, e4") && too_large.contains("may take 100"), "{too_large}");
-    assert_eq!(pins_too_large(&thread, 1_000_000), None);
+    assert_eq!(pins_too_large(&Ruler::of(None), &thread, 1_000_000), None);
 }

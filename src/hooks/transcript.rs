@@ -128,6 +128,7 @@ fn blocks(base: &Base, message: &Message) -> Vec<Value> {
         }
         Content::Thinking { .. }
         | Content::Image { .. }
+        | Content::Document { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. } => None,
     };

@@ -236,7 +236,7 @@ fn verdict(class: &ErrorClass, status: u16, said: &Said) -> &'static str {
 }
 
 fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &Said) -> Option<String> {
-    let own_openai = endpoint.own_api && endpoint.wire == WireFormat::OpenAiChat;
+    let is_chat = endpoint.wire == WireFormat::OpenAiChat;
     match class {
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
@@ -256,10 +256,11 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
         ErrorClass::BadReasoning => {
             Some("Run /compact, after which none of it is sent, or choose another model.".into())
         }
-        ErrorClass::Refused if own_openai && said.param.as_deref() == Some("reasoning_effort") => Some(
-            "This model takes tools only over OpenAI's Responses API. Choose openai/gpt-6-sol or openai/gpt-5.4."
-                .into(),
-        ),
+        ErrorClass::Refused if is_chat && said.param.as_deref() == Some("reasoning_effort") => Some(format!(
+            "This model takes tools only over the Responses API. Where the service has it, put \
+             wire = \"openai_responses\" into [providers.{}] of config.toml, else choose another model.",
+            endpoint.provider()
+        )),
         ErrorClass::Refused if is_unknown_model(endpoint, failure.status, said) => {
             Some(other_models(endpoint))
         }

@@ -8,6 +8,7 @@
 
 pub mod abilities;
 mod address;
+pub mod attachments;
 pub mod collect;
 pub mod count;
 pub mod endpoint;

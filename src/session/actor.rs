@@ -142,7 +142,7 @@ impl Session {
         let mut session = Session {
             id: thread.session().clone(),
             next_message: thread.next_message().0,
-            cost: cost_of(&thread),
+            cost: cost_of(&settings, &thread),
             services,
             thread,
             workspace: Arc::new(workspace),
@@ -271,8 +271,9 @@ impl Session {
             SessionError::Store(format!("the session's log can't be written: {error}"))
         })?;
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
+        self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
-        if let Some(cost) = cost_of_change(&entry.change) {
+        if let Some(cost) = cost_of_change(&self.settings, &entry.change) {
             *self.cost.get_or_insert(0.0) += cost;
         }
         for attachment in &self.attachments {

@@ -36,7 +36,6 @@ use crate::thread::{
     Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Rule, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
-use crate::tokens;
 use crate::tools::BoxFuture;
 use history::Shape;
 pub use tray::ChildNews;
@@ -342,15 +341,17 @@ impl Child {
 
     /// The tokens that the first request takes with its reply, by estimate.
     fn tokens(&self) -> u64 {
+        let ruler = self.session.ruler();
         let text = self.prompt.content.iter().map(|content| match content {
-            Content::Text { text } => tokens::estimate(text),
+            Content::Text { text } => ruler.text(text),
             Content::Thinking { .. }
             | Content::Call(_)
             | Content::Image { .. }
+            | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => 0,
         });
-        tokens::in_context(&self.session.thread) + text.sum::<u64>() + self.max_output
+        ruler.in_context(&self.session.thread) + text.sum::<u64>() + self.max_output
     }
 
     /// Lives until the prompt is answered.

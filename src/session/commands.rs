@@ -16,7 +16,6 @@ use super::work::Prompt;
 use super::{Answer, CommandInfo, Out, Severity};
 use crate::recipe::command;
 use crate::thread::{Change, Entry, Seq, StopReason, Usage};
-use crate::tokens;
 
 /// The longest title that a person may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;
@@ -154,7 +153,7 @@ impl Session {
 
     fn show_context(&mut self, _: &str) -> Ran {
         let facts = context::Facts {
-            used: self.counter.in_context(&self.thread),
+            used: self.tokens_in_context(),
             model: self.endpoint.as_ref().map(|endpoint| (endpoint.name.clone(), endpoint.window)),
             next: match (self.compaction_is_paused(), self.next_compaction_at()) {
                 (true, _) => context::Next::Paused,
@@ -162,7 +161,7 @@ impl Session {
                 (false, None) => context::Next::Never,
             },
         };
-        let text = context::text(&self.thread, &facts);
+        let text = context::text(&self.ruler(), &self.thread, &facts);
         self.said(text)
     }
 
@@ -242,7 +241,7 @@ impl Session {
         let mut without = self.thread.clone();
         let undone = Change::Undone { entry: layer };
         without.apply(Arc::new(Entry { seq: without.next_seq(), at: 0, change: undone }));
-        let tokens = tokens::in_context(&without);
+        let tokens = self.ruler().in_context(&without);
         let name = &endpoint.name;
         let window = endpoint.window;
         (tokens > window).then(|| {

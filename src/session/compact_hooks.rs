@@ -21,7 +21,7 @@ impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
     pub(super) fn pre_compact(&mut self, why: Why, focus: Option<String>) -> What {
-        let used = self.counter.in_context(&self.thread);
+        let used = self.tokens_in_context();
         let through = self.through(why);
         let view = self.thread.view();
         let preserve_count = view.kept_behind(through).len();
@@ -183,7 +183,7 @@ impl Session {
             Some(change) => {
                 // The summary that is not used was paid for.
                 if let Change::Compacted { usage: Some(usage), .. } = &swap {
-                    self.spend(usage, cost_of_change(&swap));
+                    self.spend(usage, cost_of_change(&self.settings, &swap));
                 }
                 self.end_compaction(CompactAnswer::Done(Box::new(change)));
             }

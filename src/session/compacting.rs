@@ -18,7 +18,6 @@ use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, ModelName, Seq, Trigger, Usage};
-use crate::tokens;
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
 
 /// What of the last request is quoted even in the smallest window, in bytes.
@@ -81,7 +80,7 @@ impl Session {
 
     pub(super) fn compaction_is_paused(&self) -> bool {
         let size = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
-        self.pace.is_paused(&self.thread, size)
+        self.pace.is_paused(&self.ruler(), &self.thread, size)
     }
 
     /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
@@ -89,22 +88,23 @@ impl Session {
     pub(super) fn next_compaction_at(&self) -> Option<u64> {
         let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
         let at = self.auto_compact_at(size)?;
-        let used = tokens::in_context(&self.thread);
-        Some(self.pace.due_at(&self.thread, Fullness { used, size, at }))
+        let ruler = self.ruler();
+        let used = ruler.in_context(&self.thread);
+        Some(self.pace.due_at(&ruler, &self.thread, Fullness { used, size, at }))
     }
 
     /// Whether the configured share of the window is used, and a compaction would help.
     pub(super) fn compaction_is_due(&mut self) -> bool {
         let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
         let Some(at) = self.auto_compact_at(size) else { return false };
-        let used = self.counter.in_context(&self.thread);
+        let used = self.tokens_in_context();
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
-        !compacted && self.pace.is_due(&self.thread, Fullness { used, size, at })
+        !compacted && self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }
 
     /// Whether a compaction that a hook asks for could gain anything.
     pub(super) fn is_worth_compacting(&self) -> bool {
-        compaction::can_shrink(&self.thread.view().replaced_by(self.through(Why::Hook)))
+        compaction::can_shrink(&self.ruler(), &self.thread.view().replaced_by(self.through(Why::Hook)))
     }
 
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
@@ -156,7 +156,8 @@ impl Session {
             return self.end_compaction(CompactAnswer::Failed(reason));
         }
         if why == Why::Overflow
-            && let Some(pins) = compaction::pins_too_large(&self.thread, self.view_tokens_max())
+            && let Some(pins) =
+                compaction::pins_too_large(&self.ruler(), &self.thread, self.view_tokens_max())
         {
             return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
         }
@@ -168,7 +169,7 @@ impl Session {
             self.started = true;
         }
         let replaced = self.thread.view().replaced_by(self.through(why));
-        if !compaction::can_shrink(&replaced) {
+        if !compaction::can_shrink(&self.ruler(), &replaced) {
             return self.nothing_to_compact(why, compaction::NO_GAIN);
         }
         if self.order().is_some_and(|order| !order.seen) {
@@ -193,7 +194,7 @@ impl Session {
         snapshot.view = replaced;
         let http = self.services.http.clone();
         let id = self.fresh_message();
-        let tokens = self.counter.in_context(&self.thread);
+        let tokens = self.tokens_in_context();
         self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
         let Some(work) = &mut self.work else { return };
         work.compacting = Some(id);
@@ -227,11 +228,11 @@ impl Session {
     /// that was asked for is made.
     pub(super) fn through(&self, why: Why) -> Seq {
         let window = self.endpoint.as_ref().map_or(0, |endpoint| endpoint.window);
-        let through = compaction::through(&self.thread, self.keep(why), window);
+        let through = compaction::through(&self.ruler(), &self.thread, self.keep(why), window);
         let replaced = self.thread.view().replaced_by(through);
-        match compaction::can_shrink(&replaced) {
+        match compaction::can_shrink(&self.ruler(), &replaced) {
             true => through,
-            false => compaction::through(&self.thread, compaction::Keep::Nothing, window),
+            false => compaction::through(&self.ruler(), &self.thread, compaction::Keep::Nothing, window),
         }
     }
 
@@ -285,7 +286,8 @@ impl Session {
         let through = self.through(why);
         let kept = self.order().map(|order| order.context.clone()).unwrap_or_default();
         let text = with_context(text, &kept);
-        let spent = written.as_ref().map(|(model, usage)| (*usage, models::cost(model, usage)));
+        let spent =
+            written.as_ref().map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage)));
         let change = match self.compacted(&text, written, focus, through, trigger_of(why)) {
             Ok(change) => change,
             Err(no_gain) => {
@@ -319,7 +321,7 @@ impl Session {
         let told = self.work.as_ref().and_then(|work| work.compacting);
         let id = told.unwrap_or_else(|| self.fresh_message());
         let order = Order { trigger, focus, through, room_bytes: self.room_bytes() };
-        compaction::compacted(&self.thread, id, text, written, order)
+        compaction::compacted(&self.ruler(), &self.thread, id, text, written, order)
     }
 
     /// The change that puts a reply's text in the place of the history (the handler `swap_context`).
@@ -331,7 +333,7 @@ impl Session {
             Keep::Messages(messages) => compaction::Keep::Messages(messages),
             Keep::Ratio(ratio) => compaction::Keep::Ratio(ratio),
         };
-        let through = compaction::through(&self.thread, keep, window);
+        let through = compaction::through(&self.ruler(), &self.thread, keep, window);
         self.compacted(&summary, None, None, through, Trigger::Hook)
             .map_err(|no_gain| format!("nothing is gained: {no_gain}"))
     }
@@ -339,7 +341,7 @@ impl Session {
     /// Bytes of text for which there is room beside the frame, a summary and the next reply.
     fn room_bytes(&self) -> usize {
         let Some(endpoint) = &self.endpoint else { return ROOM_BYTES_MIN };
-        let frame = self.thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
+        let frame = self.ruler().frame_of(&self.thread);
         let taken = frame + 2 * u64::from(endpoint.max_output);
         let tokens = endpoint.window.saturating_sub(taken) / 2;
         usize::try_from(tokens * 3).unwrap_or(usize::MAX).max(ROOM_BYTES_MIN)

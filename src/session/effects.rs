@@ -21,7 +21,7 @@ use crate::thread::{
     CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
     ToolCall, ToolOutcome, Usage, View, ViewItem,
 };
-use crate::tokens;
+use crate::tokens::Ruler;
 use crate::tools::{Tool, ToolContext};
 
 /// How long writing one summary may take.
@@ -44,6 +44,7 @@ pub struct Snapshot {
     pub thought: ThoughtLevel,
     pub max_output: u32,
     pub cache_key: String,
+    pub ruler: Ruler,
     /// What of it was written already.
     pub encoding: Encoding,
 }
@@ -52,10 +53,10 @@ impl Snapshot {
     /// The tokens that the view and the frame take, by estimate.
     fn tokens(&self) -> u64 {
         let frame = match &self.frame.change {
-            Change::Framed { system, tools } => tokens::of_frame(system, tools),
+            Change::Framed { system, tools } => self.ruler.frame(system, tools),
             _ => 0,
         };
-        frame + tokens::of_view(&self.view)
+        frame + self.ruler.view(&self.view)
     }
 
     /// The request for the view as it stands, with one more user message where `more` is given.
@@ -218,7 +219,7 @@ pub async fn summarise(
     let work = async {
         let said = Message { id: MessageId(0), content: vec![Content::Text { text: instruction.clone() }] };
         let reserve = u64::from(snapshot.max_output.min(endpoint.max_output));
-        let taken = snapshot.tokens() + tokens::of_message(&said) + reserve;
+        let taken = snapshot.tokens() + snapshot.ruler.message(&said) + reserve;
         let mut window = endpoint.window;
         let mut last_error = None;
         if taken <= window {

@@ -17,7 +17,7 @@ use crate::hooks::settle;
 use crate::provider::models;
 use crate::store::{Store, StoreError};
 use crate::thread::{Change, Content, Message, MessageId, Seq, SessionId, Spoken, Thread, Verdict, edits};
-use crate::tokens;
+use crate::tokens::Ruler;
 
 /// A history on its way to another conversation.
 #[derive(Clone, Debug)]
@@ -51,6 +51,7 @@ pub type ReplacedAnswer = oneshot::Sender<Result<Replaced, String>>;
 /// The change that puts these messages in the place of a thread's view up to and with `through` (all of
 /// it without one), or why it can't be. They are numbered from `first`; `tokens_max` is the room for them.
 pub(super) fn replacement(
+    ruler: &Ruler,
     thread: &Thread,
     first: MessageId,
     by: String,
@@ -65,7 +66,7 @@ pub(super) fn replacement(
     let revision = thread.view().revision();
     let mut replacement = edits::mutation(thread, revision, first, spoken.collect(), preserve_recent)?;
     replacement.through = through.unwrap_or(replacement.through);
-    compaction::mutated(thread, replacement, by, tokens_max)
+    compaction::mutated(ruler, thread, replacement, by, tokens_max)
 }
 
 impl Session {
@@ -209,13 +210,15 @@ pub(super) fn in_store(store: &Store, target: &SessionId, mutation: &Mutation) -
     })?;
     let thread = Thread::replay(entries).map_err(|error| format!("the log of {target}: {error}"))?;
     may_change(&thread, mutation)?;
+    let ruler = Ruler::of(thread.model());
     let change = replacement(
+        &ruler,
         &thread,
         thread.next_message(),
         mutation.author(),
         (&mutation.messages, mutation.preserve_recent),
         None,
-        room_in(&thread),
+        room_in(&ruler, &thread),
     )?;
     let replaced = replaced(&change, mutation, target);
     journal.append(change).map_err(|error| error.to_string())?;
@@ -235,11 +238,11 @@ fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
 }
 
 /// Tokens that the view of a conversation may take whose model nobody has asked.
-fn room_in(thread: &Thread) -> u64 {
+fn room_in(ruler: &Ruler, thread: &Thread) -> u64 {
     let known = thread.model().and_then(models::known);
     let (window, output) = known
         .map_or((models::WINDOW_DEFAULT, models::OUTPUT_DEFAULT), |known| (known.window, known.max_output));
-    let frame = thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
+    let frame = ruler.frame_of(thread);
     room(window, output, frame)
 }
 

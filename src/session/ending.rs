@@ -1,11 +1,17 @@
 //! How things end: a turn with its answer, a cancelled prompt, a turn whose log can't be written, and at
 //! last the session.
 
+use std::time::Duration;
+
 use super::actor::Session;
-use super::work::{Closer, Done, TooLate, Work};
+use super::work::{Background, Closer, Done, TooLate, Work};
 use super::{Answer, ClientId, CompactionState, Out, SessionError, Ticket};
 use crate::thread::{Change, Cut, StopReason, Usage};
 use crate::turn::interrupted;
+
+/// How long what was written of a conversation is kept behind a turn: a person who reads the answer and
+/// types on finds it there, and an idle session does not hold its conversation twice.
+const ENCODING_KEPT: Duration = Duration::from_secs(60);
 
 // ── A turn ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -37,6 +43,11 @@ impl Session {
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
+        let at = self.thread.next_seq();
+        self.background.spawn(async move {
+            tokio::time::sleep(ENCODING_KEPT).await;
+            Background::Rested(at)
+        });
     }
 
     /// The log can't be written: the turn ends with the error, the session stays loadable.

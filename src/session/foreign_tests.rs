@@ -100,6 +100,7 @@ impl Parent {
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),
             reaper: Arc::new(crate::tools::reaper::Reaper::none()),
+            rulers: crate::tokens::Rulers::default(),
             functions: crate::hooks::functions::Functions::default(),
         };
         let cwd = directory.path().to_path_buf();

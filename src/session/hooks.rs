@@ -308,7 +308,10 @@ fn result_of(call: &ToolCall, ended: &Ended) -> CallResult {
 /// What hooks left of an outcome. What the person sees is what the model reads: the tool's own display
 /// may hold what a hook took out.
 fn apply_result(outcome: &mut ToolOutcome, result: CallResult) {
-    outcome.content.retain(|content| matches!(content, OutcomeContent::Image { .. }));
+    outcome.content.retain(|content| match content {
+        OutcomeContent::Text { .. } => false,
+        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => true,
+    });
     outcome.content.insert(0, OutcomeContent::Text { text: result.text });
     outcome.shown.clear();
     outcome.raw = result.metadata;
@@ -325,6 +328,7 @@ fn attachments(message: &Message) -> Vec<Attachment> {
     };
     let attached = message.content.iter().filter_map(|content| match content {
         Content::Image { mime_type, uri, .. } => of("image", uri.as_ref(), Some(mime_type)),
+        Content::Document { mime_type, .. } => of("document", None, Some(mime_type)),
         Content::Resource { uri, .. } => of("resource", Some(uri), None),
         Content::ResourceLink { uri, .. } => of("resource_link", Some(uri), None),
         Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => None,

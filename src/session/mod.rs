@@ -14,6 +14,7 @@ mod compact_hooks;
 mod compacting;
 pub mod complete;
 mod consent;
+mod counting;
 mod effects;
 pub mod elsewhere;
 mod ending;

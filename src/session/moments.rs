@@ -115,7 +115,7 @@ impl Session {
     }
 
     fn usage_facts(&mut self) -> UsageFacts {
-        let used = self.counter.in_context(&self.thread);
+        let used = self.tokens_in_context();
         let size = self.endpoint.as_ref().map_or(WINDOW_UNKNOWN, |endpoint| endpoint.window).max(1);
         let last = self.usage_now().map(|now| now.last).unwrap_or_default();
         UsageFacts {

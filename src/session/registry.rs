@@ -21,6 +21,7 @@ use crate::recipe::watch::RecipeWatch;
 pub use crate::store::Header;
 use crate::store::{Store, StoreError};
 use crate::thread::{Change, FORMAT_VERSION, Mode, SessionId, Thread};
+use crate::tokens::Rulers;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
 
@@ -49,6 +50,8 @@ pub struct Services {
     pub watch: RecipeWatch,
     /// What starts the processes of hooks.
     pub reaper: Arc<Reaper>,
+    /// What tokens are counted with.
+    pub rulers: Rulers,
     /// Callbacks and handlers that the embedding program brings.
     pub functions: Functions,
 }

@@ -5,6 +5,7 @@ use super::commands::goal;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
+use crate::config::Settings;
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::wire::Purpose;
@@ -125,6 +126,7 @@ impl Session {
             thought: self.thread.thought(),
             max_output,
             cache_key: self.cache_key().0.clone(),
+            ruler: self.ruler(),
             encoding: self.encoding.clone(),
         }
     }
@@ -162,7 +164,8 @@ impl Session {
                 let reply = call.take_reply();
                 if reply.content.is_empty() && is_no_answer(&reply) && !call.seen && call.attempts == 0 {
                     call.retry_after(retry::BACKOFF_FIRST);
-                    let spent = reply.usage.map(|usage| (usage, models::cost(&call.model, &usage)));
+                    let spent =
+                        reply.usage.map(|usage| (usage, models::cost(&self.settings, &call.model, &usage)));
                     let text = "The model sent an empty reply. Asking again.".to_owned();
                     self.announce(&Out::Notice { severity: Severity::Warning, text });
                     if let Some((usage, cost)) = spent {
@@ -302,7 +305,7 @@ impl Session {
         });
         let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
         Some(UsageNow {
-            used: self.counter.in_context(&self.thread),
+            used: self.tokens_in_context(),
             size,
             cost: self.cost,
             last: last.unwrap_or_default(),
@@ -347,17 +350,19 @@ pub(super) fn sentence(error: &ProviderError) -> String {
 }
 
 /// US dollars that a change stands for, where it took a model call and the price is known.
-pub(super) fn cost_of_change(change: &Change) -> Option<f64> {
+pub(super) fn cost_of_change(settings: &Settings, change: &Change) -> Option<f64> {
     match change {
         Change::Replied { model, usage: Some(usage), .. }
-        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => models::cost(model, usage),
+        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => {
+            models::cost(settings, model, usage)
+        }
         _ => None,
     }
 }
 
 /// US dollars that the model calls of a thread have cost, where prices are known.
-pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
-    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(&entry.change));
+pub(super) fn cost_of(settings: &Settings, thread: &Thread) -> Option<f64> {
+    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(settings, &entry.change));
     costs.reduce(|sum, cost| sum + cost)
 }
 

@@ -13,7 +13,6 @@ use crate::hooks::output::{Action, Keep, RequestedEdit, RequestedEdits, Resoluti
 use crate::hooks::settle::{self, Guards};
 use crate::provider::models;
 use crate::thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
-use crate::tokens;
 use crate::turn::{Answer as Told, HooksAnswer, Why};
 
 impl Session {
@@ -170,8 +169,11 @@ impl Session {
                     let change = Change::Edited { by: by.clone(), edits };
                     let mut trial = edited.clone();
                     apply_to(&mut trial, change.clone());
-                    let too_large =
-                        if pins { compaction::pins_too_large(&trial, self.pin_tokens_max()) } else { None };
+                    let too_large = if pins {
+                        compaction::pins_too_large(&self.ruler(), &trial, self.pin_tokens_max())
+                    } else {
+                        None
+                    };
                     match too_large {
                         None => {
                             edited = trial;
@@ -240,13 +242,13 @@ impl Session {
         // One more may be put before those that begin with the agent.
         self.skip_messages(messages.len());
         let (by, room) = (by.to_owned(), self.view_tokens_max());
-        replacement(&self.thread, first, by, (&messages, preserve_recent), through, room)
+        replacement(&self.ruler(), &self.thread, first, by, (&messages, preserve_recent), through, room)
     }
 
     /// Tokens that a view may take beside the frame and the room for a reply.
     pub(super) fn view_tokens_max(&self) -> u64 {
         let Some(endpoint) = &self.endpoint else { return u64::MAX };
-        let frame = self.thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
+        let frame = self.ruler().frame_of(&self.thread);
         room(endpoint.window, endpoint.max_output, frame)
     }
 

@@ -17,9 +17,7 @@ use crate::hooks::hook::Messages;
 use crate::hooks::messages;
 use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
-use crate::provider::models;
 use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
-use crate::tokens;
 
 /// Calls that may wait for the session; a hook that sends more waits.
 pub const SERVICE_CALLS_MAX: usize = 64;
@@ -134,12 +132,13 @@ impl Session {
 
     fn service_compact(&mut self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
         let mode = params.get("mode").and_then(Value::as_str).unwrap_or("do");
-        let through = compaction::through(&self.thread, compaction::Keep::Nothing, 0);
+        let ruler = self.ruler();
+        let through = compaction::through(&ruler, &self.thread, compaction::Keep::Nothing, 0);
         let replaced = self.thread.view().replaced_by(through);
         let plan = json!({
-            "possible": compaction::can_shrink(&replaced),
+            "possible": compaction::can_shrink(&ruler, &replaced),
             "entries": replaced.entries().len(),
-            "tokens": tokens::of_view(&replaced),
+            "tokens": ruler.view(&replaced),
         });
         match mode {
             "plan" => Ok(plan),
@@ -230,7 +229,7 @@ impl Session {
                 };
                 let (text, usage) = complete(&http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
-                drop(news.send(ChildNews::Spent { usage, cost: models::cost(&endpoint.name, &usage) }));
+                drop(news.send(ChildNews::Spent { model: endpoint.name, usage }));
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await

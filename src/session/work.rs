@@ -257,4 +257,6 @@ pub enum Background {
     /// A resident hook's call was answered.
     Served,
     Synced(Result<(), StoreError>),
+    /// A while has passed since a turn's end, where the log had so many entries.
+    Rested(Seq),
 }

@@ -39,7 +39,7 @@ impl Blobs {
         &self.directory
     }
 
-    /// Takes the big strings and all image data out of an entry's JSON, each written and synced
+    /// Takes the big strings and all data of images and documents out of an entry's JSON, each written and synced
     /// before this returns. The strings' places stay, empty.
     ///
     /// What was moved is told apart from the entry, by place, so that no text of a person or a tool
@@ -63,10 +63,10 @@ impl Blobs {
                 }
             }
             Value::Object(fields) => {
-                let is_image = is_image(fields);
+                let is_attachment = is_attachment(fields);
                 for (name, field) in fields.iter_mut() {
                     match field {
-                        Value::String(data) if is_image && name == "data" => {
+                        Value::String(data) if is_attachment && name == "data" => {
                             let end = place.len();
                             place.push_str("/data");
                             self.move_string(data, place, moved)?;
@@ -107,7 +107,7 @@ impl Blobs {
     }
 
     /// Puts the moved strings back. One that cannot be had is replaced by a text that names it; an
-    /// image becomes a text part, because a broken image would be refused by every provider.
+    /// image or a document becomes a text part, because every provider would refuse a broken one.
     pub fn move_in(&self, entry: &mut Value, moved: &Moved) {
         for (place, hash) in moved {
             let Value::String(hash) = hash else { continue };
@@ -122,7 +122,7 @@ impl Blobs {
                     tracing::warn!(directory = %self.directory.display(), hash, %reason, "blob cannot be read");
                     let placeholder = format!("[A body of this entry is lost: blob {hash} {reason}.]");
                     match parent.and_then(|parent| entry.pointer_mut(parent)) {
-                        Some(Value::Object(part)) if is_image(part) => {
+                        Some(Value::Object(part)) if is_attachment(part) => {
                             part.clear();
                             part.insert("type".to_owned(), Value::String("text".to_owned()));
                             part.insert("text".to_owned(), Value::String(placeholder));
@@ -197,9 +197,9 @@ impl Blobs {
     }
 }
 
-/// Whether the object is an image part of a message or an outcome.
-fn is_image(fields: &Map<String, Value>) -> bool {
-    fields.get("type").and_then(Value::as_str) == Some("image")
+/// Whether the object is an image or a document, of a message or an outcome.
+fn is_attachment(fields: &Map<String, Value>) -> bool {
+    matches!(fields.get("type").and_then(Value::as_str), Some("image" | "document"))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -64,6 +64,7 @@ impl Header {
             | Change::CallChanged { .. }
             | Change::Hooked { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Noted { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }

@@ -16,9 +16,9 @@ const HEAD: &[u8] = br#"{"crc":"00000000","#;
 /// Where the checksum's digits are.
 const DIGITS: std::ops::Range<usize> = 8..16;
 
-/// What a line that holds an image contains, because that is how `serde_json` writes the tag of
-/// `Content::Image` and `OutcomeContent::Image`. Other lines may hold it too, at no harm.
-const IMAGE_HINT: &str = r#""type":"image""#;
+/// What a line that holds an image or a document contains, because that is how `serde_json` writes the
+/// tags of `Content` and `OutcomeContent`. Other lines may hold it too, at no harm.
+const ATTACHMENT_HINTS: [&str; 2] = [r#""type":"image""#, r#""type":"document""#];
 
 /// What the second field of a line with moved bodies begins with.
 const BLOBS_FIELD: &[u8] = br#""blobs":"#;
@@ -52,7 +52,7 @@ pub(super) enum LineFault {
 /// Makes the line of an entry; big bodies are written as blobs first.
 pub(super) fn encode(entry: &Entry, blobs: &Blobs) -> Result<Line, EncodeError> {
     let json = serde_json::to_string(entry)?;
-    if json.len() <= INLINE_BYTES_MAX && !json.contains(IMAGE_HINT) {
+    if json.len() <= INLINE_BYTES_MAX && !ATTACHMENT_HINTS.iter().any(|hint| json.contains(hint)) {
         return Ok(seal(json.as_bytes(), false));
     }
     let mut value = serde_json::to_value(entry)?;

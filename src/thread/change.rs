@@ -171,6 +171,12 @@ pub enum Change {
     GoalSet {
         goal: Option<String>,
     },
+    /// The provider would not take the model's own thinking back: that of replies up to and with `through`
+    /// is left out of every request from now on. `why` is what it said.
+    ThinkingDropped {
+        through: Seq,
+        why: String,
+    },
     /// The layer that `entry` made is taken back; what was appended since stays.
     Undone {
         entry: Seq,
@@ -231,6 +237,7 @@ impl Change {
             Change::Withheld { .. } => "withheld",
             Change::Hooked { .. } => "hooked",
             Change::GoalSet { .. } => "goal_set",
+            Change::ThinkingDropped { .. } => "thinking_dropped",
             Change::Undone { .. } => "undone",
             Change::Noted { .. } => "noted",
             Change::ModelChosen { .. } => "model_chosen",
@@ -260,7 +267,7 @@ impl Change {
     pub fn rewrites(&self) -> bool {
         match self {
             Change::Edited { edits, .. } => edits.iter().any(Edit::rewrites),
-            Change::Undone { .. } => true,
+            Change::Undone { .. } | Change::ThinkingDropped { .. } => true,
             other => other.can_be_undone(),
         }
     }

@@ -127,6 +127,7 @@ impl View {
                     Content::Thinking { .. } | Content::Call(_) => false,
                     Content::Text { .. }
                     | Content::Image { .. }
+                    | Content::Document { .. }
                     | Content::Resource { .. }
                     | Content::ResourceLink { .. } => true,
                 });
@@ -255,6 +256,11 @@ fn outcome_content(content: &Content) -> Option<OutcomeContent> {
         Content::Image { mime_type, data, .. } => {
             Some(OutcomeContent::Image { mime_type: mime_type.clone(), data: data.clone() })
         }
+        Content::Document { mime_type, data, name } => Some(OutcomeContent::Document {
+            mime_type: mime_type.clone(),
+            data: data.clone(),
+            name: name.clone(),
+        }),
         Content::Thinking { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. }

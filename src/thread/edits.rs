@@ -113,10 +113,19 @@ fn check_sayable(role: Role, content: &[Content]) -> Result<(), String> {
         match (content, role) {
             (Content::Text { .. }, _)
             | (
-                Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. },
+                Content::Image { .. }
+                | Content::Document { .. }
+                | Content::Resource { .. }
+                | Content::ResourceLink { .. },
                 Role::User | Role::System,
             ) => {}
-            (Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. }, _) => {
+            (
+                Content::Image { .. }
+                | Content::Document { .. }
+                | Content::Resource { .. }
+                | Content::ResourceLink { .. },
+                _,
+            ) => {
                 return Err("the agent's words can only be text".to_owned());
             }
             (Content::Thinking { .. } | Content::Call(_), _) => {

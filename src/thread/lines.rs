@@ -28,6 +28,10 @@ pub fn one_line(change: &Change) -> Option<String> {
         },
         Change::Withheld { why, .. } => withheld(why),
         Change::GoalSet { goal: Some(goal) } => Some(format!("Goal: {goal}")),
+        Change::ThinkingDropped { .. } => Some(
+            "The provider would not take the model's earlier thinking back; the conversation goes on without it."
+                .to_owned(),
+        ),
         Change::GoalSet { goal: None } => Some("The goal is ended.".to_owned()),
         Change::Said { message, origin: Origin::Hook { hook } } => Some(follow_up(hook, message)),
         Change::Undone { entry } => {

@@ -51,6 +51,7 @@ pub fn markdown(thread: &Thread) -> String {
             | Change::Edited { .. }
             | Change::CallChanged { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Noted { .. }
             | Change::TurnEnded { .. } => {
                 if let Some(line) = one_line(&entry.change) {
@@ -92,7 +93,10 @@ fn markdown_part(content: &Content, outcomes: &HashMap<&CallId, &ToolOutcome>, t
             }
         }
         Content::Thinking { .. } => {}
-        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => {
             let _ = write!(text, "\n{}\n", attached(content));
         }
     }

@@ -52,6 +52,7 @@ impl Message {
                 Content::Text { text } => Some(text.as_str()),
                 Content::Thinking { .. }
                 | Content::Image { .. }
+                | Content::Document { .. }
                 | Content::Resource { .. }
                 | Content::ResourceLink { .. }
                 | Content::Call(_) => None,
@@ -73,14 +74,15 @@ impl Message {
             Content::Text { .. }
             | Content::Thinking { .. }
             | Content::Image { .. }
+            | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => None,
         })
     }
 }
 
-/// One part of a message. `Thinking` and `Call` are only in an agent's message; `Image`, `Resource`
-/// and `ResourceLink` only in a person's.
+/// One part of a message. `Thinking` and `Call` are only in an agent's message; `Image`, `Document`,
+/// `Resource` and `ResourceLink` only in a person's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
@@ -100,6 +102,13 @@ pub enum Content {
         data: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uri: Option<String>,
+    },
+    /// A file that models read as it is, such as a PDF. `data` is base64, `name` what people call it.
+    Document {
+        mime_type: String,
+        data: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
     /// A file's text that the editor put into the prompt (ACP embedded context).
     Resource {
@@ -198,14 +207,14 @@ impl ToolOutcome {
         }
     }
 
-    /// What the model reads, images left out.
+    /// What the model reads, images and documents left out.
     pub fn model_text(&self) -> String {
         let texts: Vec<&str> = self
             .content
             .iter()
             .filter_map(|content| match content {
                 OutcomeContent::Text { text } => Some(text.as_str()),
-                OutcomeContent::Image { .. } => None,
+                OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
             })
             .collect();
         texts.join("\n")
@@ -234,6 +243,13 @@ pub enum OutcomeContent {
     Image {
         mime_type: String,
         data: String,
+    },
+    /// A file that models read as it is, such as a PDF. `data` is base64.
+    Document {
+        mime_type: String,
+        data: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
 }
 

@@ -3,6 +3,7 @@
 //! Pure data. Nothing here reads a clock, a file or a setting: the same log gives the same thread,
 //! byte for byte.
 
+pub mod attached;
 pub mod change;
 pub mod choices;
 pub mod diff;
@@ -180,7 +181,7 @@ impl Thread {
                 self.in_turn = true;
             }
             Change::GoalSet { goal } => self.goal = goal.clone(),
-            Change::CallChanged { .. } | Change::Hooked { .. } => {}
+            Change::CallChanged { .. } | Change::Hooked { .. } | Change::ThinkingDropped { .. } => {}
             Change::ModelChosen { model } => self.model = Some(model.clone()),
             Change::ModeChosen { mode } => self.mode = *mode,
             Change::ThoughtChosen { level } => self.thought = *level,

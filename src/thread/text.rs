@@ -140,6 +140,7 @@ impl<'a> Reader<'a> {
             }
             Change::Undone { .. }
             | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
             | Change::Noted { .. }
             | Change::Planned { .. }
             | Change::ModelChosen { .. }
@@ -173,7 +174,10 @@ impl<'a> Reader<'a> {
                     block.push_str(&indented(&self.shortened(&outcome_text(outcome)), 4));
                 }
             }
-            Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
+            Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => {
                 block.push_str(&indented(&attached(content), 2));
             }
         }
@@ -337,7 +341,10 @@ pub(super) fn said(message: &Message, origin: &Origin) -> String {
     };
     for content in &message.content {
         match content {
-            Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
+            Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => {
                 let _ = write!(text, "\n{}", attached(content));
             }
             Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => {}
@@ -351,6 +358,10 @@ pub(super) fn attached(content: &Content) -> String {
         Content::Image { mime_type, uri, .. } => {
             format!("[image, {mime_type}{}]", uri.as_ref().map(|uri| format!(", {uri}")).unwrap_or_default())
         }
+        Content::Document { mime_type, name, .. } => format!(
+            "[document, {mime_type}{}]",
+            name.as_ref().map(|name| format!(", {name}")).unwrap_or_default()
+        ),
         Content::Resource { uri, text } => format!("[{uri}, {} bytes]", text.len()),
         Content::ResourceLink { uri, .. } => format!("[{uri}]"),
         Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => String::new(),

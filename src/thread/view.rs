@@ -227,6 +227,13 @@ impl View {
                     let _ = self.edit(entry, by, edit, &mut appended);
                 }
             }
+            Change::ThinkingDropped { through, .. } => {
+                for shown in self.shown.iter_mut().filter(|shown| shown.seq <= *through) {
+                    if let Some(plain) = without_own_thinking(shown) {
+                        *shown = plain;
+                    }
+                }
+            }
             Change::Opened { .. }
             | Change::Framed { .. }
             | Change::Queued { .. }
@@ -317,9 +324,10 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entr
     let Spoken { role, message } = spoken;
     let sayable = |content: &&Content| match content {
         Content::Text { .. } => true,
-        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => {
-            *role != Role::Assistant
-        }
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => *role != Role::Assistant,
         Content::Thinking { .. } | Content::Call(_) => false,
     };
     let content = message.content.iter().filter(sayable).cloned().collect();
@@ -331,6 +339,24 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entr
         }
     };
     Arc::new(Entry { seq: layer.seq, at: layer.at, change })
+}
+
+/// A reply whose thinking is for people only; `None` where the entry is none that had any other.
+fn without_own_thinking(entry: &Entry) -> Option<Arc<Entry>> {
+    let Change::Replied { message, .. } = &entry.change else { return None };
+    let is_own = |content: &Content| matches!(content, Content::Thinking { native: Some(_), .. });
+    if !message.content.iter().any(is_own) {
+        return None;
+    }
+    let mut plain = entry.clone();
+    if let Change::Replied { message, .. } = &mut plain.change {
+        for content in &mut message.content {
+            if let Content::Thinking { native, .. } = content {
+                *native = None;
+            }
+        }
+    }
+    Some(Arc::new(plain))
 }
 
 /// Whether there is a text that is not blank.

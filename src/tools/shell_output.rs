@@ -30,7 +30,7 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
     printed(result.raw.as_ref()).unwrap_or_else(|| {
         let texts = result.content.iter().filter_map(|content| match content {
             OutcomeContent::Text { text } => Some(text.as_str()),
-            OutcomeContent::Image { .. } => None,
+            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
         });
         texts.collect()
     })

@@ -175,7 +175,7 @@ fn a_child_without_tools_is_told_of_earlier_calls_in_words() {
 fn a_child_may_use_its_tools_and_command_lines_alone() {
     let foreign = ModelStep::Call { name: "bash".into(), input: json!({}) };
     let mut desk = Desk::new(vec![
-        vec![],
+        vec![text("Hi.")],
         vec![foreign, call(json!({"asks": "person"})), call(json!({}))],
         vec![text("Done.")],
     ]);

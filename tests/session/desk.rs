@@ -148,6 +148,7 @@ impl Desk {
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),
             reaper: Arc::new(epitome::tools::reaper::Reaper::none()),
+            rulers: epitome::tokens::Rulers::default(),
             functions,
         };
         let sessions = Sessions::new(services.clone(), runtime.handle().clone());

@@ -48,6 +48,11 @@ pub fn one_of_each() -> Vec<Change> {
                         data: "aGk=".into(),
                         uri: Some("file:///a.png".into()),
                     },
+                    Content::Document {
+                        mime_type: "application/pdf".into(),
+                        data: "JVBERi0=".into(),
+                        name: Some("a.pdf".into()),
+                    },
                     Content::Resource { uri: "file:///a".into(), text: "a".into() },
                     Content::ResourceLink { uri: "file:///b".into(), name: "b".into() },
                 ],
@@ -74,6 +79,11 @@ pub fn one_of_each() -> Vec<Change> {
                 content: vec![
                     OutcomeContent::Text { text: "no".into() },
                     OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() },
+                    OutcomeContent::Document {
+                        mime_type: "application/pdf".into(),
+                        data: "JVBERi0=".into(),
+                        name: None,
+                    },
                 ],
                 shown: vec![
                     Shown::Text { text: "no".into() },
@@ -144,6 +154,7 @@ pub fn one_of_each() -> Vec<Change> {
             }],
         },
         Change::GoalSet { goal: Some("all tests pass".into()) },
+        Change::ThinkingDropped { through: Seq(3), why: "another conversation".into() },
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
@@ -187,6 +198,7 @@ fn kind(change: &Change) -> usize {
         Change::Withheld { .. } => 20,
         Change::Hooked { .. } => 21,
         Change::GoalSet { .. } => 22,
+        Change::ThinkingDropped { .. } => 23,
     }
 }
 

@@ -353,6 +353,38 @@ fn an_entry_that_json_cannot_say_is_refused_and_the_journal_goes_on() {
 // ---- Big bodies ----
 
 #[test]
+fn an_attachment_is_one_file_however_often_it_is_sent_and_its_line_stays_small() {
+    let home = Home::new();
+    let data = "JVBERi0xLjcK".repeat(20);
+    let (mime_type, name) = ("application/pdf".to_owned(), Some("plan.pdf".to_owned()));
+    let document = Content::Document { mime_type: mime_type.clone(), data: data.clone(), name: name.clone() };
+    let mut read = ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, "plan.pdf");
+    read.content.push(OutcomeContent::Document { mime_type, data: data.clone(), name });
+    let message = Message { id: MessageId(0), content: vec![document.clone(), document] };
+    let changes = [Change::Said { message, origin: Origin::Person }, Change::ToolFinished { outcome: read }];
+    let (session, entries) = home.session(1, &changes);
+    let blobs: Vec<_> =
+        fs::read_dir(home.data().join("blobs").join(&session.0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(blobs.len(), 1);
+    assert_eq!(fs::read_to_string(blobs[0].path()).unwrap(), data);
+    assert!(!fs::read_to_string(home.journal(&session)).unwrap().contains("JVBERi0"));
+    assert_eq!(home.load(&session).unwrap(), entries);
+}
+
+#[test]
+fn a_lost_document_becomes_a_text_that_names_the_loss() {
+    let home = Home::new();
+    let document =
+        Content::Document { mime_type: "application/pdf".into(), data: "JVBERi0=".into(), name: None };
+    let message = Message { id: MessageId(0), content: vec![document] };
+    let (session, _) = home.session(1, &[Change::Said { message, origin: Origin::Person }]);
+    fs::remove_dir_all(home.data().join("blobs")).unwrap();
+    let loaded = home.load(&session).unwrap();
+    let Change::Said { message, .. } = &loaded[1].change else { panic!("{loaded:?}") };
+    assert!(message.text().contains("is missing"), "{message:?}");
+}
+
+#[test]
 fn big_bodies_are_files_beside_the_journal_and_come_back_whole() {
     let home = Home::new();
     let image = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };

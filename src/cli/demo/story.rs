@@ -93,7 +93,7 @@ fn call(name: &str, input: serde_json::Value) -> ModelStep {
 
 /// What a provider would count, nearly: the meter is to show what is really sent.
 fn tokens_of(request: &RecordedRequest) -> u64 {
-    crate::tokens::estimate(&request.body.to_string())
+    crate::tokens::Ruler::of(None).text(&request.body.to_string())
 }
 
 /// A log of test runs, long as logs are.

@@ -8,10 +8,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::turns::{
-    Answer, NO_OUTCOME, NO_OUTPUT, Turn, image_left_out, link_text, resource_text, without_thinking_at_end,
+    Answer, NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
+    without_thinking_at_end,
 };
 use super::{Around, Envelope, Format, Marks, Prefix, Purpose, Written, is_own, json_text, write};
 use crate::provider::abilities::{self, Effort, Thinking as Steered};
+use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, Native, OutcomeContent, OutcomeStatus, ToolSpec};
 
@@ -43,8 +45,8 @@ impl Format for Anthropic {
         };
         match turn {
             Turn::User { answers, parts } => {
-                let results = answers.iter().map(|answer| Sent::Block(result(answer)));
-                let said = parts.iter().filter_map(|part| said(part)).map(Sent::Block);
+                let results = answers.iter().map(|answer| Sent::Block(result(answer, endpoint)));
+                let said = parts.iter().filter_map(|part| said(part, endpoint)).map(Sent::Block);
                 put(Role::User, &results.chain(said).collect::<Vec<_>>(), prefix);
                 // The last block ends with its own bracket; behind it are those of the list and the message.
                 Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
@@ -164,6 +166,11 @@ enum Block<'a> {
     Image {
         source: Source<'a>,
     },
+    Document {
+        source: Source<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
+    },
     ToolUse {
         id: &'a str,
         name: &'a str,
@@ -209,7 +216,7 @@ fn mark(here: bool) -> Option<CacheControl> {
     here.then_some(CacheControl { r#type: "ephemeral" })
 }
 
-fn result<'a>(answer: &Answer<'a>) -> Block<'a> {
+fn result<'a>(answer: &Answer<'a>, endpoint: &Endpoint) -> Block<'a> {
     let text = |text: &'static str| vec![Block::Text { text: text.into() }];
     let (content, is_error) = match answer.outcome {
         None => (text(NO_OUTCOME), true),
@@ -219,7 +226,12 @@ fn result<'a>(answer: &Answer<'a>) -> Block<'a> {
                 match part {
                     OutcomeContent::Text { text } if text.trim().is_empty() => {}
                     OutcomeContent::Text { text } => blocks.push(Block::Text { text: text.into() }),
-                    OutcomeContent::Image { mime_type, data } => blocks.push(image(mime_type, data)),
+                    OutcomeContent::Image { mime_type, data } => {
+                        blocks.push(image(mime_type, data, endpoint));
+                    }
+                    OutcomeContent::Document { mime_type, data, name } => {
+                        blocks.push(document(mime_type, data, name.as_deref(), endpoint));
+                    }
                 }
             }
             if blocks.is_empty() {
@@ -231,10 +243,13 @@ fn result<'a>(answer: &Answer<'a>) -> Block<'a> {
     Block::ToolResult { tool_use_id: &answer.call.id.0, content, is_error }
 }
 
-fn said<'a>(part: &'a Content) -> Option<Block<'a>> {
+fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Block<'a>> {
     match part {
         Content::Text { text } => Some(Block::Text { text: text.into() }),
-        Content::Image { mime_type, data, .. } => Some(image(mime_type, data)),
+        Content::Image { mime_type, data, .. } => Some(image(mime_type, data, endpoint)),
+        Content::Document { mime_type, data, name } => {
+            Some(document(mime_type, data, name.as_deref(), endpoint))
+        }
         Content::Resource { uri, text } => Some(Block::Text { text: resource_text(uri, text).into() }),
         Content::ResourceLink { uri, name } => Some(Block::Text { text: link_text(uri, name).into() }),
         Content::Thinking { .. } | Content::Call(_) => None,
@@ -252,6 +267,7 @@ fn replied<'a>(part: &'a Content, endpoint: &Endpoint, prefix: &str) -> Option<S
         }
         Content::Thinking { native: None, .. }
         | Content::Image { .. }
+        | Content::Document { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. } => None,
     }
@@ -271,12 +287,24 @@ fn own_block<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Optio
     (is_thinking && made_behind.is_none_or(|made| made == prefix)).then_some(block)
 }
 
-fn image<'a>(mime_type: &'a str, data: &'a str) -> Block<'a> {
-    match mime_type {
-        "image/jpeg" | "image/png" | "image/gif" | "image/webp" => {
-            Block::Image { source: Source::Base64 { media_type: mime_type, data } }
-        }
-        other => Block::Text { text: image_left_out(other).into() },
+fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Block<'a> {
+    if takes_image(endpoint, mime_type) {
+        Block::Image { source: Source::Base64 { media_type: mime_type, data } }
+    } else {
+        Block::Text { text: image_left_out(mime_type).into() }
+    }
+}
+
+/// The longest title of a document, in bytes; a longer one is refused.
+const TITLE_BYTES_MAX: usize = 255;
+
+fn document<'a>(mime_type: &'a str, data: &'a str, name: Option<&'a str>, endpoint: &Endpoint) -> Block<'a> {
+    if takes_document(endpoint, mime_type) {
+        let title = name.filter(|name| !name.is_empty());
+        let title = title.map(|name| &name[..name.floor_char_boundary(TITLE_BYTES_MAX)]);
+        Block::Document { source: Source::Base64 { media_type: mime_type, data }, title }
+    } else {
+        Block::Text { text: document_left_out(mime_type, name).into() }
     }
 }
 

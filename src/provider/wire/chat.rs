@@ -7,16 +7,20 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::turns::{NO_OUTCOME, NO_OUTPUT, Turn, link_text, resource_text};
+use super::turns::{
+    NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
+};
 use super::{Around, Envelope, Format, Prefix, Written, json_text, write};
 use crate::provider::Request;
-use crate::provider::endpoint::{Endpoint, needs_responses};
+use crate::provider::abilities::needs_responses;
+use crate::provider::attachments::{takes_document, takes_image};
+use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome, ToolSpec};
 
 /// The Chat Completions format.
 ///
-/// Thinking is left out: the format has no place for it. Images of tool outcomes follow in a message
-/// of the person's, because a tool's message can hold text alone.
+/// Thinking is left out: the format has no place for it. Images and documents of tool outcomes follow in
+/// a message of the person's, because a tool's message can hold text alone.
 pub struct Chat;
 
 impl Format for Chat {
@@ -37,7 +41,7 @@ impl Format for Chat {
         out
     }
 
-    fn turn(&self, _: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
         let from = out.len();
         let messages = match turn {
             Turn::Agent { replies } => vec![agent(replies)],
@@ -56,12 +60,16 @@ impl Format for Chat {
                             OutcomeContent::Text { .. } => {}
                             OutcomeContent::Image { mime_type, data } => {
                                 said.push(Part::Text { text: format!("Image of call {id}:").into() });
-                                said.push(image(mime_type, data));
+                                said.push(image(mime_type, data, endpoint));
+                            }
+                            OutcomeContent::Document { mime_type, data, name } => {
+                                said.push(Part::Text { text: format!("Document of call {id}:").into() });
+                                said.push(document(mime_type, data, name.as_deref(), endpoint));
                             }
                         }
                     }
                 }
-                said.extend(parts.iter().filter_map(|part| user_part(part)));
+                said.extend(parts.iter().filter_map(|part| user_part(part, endpoint)));
                 if !said.is_empty() {
                     messages.push(Message::User { content: UserContent(said) });
                 }
@@ -184,7 +192,7 @@ impl Serialize for UserContent<'_> {
             .iter()
             .map(|part| match part {
                 Part::Text { text } => Some(text.as_ref()),
-                Part::ImageUrl { .. } => None,
+                Part::ImageUrl { .. } | Part::File { .. } => None,
             })
             .collect();
         match texts {
@@ -199,11 +207,18 @@ impl Serialize for UserContent<'_> {
 enum Part<'a> {
     Text { text: Cow<'a, str> },
     ImageUrl { image_url: ImageUrl },
+    File { file: File<'a> },
 }
 
 #[derive(Serialize)]
 struct ImageUrl {
     url: String,
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    filename: &'a str,
+    file_data: String,
 }
 
 /// A reply. One behind another, as after a pause, goes on in the same message: templates of local models
@@ -221,6 +236,7 @@ fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
             }),
             Content::Thinking { .. }
             | Content::Image { .. }
+            | Content::Document { .. }
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => {}
         }
@@ -234,18 +250,41 @@ fn outcome_text(outcome: &ToolOutcome) -> String {
     if text.trim().is_empty() { NO_OUTPUT.into() } else { text }
 }
 
-fn user_part(part: &Content) -> Option<Part<'_>> {
+fn user_part<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Part<'a>> {
     match part {
         Content::Text { text } => Some(Part::Text { text: text.into() }),
-        Content::Image { mime_type, data, .. } => Some(image(mime_type, data)),
+        Content::Image { mime_type, data, .. } => Some(image(mime_type, data, endpoint)),
+        Content::Document { mime_type, data, name } => {
+            Some(document(mime_type, data, name.as_deref(), endpoint))
+        }
         Content::Resource { uri, text } => Some(Part::Text { text: resource_text(uri, text).into() }),
         Content::ResourceLink { uri, name } => Some(Part::Text { text: link_text(uri, name).into() }),
         Content::Thinking { .. } | Content::Call(_) => None,
     }
 }
 
-fn image<'a>(mime_type: &str, data: &str) -> Part<'a> {
-    Part::ImageUrl { image_url: ImageUrl { url: format!("data:{mime_type};base64,{data}") } }
+fn image<'a>(mime_type: &str, data: &str, endpoint: &Endpoint) -> Part<'a> {
+    if takes_image(endpoint, mime_type) {
+        Part::ImageUrl { image_url: ImageUrl { url: data_url(mime_type, data) } }
+    } else {
+        Part::Text { text: image_left_out(mime_type).into() }
+    }
+}
+
+/// What a document without a name is called, because the format wants one.
+const UNNAMED: &str = "document.pdf";
+
+fn document<'a>(mime_type: &str, data: &str, name: Option<&'a str>, endpoint: &Endpoint) -> Part<'a> {
+    if takes_document(endpoint, mime_type) {
+        let filename = name.filter(|name| !name.is_empty()).unwrap_or(UNNAMED);
+        Part::File { file: File { filename, file_data: data_url(mime_type, data) } }
+    } else {
+        Part::Text { text: document_left_out(mime_type, name).into() }
+    }
+}
+
+fn data_url(mime_type: &str, data: &str) -> String {
+    format!("data:{mime_type};base64,{data}")
 }
 
 /// How much to think, as far as OpenAI takes that together with tools in this format: its newer models

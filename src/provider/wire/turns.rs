@@ -12,7 +12,7 @@ use crate::thread::{Content, ToolCall, ToolOutcome, ViewItem};
 #[derive(Debug)]
 pub enum Turn<'a> {
     /// The answers to all calls of the message before, in their order, and then what the person says.
-    /// Never empty; parts are text that isn't blank, images, resources and links.
+    /// Never empty; parts are text that isn't blank, images, documents, resources and links.
     User { answers: Vec<Answer<'a>>, parts: Vec<Cow<'a, Content>> },
     /// Replies, most often one; several stand behind one another where a model paused and went on. Each
     /// has text that isn't blank or calls, and thinking that its provider can take back, which may come
@@ -106,15 +106,26 @@ pub fn link_text(uri: &str, name: &str) -> String {
     format!("[{name}]({uri})")
 }
 
-/// A line for an image in a form that the provider does not take.
+/// A line for an image that the model can't be sent.
 pub fn image_left_out(mime_type: &str) -> String {
-    format!("(An image of type {mime_type} was left out: the provider does not take it.)")
+    format!("(An image of type {mime_type} was attached here and left out: this model does not take it.)")
+}
+
+/// A line for a document that the model can't be sent.
+pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
+    let named = name.map(|name| format!(" {name}")).unwrap_or_default();
+    format!(
+        "(The document{named} of type {mime_type} was attached here and left out: this model does not take it.)"
+    )
 }
 
 fn can_be_said(part: &Content) -> bool {
     match part {
         Content::Text { text } => !text.trim().is_empty(),
-        Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => true,
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => true,
         Content::Thinking { .. } | Content::Call(_) => false,
     }
 }
@@ -128,7 +139,10 @@ fn replied(content: &[Content]) -> Vec<&Content> {
             Content::Text { text } => !text.trim().is_empty(),
             Content::Thinking { native, .. } => native.is_some() && nothing_lost,
             Content::Call(_) => true,
-            Content::Image { .. } | Content::Resource { .. } | Content::ResourceLink { .. } => false,
+            Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. } => false,
         };
         nothing_lost &= keep;
         keep

@@ -110,6 +110,7 @@ fn in_words(content: &[Content]) -> Vec<Content> {
         }
         Content::Text { .. }
         | Content::Image { .. }
+        | Content::Document { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. } => Some(content.clone()),
     });

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::thread::text::tokens as short;
 use crate::thread::{Change, ModelName, Origin, Thread};
-use crate::tokens;
+use crate::tokens::Ruler;
 
 /// Pins that are named; of more it says how many.
 const PINS_SHOWN_MAX: usize = 20;
@@ -38,7 +38,7 @@ struct Parts {
     outcomes: u64,
 }
 
-pub(super) fn text(thread: &Thread, facts: &Facts) -> String {
+pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
     let used = short(facts.used);
     let mut out = match &facts.model {
         Some((name, window)) => {
@@ -50,7 +50,7 @@ pub(super) fn text(thread: &Thread, facts: &Facts) -> String {
         }
     };
     out.push_str(" By part, as an estimate:\n\n");
-    let parts = Parts::of(thread);
+    let parts = Parts::of(ruler, thread);
     match thread.frame() {
         Some((_, tools)) => {
             let _ = writeln!(out, "- system text and {} tools: {}", tools.len(), short(parts.frame));
@@ -80,8 +80,8 @@ pub(super) fn text(thread: &Thread, facts: &Facts) -> String {
 }
 
 impl Parts {
-    fn of(thread: &Thread) -> Parts {
-        let frame = thread.frame().map_or(0, |(system, tools)| tokens::of_frame(system, tools));
+    fn of(ruler: &Ruler, thread: &Thread) -> Parts {
+        let frame = ruler.frame_of(thread);
         let mut parts = Parts { frame, ..Parts::default() };
         for entry in thread.view().entries() {
             let part = match &entry.change {
@@ -94,7 +94,7 @@ impl Parts {
                 // Nothing else is in a view.
                 _ => &mut parts.replies,
             };
-            *part += tokens::of_entry(entry);
+            *part += ruler.entry(entry);
         }
         parts
     }
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn each_part_is_counted_once() {
         let thread = long_story();
-        let parts = Parts::of(&thread);
+        let parts = Parts::of(&Ruler::of(None), &thread);
         let sum = parts.summaries + parts.person + parts.hooks + parts.replies + parts.outcomes;
-        assert_eq!(sum, tokens::of_view(thread.view()));
+        assert_eq!(sum, Ruler::of(None).view(thread.view()));
         assert!(parts.frame == 0 && parts.person > 0 && parts.hooks > 0, "{parts:?}");
     }
 
@@ -139,7 +139,7 @@ mod tests {
     fn a_new_session_has_an_empty_window() {
         let facts = Facts { used: 0, model: None, next: Next::Never };
         assert_eq!(
-            text(&thread(Vec::new()), &facts),
+            text(&Ruler::of(None), &thread(Vec::new()), &facts),
             "The context takes about 0 tokens; no model is chosen, so its window is not known. By part, as an \
              estimate:\n\n\
              - system text and tools: none yet, they come with the first reply\n\
@@ -160,7 +160,7 @@ mod tests {
     fn the_window_and_the_next_compaction_are_told() {
         let facts =
             |next| Facts { used: 50_000, model: Some((ModelName("anthropic/claude".into()), 200_000)), next };
-        let told = text(&long_story(), &facts(Next::At(160_000)));
+        let told = text(&Ruler::of(None), &long_story(), &facts(Next::At(160_000)));
         for part in [
             "about 50.0k of 200.0k tokens of anthropic/claude (25 %)",
             "compactions: 1, and 1 taken back",
@@ -169,6 +169,6 @@ mod tests {
         ] {
             assert!(told.contains(part), "{part} in:\n{told}");
         }
-        assert!(text(&long_story(), &facts(Next::Paused)).contains("paused"));
+        assert!(text(&Ruler::of(None), &long_story(), &facts(Next::Paused)).contains("paused"));
     }
 }

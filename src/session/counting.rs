@@ -1,0 +1,30 @@
+//! How the session counts tokens: with its model's ruler, and only what is new.
+
+use super::actor::Session;
+use crate::thread::{Change, Entry};
+use crate::tokens::Ruler;
+
+impl Session {
+    /// What tokens of the chosen model are counted with.
+    pub(super) fn ruler(&self) -> Ruler {
+        let model = self.endpoint.as_ref().map(|endpoint| &endpoint.name);
+        self.services.rulers.of(model.or(self.thread.model()))
+    }
+
+    /// The tokens that the next request takes.
+    pub(super) fn tokens_in_context(&mut self) -> u64 {
+        let ruler = self.ruler();
+        self.counter.in_context(&ruler, &self.thread)
+    }
+
+    /// Compares what was counted of a request with what the provider says of it, before the reply is
+    /// applied. An estimate is not compared: what it is wrong by says nothing of the model.
+    pub(super) fn learn_tokens(&mut self, reply: &Entry) {
+        let Change::Replied { model, usage: Some(usage), cut: None, .. } = &reply.change else { return };
+        let ruler = self.services.rulers.of(Some(model));
+        if ruler.is_exact() {
+            let sent = self.counter.request(&ruler, &self.thread);
+            self.services.rulers.learn(model, sent, usage.input);
+        }
+    }
+}

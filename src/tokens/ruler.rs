@@ -1,0 +1,178 @@
+//! Counts what a request to one model takes. Pure: data in, number out.
+
+use super::calibration::Calibration;
+use super::estimate::estimate;
+use super::family::Family;
+use super::media;
+use super::tally::Tally;
+use crate::thread::{
+    Change, Content, Edit, Entry, Message, ModelName, OutcomeContent, Thread, ToolOutcome, ToolSpec, View,
+};
+
+/// Tokens that the frame of a message, a call or a tool takes beside its text.
+const MESSAGE_TOKENS: u64 = 4;
+
+/// What a model's tokens are counted with. Cheap to clone.
+///
+/// All numbers are the model's tokens as far as they are known. `tally_…` are those before the fit, for
+/// who keeps them: a calibration changes with each reply.
+#[derive(Clone, Debug)]
+pub struct Ruler {
+    /// `None` where no model is chosen, and for any.
+    model: Option<ModelName>,
+    family: Family,
+    calibration: Calibration,
+}
+
+impl Ruler {
+    /// The ruler of a model that has not answered yet; `None` where no model is chosen.
+    pub fn of(model: Option<&ModelName>) -> Ruler {
+        let family = model.map_or(Family::Other, Family::of);
+        Ruler { model: model.cloned(), family, calibration: Calibration::start(family) }
+    }
+
+    /// With what was learnt from the model's replies.
+    pub fn calibrated(self, calibration: Calibration) -> Ruler {
+        Ruler { calibration, ..self }
+    }
+
+    pub fn calibration(&self) -> Calibration {
+        self.calibration
+    }
+
+    pub fn text(&self, text: &str) -> u64 {
+        self.fit(self.tally_text(text))
+    }
+
+    /// What a message takes in a request.
+    pub fn message(&self, message: &Message) -> u64 {
+        self.fit(self.tally_message(message))
+    }
+
+    /// What an entry takes in a request; nothing, where the model does not see it.
+    pub fn entry(&self, entry: &Entry) -> u64 {
+        self.fit(self.tally_entry(entry))
+    }
+
+    /// A whole view, without the frame.
+    pub fn view(&self, view: &View) -> u64 {
+        view.entries().iter().map(|entry| self.entry(entry)).sum()
+    }
+
+    /// The system text and the tools.
+    pub fn frame(&self, system: &str, tools: &[ToolSpec]) -> u64 {
+        self.fit(self.tally_frame(system, tools))
+    }
+
+    /// The frame of a thread; nothing before its first reply.
+    pub fn frame_of(&self, thread: &Thread) -> u64 {
+        thread.frame().map_or(0, |(system, tools)| self.frame(system, tools))
+    }
+
+    /// The tokens that the next request takes: what the provider reported for the newest reply whose
+    /// context is still the view's, and a count of what came behind it.
+    pub fn in_context(&self, thread: &Thread) -> u64 {
+        let mut tail = 0;
+        for entry in thread.view().entries().iter().rev() {
+            if let Some(anchor) = self.anchor(thread, entry) {
+                return anchor + tail;
+            }
+            tail += self.entry(entry);
+        }
+        match thread.frame() {
+            Some((system, tools)) => self.calibration.overhead() + self.frame(system, tools) + tail,
+            None => tail,
+        }
+    }
+
+    /// What the provider reported of the context up to and with a reply, if it is this model's and its
+    /// context is still the view's: behind a compaction or a change of model there is none.
+    pub(super) fn anchor(&self, thread: &Thread, entry: &Entry) -> Option<u64> {
+        let Change::Replied { model, usage: Some(usage), .. } = &entry.change else { return None };
+        let same = self.model.as_ref().is_none_or(|own| own == model);
+        (same && thread.is_seen_as_at(entry.seq)).then(|| usage.input.saturating_add(usage.output))
+    }
+
+    /// Whether text is counted and not estimated.
+    pub fn is_exact(&self) -> bool {
+        false
+    }
+
+    pub(super) fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The model's tokens for a tally.
+    pub fn fit(&self, tally: Tally) -> u64 {
+        self.calibration.fit(tally)
+    }
+
+    pub fn tally_frame(&self, system: &str, tools: &[ToolSpec]) -> Tally {
+        let tools = tools.iter().map(|tool| {
+            self.tally_text(&tool.name)
+                + self.tally_text(&tool.description)
+                + self.tally_text(&tool.schema.to_string())
+                + Tally::of_text(MESSAGE_TOKENS)
+        });
+        self.tally_text(system) + tools.sum()
+    }
+
+    pub fn tally_entry(&self, entry: &Entry) -> Tally {
+        match &entry.change {
+            Change::Said { message, .. } | Change::Replied { message, .. } => self.tally_message(message),
+            Change::Compacted { summary, .. } => self.tally_message(summary),
+            Change::ToolFinished { outcome } => self.tally_outcome(outcome),
+            // In a log; the view has them as messages.
+            Change::Edited { edits, .. } => edits.iter().map(|edit| self.tally_edit(edit)).sum(),
+            _ => Tally::default(),
+        }
+    }
+
+    fn tally_message(&self, message: &Message) -> Tally {
+        let parts = message.content.iter().map(|content| match content {
+            Content::Text { text } => self.tally_text(text),
+            Content::Thinking { text, native } => match native {
+                Some(_) => self.tally_text(text),
+                None => Tally::default(),
+            },
+            Content::Image { data, .. } => self.tally_image(data),
+            Content::Document { data, .. } => Tally::of_media(media::of_document(data)),
+            Content::Resource { uri, text } => self.tally_text(uri) + self.tally_text(text),
+            Content::ResourceLink { uri, name } => self.tally_text(uri) + self.tally_text(name),
+            Content::Call(call) => {
+                let input = self.tally_text(&call.input.to_string());
+                self.tally_text(&call.name) + input + Tally::of_text(MESSAGE_TOKENS)
+            }
+        });
+        Tally::of_text(MESSAGE_TOKENS) + parts.sum()
+    }
+
+    fn tally_outcome(&self, outcome: &ToolOutcome) -> Tally {
+        let parts = outcome.content.iter().map(|content| match content {
+            OutcomeContent::Text { text } => self.tally_text(text),
+            OutcomeContent::Image { data, .. } => self.tally_image(data),
+            OutcomeContent::Document { data, .. } => Tally::of_media(media::of_document(data)),
+        });
+        Tally::of_text(MESSAGE_TOKENS) + parts.sum()
+    }
+
+    /// What an edit adds at the end of the view.
+    fn tally_edit(&self, edit: &Edit) -> Tally {
+        match edit {
+            Edit::Append { message, .. } => self.tally_message(message),
+            Edit::Pin { .. }
+            | Edit::Unpin { .. }
+            | Edit::Mask { .. }
+            | Edit::Drop { .. }
+            | Edit::Replace { .. } => Tally::default(),
+        }
+    }
+
+    fn tally_text(&self, text: &str) -> Tally {
+        Tally::of_text(estimate(text))
+    }
+
+    fn tally_image(&self, data: &str) -> Tally {
+        Tally::of_media(media::of_image(self.family, data))
+    }
+}
