@@ -85,7 +85,7 @@ pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     ProviderError {
         class: ErrorClass::Refused,
         message: failure::scrub(endpoint, &message),
-        hint: Some(format!("Check the configuration of {}.", endpoint.place())),
+        hint: Some(failure::scrub(endpoint, &format!("Check the configuration of {}.", endpoint.place()))),
     }
 }
 
