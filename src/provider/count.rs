@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::address::{path_of, without_v1};
 use super::endpoint::Endpoint;
 use super::failure::{self, Failure};
 use super::http::Http;
@@ -26,7 +25,7 @@ const UNCOUNTING_MAX: usize = 256;
 /// such endpoint is not asked again as long as the process lives; that, as everything else that yields
 /// no number, is an error, and the caller goes on with its estimate.
 pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Result<u64, ProviderError> {
-    let Some(url) = count_url(endpoint) else { return Err(counts_nothing(endpoint)) };
+    let Some(url) = endpoint.count_url() else { return Err(counts_nothing(endpoint)) };
     // One server may have several models, and know how to count for one of them alone.
     let asked_for = format!("{url} {}", endpoint.model);
     if http.is_uncounting(&asked_for) {
@@ -44,23 +43,6 @@ pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Resul
             let failure =
                 Failure { status, retry_after: None, should_retry: None, request_id: None, body: &body };
             Err(failure::classify(endpoint, &failure))
-        }
-    }
-}
-
-/// Where tokens are counted; `None` for a format that has no such endpoint.
-fn count_url(endpoint: &Endpoint) -> Option<String> {
-    let base = &endpoint.base_url;
-    match endpoint.wire {
-        WireFormat::AnthropicMessages => Some(format!("{}/v1/messages/count_tokens", without_v1(base))),
-        WireFormat::OpenAiResponses if path_of(base).is_empty() => {
-            Some(format!("{base}/v1/responses/input_tokens"))
-        }
-        WireFormat::OpenAiResponses => Some(format!("{base}/responses/input_tokens")),
-        WireFormat::OpenAiChat => None,
-        WireFormat::Gemini => {
-            let base = if path_of(base).is_empty() { format!("{base}/v1beta") } else { base.clone() };
-            Some(format!("{base}/models/{}:countTokens", endpoint.model))
         }
     }
 }

@@ -229,3 +229,212 @@ fn a_model_that_takes_no_tools_here_is_explained() {
     assert_eq!(error.class, ErrorClass::Refused);
     assert!(error.hint.is_some_and(|hint| hint.contains("openai_responses")));
 }
+
+fn gemini() -> Endpoint {
+    let mut endpoint = test_endpoint("openai/gpt-5.4");
+    endpoint.name = crate::thread::ModelName("gemini/gemini-4-argon".into());
+    endpoint.model = "gemini-4-argon".into();
+    endpoint.wire = WireFormat::Gemini;
+    endpoint
+}
+
+#[test]
+fn gemini_s_errors() {
+    let body = |code: u16, status: &str, message: &str, details: &str| {
+        format!(
+            r#"{{"error":{{"code":{code},"message":"{message}","status":"{status}","details":[{details}]}}}}"#
+        )
+    };
+    let bad_key = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}"#;
+    let wait = r#"{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"9.5s"}"#;
+    let day = r#"{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"30s"}"#;
+    let after = ErrorClass::Retry { after: Some(Duration::from_millis(9_500)) };
+    for (code, status, message, details, class) in [
+        (
+            400,
+            "INVALID_ARGUMENT",
+            "API key not valid. Please pass a valid API key.",
+            bad_key,
+            ErrorClass::Auth,
+        ),
+        (400, "INVALID_ARGUMENT", "Invalid JSON payload received.", "", ErrorClass::Refused),
+        (
+            400,
+            "FAILED_PRECONDITION",
+            "User location is not supported for the API use.",
+            "",
+            ErrorClass::Refused,
+        ),
+        (
+            400,
+            "FAILED_PRECONDITION",
+            "Gemini API free tier is not available in your country. Please enable billing on your project.",
+            "",
+            ErrorClass::Auth,
+        ),
+        (
+            400,
+            "INVALID_ARGUMENT",
+            "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
+            "",
+            too_long(1_200_293, 1_048_576),
+        ),
+        (
+            400,
+            "INVALID_ARGUMENT",
+            "Function call is missing a thought_signature in functionCall parts.",
+            "",
+            ErrorClass::BadReasoning,
+        ),
+        (403, "PERMISSION_DENIED", "x", "", ErrorClass::Auth),
+        (404, "NOT_FOUND", "models/gemini-4-argon is not found", "", ErrorClass::Refused),
+        (429, "RESOURCE_EXHAUSTED", "x", wait, after.clone()),
+        (429, "RESOURCE_EXHAUSTED", "x", day, ErrorClass::Refused),
+        (500, "INTERNAL", "x", "", RETRY),
+        (503, "UNAVAILABLE", "x", "", RETRY),
+        (504, "DEADLINE_EXCEEDED", "x", "", RETRY),
+    ] {
+        let body = body(code, status, message, details);
+        // With a status of its own, in a list, and in the middle of a stream.
+        for (status, body) in [(code, body.clone()), (code, format!("[{body}]")), (200, body.clone())] {
+            let found = classify(&gemini(), &plain(status, &body));
+            assert_eq!(found.class, class, "{status} {body}");
+        }
+    }
+    let error = classify(&gemini(), &plain(400, &body(400, "INVALID_ARGUMENT", "x", bad_key)));
+    assert!(error.hint.is_some_and(|hint| hint.contains("GEMINI_API_KEY")));
+}
+
+#[test]
+fn errors_of_a_failed_response_are_read_where_they_are() {
+    let endpoint = test_endpoint("openai/gpt-5.4");
+    let failed = |code: &str, message: &str| {
+        format!(
+            r#"{{"type":"response.failed","response":{{"status":"failed","error":{{"code":"{code}","message":"{message}"}}}}}}"#
+        )
+    };
+    let event = |code: &str, message: &str| {
+        format!(r#"{{"type":"error","code":"{code}","message":"{message}","param":null}}"#)
+    };
+    for (code, message, class) in [
+        ("server_error", "The server had an error", RETRY),
+        ("rate_limit_exceeded", "Rate limit reached", RETRY),
+        ("context_length_exceeded", "Your input exceeds the context window of this model.", UNSIZED),
+        ("invalid_prompt", "x", ErrorClass::Refused),
+        ("insufficient_quota", "x", ErrorClass::Auth),
+        ("invalid_encrypted_content", "x", ErrorClass::BadReasoning),
+    ] {
+        for body in [failed(code, message), event(code, message)] {
+            let found = classify(&endpoint, &plain(200, &body));
+            assert_eq!(found.class, class, "{body}");
+            assert!(found.message.contains(message), "{found}");
+        }
+    }
+}
+
+#[test]
+fn reasoning_that_is_not_taken_back_is_a_class_of_its_own() {
+    for message in [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "Invalid `signature` in `thinking` block. The block is bound to a different conversation.",
+        "messages.3.content.1: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.",
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.",
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.",
+        "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
+        "The encrypted content could not be verified.",
+        "Function call is missing a thought_signature in functionCall parts.",
+        "Thought signature is not valid.",
+    ] {
+        let body = serde_json::json!({ "error": { "type": "invalid_request_error", "message": message } });
+        let found = classify(&local(), &plain(400, &body.to_string()));
+        assert_eq!(found.class, ErrorClass::BadReasoning, "{message}");
+    }
+}
+
+#[test]
+fn what_wants_money_is_not_tried_again_and_says_so() {
+    let anthropic = test_endpoint("anthropic/claude-sonnet-5-5");
+    let code = |code: &str| {
+        format!(
+            r#"{{"error":{{"type":"rate_limit_error","message":"x","details":{{"error_code":"{code}"}}}}}}"#
+        )
+    };
+    let low = r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#;
+    let own = r#"{"error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-12-01."}}"#;
+    for (status, body) in [
+        (429, code("enforced_spend_limit_reached").as_str()),
+        (429, code("contract_spend_limit_reached").as_str()),
+        (402, "{}"),
+        (400, low),
+        (400, own),
+    ] {
+        let failure = Failure { retry_after: Some(Duration::from_secs(3)), ..plain(status, body) };
+        let error = classify(&anthropic, &failure);
+        assert_eq!(error.class, ErrorClass::Auth, "{body}");
+        assert!(error.message.contains("billing") && error.hint.is_some_and(|hint| hint.contains("credit")));
+    }
+}
+
+#[test]
+fn sizes_are_read_out_of_every_service_s_sentence() {
+    for (message, class) in [
+        (
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+            too_long(40_000, 32_768),
+        ),
+        (
+            "'max_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and your request has 5000 input tokens",
+            too_long(5_000, 32_768),
+        ),
+        (
+            "The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
+            too_long(9_000, 8_192),
+        ),
+        (
+            "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+            too_long(537_812, 131_072),
+        ),
+        (
+            "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 `max_new_tokens`",
+            too_long(5_000, 4_096),
+        ),
+        (
+            "Trying to keep the first 5000 tokens when context overflows. However, the model is loaded with context length of only 4096 tokens",
+            too_long(5_000, 4_096),
+        ),
+        ("Input is too long for requested model.", UNSIZED),
+    ] {
+        let body = serde_json::json!({ "error": { "message": message } }).to_string();
+        assert_eq!(classify(&local(), &plain(400, &body)).class, class, "{message}");
+    }
+}
+
+#[test]
+fn a_gateway_s_error_is_read_through_to_the_provider_s() {
+    let raw = r#"{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 9 tokens > 8 maximum\"}}"#;
+    let body = format!(
+        r#"{{"error":{{"message":"Provider returned error","code":400,"metadata":{{"raw":"{raw}","provider_name":"Anthropic"}}}}}}"#
+    );
+    assert_eq!(classify(&local(), &plain(200, &body)).class, too_long(9, 8));
+    let busy = r#"{"error":{"code":502,"message":"Network connection lost."}}"#;
+    assert_eq!(classify(&local(), &plain(200, busy)).class, RETRY);
+}
+
+#[test]
+fn somebody_who_names_an_unknown_model_is_told_of_those_there_are() {
+    let mut endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+    endpoint.model = "claude-nope".into();
+    let body = r#"{"error":{"type":"not_found_error","message":"model: claude-nope"}}"#;
+    let hint = classify(&endpoint, &plain(404, body)).hint.expect("it says what to do");
+    assert!(hint.contains("anthropic/claude-") && hint.contains("`epitome models`"), "{hint}");
+    let address = classify(&endpoint, &plain(404, "<html>nginx</html>")).hint.expect("it says what to do");
+    assert!(address.contains("base URL https://api.anthropic.com"), "{address}");
+}
+
+#[test]
+fn a_secret_at_the_end_of_what_is_told_leaves_no_beginning_behind() {
+    let body = format!("{} sk-test-key", "x".repeat(PROVIDER_MESSAGE_BYTES_MAX - 5));
+    let error = classify(&test_endpoint("openai/gpt-5.4"), &plain(400, &body));
+    assert!(!error.message.contains("sk-"), "{error}");
+}

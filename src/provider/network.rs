@@ -170,6 +170,8 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
         for part in [user_info, user_info.split_once(':').map_or("", |(_, password)| password)] {
             found.extend([part.to_owned(), decoded(part)]);
         }
+        // What such a character leaves of a password where the address is shown.
+        found.extend(user_info.split(['/', '?', '#', ':']).map(str::to_owned));
         // Some gateways take a key as the user, with no password.
         found.push(user.to_owned());
     }

@@ -85,7 +85,7 @@ pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     ProviderError {
         class: ErrorClass::Refused,
         message: failure::scrub(endpoint, &message),
-        hint: Some(format!("Check the configuration of {}.", endpoint.place())),
+        hint: Some(failure::scrub(endpoint, &format!("Check the configuration of {}.", endpoint.place()))),
     }
 }
 
@@ -115,14 +115,14 @@ pub(super) fn reason(error: &reqwest::Error) -> String {
 fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
-        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if let Some(error) = inside.and_then(|inside| inside.downcast_ref()) {
-            return Some(error);
-        }
         if let Some(error) = error.downcast_ref() {
             return Some(error);
         }
-        cause = error.source();
+        // What an error of input and output holds is no source of it; its source is that thing's source.
+        cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inside) => Some(inside),
+            None => error.source(),
+        };
     }
     None
 }

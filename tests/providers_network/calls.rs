@@ -1,0 +1,60 @@
+//! Calls as a session makes them, with an environment of the test's.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use epitome::config::{ProviderSettings, Settings, WireFormat};
+use epitome::provider::endpoint::{self, Endpoint};
+use epitome::provider::http::Http;
+use epitome::provider::wire::encoding::Encoded;
+use epitome::provider::{ProviderError, ProviderEvent, ReplyStop};
+use epitome::thread::ModelName;
+
+/// An endpoint of a configured provider, which speaks Chat Completions.
+pub fn endpoint(base_url: &str, env: &[(&str, &str)]) -> Endpoint {
+    endpoint_of("box", WireFormat::OpenAiChat, base_url, env)
+}
+
+pub fn endpoint_of(provider: &str, wire: WireFormat, base_url: &str, env: &[(&str, &str)]) -> Endpoint {
+    let configured = ProviderSettings {
+        wire,
+        base_url: base_url.into(),
+        key_variable: Some("KEY".into()),
+        headers: BTreeMap::new(),
+    };
+    let settings =
+        Settings { providers: BTreeMap::from([(provider.to_owned(), configured)]), ..Settings::default() };
+    let mut env: Vec<(OsString, OsString)> =
+        env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    env.push(("KEY".into(), "sk-very-secret".into()));
+    endpoint::resolve(&ModelName(format!("{provider}/some-model")), &settings, &env)
+        .expect("the key is there")
+}
+
+/// A request as an encoder leaves it: in pieces.
+pub fn encoded(pieces: &[&'static str]) -> Encoded {
+    let body = pieces.iter().map(|piece| bytes::Bytes::from_static(piece.as_bytes())).collect();
+    Encoded { body, prefix: "p".into(), fresh: 0 }
+}
+
+/// All of a reply.
+pub async fn call(http: &Http, endpoint: &Endpoint) -> Result<Vec<ProviderEvent>, ProviderError> {
+    call_with(http, endpoint, &encoded(&["{\"model\":", "\"m\"}"])).await
+}
+
+pub async fn call_with(
+    http: &Http,
+    endpoint: &Endpoint,
+    encoded: &Encoded,
+) -> Result<Vec<ProviderEvent>, ProviderError> {
+    let mut stream = http.start(endpoint, encoded)?.await?;
+    let mut seen = Vec::new();
+    while let Some(events) = stream.next().await? {
+        seen.extend(events);
+    }
+    Ok(seen)
+}
+
+pub fn whole_reply() -> Vec<ProviderEvent> {
+    vec![ProviderEvent::Text("Hello".into()), ProviderEvent::Stopped(ReplyStop::Finished)]
+}
