@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::{AskId, Attachment, Decision, Out, PermissionAsk, SessionCommand};
+use crate::provider::models;
 use crate::thread::{CallId, Change, OutcomeStatus, SessionId, ToolOutcome, Usage};
 
 /// A call of a child that this session's person was asked about, until it has its outcome.

@@ -17,7 +17,6 @@ use crate::hooks::hook::Messages;
 use crate::hooks::messages;
 use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
-use crate::provider::models;
 use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
 
 /// Calls that may wait for the session; a hook that sends more waits.
