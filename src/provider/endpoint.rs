@@ -10,6 +10,7 @@ use std::fmt;
 
 use super::abilities::Abilities;
 use super::address::{authority_of, has_version, path_of, without_v1};
+use super::network::Network;
 use crate::config::WireFormat;
 use crate::thread::ModelName;
 
@@ -37,6 +38,8 @@ pub struct Endpoint {
     /// compatible with it.
     pub own_api: bool,
     pub abilities: Abilities,
+    /// The way there, out of the same environment.
+    pub network: Network,
 }
 
 impl Endpoint {
@@ -112,8 +115,18 @@ impl Endpoint {
 /// Without what a base URL may hold of a user and a password.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Endpoint { name, model, wire, base_url: _, headers, window, max_output, own_api, abilities } =
-            self;
+        let Endpoint {
+            name,
+            model,
+            wire,
+            base_url: _,
+            headers,
+            window,
+            max_output,
+            own_api,
+            abilities,
+            network,
+        } = self;
         f.debug_struct("Endpoint")
             .field("name", name)
             .field("model", model)
@@ -124,6 +137,7 @@ impl fmt::Debug for Endpoint {
             .field("max_output", max_output)
             .field("own_api", own_api)
             .field("abilities", abilities)
+            .field("network", network)
             .finish()
     }
 }

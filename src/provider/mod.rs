@@ -10,11 +10,13 @@ pub mod abilities;
 mod address;
 pub mod attachments;
 pub mod collect;
+pub mod count;
 pub mod endpoint;
 mod failure;
 pub mod http;
 mod local;
 pub mod models;
+pub mod network;
 pub mod retry;
 pub mod scripted;
 pub mod wire;
@@ -110,6 +112,9 @@ pub enum ErrorClass {
     Auth,
     /// The request does not fit the window. The sizes in tokens where the provider told them.
     TooLong { used: Option<u64>, limit: Option<u64> },
+    /// What a model thought is sent back to it and not taken: changed, of another account, or no longer
+    /// known. The same request without any reasoning would be taken.
+    BadReasoning,
     /// The provider refuses this request and would refuse it again.
     Refused,
     /// The answer can't be understood, or broke off.

@@ -403,7 +403,9 @@ fn with_context(mut text: String, kept: &[(String, String)]) -> String {
 /// without a summary rather than not at all.
 fn can_do_without(error: &ProviderError) -> bool {
     match error.class {
-        ErrorClass::TooLong { .. } | ErrorClass::Refused | ErrorClass::Broken => true,
+        ErrorClass::TooLong { .. } | ErrorClass::BadReasoning | ErrorClass::Refused | ErrorClass::Broken => {
+            true
+        }
         ErrorClass::Retry { .. } | ErrorClass::Auth => false,
     }
 }

@@ -9,6 +9,7 @@ use super::work::{Background, Prompt};
 use super::{Out, SessionError, SessionOptions};
 use crate::provider::ProviderError;
 use crate::provider::endpoint::{self, Choice, LocalServer};
+use crate::provider::network::Network;
 use crate::thread::{Change, Mode, ModelName, ThoughtLevel};
 
 // ── Choices ────────────────────────────────────────────────────────────────────────────────────────
@@ -128,7 +129,7 @@ impl Session {
     fn search(&mut self, urls: Vec<String>) -> Located {
         if !self.searching {
             self.searching = true;
-            let http = self.services.http.clone();
+            let http = self.services.http.within(Network::read(&self.workspace.environment));
             self.background
                 .spawn(async move { Background::LocalServer(endpoint::find_local(&http, &urls).await) });
         }
@@ -147,7 +148,9 @@ impl Session {
             let before = self.model_name();
             self.found = server.models.iter().map(|(name, _)| (name.clone(), name.0.clone())).collect();
             let name = chosen.clone().or_else(|| self.found.first().map(|(name, _)| name.clone()))?;
-            self.endpoint = Some(endpoint::resolve_local(&name, &server, &self.settings));
+            let mut endpoint = endpoint::resolve_local(&name, &server, &self.settings);
+            endpoint.network = Network::read(&self.workspace.environment);
+            self.endpoint = Some(endpoint);
             if self.model_name() != before {
                 self.announce(&Out::Options(self.options()));
             }

@@ -240,9 +240,11 @@ impl Session {
             }
             Some(_) | None => match error.class {
                 ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
-                ErrorClass::Retry { .. } | ErrorClass::Auth | ErrorClass::Refused | ErrorClass::Broken => {
-                    ModelAnswer::Failed(reason)
-                }
+                ErrorClass::Retry { .. }
+                | ErrorClass::Auth
+                | ErrorClass::BadReasoning
+                | ErrorClass::Refused
+                | ErrorClass::Broken => ModelAnswer::Failed(reason),
             },
         };
         self.tell(Told::Model(answer));

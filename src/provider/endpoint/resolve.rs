@@ -14,6 +14,7 @@ use crate::provider::ProviderError;
 use crate::provider::abilities::{Abilities, Thinking, needs_chat};
 use crate::provider::address::{host_of, is_loopback, port_of, without_v1};
 use crate::provider::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
+use crate::provider::network::Network;
 use crate::thread::ModelName;
 
 /// An environment as a list; where a name is given twice, the first counts.
@@ -220,6 +221,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         return Err(unknown_provider(provider, settings));
     };
     endpoint.set_what_is_known(model_settings);
+    endpoint.network = Network::read(env);
     Ok(endpoint)
 }
 
@@ -274,6 +276,7 @@ impl Endpoint {
             max_output,
             own_api: false,
             abilities: Abilities::likely(wire, name),
+            network: Network::default(),
         }
     }
 

@@ -11,7 +11,8 @@ use crate::provider::Request;
 use crate::provider::abilities::Abilities;
 use crate::provider::endpoint::test_endpoint;
 use crate::provider::wire::test_views::{
-    OwnedView, call, hooks_wishes, image, outcome, text, thinking as thought, views,
+    OwnedView, call, document, hooks_wishes, image, outcome, outcome_document, text, thinking as thought,
+    views,
 };
 use crate::thread::ThoughtLevel;
 
@@ -120,6 +121,67 @@ fn files_links_and_images_of_the_person() {
             {"type": "text", "text": "(An image of type image/tiff was attached here and left out: this model does not take it.)"},
         ])
     );
+}
+
+#[test]
+fn documents_of_the_person_and_of_tools() {
+    let mut read = outcome("c1", OutcomeStatus::Completed, "plan.pdf");
+    read.content.push(outcome_document(Some("plan.pdf")));
+    let long = "x".repeat(300);
+    let view = OwnedView::default()
+        .user(vec![
+            document("application/pdf", Some("a.pdf")),
+            document("application/pdf", None),
+            document("application/pdf", Some(&long)),
+            document("application/zip", Some("a.zip")),
+        ])
+        .agent(vec![call("c1", json!({}))])
+        .outcomes(vec![read]);
+    let source = json!({"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="});
+    let messages = &body(&test_endpoint(SONNET), &view.request())["messages"];
+    assert_eq!(
+        messages[0]["content"].as_array().map(|blocks| blocks[..3].to_vec()),
+        json!([
+            {"type": "document", "source": source, "title": "a.pdf"},
+            {"type": "document", "source": source},
+            {"type": "document", "source": source, "title": long[..255]},
+        ])
+        .as_array()
+        .cloned()
+    );
+    assert_eq!(
+        messages[0]["content"][3]["text"],
+        "(The document a.zip of type application/zip was attached here and left out: this model does not take it.)"
+    );
+    assert_eq!(
+        messages[2]["content"][0]["content"],
+        json!([
+            {"type": "text", "text": "plan.pdf"},
+            {"type": "document", "source": source, "title": "plan.pdf"},
+        ])
+    );
+}
+
+#[test]
+fn a_model_that_only_reads_text_gets_a_line_for_the_rest() {
+    let mut read = outcome("c1", OutcomeStatus::Completed, "seen");
+    read.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
+    read.content.push(outcome_document(None));
+    let view = OwnedView::default()
+        .user(vec![image("image/png"), document("application/pdf", Some("a.pdf"))])
+        .agent(vec![call("c1", json!({}))])
+        .outcomes(vec![read]);
+    let mut endpoint = test_endpoint(SONNET);
+    (endpoint.abilities.images, endpoint.abilities.documents) = (false, false);
+    let sent = body(&endpoint, &view.request()).to_string();
+    assert!(!sent.contains("base64"), "{sent}");
+    for line in [
+        "(An image of type image/png was attached here and left out: this model does not take it.)",
+        "(The document a.pdf of type application/pdf was attached here and left out: this model does not take it.)",
+        "(The document of type application/pdf was attached here and left out: this model does not take it.)",
+    ] {
+        assert!(sent.contains(line), "{line}: {sent}");
+    }
 }
 
 #[test]
@@ -238,7 +300,7 @@ fn check(body: &Value, ends_with_person: bool) -> Result<(), TestCaseError> {
         let kinds: Vec<&str> =
             blocks.iter().map(|block| block["type"].as_str().unwrap_or_default()).collect();
         let allowed: &[&str] = match *role {
-            "user" => &["text", "image", "tool_result"],
+            "user" => &["text", "image", "document", "tool_result"],
             _ => &["text", "tool_use", "thinking"],
         };
         prop_assert!(kinds.iter().all(|kind| allowed.contains(kind)), "{} {:?}", role, kinds);

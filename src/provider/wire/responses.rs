@@ -222,8 +222,8 @@ enum Part<'a> {
     OutputText { text: &'a str },
 }
 
-/// What came of a call. Images go with it only to OpenAI itself: other servers take text alone there, and
-/// get the images in what the person says next, to which they are added.
+/// What came of a call. Images and documents go with it only to OpenAI itself: other servers take text
+/// alone there, and get these in what the person says next, to which they are added.
 fn output<'a>(endpoint: &Endpoint, answer: &Answer<'a>, said: &mut Vec<Part<'a>>) -> Output<'a> {
     let Some(outcome) = answer.outcome else { return Output::Text(NO_OUTCOME.into()) };
     let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
@@ -270,18 +270,27 @@ fn user_part<'a>(endpoint: &Endpoint, part: &'a Content) -> Option<Part<'a>> {
 }
 
 fn image<'a>(endpoint: &Endpoint, mime_type: &str, data: &str) -> Part<'a> {
-    if !takes_image(endpoint, mime_type) {
-        return Part::InputText { text: image_left_out(mime_type).into() };
+    if takes_image(endpoint, mime_type) {
+        Part::InputImage { image_url: data_url(mime_type, data), detail: "auto" }
+    } else {
+        Part::InputText { text: image_left_out(mime_type).into() }
     }
-    Part::InputImage { image_url: format!("data:{mime_type};base64,{data}"), detail: "auto" }
 }
 
+/// What a document without a name is called, because the format wants one.
+const UNNAMED: &str = "document.pdf";
+
 fn document<'a>(endpoint: &Endpoint, mime_type: &str, data: &str, name: Option<&'a str>) -> Part<'a> {
-    if !takes_document(endpoint, mime_type) {
-        return Part::InputText { text: document_left_out(mime_type, name).into() };
+    if takes_document(endpoint, mime_type) {
+        let filename = name.filter(|name| !name.is_empty()).unwrap_or(UNNAMED);
+        Part::InputFile { filename, file_data: data_url(mime_type, data) }
+    } else {
+        Part::InputText { text: document_left_out(mime_type, name).into() }
     }
-    let file_data = format!("data:{mime_type};base64,{data}");
-    Part::InputFile { filename: name.unwrap_or("document.pdf"), file_data }
+}
+
+fn data_url(mime_type: &str, data: &str) -> String {
+    format!("data:{mime_type};base64,{data}")
 }
 
 /// What this endpoint's model wants back of a reply.
