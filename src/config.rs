@@ -7,6 +7,7 @@
 
 mod file;
 mod hooks;
+mod models;
 mod values;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::problem::Problem;
 use crate::thread::{Mode, ThoughtLevel};
 pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
+pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 
 /// Everything that can be configured, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,16 +68,6 @@ impl Default for Settings {
             go_compat: false,
         }
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModelSettings {
-    /// Tokens.
-    pub context_window: Option<u64>,
-    /// Tokens.
-    pub max_output: Option<u32>,
-    /// Names of trial features that requests to this model ask for (Anthropic's `anthropic-beta`).
-    pub betas: Vec<String>,
 }
 
 /// A provider that speaks a wire format that we know. URL and headers may hold keys, so `Debug` shows

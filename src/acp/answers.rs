@@ -122,7 +122,7 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
         .session_capabilities(sessions);
     let method = wire::AuthMethodAgent::new(AUTH_METHOD, "API key").description(
-        "Set an API key in the environment of the editor (for example ANTHROPIC_API_KEY or OPENAI_API_KEY), \
+        "Set an API key in the environment of the editor (for example ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), \
          or name a local model in the configuration"
             .to_owned(),
     );

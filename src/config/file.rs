@@ -8,15 +8,14 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::values::{
-    Wrong, header_map, max_rounds, mode, model_name, names, share, small_tokens, text, thought, threshold,
-    tokens, truth, url, variable, wire_format,
+    Wrong, header_map, max_rounds, mode, model_name, share, small_tokens, text, thought, threshold, truth,
+    url, variable, wire_format,
 };
-use super::{BuiltInSettings, Compaction, ModelSettings, Owner, ProviderSettings, Settings, WireFormat};
+use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
 const KEYS: [&str; 9] =
     ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
-const MODEL_KEYS: [&str; 3] = ["context_window", "max_output", "betas"];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
@@ -98,7 +97,7 @@ impl Reader<'_> {
     }
 
     /// Refuses a key that only the person may set; says whether it did.
-    fn refused(&mut self, span: Range<usize>, name: &str) -> bool {
+    pub(super) fn refused(&mut self, span: Range<usize>, name: &str) -> bool {
         let Owner::Repository { instead } = self.owner else { return false };
         let hint = format!("if you want it, set it in {}", instead.display());
         self.problem(span, format!("a repository cannot set {name:?}"), Some(hint));
@@ -129,40 +128,6 @@ impl Reader<'_> {
             self.problem(value.span(), format!("{what} must be a table"), None);
         }
         table
-    }
-
-    fn models(&mut self, value: &Value<'_>, settings: &mut Settings) {
-        let Some(models) = self.table(value, "models") else { return };
-        for (name, value) in models {
-            // `models.small` names a model; the others are tables.
-            if name.get_ref() == "small" && value.get_ref().is_str() {
-                if !self.refused(name.span(), "models.small") {
-                    self.set(value, &mut settings.small_model, model_name);
-                }
-                continue;
-            }
-            let Some(table) = self.table(value, "what is known of a model") else { continue };
-            let mut model: ModelSettings =
-                settings.models.get(&**name.get_ref()).cloned().unwrap_or_default();
-            for (key, value) in table {
-                match &**key.get_ref() {
-                    "context_window" => {
-                        self.set(value, &mut model.context_window, |value| tokens(value).map(Some));
-                    }
-                    "max_output" => {
-                        self.set(value, &mut model.max_output, |value| small_tokens(value).map(Some))
-                    }
-                    // What is tried out may cost more, so the person decides.
-                    "betas" => {
-                        if !self.refused(key.span(), "betas") {
-                            self.set(value, &mut model.betas, names);
-                        }
-                    }
-                    other => self.unknown(key.span(), other, &MODEL_KEYS),
-                }
-            }
-            settings.models.insert(name.get_ref().to_string(), model);
-        }
     }
 
     fn templates(&mut self, value: &Value<'_>, settings: &mut Settings) {

@@ -63,7 +63,8 @@ fn a_full_file_of_the_person_is_read() {
         key_variable: Some("LOCAL_KEY".to_owned()),
         headers: BTreeMap::from([("x-team".to_owned(), "blue".to_owned())]),
     };
-    let model = ModelSettings { context_window: Some(32768), max_output: Some(4096), betas: Vec::new() };
+    let model =
+        ModelSettings { context_window: Some(32768), max_output: Some(4096), ..ModelSettings::default() };
     let wanted = Settings {
         model: Some("local/qwen".to_owned()),
         mode: Mode::AcceptEdits,
@@ -159,6 +160,122 @@ fn a_repository_cannot_set_what_widens_its_rights() {
     for problem in problems {
         assert!(problem.message.contains("repository"), "{problem}");
         assert!(problem.hint.is_some_and(|hint| hint.contains("home/config.toml")));
+    }
+}
+
+/// Nor may it say what models cost, or have them think more than the person chose.
+#[test]
+fn a_repository_says_how_able_a_model_is_but_not_what_costs_money() {
+    let text = r#"
+        [models."local/qwen"]
+        context_window = 8192
+        images = true
+        documents = false
+        betas = ["dear-1"]
+        thinking = ["max"]
+        price = { input = 0, output = 0 }
+    "#;
+    let (settings, problems) = Disk::new("", text).load(&[]);
+    let allowed = ModelSettings {
+        context_window: Some(8192),
+        images: Some(true),
+        documents: Some(false),
+        ..ModelSettings::default()
+    };
+    assert_eq!(settings.models, BTreeMap::from([("local/qwen".to_owned(), allowed)]));
+    let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(
+        told,
+        [
+            "a repository cannot set \"betas\"",
+            "a repository cannot set \"price\"",
+            "a repository cannot set \"thinking\""
+        ]
+    );
+}
+
+#[test]
+fn what_a_person_knows_of_a_model_is_read() {
+    use Effort::{High, Low, Medium};
+    let efforts = |efforts: &[Effort]| Some(ThinkingSettings::Efforts(efforts.to_vec()));
+    let price = |cache_read| Some(PriceSettings { input: 0.5, output: 2.0, cache_read, cache_write: None });
+    let none = ModelSettings::default();
+    for (text, wanted) in [
+        ("images = true", ModelSettings { images: Some(true), ..none.clone() }),
+        ("documents = false", ModelSettings { documents: Some(false), ..none.clone() }),
+        ("thinking = \"none\"", ModelSettings { thinking: Some(ThinkingSettings::None), ..none.clone() }),
+        ("thinking = \"budget\"", ModelSettings { thinking: Some(ThinkingSettings::Budget), ..none.clone() }),
+        ("thinking = \"effort\"", ModelSettings { thinking: efforts(&[Low, Medium, High]), ..none.clone() }),
+        (
+            "thinking = [\"high\", \"low\", \"low\"]",
+            ModelSettings { thinking: efforts(&[Low, High]), ..none.clone() },
+        ),
+        ("price = { input = 0.5, output = 2 }", ModelSettings { price: price(None), ..none.clone() }),
+        (
+            "price = { input = 0.5, output = 2, cache_read = 0.05 }",
+            ModelSettings { price: price(Some(0.05)), ..none.clone() },
+        ),
+    ] {
+        let (settings, problems) = Disk::new(&format!("[models.\"a/b\"]\n{text}"), "").load(&[]);
+        assert_eq!(problems, [], "{text}");
+        assert_eq!(settings.models["a/b"], wanted, "{text}");
+    }
+    for (text, column, words) in [
+        ("images = 1", 10, "true or false"),
+        ("thinking = \"hard\"", 12, "no way of thinking \"hard\""),
+        ("thinking = [\"low\", \"most\"]", 12, "no effort \"most\""),
+        ("thinking = []", 12, "empty"),
+        ("thinking = 3", 12, "a list of efforts"),
+        ("price = 3", 9, "must be a table"),
+        ("price = { input = 1 }", 9, "no output"),
+        ("price = { input = -1, output = 1 }", 19, "dollars"),
+        ("price = { input = nan, output = 1 }", 19, "dollars"),
+        ("price = { input = 1, output = 1, cached = 1 }", 34, "unknown key \"cached\""),
+    ] {
+        let (settings, problems) = Disk::new(&format!("[models.\"a/b\"]\n{text}"), "").load(&[]);
+        let problem = problems.first().unwrap_or_else(|| panic!("{text} is wrong"));
+        assert!(problem.message.contains(words), "{text}: {problem}");
+        assert_eq!(problem.place, Some((2, column)), "{text}: {problem}");
+        let wrong = &settings.models["a/b"];
+        assert_eq!((wrong.images, &wrong.thinking), (None, &None), "{text}");
+    }
+}
+
+#[test]
+fn a_table_of_a_built_in_provider_without_an_address_changes_only_what_it_names() {
+    let text = r#"
+        [providers.openai]
+        wire = "openai_responses"
+        [providers.gemini]
+        key_variable = "WORK_KEY"
+        headers = { "x-team" = "blue" }
+        [providers.local]
+        wire = "anthropic"
+    "#;
+    let (settings, problems) = Disk::new(text, "").load(&[]);
+    assert_eq!(problems, []);
+    assert!(settings.providers.is_empty());
+    let wire = |wire| BuiltInSettings { wire: Some(wire), ..BuiltInSettings::default() };
+    let gemini = BuiltInSettings {
+        wire: None,
+        key_variable: Some("WORK_KEY".to_owned()),
+        headers: BTreeMap::from([("x-team".to_owned(), "blue".to_owned())]),
+    };
+    let wanted = [
+        ("openai", wire(WireFormat::OpenAiResponses)),
+        ("gemini", gemini),
+        ("local", wire(WireFormat::AnthropicMessages)),
+    ];
+    assert_eq!(settings.built_in, wanted.map(|(name, built_in)| (name.to_owned(), built_in)).into());
+    for (text, words) in [
+        ("[providers.router]\nwire = \"gemini\"", "has no base_url"),
+        ("[providers.openai]\nbase_url = \"https://x.example\"", "has no wire"),
+        ("[providers.local]\nkey_variable = \"KEY\"", "needs wire and base_url"),
+        ("[providers.openai]\nwire = \"smoke\"", "no wire format"),
+    ] {
+        let (settings, problems) = Disk::new(text, "").load(&[]);
+        assert!(problems.len() == 1 && problems[0].message.contains(words), "{text}: {problems:?}");
+        assert!(settings.built_in.is_empty() && settings.providers.is_empty(), "{text}");
     }
 }
 

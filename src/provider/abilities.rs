@@ -1,7 +1,8 @@
 //! What a model takes beside text, and how its thinking is asked for.
 
 use super::models::undated;
-use crate::config::WireFormat;
+pub use crate::config::Effort;
+use crate::config::{ModelSettings, ThinkingSettings, WireFormat};
 use crate::thread::ThoughtLevel;
 
 /// What a model can do that a request depends on.
@@ -22,33 +23,6 @@ pub enum Thinking {
     Budget { optional: bool },
     /// By words, the least first; `Effort::None` among them where it can be turned off.
     Efforts(&'static [Effort]),
-}
-
-/// The words by which providers ask for more or less thinking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Effort {
-    None,
-    Minimal,
-    Low,
-    Medium,
-    High,
-    XHigh,
-    Max,
-}
-
-impl Effort {
-    /// As OpenAI and Anthropic write it; Gemini has the same words in capitals.
-    pub fn word(self) -> &'static str {
-        match self {
-            Effort::None => "none",
-            Effort::Minimal => "minimal",
-            Effort::Low => "low",
-            Effort::Medium => "medium",
-            Effort::High => "high",
-            Effort::XHigh => "xhigh",
-            Effort::Max => "max",
-        }
-    }
 }
 
 impl Thinking {
@@ -119,6 +93,48 @@ impl Abilities {
         Abilities { images, documents, thinking }
     }
 }
+
+impl Abilities {
+    /// With what the person says of the model.
+    pub(super) fn with(mut self, configured: &ModelSettings) -> Abilities {
+        self.images = configured.images.unwrap_or(self.images);
+        self.documents = configured.documents.unwrap_or(self.documents);
+        match &configured.thinking {
+            None => {}
+            Some(ThinkingSettings::None) => self.thinking = Thinking::None,
+            Some(ThinkingSettings::Budget) => self.thinking = Thinking::Budget { optional: true },
+            Some(ThinkingSettings::Efforts(efforts)) => self.thinking = Thinking::Efforts(ladder(efforts)),
+        }
+        self
+    }
+}
+
+/// These efforts as a list that lives for ever, the least first.
+fn ladder(efforts: &[Effort]) -> &'static [Effort] {
+    let set = efforts.iter().fold(0, |set, effort| set | 1 << *effort as usize);
+    let (list, length) = &LADDERS[set];
+    &list[..*length]
+}
+
+const EFFORTS: usize = Effort::ALL.len();
+
+/// All sets of efforts, by their bits: the configured ones are compared and copied like those of the table.
+static LADDERS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
+    let mut all = [([Effort::None; EFFORTS], 0); 1 << EFFORTS];
+    let mut set = 0;
+    while set < all.len() {
+        let mut effort = 0;
+        while effort < EFFORTS {
+            if set & (1 << effort) != 0 {
+                all[set].0[all[set].1] = Effort::ALL[effort];
+                all[set].1 += 1;
+            }
+            effort += 1;
+        }
+        set += 1;
+    }
+    all
+};
 
 /// Who made a model, by its name. A version that the name does not tell is the newest.
 enum Family<'a> {
@@ -342,6 +358,27 @@ mod tests {
             let Abilities { images, documents, thinking } = Abilities::likely(wire, model);
             assert_eq!((images, documents, thinking), expected, "{wire:?} {model}");
         }
+    }
+
+    #[test]
+    fn what_a_person_says_of_a_model_counts() {
+        let guessed = Abilities::likely(WireFormat::OpenAiChat, "qwen3-vl");
+        assert_eq!(guessed.clone().with(&ModelSettings::default()), guessed);
+        let configured = ModelSettings {
+            images: Some(true),
+            documents: Some(true),
+            thinking: Some(ThinkingSettings::Efforts(vec![Effort::Low, Effort::Max])),
+            ..ModelSettings::default()
+        };
+        let thinking = Thinking::Efforts(&[Effort::Low, Effort::Max]);
+        assert_eq!(guessed.with(&configured), Abilities { images: true, documents: true, thinking });
+    }
+
+    #[test]
+    fn every_set_of_efforts_is_a_ladder() {
+        assert_eq!(ladder(&Effort::ALL), Effort::ALL);
+        assert_eq!(ladder(&[Effort::Minimal, Effort::High]), [Effort::Minimal, Effort::High]);
+        assert!(ladder(&[]).is_empty());
     }
 
     #[test]

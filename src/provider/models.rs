@@ -4,7 +4,7 @@
 mod table;
 
 use super::abilities::{Abilities, Effort, Thinking};
-use crate::config::Settings;
+use crate::config::{PriceSettings, Settings};
 use crate::thread::{ModelName, Usage};
 use table::KNOWN;
 
@@ -56,6 +56,19 @@ pub struct Long {
     pub output: f64,
 }
 
+impl From<PriceSettings> for Price {
+    fn from(configured: PriceSettings) -> Price {
+        let PriceSettings { input, output, cache_read, cache_write } = configured;
+        Price {
+            input,
+            output,
+            cache_read: cache_read.unwrap_or(input),
+            cache_write: cache_write.unwrap_or(input),
+            long: None,
+        }
+    }
+}
+
 impl Known {
     pub fn abilities(&self) -> Abilities {
         Abilities { images: self.images, documents: self.documents, thinking: self.thinking }
@@ -72,7 +85,8 @@ pub fn known(model: &ModelName) -> Option<&'static Known> {
 
 /// What a model's tokens cost: what the person configured, else what the table says.
 pub fn price(settings: &Settings, model: &ModelName) -> Option<Price> {
-    known(model).map(|known| known.price)
+    let configured = settings.models.get(&model.0).and_then(|configured| configured.price);
+    configured.map(Price::from).or_else(|| known(model).map(|known| known.price))
 }
 
 /// What a call cost in US dollars, where the prices are known.

@@ -327,6 +327,9 @@ impl Endpoint {
             // There is no common way to ask for it.
             self.abilities.thinking = Thinking::None;
         }
+        if let Some(configured) = configured {
+            self.abilities = self.abilities.clone().with(configured);
+        }
         if self.wire == WireFormat::AnthropicMessages {
             self.add_betas(configured.map_or(&[], |model| &model.betas));
         }

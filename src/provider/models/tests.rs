@@ -61,6 +61,22 @@ fn long_requests_cost_a_multiple_as_each_model_has_it() {
 }
 
 #[test]
+fn a_configured_price_goes_before_the_table_s() {
+    let usage =
+        Usage { input: 300_000, output: 100_000, cache_read: 100_000, cache_write: 100_000, thinking: 0 };
+    let mut settings = Settings::default();
+    for (model, cache_read, expected) in
+        [("openai/gpt-6-sol", Some(0.5), 0.1 + 0.05 + 0.1 + 0.3), ("local/qwen", None, 0.3 + 0.3)]
+    {
+        let price = PriceSettings { input: 1.0, output: 3.0, cache_read, cache_write: None };
+        let configured = crate::config::ModelSettings { price: Some(price), ..Default::default() };
+        settings.models.insert(model.into(), configured);
+        let cost = cost(&settings, &name(model), &usage).expect("the price is configured");
+        assert!((cost - expected).abs() < 1e-9, "{model} {cost}");
+    }
+}
+
+#[test]
 fn each_row_is_sensible() {
     let names: BTreeSet<&str> = KNOWN.iter().map(|known| known.name).collect();
     assert_eq!(names.len(), KNOWN.len(), "a name is there twice");

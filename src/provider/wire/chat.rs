@@ -12,7 +12,7 @@ use super::turns::{
 };
 use super::{Around, Envelope, Format, Prefix, Written, json_text, write};
 use crate::provider::Request;
-use crate::provider::abilities::needs_responses;
+use crate::provider::abilities::{Effort, needs_responses};
 use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome, ToolSpec};
@@ -96,7 +96,11 @@ impl Format for Chat {
             stream_options: StreamOptions { include_usage: true },
             max_completion_tokens: own.then_some(max_tokens),
             max_tokens: (!own).then_some(max_tokens),
-            reasoning_effort: if own { effort(endpoint, request) } else { None },
+            // What other services take is what the person says of them.
+            reasoning_effort: match endpoint.own_api {
+                true => effort(endpoint, request),
+                false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
+            },
             prompt_cache_key: own.then_some(request.cache_key).filter(|key| !key.is_empty()),
             tools: (!request.tools.is_empty()).then(|| json_text(around.tools)),
         };

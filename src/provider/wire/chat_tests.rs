@@ -7,6 +7,7 @@ use super::super::Purpose;
 use super::super::encoding::{Encoded, Encoding};
 use super::*;
 use crate::provider::Request;
+use crate::provider::abilities::{Abilities, Thinking};
 use crate::provider::endpoint::test_chat_endpoint;
 use crate::provider::wire::test_views::{
     OwnedView, call, document, hooks_wishes, image, outcome, outcome_document, text, thinking, views,
@@ -24,7 +25,7 @@ fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
 fn compatible() -> Endpoint {
     let mut endpoint = test_chat_endpoint("openai/qwen3");
     endpoint.own_api = false;
-    endpoint.abilities.images = true;
+    endpoint.abilities = Abilities { images: true, documents: false, thinking: Thinking::None };
     endpoint
 }
 
@@ -218,5 +219,20 @@ proptest! {
     #[test]
     fn a_view_with_lost_or_orphaned_outcomes_is_sent_too(view in views(true)) {
         check(&body(&compatible(), &view.request()))?;
+    }
+}
+
+#[test]
+fn other_services_are_asked_for_thinking_as_the_person_says() {
+    let view = OwnedView::default().user(vec![text("hi")]).with_tools();
+    for (thinking, level, expected) in [
+        (Thinking::None, ThoughtLevel::High, Value::Null),
+        (Thinking::Efforts(&[Effort::Low, Effort::High]), ThoughtLevel::Max, json!("high")),
+        (Thinking::Efforts(&[Effort::None, Effort::High]), ThoughtLevel::Off, json!("none")),
+    ] {
+        let mut endpoint = compatible();
+        endpoint.abilities.thinking = thinking;
+        let request = Request { thought: level, ..view.request() };
+        assert_eq!(body(&endpoint, &request)["reasoning_effort"], expected, "{thinking:?} {level:?}");
     }
 }

@@ -1,0 +1,192 @@
+//! Settings of models: the `[models]` table. A repository's file may say how large and how able a model is,
+//! and nothing that costs money or hides what was paid.
+
+use toml::de::DeValue;
+
+use super::Settings;
+use super::file::{Reader, Value};
+use super::values::{Wrong, model_name, names, number, small_tokens, text, tokens, truth, wanted};
+
+/// What a person knows of a model. It goes before all that is known of it otherwise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSettings {
+    /// Tokens.
+    pub context_window: Option<u64>,
+    /// Tokens.
+    pub max_output: Option<u32>,
+    /// Names of trial features that requests to this model ask for (Anthropic's `anthropic-beta`).
+    pub betas: Vec<String>,
+    /// Whether it sees.
+    pub images: Option<bool>,
+    /// Whether it reads PDF documents.
+    pub documents: Option<bool>,
+    pub thinking: Option<ThinkingSettings>,
+    pub price: Option<PriceSettings>,
+}
+
+/// How a model's thinking is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ThinkingSettings {
+    /// Not at all.
+    None,
+    /// By a number of tokens.
+    Budget,
+    /// By words, the least first.
+    Efforts(Vec<Effort>),
+}
+
+/// US dollars for a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PriceSettings {
+    pub input: f64,
+    pub output: f64,
+    /// As `input` where it is not told.
+    pub cache_read: Option<f64>,
+    /// As `input` where it is not told.
+    pub cache_write: Option<f64>,
+}
+
+/// The words by which providers ask for more or less thinking, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    XHigh,
+    Max,
+}
+
+impl Effort {
+    pub const ALL: [Effort; 7] = [
+        Effort::None,
+        Effort::Minimal,
+        Effort::Low,
+        Effort::Medium,
+        Effort::High,
+        Effort::XHigh,
+        Effort::Max,
+    ];
+
+    /// As OpenAI and Anthropic write it; Gemini has the same words in capitals.
+    pub fn word(self) -> &'static str {
+        match self {
+            Effort::None => "none",
+            Effort::Minimal => "minimal",
+            Effort::Low => "low",
+            Effort::Medium => "medium",
+            Effort::High => "high",
+            Effort::XHigh => "xhigh",
+            Effort::Max => "max",
+        }
+    }
+}
+
+const KEYS: [&str; 7] = ["context_window", "max_output", "betas", "images", "documents", "thinking", "price"];
+const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
+
+impl Reader<'_> {
+    pub(super) fn models(&mut self, value: &Value<'_>, settings: &mut Settings) {
+        let Some(models) = self.table(value, "models") else { return };
+        for (name, value) in models {
+            // `models.small` names a model; the others are tables.
+            if name.get_ref() == "small" && value.get_ref().is_str() {
+                if !self.refused(name.span(), "models.small") {
+                    self.set(value, &mut settings.small_model, model_name);
+                }
+                continue;
+            }
+            let Some(table) = self.table(value, "what is known of a model") else { continue };
+            let mut model: ModelSettings =
+                settings.models.get(&**name.get_ref()).cloned().unwrap_or_default();
+            for (key, value) in table {
+                match &**key.get_ref() {
+                    "context_window" => {
+                        self.set(value, &mut model.context_window, |value| tokens(value).map(Some));
+                    }
+                    "max_output" => {
+                        self.set(value, &mut model.max_output, |value| small_tokens(value).map(Some));
+                    }
+                    "images" => self.set(value, &mut model.images, |value| truth(value).map(Some)),
+                    "documents" => self.set(value, &mut model.documents, |value| truth(value).map(Some)),
+                    // What is tried out may cost more; so does a list of nothing but the largest effort,
+                    // whatever level the person chose; a price of 0 would hide what was paid.
+                    key_text @ ("betas" | "thinking" | "price") => {
+                        if self.refused(key.span(), key_text) {
+                            continue;
+                        }
+                        match key_text {
+                            "betas" => self.set(value, &mut model.betas, names),
+                            "thinking" => {
+                                self.set(value, &mut model.thinking, |value| thinking(value).map(Some));
+                            }
+                            _ => self.price(value, &mut model.price),
+                        }
+                    }
+                    other => self.unknown(key.span(), other, &KEYS),
+                }
+            }
+            settings.models.insert(name.get_ref().to_string(), model);
+        }
+    }
+
+    fn price(&mut self, value: &Value<'_>, price: &mut Option<PriceSettings>) {
+        let Some(table) = self.table(value, "a price") else { return };
+        let mut read = [None; PRICE_KEYS.len()];
+        for (key, value) in table {
+            match PRICE_KEYS.iter().position(|known| *known == key.get_ref()) {
+                Some(at) => self.set(value, &mut read[at], |value| dollars(value).map(Some)),
+                None => self.unknown(key.span(), key.get_ref(), &PRICE_KEYS),
+            }
+        }
+        match read {
+            [Some(input), Some(output), cache_read, cache_write] => {
+                *price = Some(PriceSettings { input, output, cache_read, cache_write });
+            }
+            [input, _, _, _] => {
+                let missing = if input.is_none() { "input" } else { "output" };
+                let hint = "in dollars for a million tokens: price = { input = 0.5, output = 2.0 }";
+                let message = format!("the price has no {missing}");
+                self.problem(value.span(), message, Some(hint.to_owned()));
+            }
+        }
+    }
+}
+
+fn dollars(value: &DeValue<'_>) -> Result<f64, Wrong> {
+    let dollars = number(value).filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
+    dollars.ok_or_else(|| wanted("dollars for a million tokens, from 0", value))
+}
+
+fn thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, Wrong> {
+    if value.as_array().is_none() {
+        let way = text(value)
+            .map_err(|_| wanted("\"none\", \"budget\", \"effort\" or a list of efforts", value))?;
+        return match way.as_str() {
+            "none" => Ok(ThinkingSettings::None),
+            "budget" => Ok(ThinkingSettings::Budget),
+            // What all models know that have efforts at all.
+            "effort" => Ok(ThinkingSettings::Efforts(vec![Effort::Low, Effort::Medium, Effort::High])),
+            other => Err(Wrong {
+                message: format!("there is no way of thinking {other:?}"),
+                hint: Some("one of none, budget, effort, or a list as [\"low\", \"high\"]".to_owned()),
+            }),
+        };
+    }
+    let mut efforts = Vec::new();
+    for word in names(value)? {
+        let effort = Effort::ALL.into_iter().find(|effort| effort.word() == word);
+        efforts.push(effort.ok_or_else(|| Wrong {
+            message: format!("there is no effort {word:?}"),
+            hint: Some(format!("some of {}", Effort::ALL.map(Effort::word).join(", "))),
+        })?);
+    }
+    if efforts.is_empty() {
+        let hint = Some("a model that does not think has thinking = \"none\"".to_owned());
+        return Err(Wrong { message: "the list of efforts is empty".to_owned(), hint });
+    }
+    efforts.sort();
+    efforts.dedup();
+    Ok(ThinkingSettings::Efforts(efforts))
+}
