@@ -130,14 +130,19 @@ fn default_message(status: u16) -> &'static str {
     }
 }
 
-/// The list of models, readable as Anthropic's and as OpenAI's.
+/// The list of models, readable as Anthropic's and as OpenAI's. Of the real ones it says what everybody
+/// knows: nobody who asks learns anything new in the middle of a test.
 pub(super) fn models() -> Value {
-    let model = |id: &str| {
+    let model = |id: &str, window: u64, most: u32| {
         json!({"id": id, "object": "model", "type": "model", "display_name": id, "created": 0,
             "created_at": "2026-01-01T00:00:00Z", "owned_by": "scripted",
-            "max_input_tokens": OVERFLOW.1, "max_tokens": 8192})
+            "max_input_tokens": window, "max_tokens": most})
     };
-    let data = [model("claude-sonnet-5-5"), model("gpt-4.1"), model("scripted")];
+    let data = [
+        model("claude-sonnet-5-5", 1_000_000, 128_000),
+        model("gpt-4.1", 1_047_576, 32_768),
+        model("scripted", OVERFLOW.1, 8_192),
+    ];
     json!({"object": "list", "data": data, "has_more": false, "first_id": "claude-sonnet-5-5", "last_id": "scripted"})
 }
 
