@@ -1,10 +1,8 @@
 //! What a session learns of its model while it works, and what it takes over from what others learned.
 
-use std::sync::Arc;
-
 use super::actor::Session;
 use super::work::Background;
-use super::{Out, SessionOptions, Severity};
+use super::{Out, Severity};
 use crate::provider::collect::Reply;
 use crate::provider::endpoint::Endpoint;
 use crate::provider::learned::{Lesson, Source, WINDOW_TOKENS_MIN, When};
@@ -14,8 +12,6 @@ use crate::thread::{Change, ModelName};
 /// A provider was asked for its models, in the background.
 pub struct Asked {
     model: ModelName,
-    /// What clients were offered before.
-    options: Arc<SessionOptions>,
     /// What the person must know of the file of what was learned.
     fault: Option<String>,
 }
@@ -32,17 +28,17 @@ impl Session {
     fn ask_provider(&mut self, when: When) {
         let Some(endpoint) = self.endpoint.clone().filter(|_| !self.lineage.is_child()) else { return };
         let (learned, http) = (self.services.learned.clone(), self.services.http.clone());
-        let options = self.options();
         self.background.spawn(async move {
             let fault = learned.load().await;
             if let Err(error) = learned.refresh(&http, &endpoint, when).await {
                 tracing::info!(%error, "what is known of models stays as it is");
             }
-            Background::ModelsAsked(Box::new(Asked { model: endpoint.name, options, fault }))
+            Background::ModelsAsked(Box::new(Asked { model: endpoint.name, fault }))
         });
     }
 
-    /// Puts what became known into the endpoint that is in use.
+    /// Puts what became known into the endpoint that is in use. Clients see longer lists of models when they
+    /// are given options next: a picker does not change under the person's hand.
     pub(super) fn models_asked(&mut self, asked: Asked) {
         if let Some(text) = asked.fault {
             self.announce(&Out::Notice { severity: Severity::Warning, text });
@@ -60,10 +56,6 @@ impl Session {
                 self.announce_usage();
             }
             self.tell_of_guess();
-        }
-        let options = self.options();
-        if options != asked.options {
-            self.announce(&Out::Options(options));
         }
     }
 
