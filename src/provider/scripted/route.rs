@@ -5,13 +5,15 @@ use serde_json::{Value, json};
 use super::http::Head;
 use super::refusal::{Refusal, WINDOW};
 use crate::config::WireFormat;
+use crate::provider::models;
+use crate::thread::ModelName;
 
 /// Bytes for each token in the answer to a count of tokens. A count that is near enough and the same
 /// on every machine.
 const BYTES_PER_TOKEN: usize = 4;
 
 /// Tokens of a reply that the listed models have.
-const OUTPUT: u64 = 8192;
+const OUTPUT: u32 = 8192;
 
 /// What a request asks for.
 pub(super) enum Asked {
@@ -102,8 +104,9 @@ fn models(head: &Head, path: &str) -> Option<Value> {
         path == "/v1beta/models" || path == "/v1/models" && head.header("x-goog-api-key").is_some();
     if of_gemini {
         let model = |id: &str| {
-            json!({"name": format!("models/{id}"), "displayName": id, "inputTokenLimit": WINDOW,
-                "outputTokenLimit": OUTPUT, "supportedGenerationMethods": ["generateContent", "countTokens"]})
+            let (window, output) = limits(&format!("gemini/{id}"));
+            json!({"name": format!("models/{id}"), "displayName": id, "inputTokenLimit": window,
+                "outputTokenLimit": output, "supportedGenerationMethods": ["generateContent", "countTokens"]})
         };
         return Some(json!({"models": [model("gemini-4-argon"), model("scripted")]}));
     }
@@ -112,8 +115,9 @@ fn models(head: &Head, path: &str) -> Option<Value> {
     }
     if head.header("anthropic-version").is_some() {
         let model = |id: &str| {
+            let (window, output) = limits(&format!("anthropic/{id}"));
             json!({"type": "model", "id": id, "display_name": id, "created_at": "2026-01-01T00:00:00Z",
-                "max_input_tokens": WINDOW, "max_tokens": OUTPUT})
+                "max_input_tokens": window, "max_tokens": output})
         };
         let data = [model("claude-sonnet-5-5"), model("scripted")];
         return Some(json!({"data": data, "has_more": false, "first_id": "claude-sonnet-5-5",
@@ -122,4 +126,12 @@ fn models(head: &Head, path: &str) -> Option<Value> {
     let model = |id: &str| json!({"id": id, "object": "model", "created": 0, "owned_by": "scripted"});
     let data = ["gpt-4.1", "gpt-6-astra", "scripted"].map(model);
     Some(json!({"object": "list", "data": data}))
+}
+
+/// Window and longest reply of a model, in tokens: a real one's are its own.
+fn limits(name: &str) -> (u64, u32) {
+    match models::known(&ModelName(name.to_owned())) {
+        Some(known) => (known.window, known.max_output),
+        None => (WINDOW, OUTPUT),
+    }
 }
