@@ -179,10 +179,11 @@ impl Ruler {
     }
 
     fn tally_text(&self, text: &str) -> Tally {
-        match &self.vocabulary {
-            Some(vocabulary) => Tally::of_text(vocabulary.count(text)),
-            None => Tally::of_text(estimate(text)),
-        }
+        let tokens = match &self.vocabulary {
+            Some(vocabulary) => vocabulary.count(text),
+            None => estimate(text),
+        };
+        Tally::of_text(self.family.adjust(text, tokens))
     }
 
     fn tally_document(&self, data: &str) -> Tally {
