@@ -34,6 +34,8 @@ pub struct Settings {
     pub models: BTreeMap<String, ModelSettings>,
     /// Providers beside the built-in ones, by the part of a model's name before the slash.
     pub providers: BTreeMap<String, ProviderSettings>,
+    /// What is changed of built-in providers, by the same names.
+    pub built_in: BTreeMap<String, BuiltInSettings>,
     /// `models.small`: who does small work; `None` is the small model of the session's own provider.
     pub small_model: Option<String>,
     pub compaction: Compaction,
@@ -57,6 +59,7 @@ impl Default for Settings {
             max_rounds: MAX_ROUNDS,
             models: BTreeMap::new(),
             providers: BTreeMap::new(),
+            built_in: BTreeMap::new(),
             small_model: None,
             compaction: Compaction::default(),
             hooks: Hooks::default(),
@@ -93,6 +96,25 @@ impl fmt::Debug for ProviderSettings {
             .field("key_variable", &self.key_variable)
             .field("headers", &self.headers.keys())
             .finish_non_exhaustive()
+    }
+}
+
+/// What a person wants otherwise of a built-in provider, whose address stays that of the environment.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct BuiltInSettings {
+    pub wire: Option<WireFormat>,
+    /// Instead of the provider's usual variable.
+    pub key_variable: Option<String>,
+    pub headers: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for BuiltInSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltInSettings")
+            .field("wire", &self.wire)
+            .field("key_variable", &self.key_variable)
+            .field("headers", &self.headers.keys())
+            .finish()
     }
 }
 

@@ -460,3 +460,47 @@ fn the_demo_goes_as_it_should() {
     }
     assert!(!ran.out.contains('\u{1b}'), "no escapes without a terminal");
 }
+
+#[test]
+fn models_are_told_with_what_their_servers_say() {
+    let (mut machine, model) = Machine::with_model(Vec::new());
+    machine.set("ANTHROPIC_API_KEY", "sk-test-1");
+    machine.set("ANTHROPIC_BASE_URL", &model.base_url());
+    let of = |arguments: &[&str], name: &str| -> Value {
+        let list: Value = serde_json::from_str(&machine.run(arguments).ok()).expect("JSON");
+        let found = list.as_array().expect("a list").iter().find(|model| model["name"] == name).cloned();
+        found.unwrap_or_else(|| panic!("{name} is not in {list}"))
+    };
+    let local = of(&["models", "--json"], "local/scripted");
+    assert_eq!((&local["chosen"], &local["window"]["from"]), (&json!(true), &json!("provider")));
+    assert_eq!(local["dollars_per_million_tokens"], json!(null));
+    let hosted = "anthropic/claude-sonnet-5-5";
+    assert_eq!(of(&["models", "--json"], hosted)["window"]["from"], "table");
+    let asked = of(&["models", "--json", "--refresh", "sonnet"], hosted);
+    assert_eq!((&asked["window"]["from"], &asked["usable"]), (&json!("provider"), &json!(true)));
+    assert_eq!(of(&["models", "--json"], hosted), asked, "what was asked is kept");
+    let text = machine.run(&["models", "local"]).ok();
+    assert!(text.contains("* local/scripted") && !text.contains("anthropic/"), "{text}");
+    let nothing = machine.run(&["models", "no-such-model"]);
+    assert!(nothing.code == Some(1) && nothing.err.contains("--all"), "{nothing:?}");
+}
+
+#[test]
+fn without_a_key_models_says_what_to_set() {
+    let mut machine = Machine::new();
+    machine.set("EPITOME_LOCAL_URL", "http://127.0.0.1:1");
+    let ran = machine.run(&["models"]);
+    assert!(ran.code == Some(1) && ran.err.contains("ANTHROPIC_API_KEY"), "{ran:?}");
+    let all = machine.run(&["models", "--all"]).ok();
+    assert!(all.contains("(no key)") && all.contains("openai/"), "{all}");
+}
+
+/// `--model` held for one run alone: a later `--follow` without it went on with the configured model.
+#[test]
+fn a_model_of_the_command_line_stays_with_its_session() {
+    let (machine, model) = Machine::with_model(vec![vec![say("One.")], vec![say("Two.")]]);
+    machine.run(&["run", "--model", "local/gpt-4.1", "first"]).ok();
+    machine.run(&["run", "--follow", "second"]).ok();
+    let models: Vec<Value> = model.requests().iter().map(|request| request.body["model"].clone()).collect();
+    assert_eq!(models, ["gpt-4.1", "gpt-4.1"]);
+}

@@ -13,7 +13,7 @@ use epitome::cli::check;
 use epitome::cli::check::agent::{Inherits, Program};
 use epitome::cli::check::story::{Failure, LINE_WITHIN, Outcome, Setting, run_fixture};
 use epitome::cli::check::update::update_fixture;
-use epitome::provider::scripted::Wire;
+use epitome::config::WireFormat;
 use epitome::transcript::Fixture;
 use support::mini_agent::MiniAgent;
 
@@ -33,7 +33,7 @@ fn our_agent() -> Program {
 }
 
 /// Runs all fixtures against our agent with a model of this format, and reports all that failed.
-fn run_all(wire: Wire) {
+fn run_all(wire: WireFormat) {
     let only = std::env::var("FIXTURE").ok();
     let files: Vec<_> = support::fixture_files()
         .into_iter()
@@ -73,13 +73,27 @@ fn every_fixture_holds_with_an_anthropic_model() {
     if rewriting() {
         rewrite_all();
     }
-    run_all(Wire::Anthropic);
+    run_all(WireFormat::AnthropicMessages);
 }
 
 #[test]
 fn every_fixture_holds_with_a_chat_completions_model() {
     if !rewriting() {
-        run_all(Wire::OpenAiChat);
+        run_all(WireFormat::OpenAiChat);
+    }
+}
+
+#[test]
+fn every_fixture_holds_with_a_responses_model() {
+    if !rewriting() {
+        run_all(WireFormat::OpenAiResponses);
+    }
+}
+
+#[test]
+fn every_fixture_holds_with_a_gemini_model() {
+    if !rewriting() {
+        run_all(WireFormat::Gemini);
     }
 }
 
@@ -90,7 +104,8 @@ fn rewrite_all() {
             continue;
         }
         let agent = our_agent();
-        let setting = Setting { agent: &agent, wire: Some(Wire::Anthropic), line_within: LINE_WITHIN };
+        let setting =
+            Setting { agent: &agent, wire: Some(WireFormat::AnthropicMessages), line_within: LINE_WITHIN };
         match update_fixture(&support::parse(&name, &text), &setting) {
             Ok(Some(fixture)) => std::fs::write(&path, fixture.to_string()).expect("fixtures can be written"),
             Ok(None) => {}
@@ -157,7 +172,11 @@ agent<  result end_turn
 "#;
 
 fn mini_setting() -> Setting<'static> {
-    Setting { agent: &MiniAgent, wire: Some(Wire::Anthropic), line_within: Duration::from_secs(10) }
+    Setting {
+        agent: &MiniAgent,
+        wire: Some(WireFormat::AnthropicMessages),
+        line_within: Duration::from_secs(10),
+    }
 }
 
 fn run_small(text: &str) -> Outcome {
@@ -220,7 +239,7 @@ fn a_reply_that_nobody_asked_for_is_a_failure() {
 #[test]
 fn what_is_not_offered_is_no_failure() {
     assert_eq!(run_small(&format!("needs loadSession\n{SMALL}")), Outcome::NotOffered("loadSession".into()));
-    let openai = format!("only openai\n{SMALL}");
+    let openai = format!("only openai_chat\n{SMALL}");
     assert!(matches!(run_small(&openai), Outcome::NotMeant(_)));
 }
 

@@ -73,6 +73,8 @@ fn check(name: &str, how: &str, pieces: &[&[u8]], expected: &str) {
 fn decode(name: &str, pieces: &[&[u8]]) -> String {
     let wire = match name.split('-').next() {
         Some("anthropic") => WireFormat::AnthropicMessages,
+        Some("gemini") => WireFormat::Gemini,
+        Some("responses") => WireFormat::OpenAiResponses,
         _ => WireFormat::OpenAiChat,
     };
     let provider = if wire == WireFormat::AnthropicMessages { "anthropic" } else { "somewhere" };

@@ -170,6 +170,38 @@ async fn an_image_is_shown_as_one() {
     assert_eq!(result.content[1], OutcomeContent::Image { mime_type: "image/png".into(), data });
 }
 
+#[tokio::test]
+async fn a_pdf_is_read_as_a_document_whatever_it_is_called() {
+    let place = Place::new();
+    place.write("report.dat", "%PDF-1.7\n");
+    let result = place.run("file_read", json!({"file_path": "report.dat"})).await;
+    assert_completed(&result);
+    assert_eq!(text(&result), "report.dat (application/pdf, 9 bytes)");
+    let document = OutcomeContent::Document {
+        mime_type: "application/pdf".into(),
+        data: "JVBERi0xLjcK".into(),
+        name: Some("report.dat".into()),
+    };
+    assert_eq!(result.content[1], document);
+    place.write("no.pdf", "plain text\n");
+    let plain = place.run("file_read", json!({"file_path": "no.pdf"})).await;
+    assert_eq!(text(&plain), "     1\tplain text");
+}
+
+#[tokio::test]
+async fn an_image_that_is_too_large_is_refused_with_what_to_do() {
+    let place = Place::new();
+    let mut bytes = b"\xff\xd8\xff".to_vec();
+    bytes.resize(4_000_000, 0);
+    place.write("a.jpg", bytes);
+    let result = place.run("file_read", json!({"file_path": "a.jpg"})).await;
+    assert_eq!(
+        text(&result),
+        "a.jpg is an image of 4.00 MB, and a model takes at most 3.75 MB: make a smaller copy of it. Use a \
+         command for that."
+    );
+}
+
 // Writing and editing.
 
 #[tokio::test]

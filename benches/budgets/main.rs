@@ -31,7 +31,7 @@ const USAGE: &str = "\
 cargo bench --bench budgets -- [OPTIONS]
 
   --quick          few repetitions: a look, not a record
-  --only NAME      only groups (start, session, prompt, flood, memory, load, tool, cancel,
+  --only NAME      only groups (start, session, prompt, flood, memory, load, long, tool, cancel,
                    hooks, found, binary) or
                    rows whose name holds NAME
   --json           print JSON instead of the table, one object a line for each store

@@ -19,6 +19,9 @@ use crate::table::{Row, Samples};
 /// Prompts between two looks at the CPU clock.
 const CPU_PROMPTS: u32 = 50;
 
+/// Lines of a prompt of the long thread: about 2 KB, so that 1,000 messages are about 1 MB.
+const LONG_PROMPT_LINES: usize = 72;
+
 /// The text of every prompt.
 pub const PROMPT: &str = "Say that it is done.";
 
@@ -82,7 +85,7 @@ pub struct Group {
     pub run: fn(&Stage<'_>, Effort, &mut Samples) -> Result<()>,
 }
 
-pub const GROUPS: [Group; 10] = [
+pub const GROUPS: [Group; 11] = [
     Group { name: "start", rows: &[Row::Start, Row::StartSecond, Row::Exit], turns: 5, run: start },
     Group { name: "session", rows: &[Row::NewFirst, Row::New, Row::NewAfterTurn], turns: 5, run: session },
     Group {
@@ -108,6 +111,7 @@ pub const GROUPS: [Group; 10] = [
         run: memory,
     },
     Group { name: "load", rows: &[Row::Load], turns: 3, run: load },
+    Group { name: "long", rows: &[Row::AskShort, Row::AskLong, Row::LongCpu], turns: 3, run: long },
     Group { name: "tool", rows: &[Row::Tool], turns: 5, run: tool },
     Group { name: "cancel", rows: &[Row::Cancel], turns: 5, run: cancel },
     Group {
@@ -268,6 +272,39 @@ fn thread_of_messages(stage: &Stage<'_>) -> Result<String> {
     }
     end(agent)?;
     Ok(session)
+}
+
+/// What a call costs in a short thread and in a long one: a request's older messages were all written
+/// for the calls before.
+fn long(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
+    let text = "A line that a person typed. ".repeat(LONG_PROMPT_LINES);
+    let asked = |agent: &mut Agent, session: &str, row: Row, samples: &mut Samples| -> Result<()> {
+        let performance = stage.model.plan(Reply::Short);
+        let (id, sent) = agent.prompt(session, PROMPT)?;
+        samples.time(row, performance.asked()? - sent);
+        agent.stop(id, "end_turn").map(drop)
+    };
+    let mut agent = stage.ready()?;
+    for _ in 0..effort.of(20) {
+        let (session, _) = agent.new_session()?;
+        for _ in 0..5 {
+            stage.short_turn(&mut agent, &session, &text)?;
+        }
+        asked(&mut agent, &session, Row::AskShort, samples)?;
+    }
+    let (session, _) = agent.new_session()?;
+    for _ in 0..LOADED_MESSAGES / 2 {
+        stage.short_turn(&mut agent, &session, &text)?;
+    }
+    for _ in 0..effort.of(20) {
+        asked(&mut agent, &session, Row::AskLong, samples)?;
+    }
+    let before = processes::cpu_time()?;
+    for _ in 0..CPU_PROMPTS {
+        stage.short_turn(&mut agent, &session, PROMPT)?;
+    }
+    samples.time(Row::LongCpu, processes::cpu_time_since(before)? / CPU_PROMPTS);
+    end(agent)
 }
 
 fn tool(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {

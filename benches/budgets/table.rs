@@ -28,6 +28,9 @@ pub enum Row {
     MemoryTurn,
     MemoryEachSession,
     Load,
+    AskShort,
+    AskLong,
+    LongCpu,
     Tool,
     Cancel,
     AskNoHooks,
@@ -48,7 +51,7 @@ enum Unit {
 use Unit::{Megabytes, Milliseconds};
 
 impl Row {
-    pub const ALL: [Row; 29] = [
+    pub const ALL: [Row; 32] = [
         Row::Start,
         Row::StartSecond,
         Row::NewFirst,
@@ -69,6 +72,9 @@ impl Row {
         Row::MemoryTurn,
         Row::MemoryEachSession,
         Row::Load,
+        Row::AskShort,
+        Row::AskLong,
+        Row::LongCpu,
         Row::Tool,
         Row::Cancel,
         Row::AskNoHooks,
@@ -103,6 +109,9 @@ impl Row {
             Row::MemoryTurn => ("RSS idle after a first turn", Megabytes, Some(10.0)),
             Row::MemoryEachSession => ("RSS of each further idle session", Megabytes, Some(0.1)),
             Row::Load => ("load of a thread of 1,000 messages", Milliseconds, Some(20.0)),
+            Row::AskShort => ("prompt → model asked, thread of 10 messages", Milliseconds, Some(1.0)),
+            Row::AskLong => ("prompt → model asked, thread of 1,000 messages", Milliseconds, Some(3.0)),
+            Row::LongCpu => ("CPU of a short prompt, thread of 1,000 messages", Milliseconds, None),
             Row::Tool => ("tool call complete → model asked again", Milliseconds, Some(2.0)),
             Row::Cancel => ("cancel → answer", Milliseconds, Some(1.0)),
             Row::AskNoHooks => ("prompt → model asked, folders without hooks", Milliseconds, Some(1.2)),

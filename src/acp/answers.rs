@@ -11,8 +11,8 @@ use super::from_wire::BadParams;
 use super::requests::RequestKind;
 use super::updates::{tokens, wire_path};
 use crate::session::registry::Header;
-use crate::session::{Answer, SessionError, SessionOptions};
-use crate::thread::{Mode, StopReason, ThoughtLevel, Usage};
+use crate::session::{Answer, ModelChoice, SessionError, SessionOptions, provider_title};
+use crate::thread::{Mode, ModelName, StopReason, ThoughtLevel, Usage};
 
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
@@ -21,6 +21,9 @@ const AUTH_REQUIRED: i32 = -32000;
 const NOT_FOUND: i32 = -32002;
 /// Our own: too much at once, try again. Outside the ranges that JSON-RPC and ACP keep.
 const BUSY: i32 = -31001;
+
+/// Models that are shown in one list, however many providers they are of.
+const MODELS_FLAT_MAX: usize = 8;
 
 /// The ids of the choices that a session offers.
 pub const MODEL: &str = "model";
@@ -136,14 +139,7 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
 pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption> {
     let mut offered = Vec::with_capacity(3);
     if let Some(model) = &options.model {
-        let mut models: Vec<wire::SessionConfigSelectOption> = options
-            .models
-            .iter()
-            .map(|(name, shown)| wire::SessionConfigSelectOption::new(name.0.clone(), shown.clone()))
-            .collect();
-        if !options.models.iter().any(|(name, _)| name == model) {
-            models.insert(0, wire::SessionConfigSelectOption::new(model.0.clone(), model.0.clone()));
-        }
+        let models = model_options(model, &options.models);
         offered.push(
             wire::SessionConfigOption::select(MODEL, "Model", model.0.clone(), models)
                 .category(wire::SessionConfigOptionCategory::Model),
@@ -169,6 +165,43 @@ pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption
             .category(wire::SessionConfigOptionCategory::ThoughtLevel),
     );
     offered
+}
+
+/// The models of a picker: in groups by provider where they are many and of several. Few are easier to
+/// look through in one list, and not every client shows groups.
+fn model_options(current: &ModelName, models: &[ModelChoice]) -> wire::SessionConfigSelectOptions {
+    let current = ModelChoice { name: current.clone(), about: String::new() };
+    let is_there = models.iter().any(|choice| choice.name == current.name);
+    let all: Vec<&ModelChoice> = (!is_there).then_some(&current).into_iter().chain(models).collect();
+    let mut groups: Vec<(&str, Vec<&ModelChoice>)> = Vec::new();
+    for choice in &all {
+        let (provider, _) = parts(&choice.name);
+        match groups.iter_mut().find(|(of, _)| *of == provider) {
+            Some((_, group)) => group.push(choice),
+            None => groups.push((provider, vec![choice])),
+        }
+    }
+    let option = |choice: &ModelChoice, shown: String| {
+        let option = wire::SessionConfigSelectOption::new(choice.name.0.clone(), shown);
+        if choice.about.is_empty() { option } else { option.description(choice.about.clone()) }
+    };
+    if groups.len() < 2 || all.len() <= MODELS_FLAT_MAX {
+        let shown = |choice: &ModelChoice| match parts(&choice.name) {
+            (provider, name) if groups.len() > 1 => format!("{name} ({})", provider_title(provider)),
+            (_, name) => name.to_owned(),
+        };
+        return all.iter().map(|choice| option(choice, shown(choice))).collect::<Vec<_>>().into();
+    }
+    let group = |(provider, models): (&str, Vec<&ModelChoice>)| {
+        let options = models.iter().map(|choice| option(choice, parts(&choice.name).1.to_owned())).collect();
+        wire::SessionConfigSelectGroup::new(provider.to_owned(), provider_title(provider).to_owned(), options)
+    };
+    groups.into_iter().map(group).collect::<Vec<_>>().into()
+}
+
+/// Provider and name of a model.
+fn parts(name: &ModelName) -> (&str, &str) {
+    name.split().unwrap_or(("", &name.0))
 }
 
 /// One line of a listing. Title and time are always there: some editors fail without.

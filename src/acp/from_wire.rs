@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::attached;
+use crate::thread::attached::together_too_large;
 use crate::thread::halves::whole_characters;
 use crate::thread::{Content, SessionId};
 
@@ -150,7 +152,13 @@ impl<'a> Params<'a> {
             | Content::ResourceLink { .. } => true,
             Content::Thinking { .. } | Content::Call(_) => false,
         });
-        if says_something { Ok(content) } else { Err(BadParams("`prompt` is empty".to_owned())) }
+        if !says_something {
+            return Err(BadParams("`prompt` is empty".to_owned()));
+        }
+        match together_too_large(&content) {
+            Some(why) => Err(BadParams(format!("`prompt` has {why}"))),
+            None => Ok(content),
+        }
     }
 }
 
@@ -165,22 +173,21 @@ fn content(at: usize, block: ContentBlock) -> Result<Option<Content>, BadParams>
     Ok(Some(match block {
         ContentBlock::Text(text) if text.text.is_empty() => return Ok(None),
         ContentBlock::Text(text) => Content::Text { text: text.text },
-        ContentBlock::Image(image) => {
-            Content::Image { mime_type: image.mime_type, data: image.data, uri: image.uri }
-        }
+        ContentBlock::Image(image) => attached::image(&format!("prompt[{at}]"), image)?,
         ContentBlock::ResourceLink(link) => Content::ResourceLink { uri: link.uri, name: link.name },
         ContentBlock::Resource(embedded) => match embedded.resource {
             EmbeddedResourceResource::TextResourceContents(resource) => {
                 Content::Resource { uri: resource.uri, text: resource.text }
             }
-            // The bytes are of no use to a model; that the file was meant is.
             EmbeddedResourceResource::BlobResourceContents(resource) => {
-                let name = resource.uri.rsplit('/').next().unwrap_or_default().to_owned();
-                Content::ResourceLink { uri: resource.uri, name }
+                attached::blob(&format!("prompt[{at}]"), resource)?
             }
             _ => return unsupported("a resource of an unknown kind"),
         },
-        ContentBlock::Audio(_) => return unsupported("audio"),
+        ContentBlock::Audio(_) => {
+            let why = "is audio, which this agent does not take: send what is said in it as text";
+            return Err(BadParams(format!("`prompt[{at}]` {why}")));
+        }
         _ => return unsupported("content of an unknown type"),
     }))
 }
@@ -247,8 +254,8 @@ mod tests {
             r#"[{"type":"text","text":"look"},
                 {"type":"resource_link","uri":"file:///a.rs","name":"a.rs"},
                 {"type":"resource","resource":{"uri":"file:///b.rs","text":"fn b() {}"}},
-                {"type":"resource","resource":{"uri":"file:///c/d.bin","blob":"AAAA"}},
-                {"type":"image","data":"iVBO","mimeType":"image/png"}]"#,
+                {"type":"resource","resource":{"uri":"file:///c/d.pdf","blob":"JVBERi0x"}},
+                {"type":"image","data":"iVBORw0KGgo=","mimeType":"image/png"}]"#,
         )
         .expect("the prompt is good");
         assert_eq!(
@@ -257,8 +264,12 @@ mod tests {
                 Content::Text { text: "look".into() },
                 Content::ResourceLink { uri: "file:///a.rs".into(), name: "a.rs".into() },
                 Content::Resource { uri: "file:///b.rs".into(), text: "fn b() {}".into() },
-                Content::ResourceLink { uri: "file:///c/d.bin".into(), name: "d.bin".into() },
-                Content::Image { mime_type: "image/png".into(), data: "iVBO".into(), uri: None },
+                Content::Document {
+                    mime_type: "application/pdf".into(),
+                    data: "JVBERi0x".into(),
+                    name: Some("d.pdf".into()),
+                },
+                Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None },
             ]
         );
     }
@@ -288,7 +299,7 @@ mod tests {
             (
                 r#"[{"type":"text","text":"a"},{"type":"audio","data":"","mimeType":"audio/wav"}]"#
                     .to_owned(),
-                "`prompt[1]` is audio, which this agent does not take",
+                "`prompt[1]` is audio, which this agent does not take: send what is said in it as text",
             ),
         ] {
             assert_eq!(fault(prompt(&blocks)), expected);

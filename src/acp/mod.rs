@@ -10,6 +10,7 @@
 //! `answers`, `from_wire`); `requests` knows who waits for an answer.
 
 pub mod answers;
+mod attached;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;

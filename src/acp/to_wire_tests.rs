@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::session::{CommandInfo, SessionOptions, UsageNow};
+use crate::session::{CommandInfo, ModelChoice, SessionOptions, UsageNow};
 use crate::thread::{
     Card, Cut, Edit, HookRun, Location, Mode, ModelName, OutcomeStatus, Part, PlanPriority, PlanStatus,
     PlanStep, Role, Rule, Seq, SessionId, Shown, Spoken, StopReason, ThoughtLevel, ToolKind, ToolOutcome,
@@ -703,7 +703,7 @@ fn options_are_complete_and_in_order() {
     let options = SessionOptions {
         mode: Mode::Ask,
         model: Some(ModelName("a/b".into())),
-        models: vec![(ModelName("a/c".into()), "C".into())],
+        models: vec![ModelChoice { name: ModelName("a/c".into()), about: "C".into() }],
         thought: ThoughtLevel::Low,
     };
     let mut client = Client::new(PLAIN);
@@ -724,6 +724,41 @@ fn options_are_complete_and_in_order() {
             ("thought_level", "thought_level", "low", 5)
         ]
     );
+}
+
+/// The values of the model option, with the groups that hold them.
+fn offered_models(names: &[&str]) -> Value {
+    let models =
+        names.iter().map(|name| ModelChoice { name: ModelName((*name).into()), about: String::new() });
+    let options = SessionOptions {
+        mode: Mode::Ask,
+        model: Some(ModelName("anthropic/a1".into())),
+        models: models.collect(),
+        thought: ThoughtLevel::Low,
+    };
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Options(Arc::new(options)));
+    client.told[0]["configOptions"][0]["options"].clone()
+}
+
+#[test]
+fn few_models_are_one_list_and_many_are_groups() {
+    assert_eq!(
+        offered_models(&["anthropic/a1", "local/org/l1"]),
+        json!([{ "value": "anthropic/a1", "name": "a1 (Anthropic)" },
+            { "value": "local/org/l1", "name": "org/l1 (This machine)" }])
+    );
+    let many: Vec<String> = (1..=9).map(|at| format!("local/l{at}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let grouped = offered_models(&many);
+    let groups: Vec<(&str, usize)> = grouped
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| (group["name"].as_str().unwrap(), group["options"].as_array().unwrap().len()))
+        .collect();
+    assert_eq!(groups, [("Anthropic", 1), ("This machine", 9)], "the current one is always among them");
+    assert_eq!(grouped[1]["options"][0], json!({ "value": "local/l1", "name": "l1" }));
 }
 
 #[test]

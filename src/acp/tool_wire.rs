@@ -173,9 +173,10 @@ pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPerm
 }
 
 fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallContent> {
-    if !outcome.shown.is_empty() {
-        return diffs_first(&outcome.shown, detail);
-    }
+    let is_image = |content: &&OutcomeContent| matches!(content, OutcomeContent::Image { .. });
+    let mut content = diffs_first(&outcome.shown, detail);
+    // What is shown stands for the text that the model reads, and not for its images.
+    let rest = outcome.content.iter().filter(|content| outcome.shown.is_empty() || is_image(content));
     let show = |content: &OutcomeContent| match content {
         OutcomeContent::Text { text } if text.is_empty() => None,
         OutcomeContent::Text { text } => {
@@ -200,7 +201,8 @@ fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallCon
             Some(wire::ToolCallContent::from(format!("({name}{mime_type}, {} bytes)", data.len() / 4 * 3)))
         }
     };
-    outcome.content.iter().filter_map(show).collect()
+    content.extend(rest.filter_map(show));
+    content
 }
 
 fn diffs_first(shown: &[Shown], detail: Detail) -> Vec<wire::ToolCallContent> {

@@ -18,6 +18,9 @@ use crate::thread::{
 /// The longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
 const CHUNK_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
+/// The largest document that is shown whole, in bytes of base64, for the same reason; a larger one is named.
+const DOCUMENT_BASE64_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// The id of one part of an agent's message. Each part is a message to the client: text before and
 /// after a call, or thinking and reply, would run together otherwise.
 pub(super) fn part_id(message: MessageId, part: u32) -> wire::MessageId {
@@ -76,6 +79,13 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
             Content::Image { mime_type, data, uri } => send(wire::ContentBlock::Image(
                 wire::ImageContent::new(data.clone(), mime_type.clone()).uri(uri.clone()),
             )),
+            Content::Document { data, name, .. } if data.len() > DOCUMENT_BASE64_BYTES_MAX => {
+                let shown = name.as_deref().unwrap_or("document");
+                send(wire::ContentBlock::ResourceLink(wire::ResourceLink::new(
+                    shown,
+                    attachment_uri(name.as_deref()),
+                )));
+            }
             Content::Document { mime_type, data, name } => {
                 let contents = wire::BlobResourceContents::new(data.clone(), attachment_uri(name.as_deref()))
                     .mime_type(mime_type.clone());

@@ -7,6 +7,7 @@ pub mod check;
 mod demo;
 mod hooks;
 mod json_lines;
+mod models;
 mod overrides;
 mod plot;
 mod printer;
@@ -90,6 +91,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("compact") => run::compact(arguments),
         Some("recipes") => recipes::main(arguments),
         Some("sessions") => sessions::main(arguments),
+        Some("models") => models::main(arguments),
         Some("hooks") => hooks::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
@@ -119,6 +121,8 @@ epitome: a coding agent for editors, with compaction that you can trust
         the slash commands: which there are, what they would send, what is wrong with their files
   epitome sessions list|show ID|export ID|delete ID
         what was said, and where
+  epitome models [PROVIDER | TEXT] [--all] [--refresh]
+        which models can be chosen, what they hold and cost
   epitome hooks list|trust|test|log
         what runs at moments of a session, and what of a repository may
   epitome check [FILE...] -- COMMAND...
@@ -134,7 +138,7 @@ acp, run and compact also take:
   --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
   --recipe-dir DIR        look for recipes there, too (also --fragment-dirs DIR,DIR)
 
-run, compact, recipes, sessions, hooks and demo have a --help of their own.
+run, compact, recipes, sessions, models, hooks and demo have a --help of their own.
 
 Models are named provider/name: anthropic/..., openai/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY; a local server from EPITOME_LOCAL_URL.

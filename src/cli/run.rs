@@ -2,6 +2,7 @@
 //!
 //! It has no agent loop of its own: it is one more client of `session`, with an outlet that prints.
 
+mod attach;
 mod keyboard;
 mod request;
 
@@ -49,6 +50,8 @@ epitome run: one prompt without an editor
   epitome run -r compact --follow           what /compact does in an editor
 
   -r, --recipe RECIPE   run a recipe; the prompt is its arguments
+      --attach FILE     send an image (png, jpeg, gif, webp) or a PDF with the prompt; may stand
+                        several times (also --image FILE)
       --follow          go on with the newest session of this directory
       --resume ID       go on with a session; a unique beginning of its id is enough
                         (also --conversation-id ID, -c ID); it counts before --follow
@@ -113,7 +116,11 @@ fn perform(request: Request) -> Result<i32, CliError> {
     serve::log_to_file(&paths);
     let cwd = std::env::current_dir()
         .map_err(|error| CliError::failed(format!("the working directory is not known: {error}"), None))?;
-    let prompt = request.prompt()?;
+    let mut prompt = attach::read(&request.attached)?;
+    let text = request.prompt()?;
+    if !text.is_empty() {
+        prompt.insert(0, Content::Text { text });
+    }
     let resumed = match &request.session {
         Which::Named(id) => {
             let store = Store::new(&paths);
@@ -219,7 +226,7 @@ struct Run {
     queue: Arc<Queue>,
     face: Face,
     /// Until it is sent.
-    prompt: Option<String>,
+    prompt: Option<Vec<Content>>,
     recipe: Option<String>,
     model: Option<String>,
     mode: Option<Mode>,
@@ -360,8 +367,7 @@ impl Run {
             let hint = Some(format!("there are: {}", known.join(", ")));
             return Some(CliError { message: format!("there is no recipe {recipe:?}"), hint, code: 2 });
         }
-        let text = self.prompt.take()?;
-        let content = vec![Content::Text { text }];
+        let content = self.prompt.take()?;
         let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content };
         let error = self.sessions.send(&self.session, prompt).err().map(|error| failed(&error));
         if self.cancelled && error.is_none() {

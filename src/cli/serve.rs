@@ -14,6 +14,7 @@ use super::CliError;
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
 use crate::provider::http::Http;
+use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{Overrides, Services, Sessions};
 use crate::store::Store;
@@ -53,6 +54,7 @@ pub fn sessions(paths: Paths, overrides: Overrides, runtime: &tokio::runtime::Ha
     let store = Store::new(&paths);
     let reaper = Arc::new(Reaper::of_this_executable());
     let services = Services {
+        learned: Learned::below(&paths.data),
         paths,
         store,
         http: Http::new(),

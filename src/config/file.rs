@@ -11,13 +11,15 @@ use super::values::{
     Wrong, header_map, max_rounds, mode, model_name, names, share, small_tokens, text, thought, threshold,
     tokens, truth, url, variable, wire_format,
 };
-use super::{Compaction, ModelSettings, Owner, ProviderSettings, Settings};
+use super::{BuiltInSettings, Compaction, ModelSettings, Owner, ProviderSettings, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
 const KEYS: [&str; 9] =
     ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
 const MODEL_KEYS: [&str; 3] = ["context_window", "max_output", "betas"];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
+/// Providers whose address need not be configured.
+const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
 /// Those that nothing reads yet are accepted: files may be shared with an agent that does.
 const COMPACTION_KEYS: [&str; 16] = [
@@ -86,7 +88,7 @@ impl Reader<'_> {
                 "thought" => self.set(value, &mut settings.thought, thought),
                 "max_rounds" => self.set(value, &mut settings.max_rounds, max_rounds),
                 "models" => self.models(value, settings),
-                "providers" => self.providers(value, &mut settings.providers),
+                "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),
                 "hooks" => self.hooks(value, &mut settings.hooks),
                 "templates" => self.templates(value, settings),
@@ -173,7 +175,7 @@ impl Reader<'_> {
         }
     }
 
-    fn providers(&mut self, value: &Value<'_>, providers: &mut BTreeMap<String, ProviderSettings>) {
+    fn providers(&mut self, value: &Value<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "providers") else { return };
         for (name, value) in table {
             let before = self.problems.len();
@@ -191,17 +193,28 @@ impl Reader<'_> {
                     other => self.unknown(key.span(), other, &PROVIDER_KEYS),
                 }
             }
+            let name_text = name.get_ref().to_string();
             match (wire, base_url) {
                 _ if self.problems.len() > before => {}
                 (Some(wire), Some(base_url)) => {
                     let provider = ProviderSettings { wire, base_url, key_variable, headers };
-                    providers.insert(name.get_ref().to_string(), provider);
+                    settings.providers.insert(name_text, provider);
+                }
+                (wire, None) if BUILT_IN.contains(&&*name_text) => {
+                    if name_text == "local" && key_variable.is_some() {
+                        let message = "a local server that wants a key needs wire and base_url".to_owned();
+                        let hint = "the ones that are found by themselves are asked without a key";
+                        self.problem(name.span(), message, Some(hint.to_owned()));
+                        continue;
+                    }
+                    settings.built_in.insert(name_text, BuiltInSettings { wire, key_variable, headers });
                 }
                 (wire, _) => {
                     let missing = if wire.is_none() { "wire" } else { "base_url" };
-                    let message = format!("the provider {:?} has no {missing}", name.get_ref());
-                    let hint = "wire = \"anthropic\" or \"openai_chat\", base_url = \"https://…\"";
-                    self.problem(name.span(), message, Some(hint.to_owned()));
+                    let message = format!("the provider {name_text:?} has no {missing}");
+                    let wires = WireFormat::ALL.map(|wire| format!("{:?}", wire.id())).join(", ");
+                    let hint = format!("wire is one of {wires}; base_url = \"https://…\"");
+                    self.problem(name.span(), message, Some(hint));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! What a model takes beside text, and how its thinking is asked for.
 
+use super::models::undated;
 use crate::config::WireFormat;
 use crate::thread::ThoughtLevel;
 
@@ -80,31 +81,158 @@ impl Thinking {
     }
 }
 
-/// Since this version, Claude models decide themselves how much to think; before it, they take a budget.
-const ADAPTIVE_SINCE: (u32, u32) = (4, 7);
-const BUDGETS_SINCE: (u32, u32) = (3, 7);
-
 impl Abilities {
-    /// What is likely of a model by its name, where nothing says more.
+    /// What is likely of a model by its name, where nothing says more. Of a model of which nothing is
+    /// known, only text is: a picture that a server can't read makes it refuse the whole conversation.
+    ///
+    /// A name counts behind a gateway's prefix too, but an ability that the wire format has no common
+    /// form for does not.
     pub fn likely(wire: WireFormat, model: &str) -> Abilities {
-        match wire {
-            WireFormat::AnthropicMessages => Abilities {
-                images: true,
-                documents: claude_version(model).is_some(),
-                thinking: match claude_version(model) {
-                    Some(version) if version >= ADAPTIVE_SINCE => Thinking::Efforts(&CLAUDE_EFFORTS),
-                    Some(version) if version >= BUDGETS_SINCE => Thinking::Budget { optional: true },
-                    Some(_) | None => Thinking::None,
-                },
-            },
-            WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => {
-                Abilities { images: true, documents: false, thinking: Thinking::None }
+        let family = Family::of(model);
+        let images = match &family {
+            Family::Claude { .. } | Family::Gemini { .. } => true,
+            Family::OpenAi { name, version } => {
+                *version >= (4, 1)
+                    || ["gpt-4o", "gpt-4-turbo", "chatgpt-", "o1-pro"]
+                        .iter()
+                        .any(|known| name.starts_with(known))
+                    || matches!(*name, "o1" | "o3" | "o3-pro" | "o4-mini")
             }
-        }
+            Family::Other => false,
+        };
+        let (documents, thinking) = match (wire, family) {
+            (WireFormat::AnthropicMessages, Family::Claude { name, version }) => {
+                (true, claude_thinking(name, version))
+            }
+            (WireFormat::OpenAiResponses | WireFormat::OpenAiChat, Family::OpenAi { name, version }) => {
+                (images, openai_thinking(name, version))
+            }
+            (WireFormat::Gemini, Family::Gemini { name, version }) => (true, gemini_thinking(name, version)),
+            (
+                WireFormat::AnthropicMessages
+                | WireFormat::OpenAiResponses
+                | WireFormat::OpenAiChat
+                | WireFormat::Gemini,
+                _,
+            ) => (false, Thinking::None),
+        };
+        Abilities { images, documents, thinking }
     }
 }
 
-const CLAUDE_EFFORTS: [Effort; 5] = [Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::Max];
+/// Who made a model, by its name. A version that the name does not tell is the newest.
+enum Family<'a> {
+    Claude { name: &'a str, version: (u32, u32) },
+    OpenAi { name: &'a str, version: (u32, u32) },
+    Gemini { name: &'a str, version: (u32, u32) },
+    Other,
+}
+
+const NEWEST: (u32, u32) = (u32::MAX, 0);
+
+impl Family<'_> {
+    fn of(model: &str) -> Family<'_> {
+        if let Some(version) = claude_version(model) {
+            return Family::Claude { name: model, version };
+        }
+        let name = model.rsplit('/').next().unwrap_or(model);
+        let name = undated(name);
+        if let Some(rest) = name.strip_prefix("gemini-") {
+            return Family::Gemini { name, version: dotted(rest).unwrap_or(NEWEST) };
+        }
+        if let Some(rest) = name.strip_prefix("gpt-")
+            && let Some(version) = dotted(rest)
+        {
+            return Family::OpenAi { name, version };
+        }
+        let is_o =
+            ["o1", "o3", "o4"].iter().any(|line| name == *line || name.starts_with(&format!("{line}-")));
+        if is_o || name.starts_with("chatgpt-") {
+            return Family::OpenAi { name, version: (0, 0) };
+        }
+        Family::Other
+    }
+}
+
+/// The number at the beginning: `5.4` of `5.4-mini`, `4.0` of `4o`.
+fn dotted(text: &str) -> Option<(u32, u32)> {
+    let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
+    let (major, minor) = text[..end].split_once('.').unwrap_or((&text[..end], "0"));
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Since this version, Claude models decide themselves how much to think; before it, they take a budget.
+const ADAPTIVE_SINCE: (u32, u32) = (4, 6);
+const BUDGETS_SINCE: (u32, u32) = (3, 7);
+/// Since this version, the larger Claude models always think; Fable and Mythos always did.
+const ALWAYS_THINKS_SINCE: (u32, u32) = (5, 5);
+
+fn claude_thinking(name: &str, version: (u32, u32)) -> Thinking {
+    let is = |line: &str| name.contains(line);
+    if version < BUDGETS_SINCE {
+        Thinking::None
+    } else if version < ADAPTIVE_SINCE {
+        Thinking::Budget { optional: true }
+    } else if version == ADAPTIVE_SINCE {
+        Thinking::Efforts(&[Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::Max])
+    } else if is("fable") || is("mythos") || (version >= ALWAYS_THINKS_SINCE && (is("opus") || is("sonnet")))
+    {
+        Thinking::Efforts(&LOW_TO_MAX)
+    } else {
+        Thinking::Efforts(&NONE_TO_MAX)
+    }
+}
+
+fn openai_thinking(name: &str, version: (u32, u32)) -> Thinking {
+    let is = |part: &str| name.split('-').any(|word| word == part);
+    if is("chat") || is("audio") || is("preview") || name.starts_with("chatgpt") || name == "o1-mini" {
+        return Thinking::None;
+    }
+    let efforts: &'static [Effort] = match version {
+        // The o-series has no version of this kind.
+        (0, _) => &LOW_TO_HIGH,
+        (1..=4, _) => return Thinking::None,
+        (5, 0 | 1) if is("pro") => &[Effort::High],
+        (5, _) if is("pro") => &[Effort::Medium, Effort::High, Effort::XHigh],
+        (5, 0 | 1) if is("codex") => &LOW_TO_HIGH,
+        (5, _) if is("codex") => &LOW_TO_XHIGH,
+        (5, 0) => &MINIMAL_TO_HIGH,
+        (5, 1) => &NONE_TO_HIGH,
+        (5, _) => &NONE_TO_XHIGH,
+        // The large ones of the newer lines always think.
+        (6, 0) if is("sol") || is("luna") => &NONE_TO_MAX,
+        _ if is("terra") || is("luna") => &NONE_TO_MAX,
+        _ => &LOW_TO_MAX,
+    };
+    Thinking::Efforts(efforts)
+}
+
+/// Gemini's format has XHIGH as well; which models take it nobody says, and one that does not would
+/// refuse the request.
+fn gemini_thinking(name: &str, version: (u32, u32)) -> Thinking {
+    let is = |part: &str| name.split('-').any(|word| word == part);
+    if is("tts") || is("image") {
+        return Thinking::None;
+    }
+    match version {
+        (0..=1, _) | (2, 0..=4) => Thinking::None,
+        (2, _) => Thinking::Budget { optional: !is("pro") },
+        (3, 0) if is("pro") => Thinking::Efforts(&[Effort::Low, Effort::High]),
+        (3, 0..=6) if is("flash") => Thinking::Efforts(&MINIMAL_TO_HIGH),
+        _ => Thinking::Efforts(&LOW_TO_HIGH),
+    }
+}
+
+pub(super) const NONE_TO_HIGH: [Effort; 4] = [Effort::None, Effort::Low, Effort::Medium, Effort::High];
+pub(super) const NONE_TO_XHIGH: [Effort; 5] =
+    [Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::XHigh];
+pub(super) const NONE_TO_MAX: [Effort; 6] =
+    [Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::XHigh, Effort::Max];
+pub(super) const MINIMAL_TO_HIGH: [Effort; 4] = [Effort::Minimal, Effort::Low, Effort::Medium, Effort::High];
+pub(super) const LOW_TO_HIGH: [Effort; 3] = [Effort::Low, Effort::Medium, Effort::High];
+pub(super) const LOW_TO_XHIGH: [Effort; 4] = [Effort::Low, Effort::Medium, Effort::High, Effort::XHigh];
+pub(super) const LOW_TO_MAX: [Effort; 5] =
+    [Effort::Low, Effort::Medium, Effort::High, Effort::XHigh, Effort::Max];
 
 /// The version of a Claude model, from `claude-sonnet-5-5`, `claude-opus-4-20250514`,
 /// `claude-3-7-sonnet-…`, also behind a gateway's prefix. One without a number counts as the newest;
@@ -117,7 +245,33 @@ pub fn claude_version(model: &str) -> Option<(u32, u32)> {
         .map_while(|part| part.parse::<u32>().ok().filter(|_| part.len() <= 2));
     match (numbers.next(), numbers.next()) {
         (Some(major), minor) => Some((major, minor.unwrap_or(0))),
-        (None, _) => Some((u32::MAX, 0)),
+        (None, _) => Some(NEWEST),
+    }
+}
+
+/// Whether OpenAI takes tools for this model over its Responses API alone.
+pub(super) fn needs_responses(model: &str) -> bool {
+    match Family::of(model) {
+        Family::OpenAi { name, version } => {
+            let is = |part: &str| name.split('-').any(|word| word == part);
+            version > (6, 0) || is("astra") || is("pro") || is("codex")
+        }
+        Family::Claude { .. } | Family::Gemini { .. } | Family::Other => false,
+    }
+}
+
+/// Whether OpenAI serves this model over Chat Completions alone, or did when it was new.
+pub(super) fn needs_chat(model: &str) -> bool {
+    match Family::of(model) {
+        Family::OpenAi { name, version } => {
+            let is = |part: &str| name.split('-').any(|word| word == part);
+            is("audio")
+                || is("search")
+                || matches!(name, "o1-mini" | "o1-preview")
+                || version == (3, 5)
+                || (version == (4, 0) && (name == "gpt-4" || name.starts_with("gpt-4-")))
+        }
+        Family::Claude { .. } | Family::Gemini { .. } | Family::Other => false,
     }
 }
 
@@ -139,6 +293,74 @@ mod tests {
             for (level, expected) in ThoughtLevel::ALL.into_iter().zip(expected) {
                 assert_eq!(Thinking::Efforts(efforts).effort(level), Some(expected), "{level:?}");
             }
+        }
+    }
+
+    #[test]
+    fn abilities_are_guessed_by_name() {
+        use WireFormat::{
+            AnthropicMessages as Messages, Gemini, OpenAiChat as Chat, OpenAiResponses as Responses,
+        };
+        let nothing = (false, false, Thinking::None);
+        let budget = |optional| Thinking::Budget { optional };
+        for (wire, model, expected) in [
+            (Messages, "claude-3-5-haiku-20241022", (true, true, Thinking::None)),
+            (Messages, "claude-opus-4-20250514", (true, true, budget(true))),
+            (Messages, "claude-haiku-4-5", (true, true, budget(true))),
+            (Messages, "claude-opus-4-7", (true, true, Thinking::Efforts(&NONE_TO_MAX))),
+            (Messages, "us.anthropic.claude-opus-5-5-v1:0", (true, true, Thinking::Efforts(&LOW_TO_MAX))),
+            (Messages, "claude-haiku-5-5", (true, true, Thinking::Efforts(&NONE_TO_MAX))),
+            (Messages, "kimi-k3", nothing),
+            (Responses, "gpt-4.1-mini", (true, true, Thinking::None)),
+            (Responses, "gpt-4o", (true, true, Thinking::None)),
+            (Responses, "gpt-3.5-turbo", nothing),
+            (Responses, "gpt-5-mini", (true, true, Thinking::Efforts(&MINIMAL_TO_HIGH))),
+            (Responses, "gpt-5.1", (true, true, Thinking::Efforts(&NONE_TO_HIGH))),
+            (Responses, "gpt-5.2-chat-latest", (true, true, Thinking::None)),
+            (Responses, "gpt-5.4-2026-03-05", (true, true, Thinking::Efforts(&NONE_TO_XHIGH))),
+            (Responses, "gpt-6-sol", (true, true, Thinking::Efforts(&NONE_TO_MAX))),
+            (Responses, "gpt-6-astra", (true, true, Thinking::Efforts(&LOW_TO_MAX))),
+            (Responses, "gpt-6.1-sol", (true, true, Thinking::Efforts(&LOW_TO_MAX))),
+            (Responses, "gpt-6.1-terra", (true, true, Thinking::Efforts(&NONE_TO_MAX))),
+            (Responses, "gpt-7", (true, true, Thinking::Efforts(&LOW_TO_MAX))),
+            (Responses, "o3-mini", (false, false, Thinking::Efforts(&LOW_TO_HIGH))),
+            (Responses, "o4-mini-2025-04-16", (true, true, Thinking::Efforts(&LOW_TO_HIGH))),
+            (Gemini, "gemini-2.0-flash", (true, true, Thinking::None)),
+            (Gemini, "gemini-2.5-pro", (true, true, budget(false))),
+            (Gemini, "gemini-2.5-flash", (true, true, budget(true))),
+            (Gemini, "gemini-3.5-flash", (true, true, Thinking::Efforts(&MINIMAL_TO_HIGH))),
+            (Gemini, "gemini-4-argon", (true, true, Thinking::Efforts(&LOW_TO_HIGH))),
+            (Gemini, "gemini-pro-latest", (true, true, Thinking::Efforts(&LOW_TO_HIGH))),
+            (Gemini, "gemma-4-31b-it", nothing),
+            (Chat, "openai/gpt-5.4", (true, true, Thinking::Efforts(&NONE_TO_XHIGH))),
+            (Chat, "anthropic/claude-sonnet-5-5", (true, false, Thinking::None)),
+            (Chat, "google/gemini-3.8-flash", (true, false, Thinking::None)),
+            (Chat, "qwen3:8b", nothing),
+            (Chat, "gpt-oss:20b", nothing),
+            (Chat, "", nothing),
+        ] {
+            let Abilities { images, documents, thinking } = Abilities::likely(wire, model);
+            assert_eq!((images, documents, thinking), expected, "{wire:?} {model}");
+        }
+    }
+
+    #[test]
+    fn some_models_are_for_one_of_openais_two_formats() {
+        for (model, responses, chat) in [
+            ("gpt-6-sol", false, false),
+            ("gpt-6-astra", true, false),
+            ("gpt-6.1-terra", true, false),
+            ("gpt-6.2-sol", true, false),
+            ("gpt-5.5-pro", true, false),
+            ("gpt-5.3-codex", true, false),
+            ("gpt-4.1", false, false),
+            ("gpt-4o-mini", false, false),
+            ("gpt-4-turbo", false, true),
+            ("gpt-3.5-turbo-0125", false, true),
+            ("gpt-4o-search-preview", false, true),
+            ("qwen3", false, false),
+        ] {
+            assert_eq!((needs_responses(model), needs_chat(model)), (responses, chat), "{model}");
         }
     }
 }

@@ -30,6 +30,15 @@ pub(super) fn without_v1(base: &str) -> &str {
     base.strip_suffix("/v1").unwrap_or(base)
 }
 
+/// Whether the path ends with the version of an API, as `/v1` or `/v1beta`.
+pub(super) fn has_version(base: &str) -> bool {
+    let last = path_of(base).rsplit('/').next().unwrap_or_default();
+    let Some(number) = last.strip_prefix('v') else { return false };
+    let tail = number.trim_start_matches(|c: char| c.is_ascii_digit());
+    tail.len() < number.len()
+        && ["", "alpha", "beta"].contains(&tail.trim_end_matches(|c: char| c.is_ascii_digit()))
+}
+
 /// Host and port.
 pub(super) fn authority_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -57,6 +66,22 @@ mod tests {
             ("box", false),
         ] {
             assert_eq!(is_loopback(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_the_last_part_of_a_path() {
+        for (url, expected) in [
+            ("https://host/v1", true),
+            ("https://host/v1beta", true),
+            ("https://host/google/v1beta1", true),
+            ("https://host", false),
+            ("https://v1", false),
+            ("https://host/v1/google", false),
+            ("https://host/vertex", false),
+            ("https://host/v", false),
+        ] {
+            assert_eq!(has_version(url), expected, "{url}");
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::endpoint::Endpoint;
 use crate::config::WireFormat;
+use crate::thread::Content;
 
 const PDF: &str = "application/pdf";
 
@@ -29,6 +30,87 @@ pub fn takes_document(endpoint: &Endpoint, mime_type: &str) -> bool {
     endpoint.abilities.documents && has_form && mime_type == PDF
 }
 
+/// What to tell a person whose prompt holds what its model can't be sent; `None` where it holds nothing such.
+pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
+    let mut kinds: Vec<String> = Vec::new();
+    for part in content {
+        let kind = match part {
+            Content::Image { mime_type, .. } if !takes_image(endpoint, mime_type) => {
+                match endpoint.abilities.images {
+                    true => format!("no images of type {mime_type}"),
+                    false => "no images".to_owned(),
+                }
+            }
+            Content::Document { mime_type, .. } if !takes_document(endpoint, mime_type) => {
+                match mime_type.as_str() {
+                    PDF => "no PDF documents".to_owned(),
+                    other => format!("no documents of type {other}"),
+                }
+            }
+            Content::Text { .. }
+            | Content::Thinking { .. }
+            | Content::Image { .. }
+            | Content::Document { .. }
+            | Content::Resource { .. }
+            | Content::ResourceLink { .. }
+            | Content::Call(_) => continue,
+        };
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    (!kinds.is_empty()).then(|| {
+        format!(
+            "{} takes {}; it only gets a note that something was attached.\nChoose a model that does, and send \
+             this again.",
+            endpoint.name,
+            kinds.join(" and ")
+        )
+    })
+}
+
 fn is_common(mime_type: &str) -> bool {
     matches!(mime_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::endpoint::test_endpoint;
+
+    #[test]
+    fn a_person_is_told_what_their_model_does_not_take() {
+        let image = |mime_type: &str| Content::Image {
+            mime_type: mime_type.to_owned(),
+            data: "aGk=".to_owned(),
+            uri: None,
+        };
+        let document = |mime_type: &str| Content::Document {
+            mime_type: mime_type.to_owned(),
+            data: "JVBERi0=".to_owned(),
+            name: None,
+        };
+        let all = [image("image/png"), image("image/png"), document(PDF), image("image/tiff")];
+        let zip = [Content::Text { text: "look".to_owned() }, document("application/zip")];
+        let mut seeing = test_endpoint("anthropic/claude-sonnet-5-5");
+        (seeing.abilities.images, seeing.abilities.documents) = (true, true);
+        let mut reading = seeing.clone();
+        (reading.abilities.images, reading.abilities.documents) = (false, false);
+        let table: [(&Endpoint, &[Content], Option<&str>); 5] = [
+            (&seeing, &all[..3], None),
+            (&seeing, &all, Some("no images of type image/tiff")),
+            (&seeing, &zip, Some("no documents of type application/zip")),
+            (&reading, &all, Some("no images and no PDF documents")),
+            (&reading, &zip[..1], None),
+        ];
+        for (endpoint, content, expected) in table {
+            let expected = expected.map(|what| {
+                format!(
+                    "anthropic/claude-sonnet-5-5 takes {what}; it only gets a note that something was \
+                     attached.\nChoose a model that does, and send this again."
+                )
+            });
+            assert_eq!(left_out(endpoint, content), expected, "{content:?}");
+        }
+    }
 }

@@ -1,7 +1,12 @@
 //! Choosing and resolving, as tables.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use super::resolve::LOCAL_BASES;
 use super::*;
-use crate::config::ProviderSettings;
+use crate::config::{BuiltInSettings, ModelSettings, ProviderSettings, Settings};
+use crate::provider::ErrorClass;
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
@@ -38,10 +43,14 @@ fn the_first_thing_that_is_set_chooses_the_model() {
         (None, vec![("ANTHROPIC_AUTH_TOKEN", "t")], named("anthropic/claude-sonnet-5-5")),
         (None, vec![openai], named("openai/gpt-6-sol")),
         (None, vec![("OPENAI_BASE_URL", "http://box:8000/v1")], named("openai/gpt-6-sol")),
+        (None, vec![("GEMINI_API_KEY", "g"), openai], named("openai/gpt-6-sol")),
+        (None, vec![("GEMINI_API_KEY", "g")], named("gemini/gemini-3.8-flash")),
+        (None, vec![("GOOGLE_API_KEY", "g")], named("gemini/gemini-3.8-flash")),
         (Some("local/qwen3:8b"), vec![anthropic], named("local/qwen3:8b")),
         // The settings hold the variable already, and above it what a flag said.
         (Some("local/qwen3:8b"), vec![("EPITOME_MODEL", "openai/gpt-5.4")], named("local/qwen3:8b")),
         (None, vec![("EPITOME_MODEL", "claude-opus-5-5")], named("anthropic/claude-opus-5-5")),
+        (None, vec![("EPITOME_MODEL", "gemini-4-argon")], named("gemini/gemini-4-argon")),
         (None, vec![("EPITOME_MODEL", " "), openai], named("openai/gpt-6-sol")),
         (None, vec![], Choice::SearchLocal(LOCAL_BASES.map(str::to_owned).to_vec())),
         (
@@ -88,7 +97,7 @@ fn openai_and_its_likes_get_their_headers() {
     let own = env(&[("OPENAI_API_KEY", "k"), ("OPENAI_ORG_ID", "org"), ("OPENAI_PROJECT_ID", "proj")]);
     let model = ModelName("openai/gpt-6-sol".into());
     let endpoint = resolve(&model, &Settings::default(), &own).expect("a key is there");
-    assert_eq!(endpoint.url(), "https://api.openai.com/v1/chat/completions");
+    assert_eq!(endpoint.url(), "https://api.openai.com/v1/responses");
     assert!(endpoint.own_api);
     assert_eq!(header(&endpoint, "authorization"), Some("Bearer k"));
     assert_eq!(header(&endpoint, "openai-organization"), Some("org"));
@@ -124,11 +133,154 @@ fn a_configured_provider_goes_before_a_built_in_one_of_its_name() {
 }
 
 #[test]
+fn google_s_models_are_called_with_either_of_its_keys() {
+    let model = ModelName("gemini/gemini-3.8-flash".into());
+    for (variables, url, key) in [
+        (
+            vec![("GEMINI_API_KEY", "g")],
+            "https://generativelanguage.googleapis.com/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+            Some("g"),
+        ),
+        (
+            vec![
+                ("GEMINI_API_KEY", "g"),
+                ("GOOGLE_API_KEY", "wins"),
+                ("GOOGLE_GEMINI_BASE_URL", "https://gateway.example/google/"),
+            ],
+            "https://gateway.example/google/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+            Some("wins"),
+        ),
+        (
+            vec![("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:9/v1")],
+            "http://127.0.0.1:9/v1/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+            None,
+        ),
+    ] {
+        let endpoint = resolve(&model, &Settings::default(), &env(&variables)).expect("it can be called");
+        assert_eq!(endpoint.url(), url);
+        assert_eq!((endpoint.wire, header(&endpoint, "x-goog-api-key")), (WireFormat::Gemini, key));
+    }
+}
+
+#[test]
+fn openai_is_spoken_to_as_its_address_and_model_want_it() {
+    use WireFormat::{AnthropicMessages, OpenAiChat, OpenAiResponses};
+    let own = ("OPENAI_API_KEY", "k");
+    let region = ("OPENAI_BASE_URL", "https://eu.api.openai.com/v1");
+    let gateway = ("OPENAI_BASE_URL", "https://gateway.example/v1");
+    for (model, configured, variables, expected) in [
+        ("gpt-6-sol", None, vec![own], OpenAiResponses),
+        ("gpt-4.1", None, vec![own], OpenAiResponses),
+        ("gpt-3.5-turbo", None, vec![own], OpenAiChat),
+        ("gpt-6-sol", None, vec![own, region], OpenAiResponses),
+        ("gpt-6-sol", None, vec![own, gateway], OpenAiChat),
+        ("gpt-6-sol", Some(OpenAiResponses), vec![own, gateway], OpenAiResponses),
+        ("gpt-6-sol", Some(OpenAiChat), vec![own], OpenAiChat),
+        ("claude-opus-5-5", Some(AnthropicMessages), vec![own, gateway], AnthropicMessages),
+    ] {
+        let built_in = BuiltInSettings { wire: configured, ..BuiltInSettings::default() };
+        let settings =
+            Settings { built_in: BTreeMap::from([("openai".into(), built_in)]), ..Settings::default() };
+        let model = ModelName(format!("openai/{model}"));
+        let endpoint = resolve(&model, &settings, &env(&variables)).expect("a key is there");
+        assert_eq!(endpoint.wire, expected, "{model} {configured:?} {variables:?}");
+    }
+}
+
+#[test]
+fn a_built_in_provider_takes_another_key_and_more_headers() {
+    let work = BuiltInSettings {
+        wire: None,
+        key_variable: Some("WORK_KEY".into()),
+        headers: BTreeMap::from([("X-Team".into(), "blue".into())]),
+    };
+    let settings = Settings { built_in: BTreeMap::from([("gemini".into(), work)]), ..Settings::default() };
+    let both = env(&[("WORK_KEY", "w"), ("GEMINI_API_KEY", "own")]);
+    let model = ModelName("gemini/gemini-4-argon".into());
+    let endpoint = resolve(&model, &settings, &both).expect("a key is there");
+    assert_eq!(header(&endpoint, "x-goog-api-key"), Some("w"));
+    assert_eq!(header(&endpoint, "x-team"), Some("blue"));
+    assert_eq!(choose(&settings, &both), named("gemini/gemini-3.8-flash"));
+
+    let without = env(&[("GEMINI_API_KEY", "own")]);
+    let error = resolve(&model, &settings, &without).expect_err("the named key is missing");
+    assert!(error.hint.is_some_and(|hint| hint.contains("WORK_KEY")));
+    assert!(matches!(choose(&settings, &without), Choice::SearchLocal(_)));
+}
+
+#[test]
+fn each_format_has_its_addresses() {
+    use WireFormat::{AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
+    for (wire, base, url, count, models) in [
+        (
+            AnthropicMessages,
+            "https://h",
+            "https://h/v1/messages",
+            Some("https://h/v1/messages/count_tokens"),
+            "https://h/v1/models",
+        ),
+        (
+            OpenAiResponses,
+            "https://h/v1",
+            "https://h/v1/responses",
+            Some("https://h/v1/responses/input_tokens"),
+            "https://h/v1/models",
+        ),
+        (OpenAiChat, "https://h", "https://h/v1/chat/completions", None, "https://h/v1/models"),
+        (
+            OpenAiChat,
+            "https://h/api/v3/",
+            "https://h/api/v3/chat/completions",
+            None,
+            "https://h/api/v3/models",
+        ),
+        (
+            Gemini,
+            "https://h",
+            "https://h/v1beta/models/m:streamGenerateContent?alt=sse",
+            Some("https://h/v1beta/models/m:countTokens"),
+            "https://h/v1beta/models",
+        ),
+        (
+            Gemini,
+            "https://h/v1",
+            "https://h/v1/models/m:streamGenerateContent?alt=sse",
+            Some("https://h/v1/models/m:countTokens"),
+            "https://h/v1/models",
+        ),
+    ] {
+        let settings = with_provider("x", wire, base, None);
+        let endpoint = resolve(&ModelName("x/m".into()), &settings, &[]).expect("it wants no key");
+        assert_eq!(endpoint.url(), url);
+        assert_eq!(endpoint.count_url().as_deref(), count);
+        assert_eq!(endpoint.models_url(), models);
+    }
+}
+
+#[test]
+fn trial_features_are_asked_for_beside_those_of_the_custom_headers() {
+    let wanted = ModelSettings { betas: vec!["a-1".into(), "b-2".into()], ..ModelSettings::default() };
+    let name = "anthropic/claude-opus-5-5";
+    let mut settings = Settings::default();
+    let beta = |settings: &Settings, variables: &[(&str, &str)]| {
+        let variables = env(&[&[("ANTHROPIC_API_KEY", "k")], variables].concat());
+        let endpoint = resolve(&ModelName(name.into()), settings, &variables).expect("a key is there");
+        header(&endpoint, "anthropic-beta").map(str::to_owned)
+    };
+    assert_eq!(beta(&settings, &[]), None);
+    settings.models.insert(name.into(), wanted);
+    assert_eq!(beta(&settings, &[]).as_deref(), Some("a-1,b-2"));
+    let custom = [("ANTHROPIC_CUSTOM_HEADERS", "Anthropic-Beta: c-3, a-1")];
+    assert_eq!(beta(&settings, &custom).as_deref(), Some("c-3,a-1,b-2"));
+}
+
+#[test]
 fn what_is_missing_is_said() {
     for (model, class, words) in [
         ("anthropic/claude-sonnet-5-5", ErrorClass::Auth, "ANTHROPIC_API_KEY"),
         ("openai/gpt-6-sol", ErrorClass::Auth, "OPENAI_API_KEY"),
-        ("nobody/x", ErrorClass::Refused, "anthropic, openai, local"),
+        ("gemini/gemini-4-argon", ErrorClass::Auth, "GOOGLE_API_KEY (or GEMINI_API_KEY)"),
+        ("nobody/x", ErrorClass::Refused, "anthropic, openai, gemini, local"),
         ("bare", ErrorClass::Refused, "provider/name"),
     ] {
         let error = resolve(&ModelName(model.into()), &Settings::default(), &[]).expect_err("nothing is set");
@@ -136,7 +288,7 @@ fn what_is_missing_is_said() {
         assert!(error.hint.clone().unwrap_or_default().contains(words), "{error:?}");
     }
     let hint = nothing_configured().hint.unwrap_or_default();
-    for way in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "EPITOME_LOCAL_URL"] {
+    for way in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "EPITOME_LOCAL_URL"] {
         assert!(hint.contains(way));
     }
 }
@@ -151,10 +303,11 @@ fn an_unknown_model_gets_careful_limits_and_configuration_changes_them() {
         (endpoint.window, endpoint.max_output)
     };
     assert_eq!(limits(&settings), (128_000, 16_384));
-    let window = |window| ModelSettings { context_window: Some(window), max_output: None, betas: Vec::new() };
+    let window = |window| ModelSettings { context_window: Some(window), ..ModelSettings::default() };
     settings.models.insert("local/qwen".into(), window(8_192));
     assert_eq!(limits(&settings), (8_192, 2_048));
-    let exact = ModelSettings { context_window: Some(8_192), max_output: Some(4_000), betas: Vec::new() };
+    let exact =
+        ModelSettings { context_window: Some(8_192), max_output: Some(4_000), ..ModelSettings::default() };
     settings.models.insert("local/qwen".into(), exact);
     assert_eq!(limits(&settings), (8_192, 4_000));
 }
@@ -181,8 +334,11 @@ fn the_picker_offers_what_can_be_called() {
     assert_eq!(names(&[]), ["local/qwen", "router/mix"]);
     let with_key = names(&env(&[("OPENAI_API_KEY", "k")]));
     assert!(with_key.contains(&"openai/gpt-6-sol".to_owned()), "{with_key:?}");
-    assert!(!with_key.contains(&"openai/gpt-6-astra".to_owned()), "it takes no tools here");
+    assert!(with_key.contains(&"openai/gpt-6-astra".to_owned()), "{with_key:?}");
     assert!(with_key.iter().all(|name| !name.starts_with("anthropic/")));
+    let at_gateway = names(&env(&[("OPENAI_BASE_URL", "http://gateway.example/v1")]));
+    assert!(at_gateway.contains(&"openai/gpt-6-sol".to_owned()), "{at_gateway:?}");
+    assert!(!at_gateway.contains(&"openai/gpt-6-astra".to_owned()), "it takes no tools there");
 }
 
 #[test]

@@ -1,26 +1,108 @@
 //! What a provider's refusal means: from status, headers and body to a class and a sentence. Pure.
 //!
-//! Status, types and codes decide; vendors say that their wording changes. Wording is read only to
-//! recognise a request that is too long, because several servers have no code for that. What comes out
-//! is for people's eyes and logs, so every header value that we sent is taken out of it.
+//! Status, types and codes decide; vendors say that their wording changes. Wording is read only for what
+//! several have no code for: a request that is too long, reasoning that is not taken back, an account
+//! without credit. What comes out is for people's eyes and logs, so all that is secret is taken out of it.
+
+mod overflow;
+mod said;
+mod secrets;
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::endpoint::Endpoint;
 use super::retry::RETRY_AFTER_MAX;
-use super::{ErrorClass, ProviderError};
+use super::{ErrorClass, ProviderError, models};
 use crate::config::WireFormat;
+use said::Said;
+
+pub(super) use secrets::scrub;
 
 /// The most of a provider's own message that is passed on, in bytes: some echo the whole request.
 pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 
-/// Shorter header values are no secrets, and taking them out would garble every sentence.
-const SECRET_BYTES_MIN: usize = 6;
+/// How many of a provider's models are named to somebody who named one that it does not have.
+const MODELS_NAMED_MAX: usize = 6;
 
-/// Types and codes that mean an unpaid account, some of them under the status of a rate limit.
-const BILLING: [&str; 3] = ["insufficient_quota", "credit_balance_exhausted", "billing_error"];
+/// Types and codes that mean an unpaid account or a spending cap, some of them under the status of a rate
+/// limit.
+const BILLING: [&str; 17] = [
+    "billing_error",
+    "contract_spend_limit_reached",
+    "enforced_spend_limit_reached",
+    "linked_organization_billing_unavailable",
+    "linked_organization_spend_limit_reached",
+    "user_profile_billing_not_authorized",
+    "user_profile_not_billable",
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "billing_not_active",
+    "billing_hard_limit_reached",
+    "usage_limit_exceeded",
+    "project_spend_limit_exceeded",
+    "organization_spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "BILLING_DISABLED",
+    "insufficient_balance",
+];
+
+/// The same in words, where a service has no code for it.
+const BILLING_SENTENCES: [&str; 4] =
+    ["credit balance is too low", "specified api usage limits", "insufficient balance", "enable billing"];
+
+const AUTH: [&str; 9] = [
+    "authentication_error",
+    "permission_error",
+    "invalid_api_key",
+    "account_deactivated",
+    "API_KEY_INVALID",
+    "API_KEY_SERVICE_BLOCKED",
+    "SERVICE_DISABLED",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+];
+
+/// What may be over in a moment, where an error has no status: inside a stream.
+const MOMENTARY: [&str; 18] = [
+    "overloaded_error",
+    "rate_limit_error",
+    "api_error",
+    "timeout_error",
+    "compaction_unavailable",
+    "server_error",
+    "internal_error",
+    "rate_limit_exceeded",
+    "slow_down",
+    "server_is_overloaded",
+    "server_overloaded",
+    "service_unavailable_error",
+    "flex_unavailable",
+    "request_timeout",
+    "RESOURCE_EXHAUSTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
+];
+
+/// Sentences about reasoning that was sent back and is not taken.
+const BAD_REASONING: [&str; 13] = [
+    // Anthropic.
+    "invalid signature in thinking block",
+    "bound to a different conversation",
+    "blocks in the latest assistant message cannot be modified",
+    "blocks cannot be modified",
+    "expected thinking or redacted_thinking, but found",
+    // OpenAI Responses.
+    "of type reasoning was provided without its required following item",
+    "was provided without its required reasoning item",
+    "items are not persisted when store is set to false",
+    "encrypted content could not be",
+    // Gemini.
+    "missing a thought_signature",
+    "thought signature is not valid",
+    "invalid thought signature",
+    "corrupted thought signature",
+];
 
 /// A response that is no reply.
 #[derive(Clone, Copy, Debug)]
@@ -37,93 +119,43 @@ pub struct Failure<'a> {
 /// Says what a failure means for the caller, and why in a sentence.
 pub fn classify(endpoint: &Endpoint, failure: &Failure<'_>) -> ProviderError {
     let said = Said::read(failure.body);
-    let class = class(endpoint, failure, &said);
-    let mut message = format!("{} {}", subject(endpoint), verdict(&class, failure.status, &said));
+    // An error inside a stream may tell the status that it would have had.
+    let status = match (failure.status, said.status) {
+        (200, Some(status @ 400..=599)) => status,
+        (status, _) => status,
+    };
+    let failure = Failure { status, retry_after: failure.retry_after.or(said.retry_after), ..*failure };
+    let class = class(endpoint, &failure, &said);
+    let mut message = format!("{} {}", subject(endpoint), verdict(&class, status, &said));
     if !said.message.is_empty() {
+        // Before it is cut: a part of a secret is not found any more.
+        let said = scrub(endpoint, said.message.trim());
         message.push_str(": ");
-        message.push_str(cut(said.message.trim(), PROVIDER_MESSAGE_BYTES_MAX));
+        message.push_str(cut(&said, PROVIDER_MESSAGE_BYTES_MAX));
     }
     message.push_str(" (");
-    if failure.status != 200 {
-        message.push_str(&format!("HTTP {}, ", failure.status));
+    if status != 200 {
+        message.push_str(&format!("HTTP {status}, "));
     }
     message.push_str(&format!("model {}", endpoint.name));
     if let Some(id) = failure.request_id.or(said.request_id.as_deref()) {
-        message.push_str(&format!(", request {}", cut(id, 100)));
+        let id = scrub(endpoint, id);
+        message.push_str(&format!(", request {}", cut(&id, 100)));
     }
     message.push(')');
-    let hint = hint(endpoint, &class, failure, &said);
+    let hint = hint(endpoint, &class, &failure, &said).map(|hint| scrub(endpoint, &hint));
     ProviderError { class, message: scrub(endpoint, &message), hint }
-}
-
-/// Takes out everything that is sent as a header's value, and the token behind `Bearer`.
-pub fn scrub(endpoint: &Endpoint, text: &str) -> String {
-    let mut text = text.to_owned();
-    for (name, secret) in &endpoint.headers {
-        if name == "anthropic-version" {
-            continue;
-        }
-        let whole = secret.expose();
-        let token = whole.split_once(' ').map_or("", |(_, token)| token.trim());
-        for secret in [whole, token] {
-            if secret.len() >= SECRET_BYTES_MIN {
-                text = text.replace(secret, "[secret]");
-            }
-        }
-    }
-    text
-}
-
-/// What the body says, in any of the shapes that are about.
-#[derive(Debug, Default)]
-struct Said {
-    /// `error.type` and `error.code`, as far as they are words.
-    words: Vec<String>,
-    message: String,
-    request_id: Option<String>,
-    used: Option<u64>,
-    limit: Option<u64>,
-    param: Option<String>,
-}
-
-impl Said {
-    fn read(body: &str) -> Said {
-        let Ok(value) = serde_json::from_str::<Value>(body) else {
-            let is_page = body.trim_start().starts_with('<');
-            let message = if is_page { String::new() } else { body.trim().to_owned() };
-            return Said { message, ..Said::default() };
-        };
-        // Most wrap their error; Ollama's is a bare string, older vLLM's and Responses' is not wrapped.
-        let error = match &value["error"] {
-            Value::Null => &value,
-            error => error,
-        };
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let words = [&error["type"], &error["code"], &error["details"]["error_code"]];
-        Said {
-            words: words.into_iter().filter_map(text).collect(),
-            message: text(error)
-                .or_else(|| text(&error["message"]))
-                .or_else(|| text(&value["detail"]))
-                .unwrap_or_default(),
-            request_id: text(&value["request_id"]),
-            used: error["n_prompt_tokens"].as_u64(),
-            limit: error["n_ctx"].as_u64(),
-            param: text(&error["param"]),
-        }
-    }
-
-    fn is(&self, words: &[&str]) -> bool {
-        self.words.iter().any(|word| words.contains(&word.as_str()))
-    }
 }
 
 fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass {
     let retry = ErrorClass::Retry { after: failure.retry_after };
-    if let Some(class) = too_long(failure.status, said) {
+    if is_bad_reasoning(failure.status, said) {
+        return ErrorClass::BadReasoning;
+    }
+    if let Some(class) = overflow::too_long(failure.status, said) {
         return class;
     }
-    if said.is(&BILLING) {
+    if is_billing(failure.status, said) {
         return ErrorClass::Auth;
     }
     match failure.should_retry {
@@ -131,11 +163,12 @@ fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass 
         Some(false) if !matches!(failure.status, 401..=403) => return ErrorClass::Refused,
         Some(false) | None => {}
     }
-    if said.is(&["authentication_error", "permission_error", "invalid_api_key"]) {
+    if said.is(&AUTH) {
         return ErrorClass::Auth;
     }
     match failure.status {
         401..=403 => ErrorClass::Auth,
+        429 if said.is_daily => ErrorClass::Refused,
         // Anthropic's spend caps look like rate limits, but name no time after which they are over.
         429 if endpoint.own_api
             && endpoint.wire == WireFormat::AnthropicMessages
@@ -144,105 +177,33 @@ fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass 
             ErrorClass::Refused
         }
         408 | 409 | 425 | 429 | 500.. => retry,
-        // An error inside a stream has no status of its own.
-        200 if said.is(&[
-            "overloaded_error",
-            "rate_limit_error",
-            "api_error",
-            "timeout_error",
-            "server_error",
-            "rate_limit_exceeded",
-            "slow_down",
-            "server_is_overloaded",
-            "service_unavailable_error",
-        ]) =>
-        {
-            retry
-        }
+        200 if said.is(&MOMENTARY) => retry,
         _ => ErrorClass::Refused,
     }
 }
 
-/// Recognises a request that does not fit the window, and reads the sizes out of the sentence.
-fn too_long(status: u16, said: &Said) -> Option<ErrorClass> {
-    if said.is(&["context_length_exceeded", "exceed_context_size_error", "request_too_large"])
-        || status == 413
-    {
-        let (used, limit) = sizes(&said.message);
-        return Some(ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit) });
-    }
-    if !matches!(status, 200 | 400 | 422 | 500) {
-        return None;
-    }
-    const SENTENCES: [&str; 10] = [
-        "prompt is too long",
-        "exceed context limit",
-        "exceeds the context window",
-        "exceeds the available context size",
-        "exceed the configured limit of",
-        "maximum context length",
-        "cannot truncate prompt with n_keep",
-        "greater than the context length",
-        "exceeds the maximum number of tokens",
-        "exceeds context length",
-    ];
-    let message = said.message.to_lowercase();
-    SENTENCES.iter().any(|sentence| message.contains(sentence)).then(|| {
-        let (used, limit) = sizes(&said.message);
-        ErrorClass::TooLong { used, limit }
-    })
+fn is_bad_reasoning(status: u16, said: &Said) -> bool {
+    said.is(&["invalid_encrypted_content"])
+        || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
 }
 
-/// Used tokens and the limit, for each of the sentences in use.
-fn sizes(message: &str) -> (Option<u64>, Option<u64>) {
-    let lower = message.to_lowercase();
-    let after = |marker: &str| lower.split_once(marker).and_then(|(_, rest)| numbers(rest).first().copied());
-    let all = numbers(&lower);
-    if lower.contains("prompt is too long") || lower.contains("n_keep") {
-        // "207791 tokens > 200000 maximum", "n_keep (15028) >= n_ctx (7424)"
-        return (all.first().copied(), all.get(1).copied());
-    }
-    if lower.contains("exceed context limit") {
-        // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
-        let [input, output, limit, ..] = all[..] else { return (None, None) };
-        return (Some(input.saturating_add(output)), Some(limit));
-    }
-    if lower.contains("configured limit of") {
-        return (after("resulted in"), after("configured limit of"));
-    }
-    if lower.contains("maximum context length") {
-        // "… is 8192 tokens. However, you requested 9001 tokens (8001 in the messages, …)"
-        return (after("however"), after("maximum context length"));
-    }
-    if lower.contains("available context size") {
-        return (all.first().copied(), after("available context size"));
-    }
-    if lower.contains("maximum number of tokens") {
-        return (all.first().copied(), after("maximum number of tokens"));
-    }
-    (None, None)
+fn is_billing(status: u16, said: &Said) -> bool {
+    status == 402
+        || said.is(&BILLING)
+        || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
 }
 
-/// The whole numbers of a text, thousands separated by commas included.
-fn numbers(text: &str) -> Vec<u64> {
-    let mut numbers = Vec::new();
-    let mut digits = String::new();
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '0'..='9' => digits.push(letter),
-            ',' if !digits.is_empty() && letters.peek().is_some_and(char::is_ascii_digit) => {}
-            _ => numbers.extend(std::mem::take(&mut digits).parse::<u64>()),
-        }
-    }
-    numbers.extend(digits.parse::<u64>());
-    numbers
+/// The service knows no such model; a wrong address has the same status, and says nothing of models.
+fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &Said) -> bool {
+    let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
+    said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
 }
 
 pub(super) fn subject(endpoint: &Endpoint) -> String {
     match endpoint.provider() {
         "anthropic" => "Anthropic".into(),
         "openai" => "OpenAI".into(),
+        "gemini" => "Gemini".into(),
         "local" => format!("The local server at {}", endpoint.place()),
         other => other.to_owned(),
     }
@@ -251,50 +212,82 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
 fn verdict(class: &ErrorClass, status: u16, said: &Said) -> &'static str {
     match class {
         ErrorClass::Retry { .. }
-            if status == 429 || said.is(&["rate_limit_error", "rate_limit_exceeded"]) =>
+            if status == 429
+                || said.is(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) =>
         {
             "limits the rate of requests"
         }
-        ErrorClass::Retry { .. } if status == 529 || status == 503 || said.is(&["overloaded_error"]) => {
+        ErrorClass::Retry { .. }
+            if status == 529 || status == 503 || said.is(&["overloaded_error", "UNAVAILABLE"]) =>
+        {
             "is overloaded"
         }
         ErrorClass::Retry { .. } => "could not answer just now",
-        ErrorClass::Auth if status == 402 || said.is(&BILLING) => "wants the account's billing settled",
+        ErrorClass::Auth if is_billing(status, said) => "wants the account's billing settled",
         ErrorClass::Auth => "did not accept the key",
         ErrorClass::TooLong { .. } => "says that the conversation is too long for the model",
+        ErrorClass::BadReasoning => "does not take the model's earlier reasoning back",
         ErrorClass::Refused | ErrorClass::Broken if status == 404 => "does not know this model or address",
+        ErrorClass::Refused | ErrorClass::Broken if status == 407 => {
+            "was not reached: the network's proxy wants a user and a password"
+        }
         ErrorClass::Refused | ErrorClass::Broken => "refused the request",
     }
 }
 
 fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &Said) -> Option<String> {
-    let own_openai = endpoint.own_api && endpoint.wire == WireFormat::OpenAiChat;
+    let is_chat = endpoint.wire == WireFormat::OpenAiChat;
     match class {
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
             after.as_secs()
         )),
         ErrorClass::Retry { .. } => None,
-        ErrorClass::Auth if failure.status == 402 || said.is(&BILLING) => {
-            Some("Look at the account's plan and payment.".into())
+        ErrorClass::Auth if is_billing(failure.status, said) => {
+            Some("Look at the account's plan, its credit and its spending limits.".into())
         }
         ErrorClass::Auth => Some(match endpoint.provider() {
             "anthropic" => "Check ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN.".into(),
             "openai" => "Check OPENAI_API_KEY.".into(),
+            "gemini" => "Check GEMINI_API_KEY or GOOGLE_API_KEY.".into(),
             other => format!("Check the key of \"{other}\" in config.toml."),
         }),
         ErrorClass::TooLong { .. } => Some("Run /compact, or choose a model with a larger window.".into()),
-        ErrorClass::Refused if own_openai && said.param.as_deref() == Some("reasoning_effort") => Some(
-            "This model takes tools only over OpenAI's Responses API. Choose openai/gpt-6-sol or openai/gpt-5.4."
-                .into(),
-        ),
+        ErrorClass::BadReasoning => {
+            Some("Run /compact, after which none of it is sent, or choose another model.".into())
+        }
+        ErrorClass::Refused if is_chat && said.param.as_deref() == Some("reasoning_effort") => Some(format!(
+            "This model takes tools only over the Responses API. Where the service has it, put \
+             wire = \"openai_responses\" into [providers.{}] of config.toml, else choose another model.",
+            endpoint.provider()
+        )),
+        ErrorClass::Refused if is_unknown_model(endpoint, failure.status, said) => {
+            Some(other_models(endpoint))
+        }
         ErrorClass::Refused if failure.status == 404 => {
             Some(format!("Check the model's name and the base URL {}.", endpoint.place()))
+        }
+        ErrorClass::Refused if failure.status == 407 => {
+            let variable = endpoint.network.variable_of(&endpoint.base_url).unwrap_or("HTTP_PROXY");
+            Some(format!("Set {variable}=http://user:password@host:port in the editor's environment."))
+        }
+        ErrorClass::Refused if said.is_daily => {
+            Some("The day's quota is used up. Choose another model, or look at the account's plan.".into())
         }
         ErrorClass::Refused if failure.status == 429 => {
             Some("A limit with no end given is most often a spending cap of the account.".into())
         }
         ErrorClass::Refused | ErrorClass::Broken => None,
+    }
+}
+
+/// Which models there are instead, and where to see them all.
+fn other_models(endpoint: &Endpoint) -> String {
+    let known: Vec<&str> =
+        models::of_provider(endpoint.provider()).take(MODELS_NAMED_MAX).map(|known| known.name).collect();
+    match known.as_slice() {
+        [] => "`epitome models` lists the models that there are.".into(),
+        known => format!("There are {}; `epitome models` lists them all.", known.join(", ")),
     }
 }
 

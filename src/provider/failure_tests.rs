@@ -1,7 +1,7 @@
 //! Every error literal that the services are known to send, with what it must mean.
 
 use super::*;
-use crate::provider::endpoint::{Secret, test_endpoint};
+use crate::provider::endpoint::{Secret, test_chat_endpoint, test_endpoint};
 
 fn plain(status: u16, body: &str) -> Failure<'_> {
     Failure { status, retry_after: None, should_retry: None, request_id: None, body }
@@ -225,7 +225,7 @@ fn a_provider_s_long_echo_is_cut() {
 #[test]
 fn a_model_that_takes_no_tools_here_is_explained() {
     let body = r#"{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-6-astra in /v1/chat/completions.","type":"invalid_request_error","param":"reasoning_effort","code":null}}"#;
-    let error = classify(&test_endpoint("openai/gpt-6-astra"), &plain(400, body));
+    let error = classify(&test_chat_endpoint("openai/gpt-6-astra"), &plain(400, body));
     assert_eq!(error.class, ErrorClass::Refused);
-    assert!(error.hint.is_some_and(|hint| hint.contains("Responses API")));
+    assert!(error.hint.is_some_and(|hint| hint.contains("openai_responses")));
 }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::address::{host_of, port_of, without_v1};
 use super::http::Http;
+use super::listing::{self, Facts, Life, Listed};
 use crate::thread::ModelName;
 
 /// A server of one's own machine that listens accepts within this time.
@@ -28,6 +27,18 @@ pub struct LocalServer {
     pub models: Vec<(ModelName, Option<u64>)>,
 }
 
+impl LocalServer {
+    /// Its models as a provider's list.
+    pub fn listed(&self) -> Vec<Listed> {
+        let one = |(name, window): &(ModelName, Option<u64>)| Listed {
+            name: name.split().map_or(name.0.as_str(), |(_, model)| model).to_owned(),
+            facts: Facts { window: *window, ..Facts::default() },
+            life: Life::Active,
+        };
+        self.models.iter().map(one).collect()
+    }
+}
+
 /// The first of these addresses, with or without `/v1`, at which a server lists at least one model.
 pub async fn find_local(http: &Http, urls: &[String]) -> Option<LocalServer> {
     for url in urls {
@@ -42,68 +53,10 @@ async fn ask(http: &Http, base_url: &str) -> Option<LocalServer> {
     let host = host_of(base_url).trim_matches(['[', ']']);
     let connect = TcpStream::connect((host, port_of(base_url)));
     tokio::time::timeout(CONNECT_MAX, connect).await.ok()?.ok()?;
-    let url = format!("{base_url}/models");
-    let get = http.client(&url).ok()?.get(&url).timeout(LIST_MAX);
-    let mut response = get.send().await.ok().filter(|response| response.status().is_success())?;
-    let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await.ok()? {
-        body.extend_from_slice(&piece);
-        if body.len() > LIST_BYTES_MAX {
-            return None;
-        }
-    }
-    let models = read_models(&body)?;
+    let listed = http.get(&format!("{base_url}/models"), LIST_BYTES_MAX, LIST_MAX).await;
+    let (_, body) = listed.ok().filter(|(status, _)| *status == 200)?;
+    let listed = listing::read_compatible(&body)?.into_iter();
+    let models: Vec<(ModelName, Option<u64>)> =
+        listed.map(|model| (ModelName(format!("local/{}", model.name)), model.facts.window)).collect();
     (!models.is_empty()).then(|| LocalServer { base_url: base_url.to_owned(), models })
-}
-
-/// Reads the list of llama.cpp (`meta.n_ctx`), vLLM (`max_model_len`), LM Studio and Ollama.
-fn read_models(body: &[u8]) -> Option<Vec<(ModelName, Option<u64>)>> {
-    #[derive(Deserialize)]
-    struct List {
-        data: Option<Vec<Model>>,
-    }
-    #[derive(Deserialize)]
-    struct Model {
-        id: String,
-        #[serde(default)]
-        meta: Value,
-        #[serde(default)]
-        max_model_len: Value,
-    }
-    let list: List = serde_json::from_slice(body).ok()?;
-    let models =
-        list.data.unwrap_or_default().into_iter().filter(|model| !model.id.is_empty()).map(|model| {
-            let window =
-                model.meta["n_ctx"].as_u64().or(model.max_model_len.as_u64()).filter(|window| *window > 0);
-            (ModelName(format!("local/{}", model.id)), window)
-        });
-    Some(models.collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_the_known_servers_are_read() {
-        let name = |name: &str| ModelName(name.into());
-        for (body, expected) in [
-            (
-                r#"{"object":"list","data":[{"id":"qwen3.gguf","meta":{"n_ctx":32768,"n_ctx_train":262144}}]}"#,
-                Some(vec![(name("local/qwen3.gguf"), Some(32_768))]),
-            ),
-            (
-                r#"{"object":"list","data":[{"id":"org/model","max_model_len":8192}]}"#,
-                Some(vec![(name("local/org/model"), Some(8_192))]),
-            ),
-            (
-                r#"{"object":"list","data":[{"id":"llama3.2:3b","object":"model","owned_by":"library"}]}"#,
-                Some(vec![(name("local/llama3.2:3b"), None)]),
-            ),
-            (r#"{"object":"list","data":null}"#, Some(vec![])),
-            ("<html>", None),
-        ] {
-            assert_eq!(read_models(body.as_bytes()), expected, "{body}");
-        }
-    }
 }

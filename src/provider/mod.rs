@@ -1,7 +1,7 @@
 //! Model providers: what is asked of one, what streams back, and what can go wrong.
 //!
 //! Encoders and decoders are pure and below `wire`, an encoder and a decoder file for each wire format;
-//! only `http` and `local` perform requests. No agent loop lives in a provider.
+//! only `http`, `listing` and `local` perform requests. No agent loop lives in a provider.
 //!
 //! The way of a call: `wire::encoding` writes a `Request` for an `Endpoint`, `http` sends it and gives
 //! `ProviderEvent`s, which a `collect::Collector` makes into a reply.
@@ -9,14 +9,20 @@
 pub mod abilities;
 mod address;
 pub mod attachments;
+pub mod catalog;
 pub mod collect;
+pub mod count;
 pub mod endpoint;
 mod failure;
 pub mod http;
+pub mod learned;
+pub mod listing;
 mod local;
 pub mod models;
+pub mod network;
 pub mod retry;
 pub mod scripted;
+pub mod truncation;
 pub mod wire;
 
 use std::time::Duration;
@@ -110,6 +116,9 @@ pub enum ErrorClass {
     Auth,
     /// The request does not fit the window. The sizes in tokens where the provider told them.
     TooLong { used: Option<u64>, limit: Option<u64> },
+    /// What a model thought is sent back to it and not taken: changed, of another account, or no longer
+    /// known. The same request without any reasoning would be taken.
+    BadReasoning,
     /// The provider refuses this request and would refuse it again.
     Refused,
     /// The answer can't be understood, or broke off.

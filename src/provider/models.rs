@@ -1,7 +1,12 @@
-//! What is known of some models: windows, limits and prices. Kept by hand; a person's configuration
-//! goes before it, and a model that is not in it still works.
+//! What is known of some models: windows, limits, prices, abilities. The table is generated from a published
+//! catalogue; a person's configuration goes before it, and a model that is not in it still works.
 
+mod table;
+
+use super::abilities::{Abilities, Effort, Thinking};
+use crate::config::Settings;
 use crate::thread::{ModelName, Usage};
+use table::KNOWN;
 
 /// The window of a model of which nothing is known, in tokens: what nearly every current hosted model
 /// holds. A local server's own word or the configuration replaces it.
@@ -20,6 +25,14 @@ pub struct Known {
     /// Tokens that a reply may hold.
     pub max_output: u32,
     pub price: Price,
+    pub images: bool,
+    /// PDF documents.
+    pub documents: bool,
+    pub thinking: Thinking,
+    /// Tokens that the beginning of a request must have to be cached, where that is known.
+    pub cache_min: Option<u32>,
+    /// The day on which the provider switches the model off, as `2026-11-30`, where one is announced.
+    pub retires: Option<&'static str>,
 }
 
 /// US dollars for a million tokens.
@@ -28,29 +41,52 @@ pub struct Price {
     pub input: f64,
     pub output: f64,
     pub cache_read: f64,
+    /// Of a cache that lasts some minutes.
     pub cache_write: f64,
-    /// Requests with more tokens than this pay double for their input.
-    pub doubles_above: Option<u64>,
+    pub long: Option<Long>,
 }
 
-/// The entry of a model, also when its name ends in a release date (`-20251001`, `-2026-03-05`).
+/// What requests cost that are longer than others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Long {
+    /// Tokens of input, cached ones included; with more, the whole request is a long one.
+    pub above: u64,
+    /// What input costs then, cached or not, in multiples of its price.
+    pub input: f64,
+    pub output: f64,
+}
+
+impl Known {
+    pub fn abilities(&self) -> Abilities {
+        Abilities { images: self.images, documents: self.documents, thinking: self.thinking }
+    }
+}
+
+/// The entry of a model, also when its name ends in a release date (`-20251001`, `-2026-03-05`) or in
+/// `-latest`.
 pub fn known(model: &ModelName) -> Option<&'static Known> {
-    let name = undated(&model.0);
-    KNOWN.iter().find(|known| known.name == name)
+    let exact = |name: &str| KNOWN.iter().find(|known| known.name == name);
+    let shorter = || undated(&model.0).strip_suffix("-latest").unwrap_or(undated(&model.0));
+    exact(&model.0).or_else(|| exact(shorter()))
+}
+
+/// What a model's tokens cost: what the person configured, else what the table says.
+pub fn price(settings: &Settings, model: &ModelName) -> Option<Price> {
+    known(model).map(|known| known.price)
 }
 
 /// What a call cost in US dollars, where the prices are known.
-pub fn cost(model: &ModelName, usage: &Usage) -> Option<f64> {
-    let price = known(model)?.price;
-    let factor = match price.doubles_above {
-        Some(limit) if usage.input > limit => 2.0,
-        Some(_) | None => 1.0,
+pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64> {
+    let price = price(settings, model)?;
+    let (of_input, of_output) = match price.long {
+        Some(long) if usage.input > long.above => (long.input, long.output),
+        Some(_) | None => (1.0, 1.0),
     };
     let fresh = usage.input.saturating_sub(usage.cache_read).saturating_sub(usage.cache_write);
     let input = fresh as f64 * price.input
         + usage.cache_read as f64 * price.cache_read
         + usage.cache_write as f64 * price.cache_write;
-    Some((input * factor + usage.output as f64 * price.output) / 1_000_000.0)
+    Some((input * of_input + usage.output as f64 * price.output * of_output) / 1_000_000.0)
 }
 
 /// The models of a provider, best first, for a picker.
@@ -59,7 +95,7 @@ pub fn of_provider(provider: &str) -> impl Iterator<Item = &'static Known> {
 }
 
 /// Cuts a release date off a model's name.
-fn undated(name: &str) -> &str {
+pub(super) fn undated(name: &str) -> &str {
     let is_date = |text: &str| text.bytes().filter(u8::is_ascii_digit).count() == 8;
     let dashed = |text: &str| text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 4 | 7));
     for length in [8, 10] {
@@ -77,86 +113,64 @@ fn undated(name: &str) -> &str {
     name
 }
 
-const fn anthropic(
-    name: &'static str,
-    window: u64,
-    max_output: u32,
-    [input, output, cache_read, cache_write]: [f64; 4],
-) -> Known {
-    let price = Price { input, output, cache_read, cache_write, doubles_above: None };
-    Known { name, window, max_output, price }
+// ── How the table is written ───────────────────────────────────────────────────────────────────────
+
+const fn model(name: &'static str, window: u64, max_output: u32) -> Known {
+    Known {
+        name,
+        window,
+        max_output,
+        price: Price { input: 0.0, output: 0.0, cache_read: 0.0, cache_write: 0.0, long: None },
+        images: false,
+        documents: false,
+        thinking: Thinking::None,
+        cache_min: None,
+        retires: None,
+    }
 }
 
-const fn openai(
-    name: &'static str,
-    window: u64,
-    max_output: u32,
-    [input, output, cache_read, cache_write]: [f64; 4],
-) -> Known {
-    let price = Price { input, output, cache_read, cache_write, doubles_above: Some(272_000) };
-    Known { name, window, max_output, price }
-}
+impl Known {
+    const fn costs(mut self, [input, output, cache_read, cache_write]: [f64; 4]) -> Known {
+        self.price = Price { input, output, cache_read, cache_write, long: None };
+        self
+    }
 
-/// Prices per million tokens: input, output, cache read, cache write.
-const KNOWN: [Known; 14] = [
-    anthropic("anthropic/claude-sonnet-5-5", 1_000_000, 128_000, [2.0, 10.0, 0.10, 2.5]),
-    anthropic("anthropic/claude-opus-5-5", 1_000_000, 128_000, [4.0, 20.0, 0.20, 5.0]),
-    anthropic("anthropic/claude-haiku-5-5", 1_000_000, 128_000, [0.10, 0.50, 0.01, 0.125]),
-    anthropic("anthropic/claude-fable-5-1", 1_000_000, 128_000, [10.0, 50.0, 0.25, 12.5]),
-    anthropic("anthropic/claude-sonnet-4-6", 1_000_000, 128_000, [3.0, 15.0, 0.30, 3.75]),
-    anthropic("anthropic/claude-haiku-4-5", 200_000, 64_000, [1.0, 5.0, 0.10, 1.25]),
-    openai("openai/gpt-6-sol", 922_000, 128_000, [2.0, 10.0, 0.20, 2.5]),
-    openai("openai/gpt-6-luna", 922_000, 128_000, [0.10, 0.50, 0.01, 0.125]),
-    openai("openai/gpt-5.4", 1_050_000, 128_000, [2.5, 15.0, 0.25, 2.5]),
-    openai("openai/gpt-4.1", 1_047_576, 32_768, [2.0, 8.0, 0.5, 2.0]),
-    openai("openai/gpt-6-astra", 922_000, 128_000, [10.0, 50.0, 1.0, 12.5]),
-    openai("openai/gpt-6.1-sol", 922_000, 128_000, [2.0, 10.0, 0.10, 2.5]),
-    openai("openai/gpt-6.1-terra", 922_000, 128_000, [1.0, 5.0, 0.05, 1.25]),
-    anthropic("anthropic/claude-fable-5-2", 1_000_000, 128_000, [10.0, 50.0, 0.25, 12.5]),
-];
+    const fn long(mut self, above: u64, input: f64, output: f64) -> Known {
+        self.price.long = Some(Long { above, input, output });
+        self
+    }
+
+    const fn sees(mut self) -> Known {
+        self.images = true;
+        self
+    }
+
+    const fn reads(mut self) -> Known {
+        self.documents = true;
+        self
+    }
+
+    const fn budget(mut self, optional: bool) -> Known {
+        self.thinking = Thinking::Budget { optional };
+        self
+    }
+
+    const fn efforts(mut self, efforts: &'static [Effort]) -> Known {
+        self.thinking = Thinking::Efforts(efforts);
+        self
+    }
+
+    const fn caches_from(mut self, tokens: u32) -> Known {
+        self.cache_min = Some(tokens);
+        self
+    }
+
+    const fn until(mut self, day: &'static str) -> Known {
+        self.retires = Some(day);
+        self
+    }
+}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(name: &str) -> ModelName {
-        ModelName(name.into())
-    }
-
-    #[test]
-    fn a_model_is_known_with_and_without_its_date() {
-        for written in
-            ["anthropic/claude-haiku-4-5", "anthropic/claude-haiku-4-5-20251001", "openai/gpt-5.4-2026-03-05"]
-        {
-            assert!(known(&name(written)).is_some(), "{written}");
-        }
-        assert_eq!(known(&name("anthropic/claude-haiku-4-5")).map(|known| known.window), Some(200_000));
-        for unknown in ["local/claude-haiku-4-5", "anthropic/claude-haiku-4-55", "ü", ""] {
-            assert!(known(&name(unknown)).is_none(), "{unknown}");
-        }
-    }
-
-    #[test]
-    fn cached_tokens_cost_less() {
-        let usage = Usage {
-            input: 1_000_000,
-            output: 100_000,
-            cache_read: 800_000,
-            cache_write: 100_000,
-            thinking: 0,
-        };
-        let dollars = cost(&name("anthropic/claude-sonnet-5-5"), &usage).expect("the price is known");
-        // 0.1 M fresh at 2, 0.8 M read at 0.1, 0.1 M written at 2.5, 0.1 M output at 10.
-        assert!((dollars - (0.2 + 0.08 + 0.25 + 1.0)).abs() < 1e-9, "{dollars}");
-        assert_eq!(cost(&name("local/qwen"), &usage), None);
-    }
-
-    #[test]
-    fn long_requests_to_openai_pay_double_for_input() {
-        let usage = |input| Usage { input, ..Usage::default() };
-        let model = name("openai/gpt-6-sol");
-        let short = cost(&model, &usage(272_000)).expect("the price is known");
-        let long = cost(&model, &usage(544_000)).expect("the price is known");
-        assert!((long - short * 4.0).abs() < 1e-9);
-    }
-}
+#[path = "models/tests.rs"]
+mod tests;

@@ -27,7 +27,11 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> {
     let after = match class {
         ErrorClass::Retry { after } => after.unwrap_or_default(),
-        ErrorClass::Auth | ErrorClass::TooLong { .. } | ErrorClass::Refused | ErrorClass::Broken => {
+        ErrorClass::Auth
+        | ErrorClass::TooLong { .. }
+        | ErrorClass::BadReasoning
+        | ErrorClass::Refused
+        | ErrorClass::Broken => {
             return None;
         }
     };
@@ -85,7 +89,9 @@ mod tests {
     #[test]
     fn other_failures_are_not_tried_again() {
         let too_long = ErrorClass::TooLong { used: None, limit: None };
-        for class in [ErrorClass::Auth, too_long, ErrorClass::Refused, ErrorClass::Broken] {
+        for class in
+            [ErrorClass::Auth, too_long, ErrorClass::BadReasoning, ErrorClass::Refused, ErrorClass::Broken]
+        {
             assert_eq!(delay(&class, 1, 0.5), None);
         }
     }

@@ -1,11 +1,15 @@
 //! A scripted model behind a real HTTP server on loopback: a rehearsal partner.
 //!
 //! It says what a script tells it to say, in the wire format of whoever asks, and remembers what it
-//! was asked. It serves fixtures, benches and `epitome demo`. It is never a fallback for a real model:
+//! was asked. Like the real services it refuses a request that breaks their rules, and thinking that comes
+//! back changed or behind another conversation. It serves fixtures, benches and `epitome demo`. It is never a fallback for a real model:
 //! nothing chooses it but the code that starts it, and it understands nothing of what it reads.
 
 mod encode;
 mod http;
+mod refusal;
+mod route;
+mod seal;
 mod seen;
 
 use std::io;
@@ -15,14 +19,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 
+use super::wire::valid;
+use crate::config::WireFormat;
 pub use crate::transcript::{ModelStep, Seen, Stop};
-use encode::Piece;
+use encode::{Piece, Reply};
 use http::{Head, Reader};
+use refusal::Refusal;
+use route::{Asked, Asks};
 
 /// Connections that are served at a time; a client that opens more is waiting for itself.
 const CONNECTIONS_MAX: usize = 256;
@@ -31,23 +39,12 @@ const CONNECTIONS_MAX: usize = 256;
 /// server's end.
 const STOP_WITHIN: Duration = Duration::from_millis(200);
 
-/// Bytes for each token in the answer to a count of tokens. A count that is near enough and the same
-/// on every machine.
-const BYTES_PER_TOKEN: usize = 4;
-
-/// The wire format of a request, known by its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
-    /// `/v1/messages`
-    Anthropic,
-    /// `/v1/chat/completions`
-    OpenAiChat,
-}
-
 /// A model call as it came in.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    pub wire: Wire,
+    pub wire: WireFormat,
+    /// The model that is asked for.
+    pub model: String,
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
@@ -99,6 +96,7 @@ type Script = Box<dyn FnMut(&RecordedRequest) -> Vec<ModelStep> + Send>;
 struct Shared {
     script: Mutex<Script>,
     requests: Mutex<Vec<RecordedRequest>>,
+    refusals: Mutex<Vec<String>>,
     calls: AtomicU64,
     released: Semaphore,
     given_up: AtomicU64,
@@ -125,6 +123,7 @@ impl ScriptedModel {
         let shared = Arc::new(Shared {
             script: Mutex::new(Box::new(script)),
             requests: Mutex::new(Vec::new()),
+            refusals: Mutex::new(Vec::new()),
             calls: AtomicU64::new(0),
             released: Semaphore::new(0),
             given_up: AtomicU64::new(0),
@@ -155,9 +154,20 @@ impl ScriptedModel {
         format!("http://{}/v1", self.address)
     }
 
+    /// For `GOOGLE_GEMINI_BASE_URL`.
+    pub fn gemini_base_url(&self) -> String {
+        self.base_url()
+    }
+
     /// The model calls so far, in the order in which they came.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.shared.requests).clone()
+    }
+
+    /// Why requests were refused that broke their provider's rules; empty where all is well. What a
+    /// script refuses is not among them.
+    pub fn refusals(&self) -> Vec<String> {
+        lock(&self.shared.refusals).clone()
     }
 
     /// Lets one `ModelStep::Wait` go on, the present one or the next.
@@ -214,12 +224,12 @@ async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     while let Some((head, body)) = reader.request(&mut output).await? {
         let keep = head.keep_alive;
         match answer(&head, &body, shared) {
-            Answer::Plain(status, value) => http::plain(&mut output, status, &[], &value, keep).await?,
-            Answer::Reply(reply) => {
-                if reply.status != 200 {
-                    let value = reply.refusal();
-                    http::plain(&mut output, reply.status, &reply.headers, &value, keep).await?;
-                } else if let Play::Broken = play(reply.pieces, &mut reader, &mut output, shared).await? {
+            Answer::Plain(value) => http::plain(&mut output, 200, &[], &value, keep).await?,
+            Answer::Reply(Reply::Refused(Refusal { status, headers, body })) => {
+                http::plain(&mut output, status, &headers, &body, keep).await?;
+            }
+            Answer::Reply(Reply::Stream(pieces)) => {
+                if let Play::Broken = play(pieces, &mut reader, &mut output, shared).await? {
                     return Ok(());
                 }
             }
@@ -232,44 +242,35 @@ async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 enum Answer {
-    Plain(u16, Value),
-    Reply(encode::Reply),
+    Plain(Value),
+    Reply(Reply),
 }
 
 fn answer(head: &Head, body: &[u8], shared: &Shared) -> Answer {
-    let path = head.path.split('?').next().unwrap_or("");
-    let wire = match (head.method.as_str(), path) {
-        ("GET", "/v1/models" | "/models") => return Answer::Plain(200, encode::models()),
-        ("POST", "/v1/messages/count_tokens") => {
-            let tokens = body.len().div_ceil(BYTES_PER_TOKEN);
-            return Answer::Plain(200, json!({ "input_tokens": tokens }));
-        }
-        ("POST", "/v1/messages") => Wire::Anthropic,
-        ("POST", "/v1/chat/completions" | "/chat/completions") => Wire::OpenAiChat,
-        _ => {
-            let message = format!("the scripted model does not serve {} {path}", head.method);
-            return Answer::Plain(404, encode::error_body(Wire::OpenAiChat, 404, &message));
-        }
+    let (wire, model, body, asks) = match route::route(head, body) {
+        Err(refusal) => return Answer::Reply(Reply::Refused(refusal)),
+        Ok(Asked::Models(list)) => return Answer::Plain(list),
+        Ok(Asked::Model { wire, model, body, asks }) => (wire, model, body, asks),
     };
-    let Ok(parsed) = serde_json::from_slice::<Value>(body) else {
-        return Answer::Plain(400, encode::error_body(wire, 400, "the body is no JSON"));
-    };
-    if parsed["stream"] != true {
-        return Answer::Plain(400, encode::error_body(wire, 400, "the scripted model only streams"));
+    let problems = [valid::problems(wire, &body), seal::problems(wire, &model, &body)].concat();
+    if let Some(first) = problems.first() {
+        let refusal = Refusal::of_problem(wire, first);
+        lock(&shared.refusals).extend(problems);
+        return Answer::Reply(Reply::Refused(refusal));
+    }
+    match asks {
+        Asks::Count(answer) => return Answer::Plain(answer),
+        Asks::Reply => {}
     }
     let mut requests = lock(&shared.requests);
-    let request = RecordedRequest {
-        wire,
-        path: head.path.clone(),
-        headers: head.headers.clone(),
-        body: parsed,
-        number: requests.len(),
-    };
+    let number = requests.len();
+    let (path, headers) = (head.path.clone(), head.headers.clone());
+    let request = RecordedRequest { wire, model, path, headers, body, number };
     requests.push(request.clone());
     drop(requests);
     let steps = lock(&shared.script)(&request);
     let mut next_call = || shared.calls.fetch_add(1, Ordering::SeqCst) + 1;
-    Answer::Reply(encode::reply(wire, &request.body, &steps, &mut next_call))
+    Answer::Reply(encode::reply(wire, &request.model, &request.body, &steps, &mut next_call))
 }
 
 enum Play {

@@ -31,12 +31,13 @@ use crate::hooks::discover::Found;
 use crate::hooks::handlers::Fired;
 use crate::hooks::run::Runner;
 use crate::problem::Problem;
-use crate::provider::endpoint::Endpoint;
+use crate::provider::endpoint::{Endpoint, LocalServer};
+use crate::provider::learned::Source;
 use crate::provider::wire::encoding::Encoding;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
-use crate::thread::{CallId, Change, Entry, MessageId, ModelName, SessionId, StopReason, Thread, Verdict};
+use crate::thread::{CallId, Change, Entry, MessageId, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::{Answer as Told, Ask, Next};
@@ -64,7 +65,11 @@ pub struct Session {
     pub(super) work: Option<Work>,
     pub(super) waiting: VecDeque<Prompt>,
     pub(super) endpoint: Option<Endpoint>,
-    pub(super) found: Vec<(ModelName, String)>,
+    /// Who says how large the endpoint's window is.
+    pub(super) window_from: Source,
+    /// The endpoint's server was asked for the window of the loaded model.
+    pub(super) asked_loaded: bool,
+    pub(super) found: Option<LocalServer>,
     pub(super) attachments: Vec<Attachment>,
     /// Who sent the newest prompt: their own words are not shown to them again.
     pub(super) speaker: Option<ClientId>,
@@ -142,7 +147,7 @@ impl Session {
         let mut session = Session {
             id: thread.session().clone(),
             next_message: thread.next_message().0,
-            cost: cost_of(&thread),
+            cost: cost_of(&settings, &thread),
             services,
             thread,
             workspace: Arc::new(workspace),
@@ -152,7 +157,9 @@ impl Session {
             work: None,
             waiting: VecDeque::new(),
             endpoint: None,
-            found: Vec::new(),
+            window_from: Source::Guess,
+            asked_loaded: false,
+            found: None,
             attachments: Vec::new(),
             speaker: None,
             closers: Vec::new(),
@@ -273,7 +280,7 @@ impl Session {
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
         self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
-        if let Some(cost) = cost_of_change(&entry.change) {
+        if let Some(cost) = cost_of_change(&self.settings, &entry.change) {
             *self.cost.get_or_insert(0.0) += cost;
         }
         for attachment in &self.attachments {

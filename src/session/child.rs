@@ -250,7 +250,9 @@ async fn endpoint(services: &Services, order: &ChildOrder) -> Result<Endpoint, S
     let (settings, _) = Settings::load(&services.paths, Some(&order.cwd), variable);
     let settings = services.overrides.over(settings);
     let found = find_endpoint(&services.http, named, &settings, &order.environment).await;
-    found.map_err(|error| sentence(&error))
+    let mut found = found.map_err(|error| sentence(&error))?;
+    services.learned.apply(&settings, &mut found);
+    Ok(found)
 }
 
 /// Why a child came to nothing.

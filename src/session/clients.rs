@@ -13,6 +13,7 @@ use super::{
 };
 use crate::problem::Problem;
 use crate::provider::ProviderError;
+use crate::provider::attachments::left_out;
 use crate::provider::wire::encoding::Encoding;
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
@@ -199,6 +200,7 @@ impl Session {
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: Prompt) {
         self.speaker = Some(prompt.client);
+        self.say_what_is_left_out(&prompt.content);
         let message = Message { id: self.fresh_message(), content: prompt.content };
         match self.commit(Change::Queued { message }) {
             Ok(entry) => {
@@ -236,6 +238,7 @@ impl Session {
                 return true;
             }
         }
+        self.say_what_is_left_out(&prompt.content);
         match typed {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
@@ -252,6 +255,14 @@ impl Session {
             }
         }
         true
+    }
+
+    /// Tells the person where the model can't be sent what they attached.
+    fn say_what_is_left_out(&self, content: &[Content]) {
+        let told = self.endpoint.as_ref().and_then(|endpoint| left_out(endpoint, content));
+        if let Some(text) = told {
+            self.say(Severity::Warning, text);
+        }
     }
 
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, max_rounds: u32) {
@@ -317,6 +328,7 @@ impl Session {
             Background::LocalServer(server) => self.local_server_found(server),
             Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
             Background::Side(called) => self.side_done(called),
+            Background::ModelsAsked(asked) => self.models_asked(*asked),
             Background::Served => {}
             Background::Rested(at) => {
                 if self.work.is_none() && self.thread.next_seq() == at {

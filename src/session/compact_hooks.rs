@@ -183,7 +183,7 @@ impl Session {
             Some(change) => {
                 // The summary that is not used was paid for.
                 if let Change::Compacted { usage: Some(usage), .. } = &swap {
-                    self.spend(usage, cost_of_change(&swap));
+                    self.spend(usage, cost_of_change(&self.settings, &swap));
                 }
                 self.end_compaction(CompactAnswer::Done(Box::new(change)));
             }

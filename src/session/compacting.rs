@@ -286,7 +286,8 @@ impl Session {
         let through = self.through(why);
         let kept = self.order().map(|order| order.context.clone()).unwrap_or_default();
         let text = with_context(text, &kept);
-        let spent = written.as_ref().map(|(model, usage)| (*usage, models::cost(model, usage)));
+        let spent =
+            written.as_ref().map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage)));
         let change = match self.compacted(&text, written, focus, through, trigger_of(why)) {
             Ok(change) => change,
             Err(no_gain) => {
@@ -402,7 +403,9 @@ fn with_context(mut text: String, kept: &[(String, String)]) -> String {
 /// without a summary rather than not at all.
 fn can_do_without(error: &ProviderError) -> bool {
     match error.class {
-        ErrorClass::TooLong { .. } | ErrorClass::Refused | ErrorClass::Broken => true,
+        ErrorClass::TooLong { .. } | ErrorClass::BadReasoning | ErrorClass::Refused | ErrorClass::Broken => {
+            true
+        }
         ErrorClass::Retry { .. } | ErrorClass::Auth => false,
     }
 }

@@ -9,6 +9,7 @@ use crate::config::Settings;
 use crate::hooks::output::Utterance;
 use crate::provider::endpoint::{self, Choice, Endpoint};
 use crate::provider::http::Http;
+use crate::provider::network::Network;
 use crate::provider::{ProviderError, ReplyStop, Request, retry};
 use crate::thread::{Content, Message, MessageId, ModelName, Role, ThoughtLevel, Usage, ViewItem};
 
@@ -82,10 +83,11 @@ pub async fn find_endpoint(
     {
         return endpoint::resolve(name, settings, environment);
     }
-    let found = endpoint::find_local(http, &endpoint::local_urls(environment)).await;
+    let network = Network::read(environment);
+    let found = endpoint::find_local(&http.within(network.clone()), &endpoint::local_urls(environment)).await;
     let with_name = found.and_then(|server| {
         let name = name.clone().or_else(|| server.models.first().map(|(name, _)| name.clone()))?;
-        Some(endpoint::resolve_local(&name, &server, settings))
+        Some(Endpoint { network, ..endpoint::resolve_local(&name, &server, settings) })
     });
     with_name.ok_or_else(|| match &name {
         Some(name) => endpoint::no_local_server(name, environment),

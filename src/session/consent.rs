@@ -12,6 +12,7 @@ use crate::hooks::handlers::At;
 use crate::hooks::run::Runner;
 use crate::hooks::transcript::Transcript;
 use crate::hooks::trust::{self, Item, Trust, Verdict};
+use crate::provider::network::Network;
 use crate::recipe::parse::{Recipe, Source};
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{CallId, Card, OutcomeStatus, Shown, ToolKind, ToolOutcome};
@@ -106,9 +107,10 @@ impl Session {
     /// What hooks are run with. Resident ones live as long as the session.
     pub(super) fn runner(&mut self) -> Arc<Runner> {
         let at = At { workspace: self.workspace.clone(), functions: self.services.functions.clone() };
+        // The environment is that of the editor that sent the prompt.
+        let http = self.services.http.within(Network::read(&self.workspace.environment));
         if let Some(runner) = &mut self.runner {
-            // The environment is that of the editor that sent the prompt.
-            let renewed = Runner { at, ..(**runner).clone() };
+            let renewed = Runner { at, http, ..(**runner).clone() };
             *runner = Arc::new(renewed);
             return runner.clone();
         }
@@ -116,7 +118,7 @@ impl Session {
             session: self.id.0.clone(),
             at,
             reaper: self.services.reaper.clone(),
-            http: self.services.http.clone(),
+            http,
             residents: Arc::default(),
             transcript: Arc::new(Transcript::default()),
             services: Arc::new(super::services::ServiceDoor { calls: self.service_calls.0.clone() }),

@@ -1,6 +1,7 @@
 //! How the session counts tokens: with its model's ruler, and only what is new.
 
 use super::actor::Session;
+use crate::provider::learned::Source;
 use crate::thread::{Change, Entry};
 use crate::tokens::Ruler;
 
@@ -30,7 +31,10 @@ impl Session {
     pub(super) fn learn_tokens(&mut self, reply: &Entry) {
         let Change::Replied { model, usage: Some(usage), cut: None, .. } = &reply.change else { return };
         let ruler = self.services.rulers.of(Some(model));
-        if let Some(sent) = self.counter.request(&ruler, &self.thread) {
+        // A server that leaves out what does not fit counts less than it was sent.
+        if self.window_from != Source::Truncation
+            && let Some(sent) = self.counter.request(&ruler, &self.thread)
+        {
             self.services.rulers.learn(model, sent, usage.input);
         }
     }

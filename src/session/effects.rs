@@ -348,6 +348,7 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
         ErrorClass::TooLong { limit: None, .. }
         | ErrorClass::Retry { .. }
         | ErrorClass::Auth
+        | ErrorClass::BadReasoning
         | ErrorClass::Refused
         | ErrorClass::Broken => window,
     }

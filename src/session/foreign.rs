@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::{AskId, Attachment, Decision, Out, PermissionAsk, SessionCommand};
+use crate::provider::models;
 use crate::thread::{CallId, Change, OutcomeStatus, SessionId, ToolOutcome, Usage};
 
 /// A call of a child that this session's person was asked about, until it has its outcome.
@@ -92,7 +93,10 @@ impl Session {
                     tracing::error!(session = %self.id, %error, "a rule of the person's could not be written");
                 }
             }
-            ChildNews::Spent { usage, cost } => self.spend(&usage, cost),
+            ChildNews::Spent { model, usage } => {
+                let cost = models::cost(&self.settings, &model, &usage);
+                self.spend(&usage, cost);
+            }
             ChildNews::Ended { child } => self.end_foreign(|foreign| foreign.child == child),
         }
     }

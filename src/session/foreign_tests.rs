@@ -96,6 +96,7 @@ impl Parent {
             store: Store::new(&paths),
             paths,
             http: Http::new(),
+            learned: crate::provider::learned::Learned::below(directory.path()),
             toolbox: Toolbox::new(Vec::new()),
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),

@@ -32,6 +32,7 @@ mod replies;
 mod rounds;
 mod services;
 mod side;
+mod windows;
 mod work;
 
 use std::ffi::OsString;
@@ -39,6 +40,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::problem::Problem;
+pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
@@ -285,9 +287,17 @@ pub struct SessionOptions {
     pub mode: Mode,
     /// `None` until a model is known.
     pub model: Option<ModelName>,
-    /// Names with what to show for them; the current one is always among them.
-    pub models: Vec<(ModelName, String)>,
+    /// Those of one provider together; the current one is always among them.
+    pub models: Vec<ModelChoice>,
     pub thought: ThoughtLevel,
+}
+
+/// A model that a client can choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelChoice {
+    pub name: ModelName,
+    /// What it costs and holds, in words; empty where nothing is known.
+    pub about: String,
 }
 
 /// What a command came to.

@@ -6,10 +6,16 @@ use std::sync::Arc;
 use super::actor::Session;
 use super::clients::provider_error;
 use super::work::{Background, Prompt};
-use super::{Out, SessionError, SessionOptions};
+use super::{ModelChoice, Out, SessionError, SessionOptions};
 use crate::provider::ProviderError;
+use crate::provider::catalog::{Catalog, Offer, Scope};
 use crate::provider::endpoint::{self, Choice, LocalServer};
+use crate::provider::learned::Source;
+use crate::provider::network::Network;
 use crate::thread::{Change, Mode, ModelName, ThoughtLevel};
+
+/// Models that a client is offered. Some routers have hundreds, and a list is sent whole each time.
+const OFFERED_MAX: usize = 200;
 
 // ── Choices ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -24,6 +30,10 @@ impl Session {
         if level != self.thread.thought() {
             changes.push(Change::ThoughtChosen { level });
         }
+        // What is only configured may change with the configuration; this was said for this session.
+        if let Some(model) = &self.services.overrides.model {
+            changes.push(Change::ModelChosen { model: ModelName(model.clone()) });
+        }
         for change in changes {
             if let Err(error) = self.commit(change) {
                 tracing::error!(session = %self.id, %error, "a configured choice could not be written");
@@ -33,18 +43,17 @@ impl Session {
 
     /// Modes and options as they stand.
     pub(super) fn options(&self) -> Arc<SessionOptions> {
-        let environment = &self.workspace.environment;
         let model = self.model_name();
-        let mut models = endpoint::offered(&self.settings, environment);
-        for found in &self.found {
-            if !models.iter().any(|(name, _)| *name == found.0) {
-                models.push(found.clone());
-            }
-        }
-        if let Some(model) = &model
-            && !models.iter().any(|(name, _)| name == model)
+        let catalog = self.models();
+        let offers = catalog.offers(Scope::Usable, OFFERED_MAX);
+        let mut models: Vec<ModelChoice> = offers
+            .iter()
+            .map(|offer| ModelChoice { name: offer.name.clone(), about: about(offer) })
+            .collect();
+        if let Some(name) = &model
+            && !models.iter().any(|choice| choice.name == *name)
         {
-            models.insert(0, (model.clone(), model.0.clone()));
+            models.insert(0, ModelChoice { name: name.clone(), about: String::new() });
         }
         Arc::new(SessionOptions { mode: self.thread.mode(), model, models, thought: self.thread.thought() })
     }
@@ -59,7 +68,7 @@ impl Session {
             },
             "model" => {
                 let model = ModelName(value.to_owned());
-                if !self.options().models.iter().any(|(name, _)| *name == model) {
+                if !self.options().models.iter().any(|choice| choice.name == model) {
                     return Err(unknown("model"));
                 }
                 self.endpoint = None;
@@ -77,9 +86,15 @@ impl Session {
         if let Some(model) = self.thread.model() {
             return Some(model.clone());
         }
-        match endpoint::choose(&self.settings, &self.workspace.environment) {
-            Choice::Named(name) => Some(name),
-            Choice::SearchLocal(_) => self.found.first().map(|(name, _)| name.clone()),
+        self.models().chosen_model()
+    }
+
+    fn models(&self) -> Catalog<'_> {
+        Catalog {
+            settings: &self.settings,
+            environment: &self.workspace.environment,
+            learned: &self.services.learned,
+            local: self.found.as_ref(),
         }
     }
 }
@@ -111,7 +126,7 @@ impl Session {
         }
         match endpoint::resolve(&name, &self.settings, &environment) {
             Ok(endpoint) => {
-                self.endpoint = Some(endpoint);
+                self.use_endpoint(endpoint);
                 Located::Ready
             }
             Err(error) => Located::Nowhere(error),
@@ -128,7 +143,7 @@ impl Session {
     fn search(&mut self, urls: Vec<String>) -> Located {
         if !self.searching {
             self.searching = true;
-            let http = self.services.http.clone();
+            let http = self.services.http.within(Network::read(&self.workspace.environment));
             self.background
                 .spawn(async move { Background::LocalServer(endpoint::find_local(&http, &urls).await) });
         }
@@ -145,9 +160,12 @@ impl Session {
         });
         let located = server.and_then(|server| {
             let before = self.model_name();
-            self.found = server.models.iter().map(|(name, _)| (name.clone(), name.0.clone())).collect();
-            let name = chosen.clone().or_else(|| self.found.first().map(|(name, _)| name.clone()))?;
-            self.endpoint = Some(endpoint::resolve_local(&name, &server, &self.settings));
+            let name = chosen.clone().or_else(|| server.models.first().map(|(name, _)| name.clone()))?;
+            let mut endpoint = endpoint::resolve_local(&name, &server, &self.settings);
+            endpoint.network = Network::read(&self.workspace.environment);
+            self.services.learned.learn_list(&endpoint, &server.listed());
+            self.found = Some(server);
+            self.use_endpoint(endpoint);
             if self.model_name() != before {
                 self.announce(&Out::Options(self.options()));
             }
@@ -176,6 +194,28 @@ impl Session {
                     prompt.responder.answer(Err(provider_error(&error)));
                 }
             }
+        }
+    }
+}
+
+/// What a model costs and holds, in one line.
+fn about(offer: &Offer) -> String {
+    let price =
+        offer.price.map(|price| format!("${} in, ${} out per million tokens", price.input, price.output));
+    let (window, source) = offer.window;
+    let window = (source != Source::Guess).then(|| format!("{} tokens", rounded(window)));
+    price.into_iter().chain(window).collect::<Vec<_>>().join(" · ")
+}
+
+/// A window as people say it: `1M`, `200k`, `32k`.
+pub fn rounded(tokens: u64) -> String {
+    match tokens {
+        0..1_000 => tokens.to_string(),
+        1_000..1_000_000 => format!("{}k", tokens / 1_000),
+        1_000_000.. => {
+            let tenths = tokens / 100_000;
+            let (whole, rest) = (tenths / 10, tenths % 10);
+            if rest == 0 { format!("{whole}M") } else { format!("{whole}.{rest}M") }
         }
     }
 }

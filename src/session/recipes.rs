@@ -216,9 +216,10 @@ impl Session {
                 "{name} would have to be looked for first; choose it for the session instead"
             ));
         }
-        endpoint::resolve(&name, &self.settings, &self.workspace.environment)
-            .map(Some)
-            .map_err(|error| sentence(&error))
+        let resolved = endpoint::resolve(&name, &self.settings, &self.workspace.environment);
+        let mut endpoint = resolved.map_err(|error| sentence(&error))?;
+        self.services.learned.apply(&self.settings, &mut endpoint);
+        Ok(Some(endpoint))
     }
 
     /// Runs a recipe's shell calls, off this task, and renders again with what they printed.

@@ -17,6 +17,7 @@ use crate::config::{Settings, Threshold, Trust};
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
 use crate::provider::http::Http;
+use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 pub use crate::store::Header;
 use crate::store::{Store, StoreError};
@@ -44,6 +45,8 @@ pub struct Services {
     pub paths: Paths,
     pub store: Store,
     pub http: Http,
+    /// What this installation has learned about models.
+    pub learned: Learned,
     pub toolbox: Toolbox,
     /// What the command line set above all configuration.
     pub overrides: Overrides,
@@ -367,6 +370,7 @@ impl Sessions {
         let mut count = self.inner.count.subscribe();
         // The sender lives in `self`, so waiting can't fail.
         drop(count.wait_for(|count| *count == 0).await);
+        self.inner.services.learned.save().await;
     }
 
     fn run(&self, id: SessionId, alive: watch::Sender<()>, task: impl Future<Output = ()> + Send + 'static) {

@@ -5,6 +5,7 @@ use super::commands::goal;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
+use crate::config::Settings;
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::wire::Purpose;
@@ -12,9 +13,6 @@ use crate::provider::wire::encoding::Encoded;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId, Thread};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
-
-/// A window below this many tokens is a misread number: the system text alone would not fit.
-const WINDOW_TOKENS_MIN: u64 = 1_000;
 
 /// What has the agent go on from its own words.
 const GO_ON: &str = "Go on.";
@@ -163,7 +161,8 @@ impl Session {
                 let reply = call.take_reply();
                 if reply.content.is_empty() && is_no_answer(&reply) && !call.seen && call.attempts == 0 {
                     call.retry_after(retry::BACKOFF_FIRST);
-                    let spent = reply.usage.map(|usage| (usage, models::cost(&call.model, &usage)));
+                    let spent =
+                        reply.usage.map(|usage| (usage, models::cost(&self.settings, &call.model, &usage)));
                     let text = "The model sent an empty reply. Asking again.".to_owned();
                     self.announce(&Out::Notice { severity: Severity::Warning, text });
                     if let Some((usage, cost)) = spent {
@@ -196,6 +195,7 @@ impl Session {
     }
 
     pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
+        self.learn_from_reply(&reply, &model);
         let (stop, reason) = match &reply.stop {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
             Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
@@ -238,25 +238,14 @@ impl Session {
             }
             Some(_) | None => match error.class {
                 ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
-                ErrorClass::Retry { .. } | ErrorClass::Auth | ErrorClass::Refused | ErrorClass::Broken => {
-                    ModelAnswer::Failed(reason)
-                }
+                ErrorClass::Retry { .. }
+                | ErrorClass::Auth
+                | ErrorClass::BadReasoning
+                | ErrorClass::Refused
+                | ErrorClass::Broken => ModelAnswer::Failed(reason),
             },
         };
         self.tell(Told::Model(answer));
-    }
-
-    /// A provider that refuses a request as too long tells the model's true window.
-    fn learn_window(&mut self, model: &ModelName, class: &ErrorClass) {
-        let ErrorClass::TooLong { limit: Some(limit), .. } = class else { return };
-        let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model) else {
-            return;
-        };
-        if (WINDOW_TOKENS_MIN..endpoint.window).contains(limit) {
-            tracing::info!(session = %self.id, %model, limit, "the window is smaller than was known");
-            endpoint.set_window(*limit);
-            self.announce_usage();
-        }
     }
 
     /// What had been shown of a reply that will not be finished; `None` where that is nothing.
@@ -346,17 +335,19 @@ pub(super) fn sentence(error: &ProviderError) -> String {
 }
 
 /// US dollars that a change stands for, where it took a model call and the price is known.
-pub(super) fn cost_of_change(change: &Change) -> Option<f64> {
+pub(super) fn cost_of_change(settings: &Settings, change: &Change) -> Option<f64> {
     match change {
         Change::Replied { model, usage: Some(usage), .. }
-        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => models::cost(model, usage),
+        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => {
+            models::cost(settings, model, usage)
+        }
         _ => None,
     }
 }
 
 /// US dollars that the model calls of a thread have cost, where prices are known.
-pub(super) fn cost_of(thread: &Thread) -> Option<f64> {
-    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(&entry.change));
+pub(super) fn cost_of(settings: &Settings, thread: &Thread) -> Option<f64> {
+    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(settings, &entry.change));
     costs.reduce(|sum, cost| sum + cost)
 }
 

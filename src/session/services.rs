@@ -17,7 +17,6 @@ use crate::hooks::hook::Messages;
 use crate::hooks::messages;
 use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
-use crate::provider::models;
 use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
 
 /// Calls that may wait for the session; a hook that sends more waits.
@@ -230,7 +229,7 @@ impl Session {
                 };
                 let (text, usage) = complete(&http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
-                drop(news.send(ChildNews::Spent { usage, cost: models::cost(&endpoint.name, &usage) }));
+                drop(news.send(ChildNews::Spent { model: endpoint.name, usage }));
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await

@@ -12,6 +12,7 @@ use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
 use super::effects::{ModelCall, Summary};
+use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
@@ -257,6 +258,7 @@ pub enum Background {
     /// A resident hook's call was answered.
     Served,
     Synced(Result<(), StoreError>),
+    ModelsAsked(Box<Asked>),
     /// A while has passed since a turn's end, where the log had so many entries.
     Rested(Seq),
 }

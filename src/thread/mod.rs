@@ -3,6 +3,7 @@
 //! Pure data. Nothing here reads a clock, a file or a setting: the same log gives the same thread,
 //! byte for byte.
 
+pub mod attached;
 pub mod change;
 pub mod choices;
 pub mod diff;

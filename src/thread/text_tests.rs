@@ -203,6 +203,25 @@ fn markdown_keeps_fences_of_an_output_inside_its_own() {
 }
 
 #[test]
+fn attachments_are_named_in_texts_and_their_bytes_are_not_shown() {
+    let attached = vec![
+        Content::Text { text: "Look.".into() },
+        Content::Image { mime_type: "image/png".into(), data: "iVBORw0K".into(), uri: None },
+        Content::Document {
+            mime_type: "application/pdf".into(),
+            data: "JVBERi0x".into(),
+            name: Some("plan.pdf".into()),
+        },
+    ];
+    let thread = thread(vec![Change::Said { message: message(0, attached), origin: Origin::Person }]);
+    for text in [markdown(&thread), readable(&thread, Detail::Full)] {
+        assert!(text.contains("[image, image/png]"), "{text}");
+        assert!(text.contains("[document, application/pdf, plan.pdf]"), "{text}");
+        assert!(!text.contains("iVBOR") && !text.contains("JVBER"), "{text}");
+    }
+}
+
+#[test]
 fn a_title_is_one_line_and_a_command_is_told_from_a_sentence() {
     let cases = [
         ("bash", "cargo test", ToolKind::Execute, "bash cargo test"),

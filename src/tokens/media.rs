@@ -46,6 +46,10 @@ pub(super) fn of_image(family: Family, data: &str) -> u64 {
     tokens.ceil() as u64
 }
 
+/// Pages that are counted at most: a few scans have the bytes of a book. Too low a guess is corrected by what
+/// the provider reports; too high a one has a conversation compacted for nothing.
+const PAGES_MAX: usize = 20;
+
 /// Tokens that a document takes, `data` being its base64.
 pub(super) fn of_document(family: Family, data: &str) -> u64 {
     let page = match family {
@@ -58,7 +62,7 @@ pub(super) fn of_document(family: Family, data: &str) -> u64 {
         | Family::Llama
         | Family::Other => PAGE_TOKENS,
     };
-    data.len().div_ceil(PAGE_BASE64_BYTES) as u64 * page
+    data.len().div_ceil(PAGE_BASE64_BYTES).min(PAGES_MAX) as u64 * page
 }
 
 fn tiles(width: f64, height: f64, side: f64) -> f64 {

@@ -1,4 +1,4 @@
-//! `file_read`: a file's text with line numbers, or an image. Reads regular files only, and of a large
+//! `file_read`: a file's text with line numbers, an image, or a PDF document. Reads regular files only, and of a large
 //! one no more than is asked for.
 
 use std::fs::File;
@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::thread::attached::FileType;
 use crate::thread::{Card, Location, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
@@ -19,9 +20,6 @@ pub const LINES: u64 = 2_000;
 
 /// Bytes of text that one call gives: about 16,000 tokens, so that one large file cannot fill a window.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
-
-/// Bytes of an image: providers take at most 5 MB in base64.
-pub const IMAGE_BYTES_MAX: u64 = 3_750_000;
 
 /// Bytes behind the last line shown that are read to count the lines that remain: a tenth of a second.
 const COUNTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -39,7 +37,7 @@ impl Tool for FileRead {
                 "Reads a file. Each line comes with its number and a tab before it; they are not part of the \
                  file, so leave them out of file_edit's old_text. Reads {LINES} lines from the beginning unless \
                  offset and line_limit say otherwise, and says how to go on when there is more. Also shows \
-                 images (png, jpeg, gif, webp). Use glob_tool to list directories."
+                 images (png, jpeg, gif, webp) and PDF documents. Use glob_tool to list directories."
             ),
             schema: json!({
                 "type": "object",
@@ -101,8 +99,8 @@ fn read(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, St
     let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, &error);
     let mut start = Vec::with_capacity(SNIFF_BYTES);
     (&mut file).take(SNIFF_BYTES as u64).read_to_end(&mut start).map_err(unreadable)?;
-    if let Some(mime_type) = image_type(&start) {
-        return image(mime_type, start, file, &real, workspace);
+    if let Some(kind) = FileType::of(&start) {
+        return attached(kind, start, file, &real, workspace);
     }
     if start.contains(&0) {
         return Err(format!(
@@ -244,40 +242,37 @@ impl<R: BufRead> Lines<'_, R> {
     }
 }
 
-fn image_type(start: &[u8]) -> Option<&'static str> {
-    match start {
-        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
-}
-
-fn image(
-    mime_type: &str,
+/// A file that the model reads as it is. Whether it can is for the request to it.
+fn attached(
+    kind: FileType,
     mut bytes: Vec<u8>,
     rest: File,
     path: &Path,
     workspace: &Workspace,
 ) -> Result<ToolResult, String> {
     let name = workspace.display(path);
-    rest.take(IMAGE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| disk::trouble("read", path, workspace, &error))?;
-    if bytes.len() as u64 > IMAGE_BYTES_MAX {
-        return Err(format!(
-            "{name} is an image of more than {IMAGE_BYTES_MAX} bytes, too large to be shown. Make a smaller copy \
-             with a command first."
-        ));
+    let unreadable = |error: io::Error| disk::trouble("read", path, workspace, &error);
+    let size = rest.metadata().map_err(unreadable)?.len();
+    rest.take(kind.bytes_max() as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    // A file may grow while it is read.
+    let size = bytes.len().max(usize::try_from(size).unwrap_or(usize::MAX));
+    if let Some(why) = kind.too_large(size) {
+        return Err(format!("{name} is {why}. Use a command for that."));
     }
-    let text = format!("{name} ({mime_type}, {} bytes)", bytes.len());
+    let text = format!("{name} ({}, {} bytes)", kind.mime_type(), bytes.len());
+    let (mime_type, data) = (kind.mime_type().to_owned(), STANDARD.encode(&bytes));
+    let content = match kind {
+        FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp => {
+            OutcomeContent::Image { mime_type, data }
+        }
+        FileType::Pdf => {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            OutcomeContent::Document { mime_type, data, name }
+        }
+    };
     Ok(ToolResult {
         status: OutcomeStatus::Completed,
-        content: vec![
-            OutcomeContent::Text { text: text.clone() },
-            OutcomeContent::Image { mime_type: mime_type.to_string(), data: STANDARD.encode(&bytes) },
-        ],
+        content: vec![OutcomeContent::Text { text: text.clone() }, content],
         shown: vec![Shown::Text { text }],
         locations: vec![Location { path: path.to_path_buf(), line: None }],
         raw: None,

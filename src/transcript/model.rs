@@ -22,6 +22,8 @@ pub enum ModelStep {
     Stop(Stop),
     /// `usage INPUT OUTPUT`: tokens that the reply reports.
     Usage { input: u64, output: u64 },
+    /// `cached TOKENS`: so many of the input's tokens came from the provider's cache.
+    Cached(u64),
     /// `error 429 retry-after=1 "…"`. As the first step it is an HTTP status, later an error inside
     /// the stream.
     Error { status: u16, retry_after: Option<u64>, message: Option<String> },
@@ -76,6 +78,10 @@ impl ModelStep {
                     _ => Err("usage takes two numbers of tokens: input and output".into()),
                 }
             }
+            ("cached", [Word::Bare(tokens)]) => match tokens.parse::<u64>() {
+                Ok(tokens) => Ok(ModelStep::Cached(tokens)),
+                Err(_) => Err("cached takes a number of tokens".into()),
+            },
             ("error", [Word::Bare(kind)]) if kind == "overflow" => Ok(ModelStep::Overflow),
             ("error", [Word::Bare(status), more @ ..]) => read_error(status, more),
             ("cut", []) => Ok(ModelStep::Cut),
@@ -86,7 +92,7 @@ impl ModelStep {
                 Err(_) => Err("flood takes a number of deltas and their text".into()),
             },
             _ => Err("a model says: text \"…\", think \"…\", call NAME {…}, stop WHY, usage IN OUT, \
-                      error STATUS, error overflow, cut, hang, wait, or flood COUNT \"…\""
+                      cached TOKENS, error STATUS, error overflow, cut, hang, wait, or flood COUNT \"…\""
                 .into()),
         }
     }
@@ -101,6 +107,7 @@ impl ModelStep {
             }
             ModelStep::Stop(_)
             | ModelStep::Usage { .. }
+            | ModelStep::Cached(_)
             | ModelStep::Error { .. }
             | ModelStep::Overflow
             | ModelStep::Cut
@@ -128,6 +135,7 @@ impl ModelStep {
             ModelStep::Usage { input, output } => {
                 vec![bare("usage"), bare(&input.to_string()), bare(&output.to_string())]
             }
+            ModelStep::Cached(tokens) => vec![bare("cached"), bare(&tokens.to_string())],
             ModelStep::Error { status, retry_after, message } => {
                 let mut words = vec![bare("error"), bare(&status.to_string())];
                 words.extend(retry_after.map(|seconds| pair("retry-after", &seconds.to_string())));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use epitome::session::port::SessionPort;
 use epitome::session::registry::Header;
 use epitome::session::{
-    Answer, AskId, ClientId, CommandInfo, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
+    Answer, AskId, ClientId, CommandInfo, Decision, ModelChoice, Opening, Out, Outlet, PermissionAsk, Replay,
     SessionCommand, SessionError, SessionOptions, TextKind, Ticket,
 };
 use epitome::thread::{
@@ -36,7 +36,7 @@ fn options() -> Arc<SessionOptions> {
     Arc::new(SessionOptions {
         mode: Mode::Ask,
         model: Some(model.clone()),
-        models: vec![(model, "Claude".into())],
+        models: vec![ModelChoice { name: model, about: "Claude".into() }],
         thought: ThoughtLevel::Medium,
     })
 }

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use epitome::config::WireFormat;
 use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
@@ -39,6 +40,8 @@ pub struct Desk {
     pub client: Client,
     gate: Arc<Semaphore>,
     tickets: u64,
+    /// The format of the model at the beginning, where there is one of each.
+    format: Option<WireFormat>,
     _directory: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
 }
@@ -125,11 +128,34 @@ impl Desk {
         functions: Functions,
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
+        Desk::start(files, functions, None, script)
+    }
+
+    /// The same with a model of each format behind the same script, and this one to begin with; see
+    /// [`model_of`].
+    pub fn of_format(
+        format: WireFormat,
+        files: &[(String, String)],
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
+        Desk::start(files, Functions::default(), Some(format), script)
+    }
+
+    fn start(
+        files: &[(String, String)],
+        functions: Functions,
+        format: Option<WireFormat>,
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
+        let model = ScriptedModel::start(script).expect("loopback");
         let directory = tempfile::tempdir().expect("a scratch directory");
         let home = directory.path().join("home");
         std::fs::create_dir_all(home.join("recipes")).expect("a directory");
         for (name, text) in files {
             put(&directory.path().join(name), text);
+        }
+        if format.is_some() {
+            put(&home.join("config.toml"), &models_of_all_formats(&model));
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -144,6 +170,7 @@ impl Desk {
             store: Store::new(&paths),
             paths,
             http: Http::new(),
+            learned: epitome::provider::learned::Learned::below(&home.join("data")),
             toolbox: Toolbox::new(tools),
             overrides: Overrides::default(),
             watch: RecipeWatch::new(),
@@ -155,12 +182,13 @@ impl Desk {
         let mut desk = Desk {
             services,
             sessions,
-            model: ScriptedModel::start(script).expect("loopback"),
+            model,
             session: SessionId(String::new()),
             home,
             client: Client::new(1),
             gate,
             tickets: 0,
+            format,
             _directory: directory,
             runtime,
         };
@@ -173,9 +201,10 @@ impl Desk {
     }
 
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        [("ANTHROPIC_BASE_URL", self.model.base_url()), ("ANTHROPIC_API_KEY", "sk-test-1".into())]
-            .map(|(name, value)| (name.into(), value.into()))
-            .into()
+        let anthropic =
+            [("ANTHROPIC_BASE_URL", self.model.base_url()), ("ANTHROPIC_API_KEY", "sk-test-1".into())];
+        let chosen = self.format.map(|format| ("EPITOME_MODEL", model_of(format).to_owned()));
+        anthropic.into_iter().chain(chosen).map(|(name, value)| (name.into(), value.into())).collect()
     }
 
     pub fn opening(&self, client: &Client, environment: Vec<(OsString, OsString)>) -> Opening {
@@ -287,6 +316,49 @@ impl Desk {
     pub fn last_request(&self) -> RecordedRequest {
         self.model.requests().pop().expect("a request")
     }
+}
+
+impl Drop for Desk {
+    /// No test may get by on requests that the real services would refuse.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(
+                self.model.refusals(),
+                Vec::<String>::new(),
+                "what was sent breaks the provider's rules"
+            );
+        }
+    }
+}
+
+/// The model of a format on a desk that has one of each.
+pub fn model_of(format: WireFormat) -> &'static str {
+    match format {
+        WireFormat::AnthropicMessages => "anthropic/claude-sonnet-5-5",
+        WireFormat::OpenAiResponses => "responses/gpt-6-astra",
+        WireFormat::OpenAiChat => "chat/gpt-4.1",
+        WireFormat::Gemini => "google/gemini-4-argon",
+    }
+}
+
+fn models_of_all_formats(model: &ScriptedModel) -> String {
+    let sections = WireFormat::ALL.map(|format| {
+        let base_url = match format {
+            WireFormat::AnthropicMessages | WireFormat::Gemini => model.base_url(),
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat => model.openai_base_url(),
+        };
+        let (name, id) = (model_of(format), format.id());
+        let (provider, _) = name.split_once('/').expect("a provider's model");
+        let place = match format {
+            // It is known without.
+            WireFormat::AnthropicMessages => String::new(),
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => {
+                format!("[providers.{provider}]\nwire = \"{id}\"\nbase_url = \"{base_url}\"\n")
+            }
+        };
+        format!("{place}[models.\"{name}\"]\ncontext_window = 200000\n")
+    });
+    sections.concat()
 }
 
 /// Writes a file with the folders above it; what begins with `#!` can be executed.

@@ -7,6 +7,7 @@ mod compaction;
 // `tests/full_disk.rs` uses the rest of it.
 #[allow(dead_code)]
 mod desk;
+mod formats;
 mod guards;
 mod hooks_callbacks;
 mod hooks_cancel;

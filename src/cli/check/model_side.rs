@@ -6,7 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::story::Halt;
-use crate::provider::scripted::{RecordedRequest, ScriptedModel, Wire, all_news, news};
+use crate::config::WireFormat;
+use crate::provider::scripted::{RecordedRequest, ScriptedModel, all_news, news};
 use crate::transcript::names::Names;
 use crate::transcript::{Fixture, ModelStep, Seen, What};
 
@@ -54,20 +55,38 @@ impl ModelSide {
     }
 
     /// What an agent needs to know to find this model.
-    pub(super) fn variables(&self, wire: Wire) -> Vec<(String, OsString)> {
+    pub(super) fn variables(&self, wire: WireFormat) -> Vec<(String, OsString)> {
         let all = match wire {
-            Wire::Anthropic => [
+            WireFormat::AnthropicMessages => [
                 ("ANTHROPIC_BASE_URL", self.model.base_url()),
                 ("ANTHROPIC_API_KEY", KEY.to_owned()),
                 ("EPITOME_MODEL", "anthropic/claude-sonnet-5-5".to_owned()),
             ],
-            Wire::OpenAiChat => [
+            WireFormat::OpenAiResponses => [
+                ("OPENAI_BASE_URL", self.model.openai_base_url()),
+                ("OPENAI_API_KEY", KEY.to_owned()),
+                ("EPITOME_MODEL", "openai/gpt-6-astra".to_owned()),
+            ],
+            WireFormat::OpenAiChat => [
                 ("OPENAI_BASE_URL", self.model.openai_base_url()),
                 ("OPENAI_API_KEY", KEY.to_owned()),
                 ("EPITOME_MODEL", "openai/gpt-4.1".to_owned()),
             ],
+            WireFormat::Gemini => [
+                ("GOOGLE_GEMINI_BASE_URL", self.model.gemini_base_url()),
+                ("GEMINI_API_KEY", KEY.to_owned()),
+                ("EPITOME_MODEL", "gemini/gemini-4-argon".to_owned()),
+            ],
         };
         all.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+    }
+
+    /// What the agent's `config.toml` must say so that it speaks this format; most are known by the place.
+    pub(super) fn settings(wire: WireFormat) -> Option<&'static str> {
+        match wire {
+            WireFormat::OpenAiResponses => Some("[providers.openai]\nwire = \"openai_responses\"\n"),
+            WireFormat::AnthropicMessages | WireFormat::OpenAiChat | WireFormat::Gemini => None,
+        }
     }
 
     /// The story has come to this `model!` line.

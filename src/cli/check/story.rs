@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::super::scratch::Scratch;
 use super::agent::{Heard, Launch, Surroundings, Talk};
 use super::model_side::ModelSide;
-use crate::provider::scripted::Wire;
+use crate::config::WireFormat;
 use crate::transcript::agent::{Expected, Verdict, update_of};
 use crate::transcript::book::Book;
 use crate::transcript::editor::EditorAct;
@@ -35,7 +35,7 @@ const GOT_LETTERS_MAX: usize = 1200;
 pub struct Setting<'a> {
     pub agent: &'a dyn Launch,
     /// The format that the scripted model speaks; `None` for an agent with a model of its own.
-    pub wire: Option<Wire>,
+    pub wire: Option<WireFormat>,
     pub line_within: Duration,
 }
 
@@ -110,10 +110,7 @@ pub(super) fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<Stri
     if setting.wire.is_none() && !fixture.is_for_any_agent() {
         return Some("it needs the scripted model".into());
     }
-    let name = match setting.wire? {
-        Wire::Anthropic => "anthropic",
-        Wire::OpenAiChat => "openai",
-    };
+    let name = setting.wire?.id();
     fixture.setups().find_map(|setup| match setup {
         Setup::Only(only) if only != name => Some(format!("it is about {only}")),
         _ => None,
@@ -155,6 +152,9 @@ impl<'a> Story<'a> {
             variables.push(("EPITOME_HOME".into(), home.join("epitome").into()));
             if !fixture.setups().any(|setup| *setup == Setup::NoModel) {
                 let side = ModelSide::start(fixture, &book.names)?;
+                if let Some(settings) = ModelSide::settings(wire) {
+                    write_file(home.join("epitome/config.toml"), settings)?;
+                }
                 variables.extend(side.variables(wire));
                 model = Some(side);
             }

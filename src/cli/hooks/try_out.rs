@@ -26,6 +26,7 @@ use crate::hooks::process::{self, Order, Program};
 use crate::hooks::resident::{Resident, Residents, Services};
 use crate::hooks::webhook::{self, Webhook};
 use crate::provider::http::Http;
+use crate::provider::network::Network;
 use crate::thread::{Seq, ToolKind, View};
 
 /// Bytes of a given payload.
@@ -100,8 +101,15 @@ async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
         Kind::Claude { line, .. } => Program::Line(line.clone()),
         Kind::Declared { then } => return Ran::Object(then.clone()),
         Kind::Webhook { url, headers, secret } => {
+            let network = Network::read(&here.environment);
             let to = Webhook { url, headers, secret: secret.as_deref() };
-            return webhook::post(&Http::new(), to, stdin.into_bytes(), hook.manifest.timeout).await;
+            return webhook::post(
+                &Http::new().within(network),
+                to,
+                stdin.into_bytes(),
+                hook.manifest.timeout,
+            )
+            .await;
         }
     };
     let order = Order {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ const STDIN_SILENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, PartialEq)]
 pub struct Request {
     words: Vec<String>,
+    /// Files that are sent with the prompt.
+    pub attached: Vec<PathBuf>,
     pub recipe: Option<String>,
     pub session: Which,
     pub overrides: Overrides,
@@ -45,6 +48,7 @@ impl Request {
         use lexopt::prelude::*;
         let mut request = Request {
             words: Vec::new(),
+            attached: Vec::new(),
             recipe: None,
             session: Which::New,
             overrides: Overrides::default(),
@@ -60,6 +64,7 @@ impl Request {
                     let name = parser.value()?.string()?;
                     request.recipe = Some(name.trim_start_matches('/').to_owned());
                 }
+                Long("attach" | "image") => request.attached.push(parser.value()?.into()),
                 Long("follow") => follow = true,
                 // The short name is that of another agent's command line.
                 Long("resume" | "conversation-id") | Short('c') => {
@@ -114,7 +119,7 @@ impl Request {
         let said = said.join("\n\n");
         match &self.recipe {
             Some(recipe) => Ok(format!("/{recipe} {said}").trim_end().to_owned()),
-            None if said.is_empty() => {
+            None if said.is_empty() && self.attached.is_empty() => {
                 Err(CliError::usage("there is no prompt: give it as an argument or on stdin"))
             }
             None => Ok(said),
@@ -174,6 +179,13 @@ mod tests {
         let request = parsed(&[]).expect("good arguments");
         assert_eq!(request.prompt_with("only this\n").expect("a prompt"), "only this");
         assert_eq!(request.prompt_with(" \n").expect_err("nothing was said").code, 2);
+    }
+
+    #[test]
+    fn files_may_be_all_that_is_sent() {
+        let request = parsed(&["--image", "a.png", "--attach", "b.pdf"]).expect("good arguments");
+        assert_eq!(request.attached, [PathBuf::from("a.png"), PathBuf::from("b.pdf")]);
+        assert_eq!(request.prompt_with("").expect("a prompt without words"), "");
     }
 
     #[test]

@@ -2,53 +2,158 @@
 
 use serde_json::Value;
 
-use super::{ModelStep, Seen, Wire};
+use super::{ModelStep, Seen};
+use crate::config::WireFormat;
 
 /// All messages of a request's body, flat.
-pub(super) fn read(wire: Wire, body: &Value) -> Vec<Seen> {
-    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut seen = Vec::new();
-    let mut calls: Vec<(String, String)> = Vec::new();
-    for message in messages {
-        let role = message["role"].as_str().unwrap_or("");
-        match (wire, role) {
-            (_, "system" | "developer") => {}
-            (Wire::OpenAiChat, "tool") => {
-                let tool = tool_of(&calls, &message["tool_call_id"]);
-                seen.push(Seen::Result { tool, text: text_of(&message["content"]) });
-            }
-            (_, "assistant") => {
-                parts(&message["content"], |part| match part["type"].as_str() {
-                    Some("text") => seen.push(Seen::Agent(text_of(&part["text"]))),
-                    Some("tool_use") => {
-                        let (id, name) = (text_of(&part["id"]), text_of(&part["name"]));
-                        calls.push((id, name.clone()));
-                        seen.push(Seen::AgentCall { name, input: part["input"].clone() });
-                    }
-                    // Thinking goes back to the one provider that made it.
-                    _ => {}
-                });
-                for call in message["tool_calls"].as_array().into_iter().flatten() {
-                    let name = text_of(&call["function"]["name"]);
-                    calls.push((text_of(&call["id"]), name.clone()));
-                    let arguments = text_of(&call["function"]["arguments"]);
-                    let input = serde_json::from_str(&arguments).unwrap_or(Value::String(arguments));
-                    seen.push(Seen::AgentCall { name, input });
+pub(super) fn read(wire: WireFormat, body: &Value) -> Vec<Seen> {
+    let mut reading = Reading::default();
+    match wire {
+        WireFormat::AnthropicMessages => members(&body["messages"]).for_each(|one| reading.anthropic(one)),
+        WireFormat::OpenAiChat => members(&body["messages"]).for_each(|one| reading.chat(one)),
+        WireFormat::OpenAiResponses => match &body["input"] {
+            Value::String(text) => reading.user(text),
+            input => members(input).for_each(|item| reading.item(item)),
+        },
+        WireFormat::Gemini => members(&body["contents"]).for_each(|one| reading.gemini(one)),
+    }
+    reading.seen
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Reading {
+    seen: Vec<Seen>,
+    /// Ids of calls and the tools that they name.
+    calls: Vec<(String, String)>,
+}
+
+impl Reading {
+    fn user(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.seen.push(Seen::User(text.to_owned()));
+        }
+    }
+
+    fn agent(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.seen.push(Seen::Agent(text.to_owned()));
+        }
+    }
+
+    fn part(&mut self, kind: &str) {
+        self.seen.push(Seen::UserPart(kind.to_owned()));
+    }
+
+    fn call(&mut self, id: &Value, name: &Value, input: Value) {
+        let name = text_of(name);
+        self.calls.push((text_of(id), name.clone()));
+        self.seen.push(Seen::AgentCall { name, input });
+    }
+
+    fn result(&mut self, id: &Value, text: String) {
+        let known = self.calls.iter().rev().find(|(known, _)| id == known.as_str());
+        let tool = known.map_or_else(|| "unknown".to_owned(), |(_, name)| name.clone());
+        self.seen.push(Seen::Result { tool, text });
+    }
+
+    fn anthropic(&mut self, message: &Value) {
+        let is_agent = message["role"] == "assistant";
+        parts(&message["content"], |part| match part["type"].as_str() {
+            Some("text") if is_agent => self.agent(&text_of(&part["text"])),
+            Some("text") => self.user(&text_of(&part["text"])),
+            Some("tool_use") => self.call(&part["id"], &part["name"], part["input"].clone()),
+            Some("tool_result") => self.result(&part["tool_use_id"], text_of(&part["content"])),
+            // Thinking goes back to the one provider that made it.
+            Some(_) | None if is_agent => {}
+            Some(other) => self.part(other),
+            None => self.part("part"),
+        });
+    }
+
+    fn chat(&mut self, message: &Value) {
+        match message["role"].as_str().unwrap_or_default() {
+            "system" | "developer" => {}
+            "tool" => self.result(&message["tool_call_id"], text_of(&message["content"])),
+            "assistant" => {
+                parts(&message["content"], |part| self.agent(&text_of(&part["text"])));
+                for call in members(&message["tool_calls"]) {
+                    let function = &call["function"];
+                    self.call(&call["id"], &function["name"], arguments(&function["arguments"]));
                 }
             }
-            (_, _) => parts(&message["content"], |part| match part["type"].as_str() {
-                Some("text") => seen.push(Seen::User(text_of(&part["text"]))),
-                Some("tool_result") => {
-                    let tool = tool_of(&calls, &part["tool_use_id"]);
-                    seen.push(Seen::Result { tool, text: text_of(&part["content"]) });
-                }
-                Some("image_url") => seen.push(Seen::UserPart("image".into())),
-                Some(other) => seen.push(Seen::UserPart(other.to_owned())),
-                None => seen.push(Seen::UserPart("part".into())),
+            _ => parts(&message["content"], |part| match part["type"].as_str() {
+                Some("text") => self.user(&text_of(&part["text"])),
+                Some("image_url") => self.part("image"),
+                Some("file") => self.part("document"),
+                Some(other) => self.part(other),
+                None => self.part("part"),
             }),
         }
     }
-    seen
+
+    fn item(&mut self, item: &Value) {
+        let is_agent = item["role"] == "assistant";
+        match item["type"].as_str().unwrap_or("message") {
+            "message" if matches!(item["role"].as_str(), Some("system" | "developer")) => {}
+            "message" => parts(&item["content"], |part| match part["type"].as_str() {
+                Some("text" | "input_text" | "output_text") if is_agent => {
+                    self.agent(&text_of(&part["text"]))
+                }
+                Some("text" | "input_text") => self.user(&text_of(&part["text"])),
+                Some("input_image") => self.part("image"),
+                Some("input_file") => self.part("document"),
+                Some(_) | None if is_agent => {}
+                Some(other) => self.part(other),
+                None => self.part("part"),
+            }),
+            "function_call" => self.call(&item["call_id"], &item["name"], arguments(&item["arguments"])),
+            "function_call_output" => self.result(&item["call_id"], text_of(&item["output"])),
+            _ => {}
+        }
+    }
+
+    fn gemini(&mut self, content: &Value) {
+        let is_agent = content["role"] == "model";
+        for part in members(&content["parts"]) {
+            if part["thought"] == true {
+                continue;
+            }
+            if let Some(text) = part["text"].as_str() {
+                if is_agent { self.agent(text) } else { self.user(text) }
+            } else if let Some(call) = part.get("functionCall") {
+                self.call(&call["id"], &call["name"], call["args"].clone());
+            } else if let Some(response) = part.get("functionResponse") {
+                self.seen.push(Seen::Result {
+                    tool: text_of(&response["name"]),
+                    text: spoken(&response["response"]),
+                });
+            } else {
+                let mime_type = part["inlineData"]["mimeType"].as_str().unwrap_or_default();
+                self.part(if mime_type.starts_with("image/") { "image" } else { "document" });
+            }
+        }
+    }
+}
+
+/// A call's arguments, which are JSON in a string.
+fn arguments(text: &Value) -> Value {
+    let text = text_of(text);
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
+}
+
+/// The text of a Gemini function's response: its one field, as `output` or `error`, else all of it.
+fn spoken(response: &Value) -> String {
+    let only =
+        response.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.values().next());
+    match only {
+        Some(Value::String(text)) => text.clone(),
+        Some(_) | None => response.to_string(),
+    }
+}
+
+fn members(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 /// What joins texts of one person that stand side by side. Some encoders make one message of them
@@ -113,7 +218,7 @@ fn reply_as_seen(said: &[ModelStep]) -> Vec<Seen> {
                 in_text = false;
                 continue;
             }
-            ModelStep::Stop(_) | ModelStep::Usage { .. } | ModelStep::Wait => continue,
+            ModelStep::Stop(_) | ModelStep::Usage { .. } | ModelStep::Cached(_) | ModelStep::Wait => continue,
             ModelStep::Error { .. } | ModelStep::Overflow | ModelStep::Cut | ModelStep::Hang => break,
         };
         match seen.last_mut() {
@@ -146,9 +251,4 @@ fn text_of(content: &Value) -> String {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
     }
-}
-
-fn tool_of(calls: &[(String, String)], id: &Value) -> String {
-    let known = calls.iter().rev().find(|(known, _)| id == known.as_str());
-    known.map_or_else(|| "unknown".to_owned(), |(_, name)| name.clone())
 }

@@ -3,7 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use serde_json::json;
+
 use super::*;
+
+mod formats;
 
 /// Sends one request and reads all of the answer, on a connection that is closed behind it.
 fn post(model: &ScriptedModel, path: &str, body: &Value) -> String {
@@ -39,16 +43,26 @@ fn events(answer: &str) -> Vec<Value> {
     data.filter_map(|data| serde_json::from_str(data).ok()).collect()
 }
 
-fn hello(wire: Wire) -> (&'static str, Value) {
-    let body = json!({"model": "m", "stream": true, "stream_options": {"include_usage": true},
+fn hello(wire: WireFormat) -> (&'static str, Value) {
+    let messages = json!({"model": "m", "stream": true, "stream_options": {"include_usage": true},
         "messages": [{"role": "user", "content": "Hello"}]});
     match wire {
-        Wire::Anthropic => ("/v1/messages", body),
-        Wire::OpenAiChat => ("/v1/chat/completions", body),
+        WireFormat::AnthropicMessages => ("/v1/messages", messages),
+        WireFormat::OpenAiChat => ("/v1/chat/completions", messages),
+        WireFormat::OpenAiResponses => (
+            "/v1/responses",
+            json!({"model": "m", "stream": true, "store": false,
+                "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}]}),
+        ),
+        WireFormat::Gemini => (
+            "/v1beta/models/m:streamGenerateContent?alt=sse",
+            json!({"contents": [{"role": "user", "parts": [{"text": "Hello"}]}],
+                "generationConfig": {"thinkingConfig": {"includeThoughts": true}}}),
+        ),
     }
 }
 
-fn ask(model: &ScriptedModel, wire: Wire) -> String {
+fn ask(model: &ScriptedModel, wire: WireFormat) -> String {
     let (path, body) = hello(wire);
     post(model, path, &body)
 }
@@ -56,7 +70,7 @@ fn ask(model: &ScriptedModel, wire: Wire) -> String {
 #[test]
 fn a_text_streams_to_anthropic_clients_in_several_deltas() {
     let model = scripted(vec![ModelStep::Text("Milk and bread, said the list.".into())]);
-    let answer = ask(&model, Wire::Anthropic);
+    let answer = ask(&model, WireFormat::AnthropicMessages);
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream"), "{answer}");
     let events = events(&answer);
     let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
@@ -71,7 +85,7 @@ fn a_text_streams_to_anthropic_clients_in_several_deltas() {
 #[test]
 fn a_text_streams_to_chat_clients_and_ends_with_usage_and_done() {
     let model = scripted(vec![ModelStep::Text("Milk.".into()), ModelStep::Usage { input: 70, output: 3 }]);
-    let answer = ask(&model, Wire::OpenAiChat);
+    let answer = ask(&model, WireFormat::OpenAiChat);
     let events = events(&answer);
     let text: String =
         events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
@@ -87,7 +101,7 @@ fn several_calls_are_parallel_calls_of_one_reply() {
     let call = |path: &str| ModelStep::Call { name: "file_read".into(), input: json!({"file_path": path}) };
     let model = scripted(vec![ModelStep::Think("Both.".into()), call("a"), call("b")]);
 
-    let anthropic = events(&ask(&model, Wire::Anthropic));
+    let anthropic = events(&ask(&model, WireFormat::AnthropicMessages));
     let starts: Vec<&Value> =
         anthropic.iter().filter(|event| event["type"] == "content_block_start").collect();
     assert_eq!(starts.len(), 3);
@@ -102,7 +116,7 @@ fn several_calls_are_parallel_calls_of_one_reply() {
     assert!(anthropic.iter().any(|event| event["delta"]["type"] == "signature_delta"));
     assert_eq!(anthropic[anthropic.len() - 2]["delta"]["stop_reason"], "tool_use");
 
-    let chat = events(&ask(&model, Wire::OpenAiChat));
+    let chat = events(&ask(&model, WireFormat::OpenAiChat));
     let arguments: String = chat
         .iter()
         .map(|event| &event["choices"][0]["delta"]["tool_calls"][0])
@@ -116,22 +130,25 @@ fn several_calls_are_parallel_calls_of_one_reply() {
 #[test]
 fn an_error_has_the_shape_the_status_and_the_headers_of_its_provider() {
     let model = scripted(vec![ModelStep::Error { status: 429, retry_after: Some(1), message: None }]);
-    let answer = ask(&model, Wire::Anthropic);
+    let answer = ask(&model, WireFormat::AnthropicMessages);
     assert!(answer.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{answer}");
     assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
     assert!(answer.contains(r#""type":"rate_limit_error""#), "{answer}");
-    assert!(ask(&model, Wire::OpenAiChat).contains(r#""code":"rate_limit_exceeded""#));
+    assert!(ask(&model, WireFormat::OpenAiChat).contains(r#""code":"rate_limit_exceeded""#));
 
     let model = scripted(vec![ModelStep::Overflow]);
-    assert!(ask(&model, Wire::Anthropic).contains("prompt is too long: 207791 tokens > 200000 maximum"));
-    assert!(ask(&model, Wire::OpenAiChat).contains(r#""code":"context_length_exceeded""#));
+    assert!(
+        ask(&model, WireFormat::AnthropicMessages)
+            .contains("prompt is too long: 207791 tokens > 200000 maximum")
+    );
+    assert!(ask(&model, WireFormat::OpenAiChat).contains(r#""code":"context_length_exceeded""#));
 }
 
 #[test]
 fn an_error_behind_text_comes_inside_the_stream() {
     let late = ModelStep::Error { status: 529, retry_after: None, message: Some("Busy.".into()) };
     let model = scripted(vec![ModelStep::Text("So".into()), late]);
-    let events = events(&ask(&model, Wire::Anthropic));
+    let events = events(&ask(&model, WireFormat::AnthropicMessages));
     let last = events.last().expect("there are events");
     assert_eq!((&last["type"], &last["error"]["type"]), (&json!("error"), &json!("overloaded_error")));
 }
@@ -139,7 +156,7 @@ fn an_error_behind_text_comes_inside_the_stream() {
 #[test]
 fn a_cut_leaves_the_stream_without_its_end() {
     let model = scripted(vec![ModelStep::Text("So".into()), ModelStep::Cut]);
-    let answer = ask(&model, Wire::Anthropic);
+    let answer = ask(&model, WireFormat::AnthropicMessages);
     assert!(answer.contains("text_delta"));
     assert!(!answer.contains("message_stop"));
     assert!(!answer.ends_with("0\r\n\r\n"));
@@ -148,7 +165,7 @@ fn a_cut_leaves_the_stream_without_its_end() {
 #[test]
 fn a_hanging_reply_ends_when_the_client_gives_up() {
     let model = scripted(vec![ModelStep::Text("So".into()), ModelStep::Hang]);
-    let (path, body) = hello(Wire::Anthropic);
+    let (path, body) = hello(WireFormat::AnthropicMessages);
     let mut stream = connect(&model);
     send(&mut stream, path, &body, "keep-alive");
     let mut some = [0; 64];
@@ -166,7 +183,7 @@ fn a_hanging_reply_ends_when_the_client_gives_up() {
 fn a_waiting_reply_goes_on_when_it_is_released() {
     let model =
         scripted(vec![ModelStep::Text("one".into()), ModelStep::Wait, ModelStep::Text(" two".into())]);
-    let (path, body) = hello(Wire::Anthropic);
+    let (path, body) = hello(WireFormat::AnthropicMessages);
     let mut stream = connect(&model);
     send(&mut stream, path, &body, "close");
     let mut begin = String::new();
@@ -184,7 +201,7 @@ fn a_waiting_reply_goes_on_when_it_is_released() {
 #[test]
 fn a_connection_takes_one_request_after_the_other() {
     let model = scripted(vec![ModelStep::Text("So".into())]);
-    let (path, body) = hello(Wire::OpenAiChat);
+    let (path, body) = hello(WireFormat::OpenAiChat);
     let mut stream = connect(&model);
     for number in 1..=3 {
         send(&mut stream, path, &body, "keep-alive");
@@ -201,7 +218,7 @@ fn a_connection_takes_one_request_after_the_other() {
 #[test]
 fn a_body_may_come_in_chunks() {
     let model = scripted(vec![ModelStep::Text("So".into())]);
-    let (path, body) = hello(Wire::Anthropic);
+    let (path, body) = hello(WireFormat::AnthropicMessages);
     let body = body.to_string();
     let (first, second) = body.split_at(10);
     let mut stream = connect(&model);
@@ -217,29 +234,44 @@ fn a_body_may_come_in_chunks() {
 #[test]
 fn a_flood_is_many_small_deltas() {
     let model = scripted(vec![ModelStep::Flood { count: 20_000, text: "x".into() }]);
-    for wire in [Wire::Anthropic, Wire::OpenAiChat] {
+    for wire in WireFormat::ALL {
         let answer = ask(&model, wire);
         assert_eq!(answer.matches("\"x\"").count(), 20_000, "{wire:?}");
     }
 }
 
 #[test]
-fn models_are_listed_and_tokens_are_counted() {
+fn models_are_listed_and_tokens_are_counted_as_each_provider_does() {
     let model = scripted(Vec::new());
-    let mut stream = connect(&model);
-    stream.write_all(b"GET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n").expect("the server reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the answer comes");
-    assert!(answer.contains(r#""id":"scripted""#), "{answer}");
-    assert!(
-        post(&model, "/v1/messages/count_tokens", &json!({"a": "12345678"})).contains("input_tokens\":4")
-    );
+    let lists = [
+        ("/v1/models", "x: y", r#"{"id":"scripted","object":"model""#),
+        ("/v1/models", "anthropic-version: 2026-10-21", r#""max_input_tokens":200000"#),
+        ("/v1/models", "x-goog-api-key: k", r#""name":"models/gemini-4-argon""#),
+        ("/v1beta/models", "x: y", r#""inputTokenLimit":200000"#),
+    ];
+    for (path, header, expected) in lists {
+        let mut stream = connect(&model);
+        let head = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{header}\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("the server reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the answer comes");
+        assert!(answer.contains(expected), "{path} {header}: {answer}");
+    }
+    let counts = [
+        (WireFormat::AnthropicMessages, "/v1/messages/count_tokens", r#"{"input_tokens":"#),
+        (WireFormat::OpenAiResponses, "/v1/responses/input_tokens", r#""object":"response.input_tokens""#),
+        (WireFormat::Gemini, "/v1beta/models/m:countTokens", r#"{"totalTokens":"#),
+    ];
+    for (wire, path, expected) in counts {
+        let answer = post(&model, path, &hello(wire).1);
+        assert!(answer.contains(expected), "{path}: {answer}");
+    }
     assert!(post(&model, "/v1/else", &json!({})).starts_with("HTTP/1.1 404"));
-    assert!(model.requests().is_empty(), "these are no model calls");
+    assert!(model.requests().is_empty() && model.refusals().is_empty(), "these are no model calls");
 }
 
 #[test]
-fn what_a_request_holds_is_read_the_same_from_both_formats() {
+fn what_a_request_holds_is_read_the_same_from_all_formats() {
     let anthropic = json!({"system": "Be brief.", "messages": [
         {"role": "user", "content": [{"type": "text", "text": "What is in a?"}]},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "x"},
@@ -254,6 +286,20 @@ fn what_a_request_holds_is_read_the_same_from_both_formats() {
             "function": {"name": "file_read", "arguments": "{\"file_path\":\"a\"}"}}]},
         {"role": "tool", "tool_call_id": "c1", "content": "milk"},
         {"role": "user", "content": [{"type": "text", "text": "and b?"}, {"type": "image_url"}]}]});
+    let responses = json!({"instructions": "Be brief.", "input": [
+        {"role": "user", "content": "What is in a?"},
+        {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me look."}]},
+        {"type": "function_call", "call_id": "c1", "name": "file_read", "arguments": "{\"file_path\":\"a\"}"},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "milk"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "and b?"}, {"type": "input_image"}]}]});
+    let gemini = json!({"systemInstruction": {"parts": [{"text": "Be brief."}]}, "contents": [
+        {"role": "user", "parts": [{"text": "What is in a?"}]},
+        {"role": "model", "parts": [{"text": "hm", "thought": true}, {"text": "Let me look."},
+            {"functionCall": {"name": "file_read", "args": {"file_path": "a"}}, "thoughtSignature": "x"}]},
+        {"role": "user", "parts": [
+            {"functionResponse": {"name": "file_read", "response": {"output": "milk"}}},
+            {"text": "and b?"}, {"inlineData": {"mimeType": "image/png", "data": ""}}]}]});
     let expected = [
         Seen::User("What is in a?".into()),
         Seen::Agent("Let me look.".into()),
@@ -262,8 +308,14 @@ fn what_a_request_holds_is_read_the_same_from_both_formats() {
         Seen::User("and b?".into()),
         Seen::UserPart("image".into()),
     ];
-    assert_eq!(seen::read(Wire::Anthropic, &anthropic), expected);
-    assert_eq!(seen::read(Wire::OpenAiChat, &chat), expected);
+    for (wire, body) in [
+        (WireFormat::AnthropicMessages, anthropic),
+        (WireFormat::OpenAiChat, chat),
+        (WireFormat::OpenAiResponses, responses),
+        (WireFormat::Gemini, gemini),
+    ] {
+        assert_eq!(seen::read(wire, &body), expected, "{wire:?}");
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ use crate::provider::Request;
 use crate::provider::abilities::Abilities;
 use crate::provider::endpoint::test_endpoint;
 use crate::provider::wire::test_views::{
-    OwnedView, call, hooks_wishes, image, outcome, text, thinking as thought, views,
+    OwnedView, call, document, hooks_wishes, image, outcome, outcome_document, text, thinking as thought,
+    views,
 };
 use crate::thread::ThoughtLevel;
 
@@ -123,6 +124,67 @@ fn files_links_and_images_of_the_person() {
 }
 
 #[test]
+fn documents_of_the_person_and_of_tools() {
+    let mut read = outcome("c1", OutcomeStatus::Completed, "plan.pdf");
+    read.content.push(outcome_document(Some("plan.pdf")));
+    let long = "x".repeat(300);
+    let view = OwnedView::default()
+        .user(vec![
+            document("application/pdf", Some("a.pdf")),
+            document("application/pdf", None),
+            document("application/pdf", Some(&long)),
+            document("application/zip", Some("a.zip")),
+        ])
+        .agent(vec![call("c1", json!({}))])
+        .outcomes(vec![read]);
+    let source = json!({"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="});
+    let messages = &body(&test_endpoint(SONNET), &view.request())["messages"];
+    assert_eq!(
+        messages[0]["content"].as_array().map(|blocks| blocks[..3].to_vec()),
+        json!([
+            {"type": "document", "source": source, "title": "a.pdf"},
+            {"type": "document", "source": source},
+            {"type": "document", "source": source, "title": long[..255]},
+        ])
+        .as_array()
+        .cloned()
+    );
+    assert_eq!(
+        messages[0]["content"][3]["text"],
+        "(The document a.zip of type application/zip was attached here and left out: this model does not take it.)"
+    );
+    assert_eq!(
+        messages[2]["content"][0]["content"],
+        json!([
+            {"type": "text", "text": "plan.pdf"},
+            {"type": "document", "source": source, "title": "plan.pdf"},
+        ])
+    );
+}
+
+#[test]
+fn a_model_that_only_reads_text_gets_a_line_for_the_rest() {
+    let mut read = outcome("c1", OutcomeStatus::Completed, "seen");
+    read.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
+    read.content.push(outcome_document(None));
+    let view = OwnedView::default()
+        .user(vec![image("image/png"), document("application/pdf", Some("a.pdf"))])
+        .agent(vec![call("c1", json!({}))])
+        .outcomes(vec![read]);
+    let mut endpoint = test_endpoint(SONNET);
+    (endpoint.abilities.images, endpoint.abilities.documents) = (false, false);
+    let sent = body(&endpoint, &view.request()).to_string();
+    assert!(!sent.contains("base64"), "{sent}");
+    for line in [
+        "(An image of type image/png was attached here and left out: this model does not take it.)",
+        "(The document a.pdf of type application/pdf was attached here and left out: this model does not take it.)",
+        "(The document of type application/pdf was attached here and left out: this model does not take it.)",
+    ] {
+        assert!(sent.contains(line), "{line}: {sent}");
+    }
+}
+
+#[test]
 fn thinking_is_asked_for_as_the_model_takes_it() {
     let view = OwnedView::default().user(vec![text("hi")]);
     let adaptive = json!({"type": "adaptive", "display": "summarized"});
@@ -130,12 +192,15 @@ fn thinking_is_asked_for_as_the_model_takes_it() {
     for (model, level, max_output, expected, effort) in [
         ("claude-sonnet-5-5", ThoughtLevel::Max, 32_000, adaptive.clone(), json!("max")),
         ("claude-opus-4-8", ThoughtLevel::Low, 32_000, adaptive.clone(), json!("low")),
-        ("claude-next", ThoughtLevel::High, 32_000, adaptive, json!("high")),
-        ("claude-sonnet-4-6", ThoughtLevel::Medium, 32_000, budget(8_192), Value::Null),
+        ("claude-next", ThoughtLevel::High, 32_000, adaptive.clone(), json!("high")),
+        ("claude-sonnet-4-6", ThoughtLevel::Max, 32_000, adaptive.clone(), json!("max")),
+        ("claude-haiku-4-5", ThoughtLevel::Medium, 32_000, budget(8_192), Value::Null),
         ("claude-opus-4-20250514", ThoughtLevel::Max, 32_000, budget(16_000), Value::Null),
         ("claude-haiku-4-5-20251001", ThoughtLevel::Low, 2_000, Value::Null, Value::Null),
         ("claude-3-5-haiku-20241022", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
-        ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, Value::Null, Value::Null),
+        ("claude-opus-4-8", ThoughtLevel::Off, 32_000, Value::Null, Value::Null),
+        // It always thinks, so it is asked for the least.
+        ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, adaptive, json!("low")),
         ("qwen3", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
     ] {
         let mut endpoint = test_endpoint(SONNET);
@@ -154,7 +219,7 @@ fn budgeted_thinking_does_not_begin_in_the_middle_of_a_round() {
         .user(vec![text("go")])
         .agent(vec![call("c1", json!({}))])
         .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "done")]);
-    let endpoint = test_endpoint("anthropic/claude-sonnet-4-6");
+    let endpoint = test_endpoint("anthropic/claude-haiku-4-5");
     assert_eq!(body(&endpoint, &view.request())["thinking"], Value::Null);
     let next = view.agent(vec![text("Done.")]).user(vec![text("again")]);
     assert_eq!(body(&endpoint, &next.request())["thinking"]["type"], "enabled");
@@ -235,7 +300,7 @@ fn check(body: &Value, ends_with_person: bool) -> Result<(), TestCaseError> {
         let kinds: Vec<&str> =
             blocks.iter().map(|block| block["type"].as_str().unwrap_or_default()).collect();
         let allowed: &[&str] = match *role {
-            "user" => &["text", "image", "tool_result"],
+            "user" => &["text", "image", "document", "tool_result"],
             _ => &["text", "tool_use", "thinking"],
         };
         prop_assert!(kinds.iter().all(|kind| allowed.contains(kind)), "{} {:?}", role, kinds);

@@ -12,8 +12,9 @@ use super::turns::{
 };
 use super::{Around, Envelope, Format, Prefix, Written, json_text, write};
 use crate::provider::Request;
+use crate::provider::abilities::needs_responses;
 use crate::provider::attachments::{takes_document, takes_image};
-use crate::provider::endpoint::{Endpoint, needs_responses};
+use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome, ToolSpec};
 
 /// The Chat Completions format.

@@ -7,9 +7,9 @@ use super::super::Purpose;
 use super::super::encoding::{Encoded, Encoding};
 use super::*;
 use crate::provider::Request;
-use crate::provider::endpoint::test_endpoint;
+use crate::provider::endpoint::test_chat_endpoint;
 use crate::provider::wire::test_views::{
-    OwnedView, call, hooks_wishes, image, outcome, text, thinking, views,
+    OwnedView, call, document, hooks_wishes, image, outcome, outcome_document, text, thinking, views,
 };
 use crate::thread::OutcomeStatus;
 
@@ -22,8 +22,9 @@ fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
 }
 
 fn compatible() -> Endpoint {
-    let mut endpoint = test_endpoint("openai/qwen3");
+    let mut endpoint = test_chat_endpoint("openai/qwen3");
     endpoint.own_api = false;
+    endpoint.abilities.images = true;
     endpoint
 }
 
@@ -102,6 +103,49 @@ fn images_of_outcomes_follow_all_outcomes() {
 }
 
 #[test]
+fn documents_go_to_openai_alone() {
+    let mut read = outcome("c1", OutcomeStatus::Completed, "plan.pdf");
+    read.content.push(outcome_document(Some("plan.pdf")));
+    let view = OwnedView::default()
+        .user(vec![document("application/pdf", None)])
+        .agent(vec![call("c1", json!({}))])
+        .outcomes(vec![read]);
+    let mut endpoint = compatible();
+    endpoint.abilities.documents = true;
+    let left_out = |name: &str| {
+        format!(
+            "(The document{name} of type application/pdf was attached here and left out: this model does not take it.)"
+        )
+    };
+    let messages = &body(&endpoint, &view.request())["messages"];
+    assert_eq!(messages[1]["content"], left_out(""));
+    assert_eq!(messages[4]["content"], format!("Document of call c1:\n\n{}", left_out(" plan.pdf")));
+
+    endpoint.own_api = true;
+    let messages = &body(&endpoint, &view.request())["messages"];
+    let file = |name: &str| {
+        let file_data = "data:application/pdf;base64,JVBERi0=";
+        json!({"type": "file", "file": {"filename": name, "file_data": file_data}})
+    };
+    assert_eq!(messages[1]["content"], json!([file("document.pdf")]));
+    assert_eq!(
+        messages[4]["content"],
+        json!([{"type": "text", "text": "Document of call c1:"}, file("plan.pdf")])
+    );
+}
+
+#[test]
+fn a_model_without_eyes_gets_a_line_for_an_image() {
+    let view = OwnedView::default().user(vec![text("look"), image("image/png")]);
+    let mut endpoint = compatible();
+    endpoint.abilities.images = false;
+    assert_eq!(
+        body(&endpoint, &view.request())["messages"][1]["content"],
+        "look\n\n(An image of type image/png was attached here and left out: this model does not take it.)"
+    );
+}
+
+#[test]
 fn openai_alone_gets_its_own_fields() {
     let tools = OwnedView::default().with_tools().user(vec![text("hi")]);
     let plain = OwnedView::default().user(vec![text("hi")]);
@@ -113,7 +157,7 @@ fn openai_alone_gets_its_own_fields() {
         ("o3", json!("medium"), json!("medium")),
         ("gpt-4.1", Value::Null, Value::Null),
     ] {
-        let endpoint = test_endpoint(&format!("openai/{model}"));
+        let endpoint = test_chat_endpoint(&format!("openai/{model}"));
         let sent = body(&endpoint, &tools.request());
         assert_eq!(sent["reasoning_effort"], with_tools, "{model}");
         assert_eq!(body(&endpoint, &plain.request())["reasoning_effort"], without, "{model}");

@@ -1,32 +1,256 @@
-//! The stream of Gemini, event by event. Pure.
+//! The stream of Gemini, chunk by chunk. Pure; it keeps only what the end will say.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::Decode;
-use super::stream::{DecodeError, Unfinished};
-use crate::provider::ProviderEvent;
+use super::gemini::{Seal, Sealed};
+use super::stream::{DecodeError, Unfinished, append, read_event};
+use crate::provider::{ProviderEvent, ReplyStop};
+use crate::thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug)]
 pub(super) struct Decoder {
     prefix: String,
+    calls: u32,
+    /// The newest part is thinking without a seal.
+    thinks: bool,
+    /// Something of a reply was seen.
+    begun: bool,
+    /// Usage was given out. Every chunk tells it anew; the first and the last are enough, and those between
+    /// would keep the pieces of a text apart.
+    counted: bool,
+    /// The reason of the end, which usage may follow.
+    stop: Option<ReplyStop>,
+    whole: bool,
 }
 
 impl Decoder {
     /// `prefix` is the digest that the request's encoder gave.
     pub(super) fn new(prefix: String) -> Decoder {
-        Decoder { prefix }
+        Decoder { prefix, calls: 0, thinks: false, begun: false, counted: false, stop: None, whole: false }
     }
 }
 
 impl Decode for Decoder {
-    fn event(&mut self, _: &str, _: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        todo!("{}", self.prefix)
-    }
-
     fn is_whole(&self) -> bool {
-        todo!()
+        self.whole
     }
 
-    fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
-        todo!()
+    fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        let data = data.trim();
+        if data.is_empty() || self.whole {
+            return Ok(());
+        }
+        let mut whole = String::new();
+        // Without its framing as events, the service's stream is a list, and so are errors then.
+        let chunks: Vec<Chunk> = match data.starts_with('[') {
+            true => read_event(data, &mut whole)?,
+            false => vec![read_event(data, &mut whole)?],
+        };
+        chunks.into_iter().try_for_each(|chunk| self.chunk(chunk, out))
+    }
+
+    /// The stream just ends; its last chunks have said why.
+    fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
+        match (self.stop.take(), self.begun) {
+            (Some(stop), _) => {
+                self.end_thinking(out);
+                out.push(ProviderEvent::Stopped(stop));
+                self.whole = true;
+                Ok(())
+            }
+            (None, true) => Err(Unfinished::Cut),
+            (None, false) => Err(Unfinished::Empty),
+        }
+    }
+}
+
+impl Decoder {
+    fn chunk(&mut self, chunk: Chunk, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        if let Some(error) = chunk.error {
+            return Err(DecodeError::Provider(json!({ "error": error }).to_string()));
+        }
+        for candidate in chunk.candidates.into_iter().flatten().filter(|one| one.index.unwrap_or(0) == 0) {
+            let parts = candidate.content.and_then(|content| content.parts);
+            for part in parts.into_iter().flatten() {
+                self.part(part, out);
+            }
+            if let Some(reason) = candidate.finish_reason.as_deref() {
+                self.stop = stop(reason, candidate.finish_message.as_deref()).or(self.stop.take());
+            }
+        }
+        if let Some(PromptFeedback { block_reason: Some(reason), block_reason_message }) =
+            chunk.prompt_feedback
+        {
+            let reason = with_sentence(&reason, block_reason_message.as_deref());
+            self.stop = Some(ReplyStop::Filtered { reason });
+        }
+        if let Some(usage) = chunk.usage_metadata
+            && (self.stop.is_some() || !self.counted)
+        {
+            self.counted = true;
+            out.push(ProviderEvent::Usage(usage.read()));
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, part: Part, out: &mut Vec<ProviderEvent>) {
+        let signature = part.thought_signature.as_deref();
+        if let Some(call) = part.function_call {
+            self.end_thinking(out);
+            if let Some(signature) = signature {
+                self.seal(Sealed::Call { signature }, out);
+            }
+            let index = self.calls;
+            self.calls += 1;
+            self.begun = true;
+            out.push(ProviderEvent::CallStarted {
+                index,
+                id: call.id.unwrap_or_default(),
+                name: call.name.unwrap_or_default(),
+            });
+            let json = call.args.map_or_else(|| "{}".into(), |args| args.get().to_owned());
+            out.push(ProviderEvent::CallArguments { index, json });
+            return;
+        }
+        let Some(text) = part.text else { return };
+        let bytes = text.len();
+        self.begun |= bytes > 0;
+        if part.thought.unwrap_or(false) {
+            self.thinks |= bytes > 0;
+            append(out, ProviderEvent::Thinking(text));
+            if let Some(signature) = signature {
+                self.seal(Sealed::Thought { signature, bytes }, out);
+            }
+            return;
+        }
+        if bytes > 0 || signature.is_some() {
+            self.end_thinking(out);
+        }
+        append(out, ProviderEvent::Text(text));
+        if let Some(signature) = signature {
+            self.seal(Sealed::Text { signature, bytes }, out);
+        }
+    }
+
+    /// Thinking that came without a signature is sealed all the same: what was lost of a reply would make
+    /// the signatures behind it worthless, and of this nothing was.
+    fn end_thinking(&mut self, out: &mut Vec<ProviderEvent>) {
+        if self.thinks {
+            self.seal(Sealed::Unsigned, out);
+        }
+    }
+
+    fn seal(&mut self, of: Sealed<'_>, out: &mut Vec<ProviderEvent>) {
+        let data = serde_json::to_value(Seal { prefix: &self.prefix, of })
+            .expect("text and numbers can always be written");
+        out.push(ProviderEvent::ThinkingSealed { data });
+        self.thinks = false;
+    }
+}
+
+/// Why it stopped; `None` where a server that writes out every field says nothing.
+fn stop(word: &str, sentence: Option<&str>) -> Option<ReplyStop> {
+    let reason = || with_sentence(word, sentence);
+    Some(match word {
+        "" | "FINISH_REASON_UNSPECIFIED" => return None,
+        "STOP" => ReplyStop::Finished,
+        "MAX_TOKENS" => ReplyStop::MaxTokens,
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "IMAGE_OTHER"
+        | "ESCALATION"
+        | "PUP_LIMITED_DISABLED"
+        | "MODEL_ARMOR" => ReplyStop::Filtered { reason: reason() },
+        // Among them `CONTINUATION`, which is gone on with by the same request and a token, not by this
+        // reply; and the model's mistakes, such as `MALFORMED_FUNCTION_CALL`.
+        _ => ReplyStop::Other { reason: reason() },
+    })
+}
+
+fn with_sentence(word: &str, sentence: Option<&str>) -> String {
+    match sentence.map(str::trim) {
+        Some(sentence) if !sentence.is_empty() => format!("{word}: {sentence}"),
+        Some(_) | None => word.to_owned(),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Chunk {
+    candidates: Option<Vec<Candidate>>,
+    prompt_feedback: Option<PromptFeedback>,
+    usage_metadata: Option<UsageSaid>,
+    error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate {
+    index: Option<u32>,
+    content: Option<Said>,
+    finish_reason: Option<String>,
+    finish_message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    parts: Option<Vec<Part>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Part {
+    text: Option<String>,
+    thought: Option<bool>,
+    thought_signature: Option<String>,
+    function_call: Option<FunctionCall>,
+}
+
+#[derive(Deserialize)]
+struct FunctionCall {
+    id: Option<String>,
+    name: Option<String>,
+    args: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PromptFeedback {
+    block_reason: Option<String>,
+    block_reason_message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct UsageSaid {
+    prompt_token_count: Option<u64>,
+    tool_use_prompt_token_count: Option<u64>,
+    cached_content_token_count: Option<u64>,
+    candidates_token_count: Option<u64>,
+    thoughts_token_count: Option<u64>,
+}
+
+impl UsageSaid {
+    fn read(self) -> Usage {
+        let thinking = self.thoughts_token_count.unwrap_or(0);
+        let prompt = self.prompt_token_count.unwrap_or(0);
+        Usage {
+            input: prompt.saturating_add(self.tool_use_prompt_token_count.unwrap_or(0)),
+            output: self.candidates_token_count.unwrap_or(0).saturating_add(thinking),
+            cache_read: self.cached_content_token_count.unwrap_or(0),
+            cache_write: 0,
+            thinking,
+        }
     }
 }

@@ -18,6 +18,7 @@ pub mod stream;
 #[cfg(test)]
 mod test_views;
 mod turns;
+pub mod valid;
 
 use std::fmt;
 

@@ -1,22 +1,324 @@
-//! OpenAI's Responses format: a request as JSON. Pure; nothing is sent from here.
+//! OpenAI's Responses format: a request as JSON. Pure; nothing is sent from here. Nothing is kept by the
+//! service either: each request holds the whole conversation, with the reasoning in its encrypted form.
+//! Other servers that speak the format get only what all of them know.
 
-use super::turns::Turn;
-use super::{Around, Envelope, Format, Prefix, Written};
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::turns::{
+    Answer, NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
+    without_thinking_at_end,
+};
+use super::{Around, Envelope, Format, Prefix, Purpose, Written, is_own, json_text, write};
+use crate::provider::Request;
+use crate::provider::abilities::Effort;
+use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
-use crate::thread::ToolSpec;
+use crate::thread::{Content, Native, OutcomeContent, ToolOutcome, ToolSpec};
 
+/// The Responses format.
+///
+/// Messages and calls are sent without the ids that the service gave them: by those it would look for
+/// reasoning that may not be sent any more, and it keeps nothing by which it could find it. Calls and
+/// outputs are paired by `call_id`. Reasoning goes back as it came, to the model that made it and behind
+/// its own prefix alone, and always has what it was for behind it.
 pub struct Responses;
 
+/// The fewest tokens that a reply may be limited to; the service refuses less.
+const OUTPUT_TOKENS_MIN: u32 = 16;
+
 impl Format for Responses {
-    fn tools(&self, _: &Endpoint, _: &[ToolSpec]) -> Vec<u8> {
-        todo!()
+    fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
+        let tools: Vec<Tool<'_>> = tools
+            .iter()
+            .map(|tool| Tool {
+                r#type: "function",
+                name: &tool.name,
+                description: &tool.description,
+                parameters: &tool.schema,
+                strict: false,
+            })
+            .collect();
+        let mut out = Vec::new();
+        write(&tools, &mut out);
+        out
     }
 
-    fn turn(&self, _: &Endpoint, _: &Turn<'_>, _: &mut Prefix, _: &mut Vec<u8>) -> Written {
-        todo!()
+    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+        let mut put = |item: &Item<'_>, prefix: &mut Prefix| {
+            if out.ends_with(b"}") {
+                out.push(b',');
+            }
+            let from = out.len();
+            write(item, out);
+            prefix.add(&out[from..]);
+        };
+        match turn {
+            Turn::User { answers, parts } => {
+                let mut said: Vec<Part<'_>> = Vec::new();
+                for answer in answers {
+                    let output = output(endpoint, answer, &mut said);
+                    put(&Item::FunctionCallOutput { call_id: &answer.call.id.0, output }, prefix);
+                }
+                said.extend(parts.iter().filter_map(|part| user_part(endpoint, part)));
+                if !said.is_empty() {
+                    put(&Item::Message { role: Role::User, phase: None, content: &said }, prefix);
+                }
+            }
+            Turn::Agent { replies } => {
+                for parts in replies {
+                    // All reasoning of a reply was made behind what the request held, and not behind
+                    // the reply's own beginning.
+                    let so_far = prefix.digest();
+                    let mut phase = None;
+                    for part in without_thinking_at_end(parts) {
+                        match part {
+                            Content::Text { text } => {
+                                let content = &[Part::OutputText { text }];
+                                let phase = phase.take();
+                                put(&Item::Message { role: Role::Assistant, phase, content }, prefix);
+                            }
+                            Content::Call(call) => {
+                                let arguments = call.input.to_string();
+                                let (call_id, name) = (&call.id.0, &call.name);
+                                put(&Item::FunctionCall { call_id, name, arguments }, prefix);
+                            }
+                            Content::Thinking { native: Some(native), .. } => {
+                                match own(native, endpoint, &so_far) {
+                                    Some(Own::Reasoning(item)) => put(&Item::Native(item), prefix),
+                                    Some(Own::Phase(word)) => phase = Some(word),
+                                    None => {}
+                                }
+                            }
+                            Content::Thinking { native: None, .. }
+                            | Content::Image { .. }
+                            | Content::Document { .. }
+                            | Content::Resource { .. }
+                            | Content::ResourceLink { .. } => {}
+                        }
+                    }
+                }
+            }
+        }
+        Written::default()
     }
 
-    fn envelope(&self, _: &Endpoint, _: &Around<'_>) -> Envelope {
-        todo!()
+    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
+        let request = around.request;
+        let is_reply = around.purpose == Purpose::Reply;
+        let own_reply = is_reply && endpoint.own_api;
+        let max_tokens = request.max_output.min(endpoint.max_output).max(OUTPUT_TOKENS_MIN);
+        let reasoning = reasoning(endpoint, request);
+        let thinks = reasoning.as_ref().is_some_and(|reasoning| reasoning.effort != Effort::None.word());
+        let has_tools = !request.tools.is_empty();
+        let opening = Opening {
+            model: &endpoint.model,
+            store: is_reply.then_some(false),
+            stream: is_reply.then_some(true),
+            max_output_tokens: is_reply.then_some(max_tokens),
+            // A model that doesn't reason is refused with it.
+            include: (own_reply && thinks).then_some(["reasoning.encrypted_content"]),
+            prompt_cache_key: Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
+            reasoning,
+            parallel_tool_calls: has_tools.then_some(true),
+            instructions: Some(request.system).filter(|system| !system.trim().is_empty()),
+            tools: has_tools.then(|| json_text(around.tools)),
+        };
+        let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
+        write(&opening, &mut head);
+        head.pop();
+        head.extend_from_slice(b",\"input\":[");
+        Envelope { head, tail: "]}", marks: None }
     }
 }
+
+#[derive(Serialize)]
+struct Opening<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_output_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    include: Option<[&'static str; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Reasoning>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Reasoning {
+    effort: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    /// Off, as schemas from elsewhere (MCP servers) don't keep to its rules; left out, it is on.
+    strict: bool,
+}
+
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Role {
+    User,
+    Assistant,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Item<'a> {
+    Message {
+        role: Role,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        phase: Option<&'a str>,
+        content: &'a [Part<'a>],
+    },
+    FunctionCall {
+        call_id: &'a str,
+        name: &'a str,
+        /// JSON as text.
+        arguments: String,
+    },
+    FunctionCallOutput {
+        call_id: &'a str,
+        output: Output<'a>,
+    },
+    /// As the service gave it, with its own type.
+    #[serde(untagged)]
+    Native(&'a Value),
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Output<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    InputText { text: Cow<'a, str> },
+    InputImage { image_url: String, detail: &'static str },
+    InputFile { filename: &'a str, file_data: String },
+    OutputText { text: &'a str },
+}
+
+/// What came of a call. Images and documents go with it only to OpenAI itself: other servers take text
+/// alone there, and get these in what the person says next, to which they are added.
+fn output<'a>(endpoint: &Endpoint, answer: &Answer<'a>, said: &mut Vec<Part<'a>>) -> Output<'a> {
+    let Some(outcome) = answer.outcome else { return Output::Text(NO_OUTCOME.into()) };
+    let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
+    if outcome.content.iter().all(|part| is_text(&part)) {
+        return Output::Text(outcome_text(outcome));
+    }
+    if endpoint.own_api {
+        let parts = outcome.content.iter().filter_map(|part| outcome_part(endpoint, part));
+        return Output::Parts(parts.collect());
+    }
+    said.push(Part::InputText { text: format!("What call {} shows:", answer.call.id).into() });
+    let shown = outcome.content.iter().filter(|part| !is_text(part));
+    said.extend(shown.filter_map(|part| outcome_part(endpoint, part)));
+    Output::Text(outcome_text(outcome))
+}
+
+fn outcome_part<'a>(endpoint: &Endpoint, part: &'a OutcomeContent) -> Option<Part<'a>> {
+    match part {
+        OutcomeContent::Text { text } if text.trim().is_empty() => None,
+        OutcomeContent::Text { text } => Some(Part::InputText { text: text.into() }),
+        OutcomeContent::Image { mime_type, data } => Some(image(endpoint, mime_type, data)),
+        OutcomeContent::Document { mime_type, data, name } => {
+            Some(document(endpoint, mime_type, data, name.as_deref()))
+        }
+    }
+}
+
+fn outcome_text(outcome: &ToolOutcome) -> Cow<'_, str> {
+    let text = outcome.model_text();
+    if text.trim().is_empty() { NO_OUTPUT.into() } else { text.into() }
+}
+
+fn user_part<'a>(endpoint: &Endpoint, part: &'a Content) -> Option<Part<'a>> {
+    match part {
+        Content::Text { text } => Some(Part::InputText { text: text.into() }),
+        Content::Image { mime_type, data, .. } => Some(image(endpoint, mime_type, data)),
+        Content::Document { mime_type, data, name } => {
+            Some(document(endpoint, mime_type, data, name.as_deref()))
+        }
+        Content::Resource { uri, text } => Some(Part::InputText { text: resource_text(uri, text).into() }),
+        Content::ResourceLink { uri, name } => Some(Part::InputText { text: link_text(uri, name).into() }),
+        Content::Thinking { .. } | Content::Call(_) => None,
+    }
+}
+
+fn image<'a>(endpoint: &Endpoint, mime_type: &str, data: &str) -> Part<'a> {
+    if takes_image(endpoint, mime_type) {
+        Part::InputImage { image_url: data_url(mime_type, data), detail: "auto" }
+    } else {
+        Part::InputText { text: image_left_out(mime_type).into() }
+    }
+}
+
+/// What a document without a name is called, because the format wants one.
+const UNNAMED: &str = "document.pdf";
+
+fn document<'a>(endpoint: &Endpoint, mime_type: &str, data: &str, name: Option<&'a str>) -> Part<'a> {
+    if takes_document(endpoint, mime_type) {
+        let filename = name.filter(|name| !name.is_empty()).unwrap_or(UNNAMED);
+        Part::InputFile { filename, file_data: data_url(mime_type, data) }
+    } else {
+        Part::InputText { text: document_left_out(mime_type, name).into() }
+    }
+}
+
+fn data_url(mime_type: &str, data: &str) -> String {
+    format!("data:{mime_type};base64,{data}")
+}
+
+/// What this endpoint's model wants back of a reply.
+enum Own<'a> {
+    /// A reasoning item, as it came.
+    Reasoning(&'a Value),
+    /// What the message that follows is: commentary, or the answer.
+    Phase(&'a str),
+}
+
+fn own<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<Own<'a>> {
+    if !is_own(native, endpoint) {
+        return None;
+    }
+    if let Some(phase) = native.data["phase"].as_str() {
+        return Some(Own::Phase(phase));
+    }
+    let item = native.data.get("item").filter(|item| item["type"] == "reasoning")?;
+    (native.data["prefix"] == prefix).then_some(Own::Reasoning(item))
+}
+
+/// How much to think, where the model is steered by words. The summary is what a person can read of it.
+fn reasoning(endpoint: &Endpoint, request: &Request<'_>) -> Option<Reasoning> {
+    let effort = endpoint.abilities.thinking.effort(request.thought)?;
+    let summary = (endpoint.own_api && effort != Effort::None).then_some("auto");
+    Some(Reasoning { effort: effort.word(), summary })
+}
+
+#[cfg(test)]
+#[path = "responses_tests.rs"]
+mod tests;

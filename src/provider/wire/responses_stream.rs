@@ -1,32 +1,449 @@
-//! The stream of Responses, event by event. Pure.
+//! The stream of Responses, event by event, with what compatible servers do differently: items without a
+//! place or an id, arguments that come whole, ends of items that come after all deltas, items that only
+//! the final event holds. Pure.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::Decode;
-use super::stream::{DecodeError, Unfinished};
-use crate::provider::ProviderEvent;
+use super::stream::{DecodeError, Unfinished, append, read_event};
+use crate::provider::{ProviderEvent, ReplyStop};
+use crate::thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug)]
 pub(super) struct Decoder {
     prefix: String,
+    /// In the order in which they began.
+    items: Vec<Item>,
+    /// A refusal in the model's own words.
+    refusal: String,
+    /// Something was sent.
+    begun: bool,
+    whole: bool,
 }
+
+/// An item of the reply, as far as it came.
+#[derive(Debug)]
+struct Item {
+    kind: Kind,
+    /// Its place in the reply's list, where the server gives one.
+    place: Option<u64>,
+    /// Its id, and for a call the call's; either may be empty.
+    id: String,
+    call_id: String,
+    /// All that was given out of it.
+    given: String,
+    /// The part of its thinking that the last piece belonged to.
+    part: Option<u64>,
+    /// Another part of its thinking began.
+    gap: bool,
+    done: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Message,
+    Reasoning,
+    Call,
+}
+
+/// What parts a reader of the summary as paragraphs.
+const PARAGRAPH: &str = "\n\n";
 
 impl Decoder {
     /// `prefix` is the digest that the request's encoder gave.
     pub(super) fn new(prefix: String) -> Decoder {
-        Decoder { prefix }
+        Decoder { prefix, items: Vec::new(), refusal: String::new(), begun: false, whole: false }
     }
 }
 
 impl Decode for Decoder {
-    fn event(&mut self, _: &str, _: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        todo!("{}", self.prefix)
+    fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
+        let data = data.trim();
+        // Some servers end as Chat Completions does.
+        if data.is_empty() || data == "[DONE]" || self.whole {
+            return Ok(());
+        }
+        let mut whole = String::new();
+        let event: Event<'_> = read_event(data, &mut whole)?;
+        self.begun = true;
+        match event.kind.as_ref() {
+            "response.output_text.delta" => self.text(&event, out),
+            "response.refusal.delta" => {
+                self.refusal.push_str(event.text());
+                self.text(&event, out);
+            }
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                self.thinking(&event, out);
+            }
+            "response.reasoning_summary_part.added" => {
+                if let Some(at) = self.find(Kind::Reasoning, &event.place()) {
+                    self.items[at].gap = true;
+                }
+            }
+            "response.function_call_arguments.delta" => {
+                if let Some(at) = self.find(Kind::Call, &event.place()) {
+                    self.give(at, event.text(), out);
+                }
+            }
+            "response.function_call_arguments.done" => {
+                if let Some(at) = self.find(Kind::Call, &event.place()) {
+                    self.give_rest(at, &arguments_text(&event.arguments), out);
+                }
+            }
+            "response.output_item.added" => {
+                self.began(event.output_index, &event.item, out);
+            }
+            "response.output_item.done" => {
+                self.ended(event.output_index, event.item, out);
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                self.finished(event.response.unwrap_or_default(), event.kind == "response.failed", out)?;
+            }
+            "error" => return Err(DecodeError::Provider(data.to_owned())),
+            // Some servers send an error without a type.
+            _ if !event.error.is_null() => return Err(DecodeError::Provider(data.to_owned())),
+            // Created, queued, in progress, compacting, the ends of parts, and whatever comes to be.
+            _ => {}
+        }
+        Ok(())
     }
 
     fn is_whole(&self) -> bool {
-        todo!()
+        self.whole
     }
 
     fn end(&mut self, _: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
-        todo!()
+        Err(if self.begun { Unfinished::Cut } else { Unfinished::Empty })
+    }
+}
+
+impl Decoder {
+    fn text(&mut self, event: &Event<'_>, out: &mut Vec<ProviderEvent>) {
+        let place = event.place();
+        let at = match self.find(Kind::Message, &place) {
+            Some(at) => at,
+            None => self.add(Kind::Message, &place),
+        };
+        self.give(at, event.text(), out);
+    }
+
+    fn thinking(&mut self, event: &Event<'_>, out: &mut Vec<ProviderEvent>) {
+        let place = event.place();
+        let at = match self.find(Kind::Reasoning, &place) {
+            Some(at) => at,
+            None => self.add(Kind::Reasoning, &place),
+        };
+        let part = event.summary_index.or(event.content_index);
+        let item = &mut self.items[at];
+        let is_new_part = std::mem::take(&mut item.gap) || item.part != part;
+        item.part = part;
+        if is_new_part && !item.given.is_empty() {
+            self.give(at, PARAGRAPH, out);
+        }
+        self.give(at, event.text(), out);
+    }
+
+    /// An item begins. What it may hold already comes again as deltas or at its end.
+    fn began(&mut self, index: Option<u64>, item: &Value, out: &mut Vec<ProviderEvent>) {
+        let Some(kind) = Kind::of(item) else { return };
+        // A call without its name begins when it has one, at the latest at its end.
+        if kind != Kind::Call || item["name"].as_str().is_some_and(|name| !name.is_empty()) {
+            self.open(kind, &Place::of(index, item), item, out);
+        }
+    }
+
+    fn open(&mut self, kind: Kind, place: &Place<'_>, item: &Value, out: &mut Vec<ProviderEvent>) -> usize {
+        let at = self.add(kind, place);
+        match kind {
+            Kind::Reasoning => {}
+            // What kind of message follows is wanted back with it.
+            Kind::Message => {
+                if let Some(phase) = item["phase"].as_str() {
+                    out.push(ProviderEvent::ThinkingSealed { data: json!({ "phase": phase }) });
+                }
+            }
+            Kind::Call => {
+                let id = if place.call_id.is_empty() { place.id } else { place.call_id };
+                let (index, name) = (own_index(at), item["name"].as_str().unwrap_or_default());
+                out.push(ProviderEvent::CallStarted { index, id: id.into(), name: name.into() });
+            }
+        }
+        at
+    }
+
+    /// An item is whole: gives out what is missing of it, all where its beginning was never told.
+    fn ended(&mut self, index: Option<u64>, item: Value, out: &mut Vec<ProviderEvent>) {
+        let Some(kind) = Kind::of(&item) else { return };
+        let place = Place::of(index, &item);
+        let at = match self.find(kind, &place) {
+            Some(at) => at,
+            None => self.open(kind, &place, &item, out),
+        };
+        if std::mem::replace(&mut self.items[at].done, true) {
+            return;
+        }
+        match kind {
+            Kind::Message => {
+                if self.refusal.is_empty() {
+                    self.refusal = texts(&item["content"], &["refusal"], "");
+                }
+                self.give_rest(at, &texts(&item["content"], &["text", "refusal"], ""), out);
+            }
+            Kind::Call => self.give_rest(at, &arguments_text(&item["arguments"]), out),
+            Kind::Reasoning => {
+                let summary = texts(&item["summary"], &["text"], PARAGRAPH);
+                let thought =
+                    if summary.is_empty() { texts(&item["content"], &["text"], PARAGRAPH) } else { summary };
+                self.give_rest(at, &thought, out);
+                // What is sealed goes back in front of what followed it: an end that comes later than that
+                // is of no use, nor is an item that its server knows by its id alone.
+                let is_newest = at + 1 == self.items.len();
+                if is_newest && item["encrypted_content"].as_str().is_some_and(|content| !content.is_empty())
+                {
+                    let data = json!({ "prefix": self.prefix, "item": without_nulls(item) });
+                    out.push(ProviderEvent::ThinkingSealed { data });
+                }
+            }
+        }
+    }
+
+    fn finished(
+        &mut self,
+        response: Response,
+        failed: bool,
+        out: &mut Vec<ProviderEvent>,
+    ) -> Result<(), DecodeError> {
+        let status = response.status.unwrap_or_default();
+        if failed || status == "failed" {
+            let error = response.error.filter(|error| !error.is_null());
+            let error = error.unwrap_or_else(|| json!({ "message": "the response failed" }));
+            return Err(DecodeError::Provider(json!({ "error": error }).to_string()));
+        }
+        for (place, item) in (0u64..).zip(response.output.into_iter().flatten()) {
+            self.ended(Some(place), item, out);
+        }
+        if let Some(usage) = response.usage {
+            out.push(ProviderEvent::Usage(usage.read()));
+        }
+        let unfinished = response.incomplete_details.and_then(|details| details.reason);
+        let stop = match unfinished.as_deref() {
+            _ if !self.refusal.is_empty() => ReplyStop::Refused { reason: std::mem::take(&mut self.refusal) },
+            Some("max_output_tokens") => ReplyStop::MaxTokens,
+            Some("content_filter") => ReplyStop::Filtered { reason: "the provider's content filter".into() },
+            Some(word) => ReplyStop::Other { reason: word.to_owned() },
+            None if matches!(status.as_str(), "incomplete" | "cancelled") => {
+                ReplyStop::Other { reason: status }
+            }
+            None => ReplyStop::Finished,
+        };
+        out.push(ProviderEvent::Stopped(stop));
+        self.whole = true;
+        Ok(())
+    }
+
+    /// The item of a kind that an event is about. The place in the list decides before the id, which some
+    /// gateways change from event to event; where there is neither, it is the newest of its kind.
+    fn find(&self, kind: Kind, place: &Place<'_>) -> Option<usize> {
+        let newest =
+            |is: &dyn Fn(&Item) -> bool| self.items.iter().rposition(|item| item.kind == kind && is(item));
+        let has = |id: &str, item: &Item| !id.is_empty() && (item.id == id || item.call_id == id);
+        newest(&|item| has(place.call_id, item))
+            .or_else(|| newest(&|item| place.index.is_some() && item.place == place.index))
+            .or_else(|| newest(&|item| has(place.id, item)))
+            .or_else(|| {
+                newest(&|item| {
+                    let no_place = place.index.is_none() || item.place.is_none();
+                    let no_id = place.id.is_empty() || item.id.is_empty();
+                    let no_call = place.call_id.is_empty() || item.call_id.is_empty();
+                    no_place && no_id && no_call
+                })
+            })
+    }
+
+    fn add(&mut self, kind: Kind, place: &Place<'_>) -> usize {
+        self.items.push(Item {
+            kind,
+            place: place.index,
+            id: place.id.to_owned(),
+            call_id: place.call_id.to_owned(),
+            given: String::new(),
+            part: None,
+            gap: false,
+            done: false,
+        });
+        self.items.len() - 1
+    }
+
+    fn give(&mut self, at: usize, text: &str, out: &mut Vec<ProviderEvent>) {
+        if text.is_empty() {
+            return;
+        }
+        let item = &mut self.items[at];
+        item.given.push_str(text);
+        let text = text.to_owned();
+        append(
+            out,
+            match item.kind {
+                Kind::Message => ProviderEvent::Text(text),
+                Kind::Reasoning => ProviderEvent::Thinking(text),
+                Kind::Call => ProviderEvent::CallArguments { index: own_index(at), json: text },
+            },
+        );
+    }
+
+    /// Gives out what `whole` has beyond what was given out already. A whole that begins otherwise changes
+    /// nothing: what was given out can't be taken back.
+    fn give_rest(&mut self, at: usize, whole: &str, out: &mut Vec<ProviderEvent>) {
+        let given = &self.items[at].given;
+        if let Some(rest) = whole.strip_prefix(given.as_str()) {
+            self.give(at, rest, out);
+        }
+    }
+}
+
+impl Kind {
+    /// `None` for items that are not asked for.
+    fn of(item: &Value) -> Option<Kind> {
+        match item["type"].as_str()? {
+            "message" => Some(Kind::Message),
+            "reasoning" => Some(Kind::Reasoning),
+            "function_call" => Some(Kind::Call),
+            _ => None,
+        }
+    }
+}
+
+/// By what an event names its item.
+struct Place<'a> {
+    index: Option<u64>,
+    id: &'a str,
+    call_id: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(index: Option<u64>, item: &'a Value) -> Place<'a> {
+        let text = |name: &str| item[name].as_str().unwrap_or_default();
+        Place { index, id: text("id"), call_id: text("call_id") }
+    }
+}
+
+/// The texts under these names in a list of parts.
+fn texts(parts: &Value, names: &[&str], between: &str) -> String {
+    let parts = parts.as_array().into_iter().flatten();
+    let texts = parts.filter_map(|part| names.iter().find_map(|name| part[*name].as_str()));
+    texts.filter(|text| !text.is_empty()).collect::<Vec<&str>>().join(between)
+}
+
+fn arguments_text(arguments: &Value) -> Cow<'_, str> {
+    match arguments {
+        Value::String(text) => text.into(),
+        Value::Null => "".into(),
+        // Whole arguments that were not made into text.
+        whole => whole.to_string().into(),
+    }
+}
+
+/// A field that an item has as `null` is refused when it comes back.
+fn without_nulls(mut item: Value) -> Value {
+    if let Some(fields) = item.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    item
+}
+
+fn own_index(at: usize) -> u32 {
+    u32::try_from(at).expect("a reply's bytes are bounded, so its items are few")
+}
+
+/// All kinds of event in one: an enum chosen by `type` would be buffered before it could be read.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type", borrow, default)]
+    kind: Cow<'a, str>,
+    output_index: Option<u64>,
+    item_id: Option<String>,
+    summary_index: Option<u64>,
+    content_index: Option<u64>,
+    delta: Option<Delta>,
+    #[serde(default)]
+    arguments: Value,
+    #[serde(default)]
+    item: Value,
+    response: Option<Response>,
+    #[serde(default)]
+    error: Value,
+}
+
+/// Text in every event that is read here.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Delta {
+    Text(String),
+    Other(serde::de::IgnoredAny),
+}
+
+impl Event<'_> {
+    fn text(&self) -> &str {
+        match &self.delta {
+            Some(Delta::Text(text)) => text,
+            Some(Delta::Other(_)) | None => "",
+        }
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { index: self.output_index, id: self.item_id.as_deref().unwrap_or_default(), call_id: "" }
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Response {
+    status: Option<String>,
+    output: Option<Vec<Value>>,
+    usage: Option<UsageSaid>,
+    error: Option<Value>,
+    incomplete_details: Option<Incomplete>,
+}
+
+#[derive(Deserialize)]
+struct Incomplete {
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct UsageSaid {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    input_tokens_details: Option<InputDetails>,
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Deserialize)]
+struct InputDetails {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct OutputDetails {
+    reasoning_tokens: Option<u64>,
+}
+
+impl UsageSaid {
+    /// `input_tokens` is the whole context, with what the cache had.
+    fn read(self) -> Usage {
+        let (cached, written) = self
+            .input_tokens_details
+            .map_or((None, None), |details| (details.cached_tokens, details.cache_write_tokens));
+        Usage {
+            input: self.input_tokens.unwrap_or(0),
+            output: self.output_tokens.unwrap_or(0),
+            cache_read: cached.unwrap_or(0),
+            cache_write: written.unwrap_or(0),
+            thinking: self.output_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
+        }
     }
 }

@@ -74,6 +74,16 @@ pub fn image(mime_type: &str) -> Content {
     Content::Image { mime_type: mime_type.into(), data: "aGk=".into(), uri: None }
 }
 
+pub fn document(mime_type: &str, name: Option<&str>) -> Content {
+    let name = name.map(str::to_owned);
+    Content::Document { mime_type: mime_type.into(), data: "JVBERi0=".into(), name }
+}
+
+pub fn outcome_document(name: Option<&str>) -> OutcomeContent {
+    let name = name.map(str::to_owned);
+    OutcomeContent::Document { mime_type: "application/pdf".into(), data: "JVBERi0=".into(), name }
+}
+
 pub fn call(id: &str, input: Value) -> Content {
     let id = CallId(id.into());
     Content::Call(ToolCall { id, name: "bash".into(), input, card: Card::default() })
@@ -197,10 +207,9 @@ pub fn views(faulty: bool) -> impl Strategy<Value = OwnedView> {
                         parts.push(call(&id, json!({"command": "ls"})));
                         let mut outcome = outcome(&id, OutcomeStatus::Completed, "");
                         if with_image {
-                            let data = "aGk=".into();
-                            outcome
-                                .content
-                                .push(OutcomeContent::Image { mime_type: "image/png".into(), data });
+                            let (mime_type, data) = ("image/png".into(), "aGk=".into());
+                            outcome.content.push(OutcomeContent::Image { mime_type, data });
+                            outcome.content.push(outcome_document(None));
                         }
                         if lost != Some(at) {
                             outcomes.push(outcome);
@@ -223,6 +232,8 @@ fn said() -> impl Strategy<Value = Content> {
         "[ \na-z]{0,4}".prop_map(|words| text(&words)),
         Just(image("image/png")),
         Just(image("image/tiff")),
+        Just(document("application/pdf", Some("a.pdf"))),
+        Just(document("application/zip", None)),
         Just(Content::Resource { uri: "file:///a".into(), text: String::new() }),
         Just(Content::ResourceLink { uri: "file:///b".into(), name: "b".into() }),
     ]

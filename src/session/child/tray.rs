@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::session::replies::cost_of_change;
 use crate::session::{Answer, AskId, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError};
-use crate::thread::{CallId, Change, Entry, Rule, SessionId, ToolOutcome, Usage};
+use crate::thread::{CallId, Change, Entry, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
 /// Remarks of one child that are kept.
 const NOTICES_MAX: usize = 64;
@@ -29,8 +28,8 @@ pub enum ChildNews {
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
     /// The person said "always".
     Allowed { rule: Rule },
-    /// A model call of the child was paid for, whatever comes of the child. In US dollars, where known.
-    Spent { usage: Usage, cost: Option<f64> },
+    /// A model call of the child was paid for, whatever comes of the child.
+    Spent { model: ModelName, usage: Usage },
     /// The child is gone, with every question that is still open.
     Ended { child: SessionId },
 }
@@ -118,9 +117,9 @@ impl Tray {
         match &entry.change {
             Change::ToolFinished { outcome } => self.finished(outcome),
             Change::Allowed { rule } => drop(self.news.send(ChildNews::Allowed { rule: rule.clone() })),
-            Change::Replied { usage: Some(usage), .. } | Change::Compacted { usage: Some(usage), .. } => {
-                let (usage, cost) = (*usage, cost_of_change(&entry.change));
-                drop(self.news.send(ChildNews::Spent { usage, cost }));
+            Change::Replied { model, usage: Some(usage), .. }
+            | Change::Compacted { model: Some(model), usage: Some(usage), .. } => {
+                drop(self.news.send(ChildNews::Spent { model: model.clone(), usage: *usage }));
             }
             _ => {}
         }

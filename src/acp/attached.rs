@@ -1,0 +1,191 @@
+//! What a prompt brings beside text: images, and files whose bytes a client embedded. Pure.
+//!
+//! Bytes that models read go on as they are, text as text. In the place of the rest stands a line that says
+//! what was left out and why, so that neither the model nor the person takes the file for read.
+
+use agent_client_protocol::v1::schema::{BlobResourceContents, ImageContent};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD};
+use percent_encoding::percent_decode_str;
+
+use super::from_wire::BadParams;
+use crate::thread::Content;
+use crate::thread::attached::FileType;
+
+/// Clients leave the padding out, or what little the last character says too much in.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// An image block. One without data is a link to where it is.
+pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
+    if image.data.is_empty() {
+        let uri = image.uri.filter(|uri| !uri.is_empty());
+        let uri = uri.ok_or_else(|| BadParams(format!("`{field}` must have `data` or a `uri`")))?;
+        return Ok(Content::ResourceLink { name: name_of(&uri).unwrap_or_else(|| "image".to_owned()), uri });
+    }
+    let bytes = decoded(&format!("{field}.data"), &image.data)?;
+    let claimed = essence(&image.mime_type);
+    match FileType::of(&bytes) {
+        Some(kind) => attached(field, kind, &bytes, image.uri),
+        // Sent under a type that it isn't of, it would have every later request refused.
+        None if is_known(&claimed) => {
+            Err(BadParams(format!("`{field}` is said to be {claimed}, but its data is no such image")))
+        }
+        None => match FileType::Png.too_large(bytes.len()) {
+            Some(why) => Err(BadParams(format!("`{field}` is {why}"))),
+            None => Ok(Content::Image { mime_type: claimed, data: STANDARD.encode(&bytes), uri: image.uri }),
+        },
+    }
+}
+
+/// An embedded resource that came as bytes.
+pub fn blob(field: &str, resource: BlobResourceContents) -> Result<Content, BadParams> {
+    let bytes = decoded(&format!("{field}.resource.blob"), &resource.blob)?;
+    if let Some(kind) = FileType::of(&bytes) {
+        return attached(field, kind, &bytes, Some(resource.uri));
+    }
+    let claimed = resource.mime_type.as_deref().map(essence).unwrap_or_default();
+    let text = match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => text,
+        Ok(text) => left_out(&claimed, text.len()),
+        Err(error) if claimed.starts_with("text/") => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        Err(error) => left_out(&claimed, error.as_bytes().len()),
+    };
+    Ok(Content::Resource { uri: resource.uri, text })
+}
+
+fn attached(field: &str, kind: FileType, bytes: &[u8], uri: Option<String>) -> Result<Content, BadParams> {
+    if let Some(why) = kind.too_large(bytes.len()) {
+        return Err(BadParams(format!("`{field}` is {why}")));
+    }
+    let name = uri.as_deref().and_then(name_of);
+    Ok(kind.content(bytes, uri, name))
+}
+
+/// What stands in the place of bytes that are no use to any model.
+fn left_out(mime_type: &str, bytes: usize) -> String {
+    let of_type = if mime_type.is_empty() { String::new() } else { format!(" of type {mime_type}") };
+    format!(
+        "(A binary file{of_type}, {bytes} bytes, was attached here and left out: models read text, images and \
+         PDF documents only. If it is needed, look at the file itself with a tool.)"
+    )
+}
+
+fn decoded(field: &str, data: &str) -> Result<Vec<u8>, BadParams> {
+    let unwrapped: String;
+    let data = if data.contains(|c: char| c.is_ascii_whitespace()) {
+        unwrapped = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        &unwrapped
+    } else {
+        data
+    };
+    LENIENT.decode(data).map_err(|_| BadParams(format!("`{field}` must be base64")))
+}
+
+/// A type without its parameters.
+fn essence(mime_type: &str) -> String {
+    mime_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn is_known(mime_type: &str) -> bool {
+    matches!(mime_type, "image/png" | "image/jpeg" | "image/jpg" | "image/gif" | "image/webp")
+}
+
+/// What people call a file: the end of its URI.
+fn name_of(uri: &str) -> Option<String> {
+    let path = uri.split(['?', '#']).next().unwrap_or_default();
+    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let name = percent_decode_str(last).decode_utf8_lossy().into_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PNG: &str = "iVBORw0KGgoAAAANSUhEUg==";
+    const PDF: &str = "JVBERi0xLjcKJQ==";
+
+    fn of_image(mime_type: &str, data: &str, uri: Option<&str>) -> Result<Content, BadParams> {
+        image("prompt[0]", ImageContent::new(data, mime_type).uri(uri.map(str::to_owned)))
+    }
+
+    fn of_blob(mime_type: &str, blob: &str) -> Result<Content, BadParams> {
+        let contents = BlobResourceContents::new(blob, "file:///w/My%20Plan.pdf?x#page=2");
+        super::blob("prompt[0]", contents.mime_type(mime_type.to_owned()))
+    }
+
+    fn an_image(mime_type: &str, data: &str, uri: Option<&str>) -> Content {
+        let (mime_type, data) = (mime_type.to_owned(), data.to_owned());
+        Content::Image { mime_type, data, uri: uri.map(str::to_owned) }
+    }
+
+    #[test]
+    fn an_image_is_what_its_bytes_say() {
+        let wrapped = format!("{}\n{}", &PNG[..8], &PNG[8..].trim_end_matches('='));
+        let table: [(&str, &str, Result<Content, &str>); 7] = [
+            ("image/png", PNG, Ok(an_image("image/png", PNG, None))),
+            ("image/jpeg", PNG, Ok(an_image("image/png", PNG, None))),
+            ("image/png", &wrapped, Ok(an_image("image/png", PNG, None))),
+            ("image/TIFF; x=y", "SUkqAA==", Ok(an_image("image/tiff", "SUkqAA==", None))),
+            (
+                "image/png",
+                "aGVsbG8=",
+                Err("`prompt[0]` is said to be image/png, but its data is no such image"),
+            ),
+            ("image/png", "no!", Err("`prompt[0].data` must be base64")),
+            ("image/png", "", Err("`prompt[0]` must have `data` or a `uri`")),
+        ];
+        for (mime_type, data, expected) in table {
+            let expected = expected.map_err(|why| BadParams(why.to_owned()));
+            assert_eq!(of_image(mime_type, data, None), expected, "{mime_type} {data}");
+        }
+    }
+
+    #[test]
+    fn an_image_without_data_is_a_link() {
+        let uri = "https://example.org/a/chart.png";
+        let link = Content::ResourceLink { uri: uri.to_owned(), name: "chart.png".to_owned() };
+        assert_eq!(of_image("image/png", "", Some(uri)), Ok(link));
+    }
+
+    #[test]
+    fn bytes_become_what_a_model_can_read_of_them() {
+        let uri = "file:///w/My%20Plan.pdf?x#page=2";
+        let document = Content::Document {
+            mime_type: "application/pdf".to_owned(),
+            data: PDF.to_owned(),
+            name: Some("My Plan.pdf".to_owned()),
+        };
+        let text = |text: &str| Content::Resource { uri: uri.to_owned(), text: text.to_owned() };
+        let binary = "(A binary file of type application/zip, 4 bytes, was attached here and left out: models \
+                      read text, images and PDF documents only. If it is needed, look at the file itself with a \
+                      tool.)";
+        let table = [
+            ("application/pdf", PDF, document.clone()),
+            ("application/octet-stream", PDF, document),
+            ("image/png", PNG, an_image("image/png", PNG, Some(uri))),
+            ("application/json", "eyJhIjoxfQ==", text("{\"a\":1}")),
+            ("text/plain; charset=latin1", "4Q==", text("\u{fffd}")),
+            ("application/zip", "UEsD/w==", text(binary)),
+            ("application/zip", "AAAAAA==", text(binary)),
+        ];
+        for (mime_type, blob, expected) in table {
+            assert_eq!(of_blob(mime_type, blob), Ok(expected), "{mime_type} {blob}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_with_its_size() {
+        let mut large = b"\x89PNG\r\n\x1a\n".to_vec();
+        large.resize(FileType::Png.bytes_max() + 50_000, 0);
+        let refused = of_image("image/png", &STANDARD.encode(&large), None);
+        let expected = "`prompt[0]` is an image of 3.80 MB, and a model takes at most 3.75 MB: make a smaller copy of it";
+        assert_eq!(refused, Err(BadParams(expected.to_owned())));
+    }
+}

@@ -1,0 +1,307 @@
+//! `epitome models`: which models there are, what each holds and costs, and who says so. It starts no
+//! session; only `--refresh` and the search for a local server ask anybody.
+
+use std::ffi::OsString;
+
+use serde_json::{Value, json};
+
+use super::terminal::{self, harmless};
+use super::{CliError, serve};
+use crate::config::Settings;
+use crate::provider::catalog::{Catalog, Offer, Scope, provider_of};
+use crate::provider::endpoint::{self, provider_title};
+use crate::provider::http::Http;
+use crate::provider::learned::{Learned, Source, When};
+use crate::provider::listing::Life;
+use crate::thread::ModelName;
+
+/// Models that are shown; a few routers together have more.
+const SHOWN_MAX: usize = 2_000;
+
+const HELP: &str = "\
+epitome models: the models that can be chosen
+
+  epitome models [PROVIDER | TEXT]
+        those that can be used as things are, of one provider, or with TEXT in their names
+
+      --all      also those of providers without a key
+      --refresh  ask the providers for their lists now; else that is done once a day
+      --json     as JSON
+
+A line has the model's name, tokens of its window and of a reply, US dollars for a million tokens in and
+out, and what it takes beside text. Behind a number stands who says so, where that is not the built-in
+table: p the provider itself, c your configuration, l learned from a request that did not fit, ? a guess.
+* is the model that is used, + the one that is used where none is chosen.
+
+Exit codes: 0 done, 1 it failed or nothing can be used, 2 wrong usage.
+";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    /// In lower case; empty for all.
+    filter: String,
+    scope: Scope,
+    refresh: bool,
+    json: bool,
+}
+
+impl Request {
+    /// `None`: the person wants to know what there is.
+    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        use lexopt::prelude::*;
+        let mut request =
+            Request { filter: String::new(), scope: Scope::Usable, refresh: false, json: false };
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("all") => request.scope = Scope::All,
+                Long("refresh") => request.refresh = true,
+                Long("json") => request.json = true,
+                Value(text) if request.filter.is_empty() => request.filter = text.string()?.to_lowercase(),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        Ok(Some(request))
+    }
+}
+
+pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
+    let Some(request) = Request::parse(arguments)? else {
+        terminal::print(HELP)?;
+        return Ok(0);
+    };
+    let paths = serve::paths();
+    let cwd = std::env::current_dir().ok();
+    let (settings, problems) = Settings::load(&paths, cwd.as_deref(), |name| std::env::var_os(name));
+    for problem in problems {
+        eprintln!("epitome: {}", harmless(&problem.to_string()));
+    }
+    let environment = serve::environment();
+    let learned = Learned::below(&paths.data);
+    let local = serve::runtime()?.block_on(async {
+        let http = Http::new();
+        if let Some(fault) = learned.load().await {
+            eprintln!("epitome: {}", harmless(&fault));
+        }
+        let local = endpoint::find_local(&http, &endpoint::local_urls(&environment)).await;
+        let catalog = Catalog {
+            settings: &settings,
+            environment: &environment,
+            learned: &learned,
+            local: local.as_ref(),
+        };
+        for place in catalog.places() {
+            // A server on this machine is asked in any case: what it has loaded changes.
+            if !request.refresh && place.provider() != "local" {
+                continue;
+            }
+            if let Err(error) = learned.refresh(&http, &place, When::Now).await {
+                eprintln!("epitome: {}", harmless(&error.to_string()));
+            }
+        }
+        learned.save().await;
+        local
+    });
+    let catalog =
+        Catalog { settings: &settings, environment: &environment, learned: &learned, local: local.as_ref() };
+    show(&catalog, &request)
+}
+
+fn show(catalog: &Catalog<'_>, request: &Request) -> Result<i32, CliError> {
+    let all = catalog.offers(request.scope, SHOWN_MAX);
+    let marks = Marks { chosen: catalog.chosen_model(), default: catalog.default_model() };
+    let wanted: Vec<&Offer> = all.iter().filter(|offer| fits(&offer.name, &request.filter)).collect();
+    if request.json {
+        let list: Vec<Value> = wanted.iter().map(|offer| as_json(offer, &marks)).collect();
+        terminal::print(&format!("{:#}\n", json!(list)))?;
+    } else {
+        terminal::print(&harmless(&text(&wanted, &marks)))?;
+    }
+    if all.is_empty() {
+        let nothing = endpoint::nothing_configured();
+        return Err(CliError::failed(nothing.message, nothing.hint));
+    }
+    if wanted.is_empty() {
+        let hint = match request.scope {
+            Scope::Usable => "`epitome models --all` also shows those of providers without a key",
+            Scope::All => "`epitome models --all` without a word shows all",
+        };
+        let message = format!("no model's name has {:?} in it", request.filter);
+        return Err(CliError::failed(message, Some(hint.to_owned())));
+    }
+    Ok(0)
+}
+
+struct Marks {
+    chosen: Option<ModelName>,
+    default: Option<ModelName>,
+}
+
+/// Whether a model is of this provider or has this text in its name.
+fn fits(name: &ModelName, filter: &str) -> bool {
+    provider_of(name) == filter || name.0.to_lowercase().contains(filter)
+}
+
+/// The models in groups, each a table.
+fn text(offers: &[&Offer], marks: &Marks) -> String {
+    let mut out = String::new();
+    let rows: Vec<[String; 5]> = offers.iter().map(|offer| row(offer)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths = [width(0), width(1), width(2), width(3)];
+    let mut group = "";
+    for (offer, row) in offers.iter().zip(&rows) {
+        let provider = provider_of(&offer.name);
+        if provider != group {
+            let gap = if group.is_empty() { "" } else { "\n" };
+            let key = if offer.is_usable { "" } else { "  (no key)" };
+            out += &format!("{gap}{} ({provider}){key}\n", provider_title(provider));
+            group = provider;
+        }
+        let mark = match &offer.name {
+            name if marks.chosen.as_ref() == Some(name) => '*',
+            name if marks.default.as_ref() == Some(name) => '+',
+            _ => ' ',
+        };
+        let [name, window, output, price, rest] = row;
+        let line = format!(
+            "{mark} {name:0$}  {window:>1$}  {output:>2$}  {price:3$}  {rest}",
+            widths[0], widths[1], widths[2], widths[3]
+        );
+        out += line.trim_end();
+        out.push('\n');
+    }
+    out
+}
+
+fn row(offer: &Offer) -> [String; 5] {
+    let number = |tokens: u64, source: Source| match tokens {
+        0 => "-".to_owned(),
+        tokens => format!("{tokens}{}", letter(source)),
+    };
+    let price = offer.price.map_or("-".to_owned(), |price| format!("${}/${}", price.input, price.output));
+    let mut rest: Vec<String> = Vec::new();
+    for (has, word) in [
+        (offer.abilities.images, "images"),
+        (offer.abilities.documents, "documents"),
+        (offer.thinks(), "thinking"),
+    ] {
+        if has {
+            rest.push(word.to_owned());
+        }
+    }
+    match &offer.life {
+        Life::Active => {}
+        Life::Ending { on: Some(day) } => rest.push(format!("ends {day}")),
+        Life::Ending { on: None } => rest.push("is being retired".to_owned()),
+    }
+    [
+        offer.name.0.clone(),
+        number(offer.window.0, offer.window.1),
+        number(u64::from(offer.max_output.0), offer.max_output.1),
+        price,
+        rest.join(", "),
+    ]
+}
+
+/// The letter behind a number, as the help has it.
+fn letter(source: Source) -> &'static str {
+    match source {
+        Source::Table => " ",
+        Source::Endpoint => "p",
+        Source::Config => "c",
+        Source::Overflow | Source::Truncation => "l",
+        Source::Guess => "?",
+    }
+}
+
+fn as_json(offer: &Offer, marks: &Marks) -> Value {
+    let known = |tokens: u64, source: Source| match tokens {
+        0 => Value::Null,
+        tokens => json!({ "tokens": tokens, "from": source.word() }),
+    };
+    let price = offer.price.map(|price| {
+        json!({
+            "input": price.input, "output": price.output,
+            "cache_read": price.cache_read, "cache_write": price.cache_write,
+        })
+    });
+    let (is_ending, ends) = match &offer.life {
+        Life::Active => (false, None),
+        Life::Ending { on } => (true, on.clone()),
+    };
+    json!({
+        "name": offer.name.0,
+        "provider": provider_of(&offer.name),
+        "chosen": marks.chosen.as_ref() == Some(&offer.name),
+        "default": marks.default.as_ref() == Some(&offer.name),
+        "usable": offer.is_usable,
+        "window": known(offer.window.0, offer.window.1),
+        "max_output": known(u64::from(offer.max_output.0), offer.max_output.1),
+        "dollars_per_million_tokens": price,
+        "images": offer.abilities.images,
+        "documents": offer.abilities.documents,
+        "thinking": offer.thinks(),
+        "ending": is_ending,
+        "ends": ends,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::abilities::{Abilities, Thinking};
+    use crate::provider::models::Price;
+
+    fn parsed(arguments: &[&str]) -> Result<Request, String> {
+        crate::cli::parsed(Request::parse, arguments)
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let request = parsed(&["Sonnet", "--all", "--refresh", "--json"]).expect("good arguments");
+        let wanted = Request { filter: "sonnet".into(), scope: Scope::All, refresh: true, json: true };
+        assert_eq!(request, wanted);
+        for wrong in [&["a", "b"][..], &["--yaml"]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_says_what_each_model_holds_and_who_says_so() {
+        let offer = |name: &str, window, price| Offer {
+            name: ModelName(name.into()),
+            window,
+            max_output: (64_000, Source::Table),
+            price,
+            abilities: Abilities {
+                images: true,
+                documents: false,
+                thinking: Thinking::Budget { optional: true },
+            },
+            life: Life::Active,
+            is_usable: true,
+        };
+        let price = Price { input: 2.0, output: 10.0, cache_read: 0.1, cache_write: 2.5, long: None };
+        let first = offer("anthropic/claude-a", (1_000_000, Source::Endpoint), Some(price));
+        let second = Offer { is_usable: false, ..offer("local/qwen", (4_096, Source::Truncation), None) };
+        let marks = Marks { chosen: Some(second.name.clone()), default: Some(first.name.clone()) };
+        assert_eq!(
+            text(&[&first, &second], &marks),
+            "Anthropic (anthropic)\n\
+             + anthropic/claude-a  1000000p  64000   $2/$10  images, thinking\n\
+             \n\
+             This machine (local)  (no key)\n\
+             * local/qwen             4096l  64000   -       images, thinking\n"
+        );
+        assert_eq!(text(&[], &marks), "");
+    }
+
+    #[test]
+    fn a_filter_is_a_provider_or_a_part_of_a_name() {
+        let name = ModelName("openai/GPT-6-sol".into());
+        for (filter, expected) in [("", true), ("openai", true), ("gpt-6", true), ("gemini", false)] {
+            assert_eq!(fits(&name, filter), expected, "{filter}");
+        }
+    }
+}

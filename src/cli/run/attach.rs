@@ -1,0 +1,91 @@
+//! `--attach FILE`: images and PDF documents of the person's as parts of the prompt.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::cli::CliError;
+use crate::thread::Content;
+use crate::thread::attached::{FileType, together_too_large};
+
+/// Bytes by which a file's type is known.
+const START_BYTES: u64 = 16;
+
+/// Reads the files, in their order.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
+    let content = paths.iter().map(|path| part(path)).collect::<Result<Vec<Content>, CliError>>()?;
+    match together_too_large(&content) {
+        Some(why) => Err(CliError::failed(format!("the prompt has {why}"), None)),
+        None => Ok(content),
+    }
+}
+
+fn part(path: &Path) -> Result<Content, CliError> {
+    let shown = path.display();
+    let unreadable = |why: String| CliError::failed(format!("{shown} can't be attached: {why}"), None);
+    // Opening a pipe would wait for its writer.
+    let metadata = path.metadata().map_err(|error| unreadable(error.to_string()))?;
+    if !metadata.is_file() {
+        return Err(unreadable("it is no ordinary file".to_owned()));
+    }
+    let mut file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    let read = (&mut file).take(START_BYTES).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(error.to_string()))?;
+    let Some(kind) = FileType::of(&bytes) else {
+        let hint = "name a text file in the prompt, and it is read; other files need a command first";
+        let message = format!("{shown} can't be attached: it is no png, jpeg, gif, webp or PDF file");
+        return Err(CliError::failed(message, Some(hint.to_owned())));
+    };
+    let read = file.take(kind.bytes_max() as u64).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(error.to_string()))?;
+    let size = bytes.len().max(usize::try_from(metadata.len()).unwrap_or(usize::MAX));
+    match kind.too_large(size) {
+        Some(why) => Err(unreadable(format!("it is {why}"))),
+        None => {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+            Ok(kind.content(&bytes, None, name))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_become_parts_by_what_is_in_them() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let write = |name: &str, bytes: &[u8]| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, bytes).expect("a file");
+            path
+        };
+        let png = write("shot.txt", b"\x89PNG\r\n\x1a\n");
+        let pdf = write("plan.pdf", b"%PDF-1.7\n");
+        let content = read(&[png, pdf]).expect("both are known");
+        let mime_type = "application/pdf".to_owned();
+        let expected = [
+            Content::Image { mime_type: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned(), uri: None },
+            Content::Document {
+                mime_type,
+                data: "JVBERi0xLjcK".to_owned(),
+                name: Some("plan.pdf".to_owned()),
+            },
+        ];
+        assert_eq!(content, expected);
+
+        let large = write("large.gif", &[b"GIF89a".to_vec(), vec![0; 5_000_000]].concat());
+        let text = write("a.png", b"no image");
+        let table = [
+            (large, "it is an image of 5.00 MB"),
+            (text, "it is no png, jpeg, gif, webp or PDF file"),
+            (directory.path().join("gone"), "No such file"),
+            (directory.path().to_path_buf(), "it is no ordinary file"),
+        ];
+        for (path, expected) in table {
+            let error = read(std::slice::from_ref(&path)).expect_err("this is refused").message;
+            assert!(error.contains(expected) && error.contains(&*path.to_string_lossy()), "{error}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! All models that can be chosen, with what is known of each and from whom. Pure but for what was learned.
+
+use std::collections::BTreeSet;
+
+use super::abilities::{Abilities, Thinking};
+use super::endpoint::{self, Choice, Endpoint, Environment, LocalServer};
+use super::learned::{Learned, Source};
+use super::listing::{Life, Listed};
+use super::models::{self, Price, undated};
+use crate::config::Settings;
+use crate::thread::ModelName;
+
+/// A model that can be chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    pub name: ModelName,
+    /// Tokens that a request may hold.
+    pub window: (u64, Source),
+    /// Tokens that a reply may hold.
+    pub max_output: (u32, Source),
+    pub price: Option<Price>,
+    pub abilities: Abilities,
+    pub life: Life,
+    /// Whether it can be called as things are: a key is there, or none is needed.
+    pub is_usable: bool,
+}
+
+impl Offer {
+    pub fn thinks(&self) -> bool {
+        match self.abilities.thinking {
+            Thinking::None => false,
+            Thinking::Budget { .. } | Thinking::Efforts(_) => true,
+        }
+    }
+}
+
+/// Which models are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those that can be called as things are.
+    Usable,
+    /// Also those of built-in providers without a key.
+    All,
+}
+
+/// What all of it is made of.
+#[derive(Clone, Copy)]
+pub struct Catalog<'a> {
+    pub settings: &'a Settings,
+    pub environment: &'a Environment,
+    pub learned: &'a Learned,
+    /// The server on this machine, once it was found.
+    pub local: Option<&'a LocalServer>,
+}
+
+impl Catalog<'_> {
+    /// The models, those of a provider together and the chosen one's provider first. At most `most`.
+    pub fn offers(&self, scope: Scope, most: usize) -> Vec<Offer> {
+        let mut names: Vec<ModelName> = Vec::new();
+        let mut add = |name: ModelName| {
+            if name.split().is_some() && !names.contains(&name) {
+                names.push(name);
+            }
+        };
+        for (name, _) in endpoint::offered(self.settings, self.environment) {
+            add(name);
+        }
+        for (name, _) in self.local.into_iter().flat_map(|server| &server.models) {
+            add(name.clone());
+        }
+        if scope == Scope::All {
+            for provider in endpoint::built_in_providers() {
+                models::of_provider(provider).for_each(|known| add(ModelName(known.name.into())));
+            }
+        }
+        let providers = self.providers(&names);
+        for provider in &providers {
+            let Some(place) = self.place(provider) else { continue };
+            for listed in self.learned.list(&place) {
+                let name = format!("{provider}/{}", listed.name);
+                // A list has dated names where people know the model without its date.
+                let is_there = names.iter().any(|there| undated(&there.0) == undated(&name));
+                if !is_there && names.len() < most {
+                    names.push(ModelName(name));
+                }
+            }
+        }
+        let group = |name: &ModelName| providers.iter().position(|provider| provider_of(name) == provider);
+        names.sort_by_key(group);
+        let offers = names.into_iter().map(|name| self.offer(name));
+        offers.filter(|offer| scope == Scope::All || offer.is_usable).take(most).collect()
+    }
+
+    /// One endpoint of each provider that can be called, to ask for its models.
+    pub fn places(&self) -> Vec<Endpoint> {
+        let offered = endpoint::offered(self.settings, self.environment);
+        let names: Vec<ModelName> = offered.into_iter().map(|(name, _)| name).collect();
+        self.providers(&names).iter().filter_map(|provider| self.place(provider)).collect()
+    }
+
+    /// What would be used if nobody had chosen a model.
+    pub fn default_model(&self) -> Option<ModelName> {
+        let settings = Settings { model: None, ..self.settings.clone() };
+        let environment: Vec<_> =
+            self.environment.iter().filter(|(name, _)| name != "EPITOME_MODEL").cloned().collect();
+        self.first_of(endpoint::choose(&settings, &environment))
+    }
+
+    /// What is used.
+    pub fn chosen_model(&self) -> Option<ModelName> {
+        self.first_of(endpoint::choose(self.settings, self.environment))
+    }
+
+    fn first_of(&self, choice: Choice) -> Option<ModelName> {
+        match choice {
+            Choice::Named(name) => Some(name),
+            Choice::SearchLocal(_) => self.local?.models.first().map(|(name, _)| name.clone()),
+        }
+    }
+
+    /// The providers of these models, and those that are configured.
+    fn providers(&self, names: &[ModelName]) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        let of_names = names.iter().map(|name| provider_of(name).to_owned());
+        let local = self.local.map(|_| "local".to_owned());
+        let all = of_names.chain(self.settings.providers.keys().cloned()).chain(local);
+        all.filter(|provider| seen.insert(provider.clone())).collect()
+    }
+
+    /// Where a provider's models are called; `None` without a key, or before a local server was found.
+    fn place(&self, provider: &str) -> Option<Endpoint> {
+        let named = |model: &str| ModelName(format!("{provider}/{model}"));
+        match provider {
+            "local" => self.local_endpoint(&self.local?.models.first()?.0),
+            // A name that no rule is about.
+            _ => endpoint::resolve(&named("-"), self.settings, self.environment).ok(),
+        }
+    }
+
+    /// Local models are not resolved by name: that may try out whether something listens.
+    fn local_endpoint(&self, name: &ModelName) -> Option<Endpoint> {
+        self.local.map(|server| endpoint::resolve_local(name, server, self.settings))
+    }
+
+    fn offer(&self, name: ModelName) -> Offer {
+        let known = models::known(&name);
+        let resolved = match provider_of(&name) {
+            "local" => self.local_endpoint(&name),
+            _ => endpoint::resolve(&name, self.settings, self.environment).ok(),
+        };
+        let price = known.map(|known| known.price);
+        let Some(mut endpoint) = resolved else {
+            return Offer {
+                window: known.map_or((0, Source::Guess), |known| (known.window, Source::Table)),
+                max_output: known.map_or((0, Source::Guess), |known| (known.max_output, Source::Table)),
+                price,
+                abilities: Abilities { images: false, documents: false, thinking: Thinking::None },
+                life: Life::Active,
+                is_usable: provider_of(&name) == "local",
+                name,
+            };
+        };
+        let listed: Option<Listed> =
+            self.learned.list(&endpoint).into_iter().find(|listed| listed.name == endpoint.model);
+        self.learned.apply(self.settings, &mut endpoint);
+        Offer {
+            window: self.learned.window(self.settings, &endpoint),
+            max_output: self.learned.max_output(self.settings, &endpoint),
+            price,
+            abilities: endpoint.abilities,
+            life: listed.map_or(Life::Active, |listed| listed.life),
+            is_usable: true,
+            name,
+        }
+    }
+}
+
+/// The part of a name before the slash.
+pub fn provider_of(name: &ModelName) -> &str {
+    name.split().map_or(name.0.as_str(), |(provider, _)| provider)
+}
+
+#[cfg(test)]
+#[path = "catalog_tests.rs"]
+mod tests;

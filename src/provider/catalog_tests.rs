@@ -1,0 +1,90 @@
+//! Which models are offered, and who says what of them.
+
+use super::*;
+use crate::config::ModelSettings;
+use crate::provider::listing::Facts;
+
+fn env(pairs: &[(&str, &str)]) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+}
+
+fn named(name: &str) -> ModelName {
+    ModelName(name.into())
+}
+
+struct Desk {
+    settings: Settings,
+    environment: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+    learned: Learned,
+    local: Option<LocalServer>,
+}
+
+impl Desk {
+    fn new(environment: &[(&str, &str)]) -> Desk {
+        // Nothing is loaded or saved here.
+        let learned = Learned::below(std::path::Path::new("/nowhere"));
+        Desk { settings: Settings::default(), environment: env(environment), learned, local: None }
+    }
+
+    fn catalog(&self) -> Catalog<'_> {
+        Catalog {
+            settings: &self.settings,
+            environment: &self.environment,
+            learned: &self.learned,
+            local: self.local.as_ref(),
+        }
+    }
+
+    fn names(&self, scope: Scope) -> Vec<String> {
+        self.catalog().offers(scope, 100).into_iter().map(|offer| offer.name.0).collect()
+    }
+}
+
+#[test]
+fn without_a_key_nothing_can_be_used_and_all_can_be_looked_at() {
+    let desk = Desk::new(&[]);
+    assert!(desk.names(Scope::Usable).is_empty());
+    let all = desk.catalog().offers(Scope::All, 100);
+    assert!(all.iter().any(|offer| offer.name.0.starts_with("anthropic/")));
+    assert!(all.iter().all(|offer| !offer.is_usable && offer.window.0 > 0), "{all:?}");
+}
+
+#[test]
+fn a_provider_s_list_adds_models_and_says_more_of_those_of_the_table() {
+    let desk = Desk::new(&[("ANTHROPIC_API_KEY", "k")]);
+    let endpoint = desk.catalog().places().pop().expect("a place");
+    let listed = |name: &str, window| Listed {
+        name: name.into(),
+        facts: Facts { window: Some(window), ..Facts::default() },
+        life: Life::Ending { on: None },
+    };
+    let names = [listed("claude-haiku-4-5-20251001", 1), listed("claude-next", 2_000_000)];
+    desk.learned.learn_list(&endpoint, &names);
+    let offers = desk.catalog().offers(Scope::Usable, 100);
+    let of = |name: &str| offers.iter().find(|offer| offer.name.0 == name);
+    let next = of("anthropic/claude-next").expect("it is listed");
+    assert_eq!((next.window, next.life.clone()), ((2_000_000, Source::Endpoint), Life::Ending { on: None }));
+    assert!(of("anthropic/claude-haiku-4-5-20251001").is_none(), "it is there without its date");
+    assert_eq!(of("anthropic/claude-haiku-4-5").expect("it is in the table").window.1, Source::Table);
+    assert!(offers.iter().all(|offer| offer.is_usable));
+    assert_eq!(desk.catalog().offers(Scope::Usable, 3).len(), 3);
+}
+
+#[test]
+fn models_stand_with_their_provider_and_the_chosen_one_is_first() {
+    let mut desk = Desk::new(&[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k")]);
+    desk.settings.model = Some("openai/gpt-5.4".into());
+    desk.settings.models.insert("anthropic/mine".into(), ModelSettings::default());
+    desk.local = Some(LocalServer {
+        base_url: "http://127.0.0.1:1/v1".into(),
+        models: vec![(named("local/qwen"), Some(4_096))],
+    });
+    let offers = desk.catalog().offers(Scope::Usable, 100);
+    let providers: Vec<&str> = offers.iter().map(|offer| provider_of(&offer.name)).collect();
+    let mut groups = providers.clone();
+    groups.dedup();
+    assert_eq!(groups, ["openai", "anthropic", "local"]);
+    assert_eq!(offers[0].name, named("openai/gpt-5.4"));
+    assert_eq!(desk.catalog().chosen_model(), Some(named("openai/gpt-5.4")));
+    assert_ne!(desk.catalog().default_model(), desk.catalog().chosen_model());
+}

@@ -1,0 +1,424 @@
+//! Which model at which place with which key, out of settings and an environment. It sends nothing;
+//! at most it tries whether something listens on a loopback port.
+//!
+//! Environments come in as lists because each attached editor has its own.
+
+use std::ffi::OsString;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::errors::{missing_key, unknown_provider};
+use super::{Endpoint, LocalServer};
+use crate::config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
+use crate::provider::ProviderError;
+use crate::provider::abilities::{Abilities, Thinking, needs_chat};
+use crate::provider::address::{host_of, is_loopback, port_of, without_v1};
+use crate::provider::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
+use crate::provider::network::Network;
+use crate::thread::ModelName;
+
+/// An environment as a list; where a name is given twice, the first counts.
+pub type Environment = [(OsString, OsString)];
+
+/// What settings and environment say about the model to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    Named(ModelName),
+    /// Nothing is configured: a local server at one of these places may have models.
+    SearchLocal(Vec<String>),
+}
+
+/// A provider that is known without configuration.
+pub(super) struct Hosted {
+    pub name: &'static str,
+    /// Its name for people.
+    title: &'static str,
+    wire: WireFormat,
+    base: &'static str,
+    base_variable: &'static str,
+    /// Whether the base URL alone means that it is wanted: servers of one's own need no key.
+    base_suffices: bool,
+    /// The key; the first that is set counts.
+    keys: &'static [&'static str],
+    /// A token that is sent beside the key, or instead of it.
+    token: Option<&'static str>,
+    /// Variables that are sent as headers.
+    headers: &'static [(&'static str, &'static str)],
+    /// A variable with `Name: value` lines.
+    custom_headers: Option<&'static str>,
+    /// The model where only a key was given.
+    default_model: &'static str,
+}
+
+/// In the order in which they are chosen.
+pub(super) const HOSTED: [Hosted; 3] = [
+    Hosted {
+        name: "anthropic",
+        title: "Anthropic",
+        wire: WireFormat::AnthropicMessages,
+        base: "https://api.anthropic.com",
+        base_variable: "ANTHROPIC_BASE_URL",
+        base_suffices: false,
+        keys: &["ANTHROPIC_API_KEY"],
+        token: Some("ANTHROPIC_AUTH_TOKEN"),
+        headers: &[],
+        custom_headers: Some("ANTHROPIC_CUSTOM_HEADERS"),
+        default_model: "anthropic/claude-sonnet-5-5",
+    },
+    Hosted {
+        name: "openai",
+        title: "OpenAI",
+        wire: WireFormat::OpenAiResponses,
+        base: "https://api.openai.com/v1",
+        base_variable: "OPENAI_BASE_URL",
+        base_suffices: true,
+        keys: &["OPENAI_API_KEY"],
+        token: None,
+        headers: &[("OPENAI_ORG_ID", "openai-organization"), ("OPENAI_PROJECT_ID", "openai-project")],
+        custom_headers: Some("OPENAI_CUSTOM_HEADERS"),
+        default_model: "openai/gpt-6-sol",
+    },
+    Hosted {
+        name: "gemini",
+        title: "Google",
+        wire: WireFormat::Gemini,
+        base: "https://generativelanguage.googleapis.com",
+        base_variable: "GOOGLE_GEMINI_BASE_URL",
+        base_suffices: false,
+        // As the vendor's own clients have it.
+        keys: &["GOOGLE_API_KEY", "GEMINI_API_KEY"],
+        token: None,
+        headers: &[],
+        custom_headers: None,
+        default_model: "gemini/gemini-3.8-flash",
+    },
+];
+
+impl Hosted {
+    /// Whether this provider can be called, as far as settings and environment tell.
+    pub(super) fn is_there(&self, settings: &Settings, env: &Environment) -> bool {
+        !settings.providers.contains_key(self.name)
+            && (self.key(settings.built_in.get(self.name), env).is_some()
+                || self.token.is_some_and(|token| get(env, token).is_some())
+                || (self.base_suffices && get(env, self.base_variable).is_some()))
+    }
+
+    fn key(&self, configured: Option<&BuiltInSettings>, env: &Environment) -> Option<String> {
+        match configured.and_then(|configured| configured.key_variable.as_deref()) {
+            Some(variable) => get(env, variable),
+            None => self.keys.iter().find_map(|variable| get(env, variable)),
+        }
+    }
+
+    fn resolve(
+        &self,
+        mut endpoint: Endpoint,
+        settings: &Settings,
+        env: &Environment,
+    ) -> Result<Endpoint, ProviderError> {
+        let configured = settings.built_in.get(self.name);
+        let base = get(env, self.base_variable).unwrap_or_else(|| self.base.to_owned());
+        let wire = configured.and_then(|configured| configured.wire).unwrap_or_else(|| match self.wire {
+            // Whoever copies OpenAI's API copies Chat Completions first.
+            WireFormat::OpenAiResponses
+                if !is_own_host(self.wire, host_of(&base)) || needs_chat(&endpoint.model) =>
+            {
+                WireFormat::OpenAiChat
+            }
+            wire => wire,
+        });
+        endpoint.set_place(wire, &base);
+        // Both may be given, as Anthropic's own clients allow; the key wins there.
+        if let Some(key) = self.key(configured, env) {
+            endpoint.set_key(&key);
+        }
+        if let Some(token) = self.token.and_then(|token| get(env, token)) {
+            endpoint.set_header("authorization", format!("Bearer {token}"));
+        }
+        for (variable, header) in self.headers {
+            if let Some(value) = get(env, variable) {
+                endpoint.set_header(header, value);
+            }
+        }
+        let custom = self.custom_headers.and_then(|variable| get(env, variable)).unwrap_or_default();
+        for (name, value) in custom.lines().filter_map(|line| line.split_once(':')) {
+            endpoint.set_header(name.trim(), value.trim());
+        }
+        endpoint.adjust(configured);
+        // A server of one's own may want no key; the vendor's does.
+        if endpoint.own_api && !endpoint.has_key() {
+            return Err(missing_key(self.title, self.how_to_get_a_key(configured)));
+        }
+        Ok(endpoint)
+    }
+
+    fn how_to_get_a_key(&self, configured: Option<&BuiltInSettings>) -> String {
+        if let Some(variable) = configured.and_then(|configured| configured.key_variable.as_ref()) {
+            return format!("Set {variable}, which config.toml names as the key of \"{}\".", self.name);
+        }
+        let others: Vec<&str> = self.keys[1..].iter().copied().chain(self.token).collect();
+        let others = if others.is_empty() { String::new() } else { format!(" (or {})", others.join(", ")) };
+        format!("Set {}{others}, or choose another model with EPITOME_MODEL.", self.keys[0])
+    }
+}
+
+/// The names of the providers that need no configuration but a key.
+pub fn built_in_providers() -> impl Iterator<Item = &'static str> {
+    HOSTED.iter().map(|hosted| hosted.name)
+}
+
+/// A provider's name for people.
+pub fn provider_title(provider: &str) -> &str {
+    let hosted = HOSTED.iter().find(|hosted| hosted.name == provider);
+    hosted.map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
+}
+
+/// Where Ollama and llama-server listen unless told otherwise, in the order in which they are tried.
+pub(super) const LOCAL_BASES: [&str; 2] = ["http://127.0.0.1:11434/v1", "http://127.0.0.1:8080/v1"];
+
+/// The version of Anthropic's API that is current, and the one that everything compatible knows.
+const ANTHROPIC_VERSION: &str = "2026-10-21";
+const ANTHROPIC_VERSION_COMPATIBLE: &str = "2023-06-01";
+
+/// Loopback answers at once or not at all.
+const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
+
+/// Chooses a model: the settings' (a flag, else `EPITOME_MODEL`, else a file's), else the variable
+/// where settings were made without it, else the default of the first provider
+/// whose key is there, else whatever a local server has.
+pub fn choose(settings: &Settings, env: &Environment) -> Choice {
+    if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
+        return Choice::Named(full_name(&name));
+    }
+    match HOSTED.iter().find(|hosted| hosted.is_there(settings, env)) {
+        Some(hosted) => Choice::Named(ModelName(hosted.default_model.into())),
+        None => Choice::SearchLocal(local_urls(env)),
+    }
+}
+
+/// Finds the place and the key of a model. A missing key is an error of class `Auth`, a name that
+/// nothing knows one of class `Refused`.
+pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Result<Endpoint, ProviderError> {
+    let Some((provider, name)) = model.split() else {
+        return Err(unknown_provider(&model.0, settings));
+    };
+    let model_settings = settings.models.get(&model.0);
+    let endpoint = Endpoint::without_place(model, name, model_settings);
+    let mut endpoint = if let Some(configured) = settings.providers.get(provider) {
+        let mut endpoint = endpoint;
+        endpoint.set_place(configured.wire, &configured.base_url);
+        if let Some(variable) = &configured.key_variable {
+            let key = get(env, variable).ok_or_else(|| {
+                let hint = format!("Set {variable}, which config.toml names as the key of \"{provider}\".");
+                missing_key(provider, hint)
+            })?;
+            endpoint.set_key(&key);
+        }
+        for (name, value) in &configured.headers {
+            endpoint.set_header(name, value.as_str());
+        }
+        endpoint
+    } else if let Some(hosted) = HOSTED.iter().find(|hosted| hosted.name == provider) {
+        hosted.resolve(endpoint, settings, env)?
+    } else if provider == "local" {
+        let bases = local_urls(env);
+        // One address needs no trying: a request to a server that is down says so better.
+        let base = match bases.as_slice() {
+            [only] => only,
+            several => several.iter().find(|base| listens(base)).unwrap_or(&several[0]),
+        };
+        endpoint.at_local(base, settings)
+    } else {
+        return Err(unknown_provider(provider, settings));
+    };
+    endpoint.set_what_is_known(model_settings);
+    endpoint.network = Network::read(env);
+    Ok(endpoint)
+}
+
+/// The place of a model that `find_local` found.
+pub fn resolve_local(model: &ModelName, server: &LocalServer, settings: &Settings) -> Endpoint {
+    let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
+    let reported = server.models.iter().find(|(name, _)| name == model).and_then(|(_, window)| *window);
+    let mut model_settings = settings.models.get(&model.0).cloned().unwrap_or_default();
+    model_settings.context_window = model_settings.context_window.or(reported);
+    let endpoint = Endpoint::without_place(model, name, Some(&model_settings));
+    let mut endpoint = endpoint.at_local(&server.base_url, settings);
+    endpoint.set_what_is_known(Some(&model_settings));
+    endpoint
+}
+
+/// Whether a prompt could be answered as things are: a model is named and its key is there, a key is
+/// there, or a local server listens. Takes at most a tenth of a second and sends nothing.
+pub fn is_configured(settings: &Settings, env: &Environment) -> bool {
+    match choose(settings, env) {
+        Choice::Named(model) => resolve(&model, settings, env).is_ok(),
+        Choice::SearchLocal(bases) => bases.iter().any(|base| listens(base)),
+    }
+}
+
+/// Where to look for a local server: `EPITOME_LOCAL_URL`, else the usual loopback addresses.
+pub fn local_urls(env: &Environment) -> Vec<String> {
+    match get(env, "EPITOME_LOCAL_URL") {
+        Some(url) => vec![format!("{}/v1", without_v1(url.trim()))],
+        None => LOCAL_BASES.map(str::to_owned).to_vec(),
+    }
+}
+
+impl Endpoint {
+    /// With its limits; wire format and place are only sure after `set_place`.
+    fn without_place(model: &ModelName, name: &str, configured: Option<&ModelSettings>) -> Endpoint {
+        let known = models::known(model);
+        let configured_window = configured.and_then(|model| model.context_window);
+        let window = configured_window.or(known.map(|known| known.window)).unwrap_or(WINDOW_DEFAULT);
+        let quarter = quarter_of(window);
+        let max_output = configured
+            .and_then(|model| model.max_output)
+            .or(known.map(|known| known.max_output.min(quarter)))
+            .unwrap_or(OUTPUT_DEFAULT.min(quarter));
+        let wire = WireFormat::OpenAiChat;
+        Endpoint {
+            name: model.clone(),
+            model: name.to_owned(),
+            wire,
+            base_url: String::new(),
+            headers: Vec::new(),
+            window,
+            max_output,
+            own_api: false,
+            abilities: Abilities::likely(wire, name),
+            network: Network::default(),
+        }
+    }
+
+    fn set_place(&mut self, wire: WireFormat, base: &str) {
+        self.wire = wire;
+        self.base_url = base.trim().trim_end_matches('/').to_owned();
+        self.own_api = is_own_host(wire, host_of(&self.base_url));
+        if wire == WireFormat::AnthropicMessages {
+            // Servers that copy the API were written against the old version, and some refuse any other;
+            // a configured header replaces this one.
+            let version = if self.own_api { ANTHROPIC_VERSION } else { ANTHROPIC_VERSION_COMPATIBLE };
+            self.set_header("anthropic-version", version);
+        }
+    }
+
+    fn at_local(mut self, base: &str, settings: &Settings) -> Endpoint {
+        let configured = settings.built_in.get("local");
+        let wire = configured.and_then(|configured| configured.wire).unwrap_or(WireFormat::OpenAiChat);
+        self.set_place(wire, base);
+        self.adjust(configured);
+        self
+    }
+
+    fn adjust(&mut self, configured: Option<&BuiltInSettings>) {
+        for (name, value) in configured.iter().flat_map(|configured| &configured.headers) {
+            self.set_header(name, value.as_str());
+        }
+    }
+
+    /// What follows from the place: abilities, and the trial features that are asked for.
+    fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
+        self.abilities = match models::known(&self.name) {
+            Some(known) if self.is_spoken_to_as_usual() => known.abilities(),
+            Some(_) | None => Abilities::likely(self.wire, &self.model),
+        };
+        if self.wire == WireFormat::OpenAiChat && !self.own_api {
+            // There is no common way to ask for it.
+            self.abilities.thinking = Thinking::None;
+        }
+        if self.wire == WireFormat::AnthropicMessages {
+            self.add_betas(configured.map_or(&[], |model| &model.betas));
+        }
+    }
+
+    /// Whether the format is one that the provider's models are made for: what the table knows of them holds
+    /// for no other.
+    fn is_spoken_to_as_usual(&self) -> bool {
+        match (self.provider(), self.wire) {
+            ("anthropic", wire) => wire == WireFormat::AnthropicMessages,
+            ("openai", wire) => matches!(wire, WireFormat::OpenAiResponses | WireFormat::OpenAiChat),
+            ("gemini", wire) => wire == WireFormat::Gemini,
+            _ => true,
+        }
+    }
+
+    /// Adds to what custom headers ask for already.
+    fn add_betas(&mut self, betas: &[String]) {
+        const HEADER: &str = "anthropic-beta";
+        let there = self.headers.iter().find(|(name, _)| name == HEADER).map(|(_, value)| value.expose());
+        let mut all: Vec<String> = Vec::new();
+        for beta in there.unwrap_or_default().split(',').chain(betas.iter().map(String::as_str)) {
+            let beta = beta.trim();
+            if !beta.is_empty() && all.iter().all(|known| known != beta) {
+                all.push(beta.to_owned());
+            }
+        }
+        if !all.is_empty() {
+            self.set_header(HEADER, all.join(","));
+        }
+    }
+
+    fn set_key(&mut self, key: &str) {
+        match self.wire {
+            WireFormat::AnthropicMessages => self.set_header("x-api-key", key),
+            WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
+                self.set_header("authorization", format!("Bearer {key}"));
+            }
+            WireFormat::Gemini => self.set_header("x-goog-api-key", key),
+        }
+    }
+
+    fn has_key(&self) -> bool {
+        let is_key = |name: &str| matches!(name, "x-api-key" | "authorization" | "x-goog-api-key");
+        self.headers.iter().any(|(name, _)| is_key(name))
+    }
+}
+
+/// The most that a reply may take of a window: it must leave room for the conversation, also in the small
+/// windows of local models.
+pub(super) fn quarter_of(window: u64) -> u32 {
+    u32::try_from(window / 4).unwrap_or(u32::MAX).max(1)
+}
+
+fn is_own_host(wire: WireFormat, host: &str) -> bool {
+    match wire {
+        WireFormat::AnthropicMessages => host == "api.anthropic.com",
+        // Regions have hosts of their own, as `eu.api.openai.com`.
+        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
+            host == "api.openai.com" || host.ends_with(".api.openai.com")
+        }
+        WireFormat::Gemini => host == "generativelanguage.googleapis.com",
+    }
+}
+
+/// The value of a variable; an empty one counts as none, as people clear them so.
+fn get(env: &Environment, name: &str) -> Option<String> {
+    let (_, value) = env.iter().find(|(key, _)| key == name)?;
+    value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+/// People write the vendors' models without their provider.
+fn full_name(name: &str) -> ModelName {
+    let provider = match name.trim() {
+        name if name.contains('/') => None,
+        name if name.starts_with("claude") => Some("anthropic"),
+        name if name.starts_with("gpt-") => Some("openai"),
+        name if name.starts_with("gemini-") => Some("gemini"),
+        _ => None,
+    };
+    ModelName(provider.map_or(name.trim().to_owned(), |provider| format!("{provider}/{}", name.trim())))
+}
+
+/// Whether something accepts connections at this loopback address; other hosts are taken at their word.
+fn listens(base: &str) -> bool {
+    let host = host_of(base);
+    if !is_loopback(host) {
+        return true;
+    }
+    let address: SocketAddr = match (host, port_of(base)) {
+        ("[::1]", port) => ([0u16, 0, 0, 0, 0, 0, 0, 1], port).into(),
+        (_, port) => ([127, 0, 0, 1], port).into(),
+    };
+    TcpStream::connect_timeout(&address, LOOPBACK_CONNECT_MAX).is_ok()
+}

@@ -1,0 +1,110 @@
+//! Recognises that a request does not fit the model's window, and reads how large it was. Most services
+//! have no code for that, so this goes by their sentences.
+
+use super::said::Said;
+use crate::provider::ErrorClass;
+
+const CODES: [&str; 5] = [
+    "context_length_exceeded",
+    "exceed_context_size_error",
+    "request_too_large",
+    "request_body_too_large_after_decoding",
+    "tokens_limit_reached",
+];
+
+/// Where a sentence has its numbers.
+#[derive(Clone, Copy)]
+enum Sizes {
+    /// It has none, or they are not tokens.
+    Untold,
+    /// What was used, then the limit.
+    UsedFirst,
+    /// The limit, then what was used.
+    LimitFirst,
+    /// Input, output, limit.
+    Sum,
+    /// Behind these words.
+    Behind { used: &'static str, limit: &'static str },
+}
+
+/// What the services say, in small letters; the first that is found counts.
+const SENTENCES: [(&str, Sizes); 19] = [
+    // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
+    ("prompt is too long", Sizes::UsedFirst),
+    // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
+    ("exceed context limit", Sizes::Sum),
+    // Bedrock.
+    ("input is too long for requested model", Sizes::Untold),
+    // OpenAI.
+    ("exceeds the context window", Sizes::Untold),
+    ("exceed the configured limit of", Sizes::Behind { used: "resulted in", limit: "configured limit of" }),
+    // Mistral: "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum …"
+    ("too large for model with", Sizes::Behind { used: "contains", limit: "too large for model with" }),
+    // vLLM: "… maximum context length is 32768 tokens and your request has 5000 input tokens"
+    ("tokens and your request has", Sizes::Behind { used: "request has", limit: "maximum context length" }),
+    // "… is 8192 tokens. However, you requested 9001 tokens (8001 in the messages, …)"
+    ("maximum context length", Sizes::Behind { used: "however", limit: "maximum context length" }),
+    // "The decoder prompt (length 9000) is longer than the maximum model length of 8192."
+    ("longer than the maximum model length", Sizes::UsedFirst),
+    // xAI: "maximum prompt length is 131072 but the request contains 537812 tokens"
+    ("maximum prompt length is", Sizes::Behind { used: "contains", limit: "maximum prompt length" }),
+    // TGI: "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 …"
+    ("`max_new_tokens` must be <=", Sizes::LimitFirst),
+    // llama.cpp: "request (9000 tokens) exceeds the available context size (8192 tokens)"
+    ("exceeds the available context size", Sizes::UsedFirst),
+    // LM Studio: "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"
+    ("cannot truncate prompt with n_keep", Sizes::UsedFirst),
+    // "Trying to keep the first 5000 tokens … model is loaded with context length of only 4096 tokens"
+    ("loaded with context length of only", Sizes::UsedFirst),
+    ("greater than the context length", Sizes::Untold),
+    ("exceeds context length", Sizes::Untold),
+    // Gemini: "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
+    ("exceeds the maximum number of tokens", Sizes::UsedFirst),
+    // Ollama's cloud and several gateways.
+    ("input exceeds the maximum context", Sizes::Untold),
+    ("reduce the length of the messages", Sizes::Untold),
+];
+
+/// The class of a request that is too long; `None` where it is not.
+pub(super) fn too_long(status: u16, said: &Said) -> Option<ErrorClass> {
+    let known = said.is(&CODES) || status == 413;
+    let message = said.message.to_lowercase();
+    let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
+    let by_words = matches!(status, 200 | 400 | 422 | 500) && sentence.is_some();
+    (known || by_words).then(|| {
+        let (used, limit) = sentence.map_or((None, None), |(_, sizes)| read(*sizes, &message));
+        ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit) }
+    })
+}
+
+/// Used tokens and the limit.
+fn read(sizes: Sizes, message: &str) -> (Option<u64>, Option<u64>) {
+    let all = numbers(message);
+    let after = |words: &str| message.split_once(words).and_then(|(_, rest)| numbers(rest).first().copied());
+    match sizes {
+        Sizes::Untold => (None, None),
+        Sizes::UsedFirst => (all.first().copied(), all.get(1).copied()),
+        Sizes::LimitFirst => (all.get(1).copied(), all.first().copied()),
+        Sizes::Sum => match all[..] {
+            [input, output, limit, ..] => (Some(input.saturating_add(output)), Some(limit)),
+            _ => (None, None),
+        },
+        Sizes::Behind { used, limit } => (after(used), after(limit)),
+    }
+}
+
+/// The whole numbers of a text, thousands separated by commas included.
+fn numbers(text: &str) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    let mut digits = String::new();
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '0'..='9' => digits.push(letter),
+            ',' if !digits.is_empty() && letters.peek().is_some_and(char::is_ascii_digit) => {}
+            _ => numbers.extend(std::mem::take(&mut digits).parse::<u64>()),
+        }
+    }
+    numbers.extend(digits.parse::<u64>());
+    numbers
+}

@@ -1,0 +1,93 @@
+//! What the body of a refusal says, in any of the shapes that are about.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// What was read of a body.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// `error.type`, `error.code`, `error.status` and reasons in the details, as far as they are words.
+    words: Vec<String>,
+    pub message: String,
+    pub request_id: Option<String>,
+    pub used: Option<u64>,
+    pub limit: Option<u64>,
+    pub param: Option<String>,
+    /// The status that an error inside a stream would have had.
+    pub status: Option<u16>,
+    /// `RetryInfo.retryDelay` of Google's errors.
+    pub retry_after: Option<Duration>,
+    /// A quota that begins anew on another day only.
+    pub is_daily: bool,
+}
+
+impl Said {
+    pub(super) fn read(body: &str) -> Said {
+        let Ok(value) = serde_json::from_str::<Value>(body) else {
+            let is_page = body.trim_start().starts_with('<');
+            let message = if is_page { String::new() } else { body.trim().to_owned() };
+            return Said { message, ..Said::default() };
+        };
+        // Gemini puts the errors of a list of replies into a list.
+        let value = value.get(0).unwrap_or(&value);
+        // Most wrap their error; Ollama's is a bare string, older vLLM's and that of Responses' `error` is
+        // not wrapped, that of `response.failed` twice.
+        let error = match (&value["error"], &value["response"]["error"]) {
+            (Value::Null, Value::Null) => value,
+            (Value::Null, error) | (error, _) => error,
+        };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let details = &error["details"];
+        let listed = details.as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut words: Vec<String> =
+            [&error["type"], &error["code"], &error["status"], &details["error_code"]]
+                .into_iter()
+                .chain(listed.iter().map(|detail| &detail["reason"]))
+                .filter_map(text)
+                .collect();
+        let mut message = text(error)
+            .or_else(|| text(&error["message"]))
+            .or_else(|| text(&value["detail"]))
+            .unwrap_or_default();
+        // OpenRouter says the provider's own words apart; they may be an error of their own.
+        if let Some(raw) = error["metadata"]["raw"].as_str() {
+            let inner = Said::read(raw);
+            if !inner.message.is_empty() {
+                message = format!("{message}: {}", inner.message);
+            }
+            words.extend(inner.words);
+        }
+        if message.is_empty() && !value["detail"].is_null() {
+            message = value["detail"].to_string();
+        }
+        let quotas = listed.iter().filter_map(|detail| detail["violations"].as_array()).flatten();
+        Said {
+            words,
+            message,
+            request_id: text(&value["request_id"]),
+            used: error["n_prompt_tokens"].as_u64(),
+            limit: error["n_ctx"].as_u64(),
+            param: text(&error["param"]),
+            status: error["code"].as_u64().and_then(|code| u16::try_from(code).ok()),
+            retry_after: listed.iter().find_map(|detail| seconds(detail["retryDelay"].as_str()?)),
+            is_daily: quotas.filter_map(|quota| quota["quotaId"].as_str()).any(|id| id.contains("PerDay")),
+        }
+    }
+
+    pub(super) fn is(&self, words: &[&str]) -> bool {
+        self.words.iter().any(|word| words.contains(&word.as_str()))
+    }
+
+    /// Whether the message has one of these, in small letters and without quotation marks.
+    pub(super) fn mentions(&self, sentences: &[&str]) -> bool {
+        let message = self.message.to_lowercase().replace(['`', '\'', '"'], "");
+        sentences.iter().any(|sentence| message.contains(sentence))
+    }
+}
+
+/// `9s`, `0.5s`.
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds = text.trim().strip_suffix('s')?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}

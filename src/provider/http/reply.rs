@@ -1,0 +1,178 @@
+//! A reply as it comes in, piece by piece, and the refusal in its place.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use reqwest::Response;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::limits::{TRIED_AGAIN_MAX, spoken};
+use super::trouble::reason;
+use crate::provider::endpoint::Endpoint;
+use crate::provider::failure::{self, Failure};
+use crate::provider::wire::stream::Decoding;
+use crate::provider::{ErrorClass, ProviderError, ProviderEvent, retry};
+
+/// The most that is read of an error's body, in bytes.
+pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// How long an error's body is awaited behind its headers; what came by then is what is told.
+const ERROR_BODY_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long the end of the transfer is awaited after the reply's last event: with it the connection
+/// can be used again, and a server that keeps it open costs no more than this.
+const END_OF_TRANSFER_MAX: Duration = Duration::from_millis(100);
+
+/// A reply as it comes in. Dropping it closes the HTTP stream.
+#[derive(Debug)]
+pub struct ReplyStream {
+    response: Response,
+    decoding: Decoding,
+    state: State,
+    silence_max: Duration,
+    /// When something came last.
+    heard: Instant,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    /// The last event was given out; the transfer may not have ended yet.
+    Whole,
+    /// What came before this error was given out first.
+    Failed(ProviderError),
+    Ended,
+}
+
+impl ReplyStream {
+    /// All events of everything that has arrived, waiting until there is at least one. `None` once
+    /// after the reply's final event; a stream that ends without it is an error of class `Broken`, or
+    /// `Retry` if it ended before anything was given out.
+    ///
+    /// Cancel-safe: dropping the future loses nothing, and silence counts on.
+    pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
+        let mut events = Vec::new();
+        loop {
+            match std::mem::replace(&mut self.state, State::Open) {
+                State::Open => {}
+                State::Whole => {
+                    self.state = State::Ended;
+                    self.drain().await;
+                    return Ok(None);
+                }
+                State::Ended => {
+                    self.state = State::Ended;
+                    return Ok(None);
+                }
+                State::Failed(error) => {
+                    self.state = State::Ended;
+                    return Err(error);
+                }
+            }
+            let arrived = match events.is_empty() {
+                true => timeout_at(self.heard + self.silence_max, self.response.chunk()).await,
+                // Takes what is there and never waits. The runtime's own budget bounds how much that
+                // is before other tasks get their turn.
+                false => match self.response.chunk().now_or_never() {
+                    Some(arrived) => Ok(arrived),
+                    None => return Ok(Some(events)),
+                },
+            };
+            self.heard = Instant::now();
+            let result = match arrived {
+                Ok(Ok(Some(piece))) => self.decoding.push(&piece, &mut events),
+                Ok(Ok(None)) => {
+                    let result = self.decoding.end(&mut events);
+                    if result.is_ok() {
+                        self.state = State::Ended;
+                    }
+                    result
+                }
+                Ok(Err(error)) => {
+                    Err(self.decoding.lost(&format!("the connection was lost ({})", reason(&error))))
+                }
+                Err(_) => Err(self.fell_silent()),
+            };
+            match result {
+                Err(error) => self.state = State::Failed(error),
+                Ok(()) if matches!(self.state, State::Open) && self.decoding.is_whole() => {
+                    self.state = State::Whole
+                }
+                Ok(()) => {}
+            }
+            if !matches!(self.state, State::Open) && !events.is_empty() {
+                return Ok(Some(events));
+            }
+        }
+    }
+
+    pub(super) async fn open(
+        endpoint: Endpoint,
+        prefix: String,
+        mut response: Response,
+        silence_max: Duration,
+    ) -> Result<ReplyStream, ProviderError> {
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let request_id = header("request-id").or_else(|| header("x-request-id"));
+        let kind = header("content-type").unwrap_or_default();
+        let is_text_of_another_kind = kind.starts_with("application/json") || kind.starts_with("text/html");
+        if status == 200 && !is_text_of_another_kind {
+            let decoding = Decoding::new(endpoint, prefix, request_id.map(str::to_owned));
+            let heard = Instant::now();
+            return Ok(ReplyStream { response, decoding, state: State::Open, silence_max, heard });
+        }
+        let body = read_error(&mut response).await;
+        if status == 200 && !body.contains("\"error\"") {
+            let message = format!(
+                "{} answered with {kind} instead of a stream of events (model {}).",
+                failure::subject(&endpoint),
+                endpoint.name
+            );
+            return Err(ProviderError {
+                class: ErrorClass::Broken,
+                message: failure::scrub(&endpoint, &message),
+                hint: Some(format!("Check that {} is the base URL of the service.", endpoint.place())),
+            });
+        }
+        let failure = Failure {
+            status,
+            retry_after: retry::retry_after(header),
+            should_retry: header("x-should-retry").and_then(|value| value.parse().ok()),
+            request_id,
+            body: &body,
+        };
+        Err(failure::classify(&endpoint, &failure))
+    }
+
+    fn fell_silent(&self) -> ProviderError {
+        let why = format!("nothing more came for {}, the limit on its silence", spoken(self.silence_max));
+        match self.silence_max <= TRIED_AGAIN_MAX {
+            true => self.decoding.lost(&why),
+            false => self.decoding.broken(&why),
+        }
+    }
+
+    /// Reads to the end of the transfer.
+    async fn drain(&mut self) {
+        let to_end = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+        // Too late is no matter: then the connection is closed instead of kept.
+        let _ = timeout(END_OF_TRANSFER_MAX, to_end).await;
+    }
+}
+
+async fn read_error(response: &mut Response) -> String {
+    let mut body = Vec::new();
+    let reading = async {
+        while let Ok(Some(piece)) = response.chunk().await {
+            body.extend_from_slice(&piece[..piece.len().min(ERROR_BODY_BYTES_MAX - body.len())]);
+            if body.len() >= ERROR_BODY_BYTES_MAX {
+                break;
+            }
+        }
+    };
+    // The status says enough where the rest does not come.
+    let _ = timeout(ERROR_BODY_TIME_MAX, reading).await;
+    String::from_utf8_lossy(&body).into_owned()
+}

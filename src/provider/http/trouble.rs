@@ -1,0 +1,138 @@
+//! What a call came to that got no answer, in a sentence with what to do. Nothing here tells an address's
+//! user, password or query, or a header's value.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use super::limits::{Limits, TRIED_AGAIN_MAX, spoken};
+use crate::provider::address::{host_of, is_loopback};
+use crate::provider::endpoint::Endpoint;
+use crate::provider::{ErrorClass, ProviderError, failure};
+
+/// The certificate of the other side is not one that we trust.
+pub(super) fn is_untrusted(error: &reqwest::Error) -> bool {
+    matches!(tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// No connection came about, or it was lost before an answer.
+pub(super) fn unreachable_now(
+    endpoint: &Endpoint,
+    error: &reqwest::Error,
+    limits: Limits,
+    faults: &[String],
+) -> ProviderError {
+    let host = host_of(&endpoint.base_url);
+    let proxy = endpoint.network.variable_of(&endpoint.base_url);
+    let why = match error.is_connect() && error.is_timeout() {
+        true => format!("no connection within {}, the limit for one", spoken(limits.connect)),
+        false => reason(error),
+    };
+    let is_refused_by_proxy = why.contains("proxy authorization required");
+    let (class, hint) = match proxy {
+        _ if is_untrusted(error) => (ErrorClass::Refused, untrusted(faults)),
+        Some(variable) if is_refused_by_proxy => (
+            ErrorClass::Refused,
+            format!("The proxy wants a user and a password: {variable}=http://user:password@host:port."),
+        ),
+        Some(variable) => (
+            ErrorClass::Retry { after: None },
+            format!("Check the network, and the proxy that {variable} of the editor's environment names."),
+        ),
+        None if is_loopback(host) => {
+            (ErrorClass::Retry { after: None }, "Check that the server is running.".to_owned())
+        }
+        None => (
+            ErrorClass::Retry { after: None },
+            "Check the network; where it has a proxy, set HTTPS_PROXY in the editor's environment."
+                .to_owned(),
+        ),
+    };
+    let message = format!(
+        "{} cannot be reached at {host}: {why} (model {}).",
+        failure::subject(endpoint),
+        endpoint.name
+    );
+    ProviderError {
+        class,
+        message: failure::scrub(endpoint, &message),
+        hint: Some(failure::scrub(endpoint, &hint)),
+    }
+}
+
+/// The request was sent, and nothing came back.
+pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderError {
+    let class = match waited <= TRIED_AGAIN_MAX {
+        true => ErrorClass::Retry { after: None },
+        false => ErrorClass::Broken,
+    };
+    let message = format!(
+        "{} did not begin to answer within {}, the limit for its first byte (model {}).",
+        failure::subject(endpoint),
+        spoken(waited),
+        endpoint.name
+    );
+    ProviderError {
+        class,
+        message: failure::scrub(endpoint, &message),
+        hint: Some("Send the prompt again, or choose another model.".into()),
+    }
+}
+
+/// The request cannot be sent as things are set up.
+pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
+    let message = format!("No request can be sent to {}: {why}.", failure::subject(endpoint));
+    ProviderError {
+        class: ErrorClass::Refused,
+        message: failure::scrub(endpoint, &message),
+        hint: Some(format!("Check the configuration of {}.", endpoint.place())),
+    }
+}
+
+/// The innermost cause, without the URL that the client puts around it: that may hold a key.
+pub(super) fn reason(error: &reqwest::Error) -> String {
+    if let Some(error) = tls_error(error) {
+        return match error {
+            rustls::Error::InvalidCertificate(why) => format!("its certificate is not trusted ({why:?})"),
+            error => error.to_string(),
+        };
+    }
+    if error.is_timeout() {
+        return "nothing came for too long".into();
+    }
+    let mut cause: &dyn Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    match std::ptr::eq(cause, error as &dyn Error) {
+        true if error.is_builder() => "the address or a header is not well formed".into(),
+        true => "the transfer failed".into(),
+        false => cause.to_string(),
+    }
+}
+
+/// The error of TLS below, which lies inside an error of input and output.
+fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(error) = cause {
+        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(error) = inside.and_then(|inside| inside.downcast_ref()) {
+            return Some(error);
+        }
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn untrusted(faults: &[String]) -> String {
+    let mut hint = "If your network's proxy opens encrypted connections, set SSL_CERT_FILE in the editor's \
+                    environment to a file with its certificate authority (PEM), and try again."
+        .to_owned();
+    for fault in faults {
+        hint.push_str(&format!(" {fault}."));
+    }
+    hint
+}

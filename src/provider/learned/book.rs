@@ -1,0 +1,220 @@
+//! What was learned of models, as data: what counts, what is kept, how two of it become one. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::provider::listing::{Facts, LISTED_MAX, Life, Listed};
+
+/// Places that are kept. A person has a handful; addresses of test servers come and go.
+const PLACES_MAX: usize = 16;
+
+/// What was learned the hard way is believed for this long, in milliseconds: a server may have been given
+/// more room since.
+const LEARNT_AGE_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
+
+/// A window that a model was found to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Learnt {
+    pub tokens: u64,
+    pub by: Lesson,
+    /// Milliseconds since the epoch.
+    pub at: u64,
+}
+
+/// What taught it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lesson {
+    /// A request was refused as too long, with the limit.
+    Overflow,
+    /// A request was cut without a word.
+    Truncation,
+}
+
+/// What is known of one model at one place. Times are milliseconds since the epoch, 0 for never.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Known {
+    /// What the provider's own list says.
+    pub facts: Facts,
+    pub life: Life,
+    /// When the list had it last.
+    pub listed_at: u64,
+    /// When the list's window became what it is: what was learnt before is about another one.
+    pub window_since: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learnt: Option<Learnt>,
+    /// When the person was told that the window is not known.
+    pub told_at: u64,
+}
+
+impl Known {
+    /// The window that was learnt, while it counts.
+    pub fn learnt(&self, now: u64) -> Option<Learnt> {
+        let limit = now.saturating_sub(LEARNT_AGE_MAX);
+        self.learnt.filter(|learnt| learnt.at >= self.window_since && learnt.at >= limit)
+    }
+
+    fn merge(&mut self, other: Known) {
+        if other.listed_at > self.listed_at {
+            (self.facts, self.life) = (other.facts, other.life);
+            (self.listed_at, self.window_since) = (other.listed_at, other.window_since);
+        }
+        if other.learnt.map(|learnt| learnt.at) > self.learnt.map(|learnt| learnt.at) {
+            self.learnt = other.learnt;
+        }
+        self.told_at = self.told_at.max(other.told_at);
+    }
+
+    fn newest(&self) -> u64 {
+        self.listed_at.max(self.told_at).max(self.learnt.map_or(0, |learnt| learnt.at))
+    }
+}
+
+/// One provider's models.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// When it was last asked for its list, with or without an answer.
+    pub asked_at: u64,
+    /// When it last gave one.
+    pub listed_at: u64,
+    /// By name.
+    pub models: BTreeMap<String, Known>,
+}
+
+impl Place {
+    fn merge(&mut self, other: Place) {
+        self.asked_at = self.asked_at.max(other.asked_at);
+        self.listed_at = self.listed_at.max(other.listed_at);
+        for (name, known) in other.models {
+            self.models.entry(name).or_default().merge(known);
+        }
+        shrink(&mut self.models, LISTED_MAX, Known::newest);
+    }
+}
+
+/// All places, by their address without user and query.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Book {
+    pub places: BTreeMap<String, Place>,
+}
+
+impl Book {
+    pub fn model(&self, place: &str, model: &str) -> Option<&Known> {
+        self.places.get(place)?.models.get(model)
+    }
+
+    /// The models of the place's last list.
+    pub fn listed(&self, place: &str) -> Vec<Listed> {
+        let Some(place) = self.places.get(place) else { return Vec::new() };
+        let current = place
+            .models
+            .iter()
+            .filter(|(_, known)| known.listed_at > 0 && known.listed_at == place.listed_at);
+        current
+            .map(|(name, known)| Listed {
+                name: name.clone(),
+                facts: known.facts.clone(),
+                life: known.life.clone(),
+            })
+            .collect()
+    }
+
+    /// Takes over a whole list. What it leaves open stays as it was known.
+    pub fn list(&mut self, place: &str, listed: &[Listed], now: u64) {
+        let mut new = Place { asked_at: now, listed_at: now, models: BTreeMap::new() };
+        for model in listed.iter().take(LISTED_MAX) {
+            let old = self.model(place, &model.name).cloned().unwrap_or_default();
+            let changed = model.facts.window.is_some() && model.facts.window != old.facts.window;
+            let known = Known {
+                window_since: if changed { now } else { old.window_since },
+                facts: model.facts.clone().or(old.facts),
+                life: model.life.clone(),
+                listed_at: now,
+                ..Known::default()
+            };
+            new.models.insert(model.name.clone(), known);
+        }
+        self.merge(Book { places: BTreeMap::from([(place.to_owned(), new)]) });
+    }
+
+    /// The place was asked, and gave no list.
+    pub fn asked(&mut self, place: &str, now: u64) {
+        let asked = Place { asked_at: now, ..Place::default() };
+        self.merge(Book { places: BTreeMap::from([(place.to_owned(), asked)]) });
+    }
+
+    pub fn learn(&mut self, place: &str, model: &str, learnt: Learnt) {
+        self.note(place, model, Known { learnt: Some(learnt), ..Known::default() });
+    }
+
+    pub fn told(&mut self, place: &str, model: &str, now: u64) {
+        self.note(place, model, Known { told_at: now, ..Known::default() });
+    }
+
+    fn note(&mut self, place: &str, model: &str, known: Known) {
+        let models = BTreeMap::from([(model.to_owned(), known)]);
+        let noted = Place { models, ..Place::default() };
+        self.merge(Book { places: BTreeMap::from([(place.to_owned(), noted)]) });
+    }
+
+    /// Takes over what another book knows better. Which of the two is merged into which makes no
+    /// difference, unless both learned something in the same millisecond.
+    pub fn merge(&mut self, other: Book) {
+        for (name, place) in other.places {
+            self.places.entry(name).or_default().merge(place);
+        }
+        let newest = |place: &Place| place.models.values().map(Known::newest).fold(place.asked_at, u64::max);
+        shrink(&mut self.places, PLACES_MAX, newest);
+    }
+
+    /// As the file's text.
+    pub fn to_text(&self) -> String {
+        let places: BTreeMap<&str, Value> = self
+            .places
+            .iter()
+            .map(|(name, place)| {
+                let Place { asked_at, listed_at, models } = place;
+                (name.as_str(), json!({ "asked_at": asked_at, "listed_at": listed_at, "models": models }))
+            })
+            .collect();
+        let mut text = format!("{:#}", json!({ "places": places }));
+        text.push('\n');
+        text
+    }
+
+    /// Reads the file's text. What is not known in it, and models that are written in another way, are
+    /// passed over: a newer version may have written it. An error tells why it is no such file.
+    pub fn from_text(text: &str) -> Result<Book, String> {
+        let file: BTreeMap<String, Value> =
+            serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))?;
+        let mut book = Book::default();
+        let places = file.get("places").and_then(Value::as_object).into_iter().flatten();
+        for (name, place) in places {
+            let number = |field: &str| place[field].as_u64().unwrap_or(0);
+            let models = place["models"].as_object().into_iter().flatten();
+            let models = models
+                .filter_map(|(name, known)| Some((name.clone(), Known::deserialize(known).ok()?)))
+                .collect();
+            let (asked_at, listed_at) = (number("asked_at"), number("listed_at"));
+            let place = Place { asked_at, listed_at, models };
+            book.merge(Book { places: BTreeMap::from([(name.clone(), place)]) });
+        }
+        Ok(book)
+    }
+}
+
+/// Keeps the newest.
+fn shrink<T>(map: &mut BTreeMap<String, T>, most: usize, newest: impl Fn(&T) -> u64) {
+    while map.len() > most {
+        let oldest = map.iter().min_by_key(|(_, value)| newest(value)).map(|(name, _)| name.clone());
+        let Some(oldest) = oldest else { return };
+        map.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

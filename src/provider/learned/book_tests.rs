@@ -1,0 +1,129 @@
+//! What counts of what was learned, and how it is kept.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::provider::listing::Steering;
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+const PLACE: &str = "http://127.0.0.1:11434/v1";
+
+fn listed(name: &str, window: Option<u64>) -> Listed {
+    Listed { name: name.into(), facts: Facts { window, ..Facts::default() }, life: Life::Active }
+}
+
+fn overflow(tokens: u64, at: u64) -> Learnt {
+    Learnt { tokens, by: Lesson::Overflow, at }
+}
+
+fn tokens(book: &Book, now: u64) -> Option<u64> {
+    book.model(PLACE, "m")?.learnt(now).map(|learnt| learnt.tokens)
+}
+
+#[test]
+fn a_lesson_counts_until_the_server_says_something_else() {
+    let mut book = Book::default();
+    book.list(PLACE, &[listed("m", Some(131_072))], 10);
+    book.learn(PLACE, "m", overflow(32_768, 20));
+    book.list(PLACE, &[listed("m", Some(131_072))], 30);
+    assert_eq!(tokens(&book, 40), Some(32_768), "the list says nothing new");
+    book.list(PLACE, &[listed("m", None)], 50);
+    assert_eq!(tokens(&book, 60), Some(32_768), "the list says nothing at all");
+    book.list(PLACE, &[listed("m", Some(65_536))], 70);
+    assert_eq!(tokens(&book, 80), None, "it was started anew with another window");
+    book.learn(PLACE, "m", overflow(60_000, 90));
+    assert_eq!(tokens(&book, 90), Some(60_000));
+    assert_eq!(tokens(&book, 91 + 30 * DAY), None, "it is too long ago");
+}
+
+#[test]
+fn a_list_replaces_the_one_before_it() {
+    let mut book = Book::default();
+    book.list(PLACE, &[listed("m", Some(4_096)), listed("gone", None)], 10);
+    book.list(PLACE, &[listed("m", None), listed("new", Some(1_024))], 20);
+    assert_eq!(book.listed(PLACE), [listed("m", Some(4_096)), listed("new", Some(1_024))]);
+    assert!(book.listed("http://other").is_empty());
+}
+
+#[test]
+fn the_number_of_places_and_models_is_bounded_and_the_newest_stay() {
+    let mut book = Book::default();
+    for at in 1..=100 {
+        book.learn(&format!("http://box:{at}"), "m", overflow(4_096, at));
+    }
+    assert_eq!(book.places.len(), PLACES_MAX);
+    assert!(book.model("http://box:100", "m").is_some());
+    for at in 1..=2 * LISTED_MAX as u64 {
+        book.learn(PLACE, &format!("m{at}"), overflow(4_096, 1_000 + at));
+    }
+    assert_eq!(book.places[PLACE].models.len(), LISTED_MAX);
+    assert!(book.model(PLACE, &format!("m{}", 2 * LISTED_MAX)).is_some());
+}
+
+#[test]
+fn what_a_newer_version_writes_is_passed_over() {
+    let text = r#"{"version":7,"places":{"http://box":{"asked_at":5,"listed_at":5,"mood":"good","models":{
+        "m":{"facts":{"window":4096,"smell":true},"life":"active","listed_at":5,"window_since":5,"told_at":0},
+        "n":{"life":{"reborn":{"as":"o"}},"listed_at":5},
+        "o":"a word"}}}}"#;
+    let book = Book::from_text(text).expect("it is an object");
+    assert_eq!(book.listed("http://box"), [listed("m", Some(4_096))]);
+    for broken in ["", "[]", "{\"places\":", "7"] {
+        assert!(Book::from_text(broken).is_err(), "{broken}");
+    }
+    assert_eq!(Book::from_text("{}"), Ok(Book::default()));
+}
+
+fn any_book() -> impl Strategy<Value = Book> {
+    let learnt = (1_000u64..9_000, 0u64..50).prop_map(|(tokens, at)| overflow(tokens, at));
+    let facts = (proptest::option::of(1u64..9_000), proptest::option::of(any::<bool>())).prop_map(
+        |(window, images)| Facts {
+            window,
+            images,
+            thinking: Some(Steering::Efforts(vec!["low".into()])),
+            ..Facts::default()
+        },
+    );
+    let known = (facts, 0u64..50, 0u64..50, proptest::option::of(learnt), 0u64..50).prop_map(
+        |(facts, listed_at, window_since, learnt, told_at)| {
+            // What was never listed has no facts.
+            let facts = if listed_at == 0 { Facts::default() } else { facts };
+            let window_since = window_since.min(listed_at);
+            Known { facts, life: Life::Active, listed_at, window_since, learnt, told_at }
+        },
+    );
+    let models = proptest::collection::btree_map("[abc]", known, 0..3);
+    let place = (0u64..50, 0u64..50, models).prop_map(|(asked_at, listed_at, models)| Place {
+        asked_at,
+        listed_at,
+        models,
+    });
+    proptest::collection::btree_map("[xyz]", place, 0..3).prop_map(|places| Book { places })
+}
+
+proptest! {
+    #[test]
+    fn a_book_is_read_as_it_was_written(book in any_book()) {
+        prop_assert_eq!(Book::from_text(&book.to_text()), Ok(book));
+    }
+
+    /// Two processes write one file; each takes over what the other knew.
+    #[test]
+    fn nothing_newer_is_lost_by_merging(mine in any_book(), other in any_book()) {
+        let mut both = mine.clone();
+        both.merge(other.clone());
+        let mut again = both.clone();
+        again.merge(other.clone());
+        prop_assert_eq!(&again, &both);
+        for book in [&mine, &other] {
+            for (name, place) in &book.places {
+                prop_assert!(both.places[name].asked_at >= place.asked_at);
+                for (model, known) in &place.models {
+                    let merged = &both.places[name].models[model];
+                    prop_assert!(merged.listed_at >= known.listed_at);
+                    prop_assert!(merged.learnt.map(|l| l.at) >= known.learnt.map(|l| l.at));
+                }
+            }
+        }
+    }
+}

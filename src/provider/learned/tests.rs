@@ -1,0 +1,142 @@
+//! Who is believed about a model, and what stays on the disk.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::config::ModelSettings;
+use crate::provider::abilities::Thinking;
+use crate::provider::endpoint::{resolve, test_endpoint};
+use crate::provider::listing::{Life, Steering};
+use crate::thread::ModelName;
+
+fn local(name: &str) -> Endpoint {
+    let env = [("EPITOME_LOCAL_URL".into(), "http://127.0.0.1:1/v1".into())];
+    resolve(&ModelName(format!("local/{name}")), &Settings::default(), &env).expect("it wants no key")
+}
+
+fn with_window(model: &str, window: u64) -> Settings {
+    let model_settings = ModelSettings { context_window: Some(window), ..ModelSettings::default() };
+    Settings { models: [(model.to_owned(), model_settings)].into(), ..Settings::default() }
+}
+
+fn listed(endpoint: &Endpoint, facts: Facts) -> Listed {
+    Listed { name: endpoint.model.clone(), facts, life: Life::Active }
+}
+
+fn window(tokens: u64) -> Facts {
+    Facts { window: Some(tokens), ..Facts::default() }
+}
+
+fn empty() -> (Learned, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    (Learned::below(&directory.path().join("data")), directory)
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+#[test]
+fn the_window_is_the_first_that_somebody_is_sure_of() {
+    let (hosted, near) = (test_endpoint("anthropic/claude-haiku-4-5"), local("qwen"));
+    let mut compatible = test_endpoint("openai/some-new-model");
+    compatible.base_url = "https://box.example/v1".into();
+    let (learned, _directory) = empty();
+    let nothing = Settings::default();
+    assert_eq!(learned.window(&nothing, &hosted), (200_000, Source::Table));
+    assert_eq!(learned.window(&nothing, &compatible), (WINDOW_DEFAULT, Source::Guess));
+    assert_eq!(learned.window(&nothing, &near), (WINDOW_NEAR_DEFAULT, Source::Guess));
+    for endpoint in [&hosted, &near] {
+        learned.learn_list(endpoint, &[listed(endpoint, window(50_000))]);
+        assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint));
+        learned.learn_window(endpoint, 60_000, Lesson::Overflow);
+        assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint), "it is no smaller");
+        learned.learn_window(endpoint, 10, Lesson::Overflow);
+        assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint), "a misread number");
+        let configured = with_window(&endpoint.name.0, 70_000);
+        assert_eq!(learned.window(&configured, endpoint), (70_000, Source::Config));
+    }
+    learned.learn_window(&compatible, 40_000, Lesson::Truncation);
+    assert_eq!(learned.window(&nothing, &compatible), (40_000, Source::Truncation));
+}
+
+#[test]
+fn what_is_known_is_put_into_an_endpoint() {
+    let (learned, _directory) = empty();
+    let mut endpoint = local("qwen");
+    let facts = Facts {
+        max_output: Some(64_000),
+        images: Some(false),
+        thinking: Some(Steering::Budget { optional: true }),
+        ..window(100_000)
+    };
+    learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);
+    learned.apply(&Settings::default(), &mut endpoint);
+    // A reply takes a quarter of the window at most.
+    assert_eq!((endpoint.window, endpoint.max_output), (100_000, 25_000));
+    assert_eq!(endpoint.abilities.thinking, Thinking::Budget { optional: true });
+    assert!(!endpoint.abilities.images);
+    let mut settings = with_window("local/qwen", 8_000);
+    settings.models.entry("local/qwen".into()).or_default().max_output = Some(3_000);
+    assert_eq!(learned.apply(&settings, &mut endpoint), Source::Config);
+    assert_eq!((endpoint.window, endpoint.max_output), (8_000, 3_000));
+}
+
+#[test]
+fn what_was_learned_is_there_for_the_next_process_and_holds_no_secret() {
+    let (learned, directory) = empty();
+    let mut endpoint = local("qwen");
+    endpoint.base_url = "http://me:password@127.0.0.1:1/v1?key=secret".into();
+    learned.learn_window(&endpoint, 4_096, Lesson::Overflow);
+    block_on(learned.save());
+    let file = directory.path().join("data/models.json");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    assert!(text.contains("4096") && !text.contains("password") && !text.contains("secret"), "{text}");
+    let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let next = Learned::below(&directory.path().join("data"));
+    assert_eq!(block_on(next.load()), None);
+    assert_eq!(next.window(&Settings::default(), &endpoint), (4_096, Source::Overflow));
+}
+
+#[test]
+fn two_processes_keep_what_both_learned() {
+    let (mine, directory) = empty();
+    let other = Learned::below(&directory.path().join("data"));
+    let (a, b) = (local("a"), local("b"));
+    mine.learn_window(&a, 4_096, Lesson::Overflow);
+    other.learn_window(&b, 8_192, Lesson::Overflow);
+    block_on(async {
+        mine.save().await;
+        other.save().await;
+    });
+    let third = Learned::below(&directory.path().join("data"));
+    block_on(third.load());
+    for learned in [other, third] {
+        assert_eq!(learned.window(&Settings::default(), &a).0, 4_096);
+        assert_eq!(learned.window(&Settings::default(), &b).0, 8_192);
+    }
+}
+
+#[test]
+fn a_broken_file_is_set_aside_and_told_once() {
+    let (learned, directory) = empty();
+    let data = directory.path().join("data");
+    std::fs::create_dir(&data).expect("a directory");
+    std::fs::write(data.join("models.json"), "{\"places\": {").expect("a file");
+    let told = block_on(learned.load()).expect("the person is told");
+    assert!(told.contains("models.json") && told.contains("learned again"), "{told}");
+    assert_eq!(block_on(learned.load()), None);
+    assert!(data.join("models.json.broken").exists() && !data.join("models.json").exists());
+    learned.learn_window(&local("m"), 4_096, Lesson::Overflow);
+    block_on(learned.save());
+    assert!(data.join("models.json").exists());
+}
+
+#[test]
+fn a_guess_is_told_once_for_each_model() {
+    let (learned, _directory) = empty();
+    assert!(learned.tell_of_guess(&local("a")));
+    assert!(!learned.tell_of_guess(&local("a")));
+    assert!(learned.tell_of_guess(&local("b")));
+}

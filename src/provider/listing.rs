@@ -1,0 +1,189 @@
+//! What a provider itself says of its models: asks its models endpoint and reads the answer.
+//!
+//! It judges nothing: which of several words on a model counts is decided in `learned`.
+
+mod facts;
+mod read;
+
+use std::time::Duration;
+
+pub use facts::{Facts, Life, Listed, Steering};
+
+use super::address::{host_of, is_loopback, without_v1};
+use super::endpoint::Endpoint;
+use super::http::Http;
+use crate::config::WireFormat;
+use read::Page;
+
+/// The most that one answer about models may hold, in bytes. The longest real one, a router's with some
+/// hundred models and their descriptions, is a third of it.
+const BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// How long one answer may take.
+const TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Pages of a list that are asked for. Each holds up to a thousand models.
+const PAGES_MAX: usize = 8;
+
+/// Models of one provider that are kept: some routers have hundreds, and nobody picks from more.
+pub const LISTED_MAX: usize = 500;
+
+/// Why there is no list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    /// The provider answers, and has no list for us: a gateway without one, or a key without the right.
+    #[error("{place} gives no list of models ({reason})")]
+    Refused { place: String, reason: String },
+    /// It could not be asked just now.
+    #[error("{place} could not be asked for its models: {reason}")]
+    Unreachable { place: String, reason: String },
+}
+
+/// The models that the provider of this endpoint has, with what it says of each. A server on one's own
+/// machine is also asked for what it has loaded, and for more about the endpoint's own model.
+pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<Listed>, ListError> {
+    let mut models: Vec<Listed> = Vec::new();
+    let mut after = None;
+    for _ in 0..PAGES_MAX {
+        let body = get(http, endpoint, &page_url(endpoint, after.as_deref())).await?;
+        let Some(Page { listed, next }) = read::page(&body, endpoint.own_api) else {
+            let (place, reason) = (endpoint.place(), "it answered with something else".to_owned());
+            return Err(ListError::Refused { place, reason });
+        };
+        models.extend(listed);
+        // The same cursor again would lead in a circle.
+        if next.is_none() || next == after || models.len() >= LISTED_MAX {
+            break;
+        }
+        after = next;
+    }
+    models.truncate(LISTED_MAX);
+    if is_near(endpoint) && models.iter().all(|model| model.facts.window.is_none()) {
+        ask_ollama(http, endpoint, &mut models).await;
+    }
+    Ok(models)
+}
+
+/// Whether the server is the person's own: asking it costs nobody anything, and what it has loaded changes
+/// from hour to hour.
+pub fn is_near(endpoint: &Endpoint) -> bool {
+    endpoint.provider() == "local" || is_loopback(host_of(&endpoint.base_url))
+}
+
+/// Reads a list of an OpenAI-compatible server: names, with windows where it tells them.
+pub(super) fn read_compatible(body: &[u8]) -> Option<Vec<Listed>> {
+    read::page(body, false).map(|page| page.listed)
+}
+
+/// Ollama's list tells no windows. The window of a loaded model and what the endpoint's model can do are
+/// told elsewhere; any other server has nothing there, which changes nothing.
+async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<Listed>) {
+    let root = without_v1(&endpoint.base_url);
+    let Ok(loaded) = get(http, endpoint, &format!("{root}/api/ps")).await else { return };
+    let Some(loaded) = read::ollama_loaded(&loaded) else { return };
+    let asked = serde_json::json!({ "model": endpoint.model }).to_string().into_bytes();
+    let url = format!("{root}/api/show");
+    let near = http.within(endpoint.network.clone());
+    let shown = match near.post(&url, &endpoint.headers, asked, BYTES_MAX, TIME_MAX).await {
+        Ok((200, body)) => read::ollama_shown(&body),
+        Ok(_) | Err(_) => None,
+    };
+    if let Some(facts) = shown {
+        add(models, &endpoint.model, facts);
+    }
+    for (name, window) in loaded {
+        add(models, &name, Facts { window: Some(window), ..Facts::default() });
+    }
+}
+
+/// Adds what is known of a model. Ollama lists `name:latest` for what people call `name`.
+fn add(models: &mut Vec<Listed>, name: &str, facts: Facts) {
+    let short = |name: &str| name.strip_suffix(":latest").unwrap_or(name).to_owned();
+    for model in models.iter_mut().filter(|model| short(&model.name) == short(name)) {
+        model.facts = facts.clone().or(std::mem::take(&mut model.facts));
+    }
+    if !models.iter().any(|model| model.name == name) {
+        models.push(Listed { name: name.to_owned(), facts, life: Life::Active });
+    }
+}
+
+async fn get(http: &Http, endpoint: &Endpoint, url: &str) -> Result<Vec<u8>, ListError> {
+    let place = endpoint.place();
+    match http.ask(endpoint, url, None, BYTES_MAX, TIME_MAX).await {
+        Ok(answer) => match answer.status {
+            200 => Ok(answer.body),
+            status @ (408 | 429 | 500..) => {
+                Err(ListError::Unreachable { place, reason: format!("it answers with HTTP {status}") })
+            }
+            status => Err(ListError::Refused { place, reason: format!("HTTP {status}") }),
+        },
+        Err(error) => Err(ListError::Unreachable { place, reason: error.message }),
+    }
+}
+
+/// Where the list is, from behind the model `after` on.
+fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
+    let url = endpoint.models_url();
+    let (size, cursor) = match endpoint.wire {
+        WireFormat::AnthropicMessages => ("limit=1000", "after_id"),
+        WireFormat::Gemini => ("pageSize=1000", "pageToken"),
+        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => return url,
+    };
+    match after {
+        Some(after) => format!("{url}?{size}&{cursor}={}", escaped(after)),
+        None => format!("{url}?{size}"),
+    }
+}
+
+/// A value of a query, whatever the provider put into its cursor.
+fn escaped(value: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    value
+        .bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::endpoint::test_endpoint;
+
+    #[test]
+    fn pages_are_asked_for_where_the_provider_has_them() {
+        let anthropic = test_endpoint("anthropic/claude-sonnet-5-5");
+        let openai = test_endpoint("openai/gpt-5.4");
+        let mut gateway = openai.clone();
+        gateway.base_url = "http://box:8000".into();
+        let mut gemini = openai.clone();
+        gemini.wire = WireFormat::Gemini;
+        gemini.base_url = "https://generativelanguage.googleapis.com".into();
+        for (endpoint, after, url) in [
+            (&anthropic, None, "https://api.anthropic.com/v1/models?limit=1000"),
+            (&anthropic, Some("a b"), "https://api.anthropic.com/v1/models?limit=1000&after_id=a%20b"),
+            (&openai, None, "https://api.openai.com/v1/models"),
+            (&gateway, None, "http://box:8000/v1/models"),
+            (&gemini, None, "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000"),
+            (
+                &gemini,
+                Some("x=="),
+                "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000&pageToken=x%3D%3D",
+            ),
+        ] {
+            assert_eq!(page_url(endpoint, after), url);
+        }
+    }
+
+    #[test]
+    fn what_ollama_has_loaded_is_added_under_each_of_its_names() {
+        let listed = |name: &str| Listed { name: name.into(), facts: Facts::default(), life: Life::Active };
+        let mut models = vec![listed("qwen3:latest"), listed("gemma3:4b")];
+        add(&mut models, "qwen3", Facts { images: Some(false), ..Facts::default() });
+        add(&mut models, "qwen3:latest", Facts { window: Some(4096), ..Facts::default() });
+        let known = Facts { window: Some(4096), images: Some(false), ..Facts::default() };
+        let names: Vec<(&str, &Facts)> =
+            models.iter().map(|model| (model.name.as_str(), &model.facts)).collect();
+        let nothing = Facts::default();
+        assert_eq!(names, [("qwen3:latest", &known), ("gemma3:4b", &nothing), ("qwen3", &known)]);
+    }
+}

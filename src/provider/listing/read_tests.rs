@@ -1,0 +1,176 @@
+//! Bodies in the shapes that providers and servers really answer with.
+
+use serde_json::json;
+
+use super::*;
+
+fn listed(name: &str, facts: Facts) -> Listed {
+    Listed { name: name.into(), facts, life: Life::Active }
+}
+
+fn window(tokens: u64) -> Facts {
+    Facts { window: Some(tokens), ..Facts::default() }
+}
+
+fn read(body: &str, own_api: bool) -> Option<(Vec<Listed>, Option<String>)> {
+    page(body.as_bytes(), own_api).map(|page| (page.listed, page.next))
+}
+
+#[test]
+fn lists_of_the_known_servers_are_read() {
+    for (server, body, expected) in [
+        (
+            "llama.cpp",
+            r#"{"models":[{"name":"qwen3.gguf","model":"qwen3.gguf","capabilities":["completion"]}],
+                "object":"list","data":[{"id":"qwen3.gguf","object":"model","owned_by":"llamacpp",
+                "meta":{"n_ctx":32768,"n_ctx_train":262144}}]}"#,
+            vec![listed("qwen3.gguf", Facts { images: Some(false), ..window(32_768) })],
+        ),
+        (
+            "llama.cpp that sees",
+            r#"{"models":[{"name":"gemma.gguf","capabilities":["completion","multimodal"]}],
+                "data":[{"id":"gemma.gguf","meta":{"n_ctx":8192}}]}"#,
+            vec![listed("gemma.gguf", Facts { images: Some(true), ..window(8_192) })],
+        ),
+        (
+            "vLLM",
+            r#"{"object":"list","data":[{"id":"org/model","object":"model","max_model_len":8192}]}"#,
+            vec![listed("org/model", window(8_192))],
+        ),
+        (
+            "Ollama",
+            r#"{"object":"list","data":[{"id":"llama3.2:3b","object":"model","owned_by":"library"}]}"#,
+            vec![listed("llama3.2:3b", Facts::default())],
+        ),
+        ("Ollama without a model", r#"{"object":"list","data":null}"#, vec![]),
+        (
+            "OpenRouter",
+            r#"{"data":[{"id":"a/b","context_length":131072,"architecture":{"input_modalities":["text","image"]},
+                "top_provider":{"context_length":131072,"max_completion_tokens":16384}}]}"#,
+            vec![listed("a/b", Facts { max_output: Some(16_384), images: Some(true), ..window(131_072) })],
+        ),
+        (
+            "a server that leaves things open",
+            r#"{"data":[{"id":"m","max_model_len":null},{"id":""},7]}"#,
+            vec![listed("m", Facts::default())],
+        ),
+    ] {
+        assert_eq!(read(body, false), Some((expected, None)), "{server}");
+    }
+    for body in ["<html>", "[]", r#"{"error":{"message":"no"}}"#, r#"{"data":"x"}"#] {
+        assert_eq!(read(body, false), None, "{body}");
+    }
+}
+
+#[test]
+fn anthropic_tells_limits_and_what_a_model_takes() {
+    let yes = json!({ "supported": true });
+    let no = json!({ "supported": false });
+    let model = |id: &str, adaptive: &serde_json::Value, enabled: &serde_json::Value| {
+        json!({
+            "type": "model", "id": id, "display_name": "A name", "created_at": "2026-05-01T00:00:00Z",
+            "lifecycle": "active", "line": "sonnet", "retires_at": null,
+            "max_input_tokens": 1_000_000, "max_tokens": 128_000,
+            "capabilities": {
+                "image_input": yes, "pdf_input": no,
+                "effort": { "supported": true, "low": yes, "medium": yes, "high": yes, "xhigh": null, "max": yes },
+                "thinking": { "supported": true, "types": {
+                    "adaptive": adaptive, "enabled": enabled, "disabled": yes, "between_tools": no } },
+            },
+        })
+    };
+    let mut ending = model("claude-old", &no, &yes);
+    ending["lifecycle"] = json!("deprecated");
+    ending["retires_at"] = json!("2027-01-14T00:00:00Z");
+    let mut gone = model("claude-gone", &no, &yes);
+    gone["lifecycle"] = json!("retired");
+    let body = json!({
+        "data": [model("claude-new", &yes, &no), ending, gone],
+        "has_more": true, "first_id": "claude-new", "last_id": "claude-gone",
+    });
+    let limits =
+        Facts { max_output: Some(128_000), images: Some(true), documents: Some(false), ..window(1_000_000) };
+    let efforts = ["none", "low", "medium", "high", "max"].map(str::to_owned).to_vec();
+    let newest = Facts { thinking: Some(Steering::Efforts(efforts)), ..limits.clone() };
+    let old = Facts { thinking: Some(Steering::Budget { optional: true }), ..limits };
+    let life = Life::Ending { on: Some("2027-01-14".into()) };
+    assert_eq!(
+        read(&body.to_string(), true),
+        Some((
+            vec![listed("claude-new", newest), Listed { name: "claude-old".into(), facts: old, life }],
+            Some("claude-gone".into())
+        ))
+    );
+}
+
+#[test]
+fn a_model_of_anthropic_that_does_not_think_is_known_as_such() {
+    let body = r#"{"data":[{"id":"m","capabilities":{"thinking":{"supported":false,"types":{}}}}]}"#;
+    let facts = Facts { thinking: Some(Steering::None), ..Facts::default() };
+    assert_eq!(read(body, true), Some((vec![listed("m", facts)], None)));
+}
+
+#[test]
+fn openai_lists_names_of_every_kind_of_model() {
+    let body = r#"{"object":"list","data":[
+        {"id":"gpt-6-sol","object":"model","created":1,"owned_by":"system","shutdown_date":null},
+        {"id":"gpt-4.1","object":"model","created":1,"owned_by":"system","shutdown_date":"2027-01-14"},
+        {"id":"text-embedding-3-small","object":"model"},{"id":"gpt-realtime","object":"model"}]}"#;
+    let ending = Listed {
+        life: Life::Ending { on: Some("2027-01-14".into()) },
+        ..listed("gpt-4.1", Facts::default())
+    };
+    assert_eq!(read(body, true), Some((vec![listed("gpt-6-sol", Facts::default()), ending], None)));
+    let compatible = read(body, false).expect("a list").0;
+    assert_eq!(compatible.len(), 4, "a compatible server's names mean what its owner wants");
+}
+
+#[test]
+fn gemini_lists_what_can_talk_with_both_limits() {
+    let body = r#"{"models":[
+        {"name":"models/gemini-3.8-flash","inputTokenLimit":1048576,"outputTokenLimit":65536,
+         "supportedGenerationMethods":["generateContent","countTokens"],"thinking":true},
+        {"name":"models/gemma-4","inputTokenLimit":131072,"outputTokenLimit":8192,
+         "supportedGenerationMethods":["generateContent"],"thinking":false},
+        {"name":"models/gemini-embedding-2","supportedGenerationMethods":["embedContent"]},
+        {"name":"models/gemini-3.8-flash-tts","supportedGenerationMethods":["generateContent"]}],
+        "nextPageToken":"abc"}"#;
+    let flash = Facts { max_output: Some(65_536), ..window(1_048_576) };
+    let gemma = Facts { max_output: Some(8_192), thinking: Some(Steering::None), ..window(131_072) };
+    assert_eq!(
+        read(body, true),
+        Some((vec![listed("gemini-3.8-flash", flash), listed("gemma-4", gemma)], Some("abc".into())))
+    );
+    assert_eq!(read("{}", true), Some((vec![], None)));
+}
+
+#[test]
+fn ollama_tells_the_window_of_what_is_loaded() {
+    for (body, expected) in [
+        (
+            r#"{"models":[{"name":"qwen3:8b","model":"qwen3:8b","size":1,"size_vram":1,"context_length":4096}]}"#,
+            Some(vec![("qwen3:8b".to_owned(), 4_096)]),
+        ),
+        // Before it told windows.
+        (r#"{"models":[{"name":"qwen3:8b","size":1}]}"#, Some(vec![])),
+        (r#"{"models":[]}"#, Some(vec![])),
+        (r#"{"error":"not found"}"#, None),
+    ] {
+        assert_eq!(ollama_loaded(body.as_bytes()), expected, "{body}");
+    }
+}
+
+#[test]
+fn ollama_shows_what_a_model_takes() {
+    let shown = |capabilities: serde_json::Value, parameters: &str| {
+        let body = json!({ "capabilities": capabilities, "parameters": parameters, "model_info": {
+            "general.architecture": "qwen3", "qwen3.context_length": 40_960 } });
+        ollama_shown(body.to_string().as_bytes()).expect("it is an object")
+    };
+    let facts = shown(json!(["completion", "tools", "vision", "thinking"]), "stop \"x\"\nnum_ctx    8192\n");
+    assert_eq!(facts, Facts { images: Some(true), ..window(8_192) });
+    let facts = shown(json!(["completion", "tools"]), "temperature 0.6");
+    let expected = Facts { images: Some(false), thinking: Some(Steering::None), ..Facts::default() };
+    assert_eq!(facts, expected);
+    assert_eq!(ollama_shown(b"{}"), Some(Facts::default()), "an older one tells nothing");
+}

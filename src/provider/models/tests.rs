@@ -1,0 +1,106 @@
+//! The table's faces, and what holds for all of its rows.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::config::WireFormat;
+
+fn name(name: &str) -> ModelName {
+    ModelName(name.into())
+}
+
+fn dollars(model: &str, usage: &Usage) -> Option<f64> {
+    cost(&Settings::default(), &name(model), usage)
+}
+
+#[test]
+fn a_model_is_known_with_and_without_its_date() {
+    for (written, window) in [
+        ("anthropic/claude-haiku-4-5", 200_000),
+        ("anthropic/claude-haiku-4-5-20251001", 200_000),
+        ("anthropic/claude-haiku-4-5-latest", 200_000),
+        ("openai/gpt-5.4-2026-03-05", 922_000),
+        ("gemini/gemini-pro-latest", 1_048_576),
+        ("deepseek/deepseek-v4-pro", 1_000_000),
+    ] {
+        assert_eq!(known(&name(written)).map(|known| known.window), Some(window), "{written}");
+    }
+    for unknown in ["local/claude-haiku-4-5", "anthropic/claude-haiku-4-55", "-latest", "ü", ""] {
+        assert!(known(&name(unknown)).is_none(), "{unknown}");
+    }
+}
+
+#[test]
+fn cached_tokens_cost_less() {
+    let usage =
+        Usage { input: 1_000_000, output: 100_000, cache_read: 800_000, cache_write: 100_000, thinking: 0 };
+    let cost = dollars("anthropic/claude-sonnet-5-5", &usage).expect("the price is known");
+    // 0.1 M fresh at 2, 0.8 M read at 0.1, 0.1 M written at 2.5, 0.1 M output at 10.
+    assert!((cost - (0.2 + 0.08 + 0.25 + 1.0)).abs() < 1e-9, "{cost}");
+    assert_eq!(dollars("local/qwen", &usage), None);
+}
+
+#[test]
+fn long_requests_cost_a_multiple_as_each_model_has_it() {
+    for (model, limit, of_input, of_output) in [
+        ("openai/gpt-6-sol", 272_000, 2.0, 1.5),
+        ("gemini/gemini-2.5-pro", 200_000, 2.0, 1.5),
+        ("anthropic/claude-haiku-5-5", 100_000, 5.0, 5.0),
+        ("anthropic/claude-opus-5-5", 500_000, 1.0, 1.0),
+    ] {
+        let usage = |input, output| Usage { input, output, ..Usage::default() };
+        let cost = |usage| dollars(model, &usage).expect("the price is known");
+        let price = known(&name(model)).expect("it is in the table").price;
+        let short = cost(usage(limit, 1_000));
+        let long = cost(usage(limit + 1, 1_000));
+        let of = |tokens: u64, price: f64| tokens as f64 * price / 1_000_000.0;
+        let expected = of(limit + 1, price.input) * of_input + of(1_000, price.output) * of_output;
+        assert!((long - expected).abs() < 1e-9, "{model} {long} {expected}");
+        assert!((short - of(limit, price.input) - of(1_000, price.output)).abs() < 1e-9, "{model}");
+    }
+}
+
+#[test]
+fn each_row_is_sensible() {
+    let names: BTreeSet<&str> = KNOWN.iter().map(|known| known.name).collect();
+    assert_eq!(names.len(), KNOWN.len(), "a name is there twice");
+    for known in &KNOWN {
+        let Known { price, .. } = known;
+        assert!(name(known.name).split().is_some(), "{}", known.name);
+        assert!(known.window >= 100_000 && u64::from(known.max_output) <= known.window, "{}", known.name);
+        assert!(price.cache_read <= price.input && price.input <= price.output, "{}", known.name);
+        assert!(price.input > 0.0, "{}", known.name);
+        let is_day = |day: &str| undated(&format!("x-{day}")) == "x";
+        assert!(known.retires.is_none_or(is_day), "{}", known.name);
+    }
+}
+
+/// The names say what a model takes where the table does not: for those of the table both must say the
+/// same, or one of them is out of date.
+#[test]
+fn the_table_and_the_guess_by_name_agree() {
+    let wires = [
+        ("anthropic", WireFormat::AnthropicMessages),
+        ("openai", WireFormat::OpenAiResponses),
+        ("gemini", WireFormat::Gemini),
+    ];
+    for (provider, wire) in wires {
+        for known in of_provider(provider) {
+            let model = known.name.split_once('/').expect("names have a provider").1;
+            assert_eq!(Abilities::likely(wire, model), known.abilities(), "{}", known.name);
+        }
+    }
+}
+
+#[test]
+fn the_first_models_of_a_provider_are_those_of_today() {
+    for (provider, first) in [
+        ("anthropic", "anthropic/claude-sonnet-5-5"),
+        ("openai", "openai/gpt-6-sol"),
+        ("gemini", "gemini/gemini-3.8-flash"),
+    ] {
+        let known = of_provider(provider).next().expect("there are some");
+        assert_eq!((known.name, known.retires), (first, None));
+    }
+    assert_eq!(of_provider("local").count(), 0);
+}

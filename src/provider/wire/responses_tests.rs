@@ -1,0 +1,456 @@
+//! What OpenAI and servers like it are sent in the Responses format, and that they would take it.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::encoding::{Encoded, Encoding};
+use super::super::stream::Decoding;
+use super::*;
+use crate::config::WireFormat;
+use crate::provider::abilities::Thinking;
+use crate::provider::collect::Collector;
+use crate::provider::endpoint::test_endpoint;
+use crate::provider::wire::test_views::{
+    Item as Viewed, OwnedView, call, hooks_wishes, image, outcome, text, thinking as thought, views,
+};
+use crate::provider::{Basis, Request};
+use crate::thread::{OutcomeStatus, ThoughtLevel};
+
+const EFFORTS: [Effort; 5] = [Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::XHigh];
+
+fn openai() -> Endpoint {
+    let mut endpoint = test_endpoint("openai/gpt-6-sol");
+    endpoint.wire = WireFormat::OpenAiResponses;
+    endpoint.abilities.thinking = Thinking::Efforts(&EFFORTS);
+    endpoint.abilities.images = true;
+    endpoint.max_output = 32_000;
+    endpoint
+}
+
+fn compatible() -> Endpoint {
+    let mut endpoint = test_endpoint("openai/qwen3");
+    endpoint.wire = WireFormat::OpenAiResponses;
+    endpoint.own_api = false;
+    endpoint.abilities.thinking = Thinking::None;
+    endpoint.max_output = 32_000;
+    endpoint
+}
+
+fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
+    Encoding::default().encode(endpoint, request, Purpose::Reply)
+}
+
+fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
+    serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
+}
+
+fn input(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
+    body(endpoint, &view.request())["input"].as_array().expect("input is a list").clone()
+}
+
+fn message(role: &str, kind: &str, text: &str) -> Value {
+    json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]})
+}
+
+#[test]
+fn an_ordinary_conversation() {
+    let view = OwnedView::default()
+        .with_tools()
+        .user(vec![text("what is here?")])
+        .agent(vec![text("I look."), call("c1", json!({"command": "ls"}))])
+        .outcomes(vec![outcome("c1", OutcomeStatus::Completed, "a b")])
+        .user(vec![text("and?"), text("quick")]);
+    assert_eq!(
+        body(&openai(), &view.request()),
+        json!({
+            "model": "gpt-6-sol",
+            "store": false,
+            "stream": true,
+            "max_output_tokens": 32_000,
+            "include": ["reasoning.encrypted_content"],
+            "prompt_cache_key": "s_1",
+            "reasoning": {"effort": "medium", "summary": "auto"},
+            "parallel_tool_calls": true,
+            "instructions": "You are an agent.",
+            "tools": [{
+                "type": "function",
+                "name": "bash",
+                "description": "Runs a command.",
+                "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+                "strict": false,
+            }],
+            "input": [
+                message("user", "input_text", "what is here?"),
+                message("assistant", "output_text", "I look."),
+                {"type": "function_call", "call_id": "c1", "name": "bash", "arguments": "{\"command\":\"ls\"}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "a b"},
+                {"type": "message", "role": "user", "content": [
+                    {"type": "input_text", "text": "and?"}, {"type": "input_text", "text": "quick"},
+                ]},
+            ],
+        })
+    );
+}
+
+#[test]
+fn other_servers_get_only_what_all_of_them_know() {
+    let view = OwnedView::default().user(vec![text("hi")]);
+    let expected = json!({
+        "model": "qwen3",
+        "store": false,
+        "stream": true,
+        "max_output_tokens": 32_000,
+        "instructions": "You are an agent.",
+        "input": [message("user", "input_text", "hi")],
+    });
+    assert_eq!(body(&compatible(), &view.request()), expected);
+    let mut thinking = compatible();
+    thinking.abilities.thinking = Thinking::Efforts(&EFFORTS);
+    assert_eq!(body(&thinking, &view.request())["reasoning"], json!({"effort": "medium"}));
+}
+
+#[test]
+fn reasoning_is_asked_for_as_the_model_takes_it() {
+    const ALWAYS: [Effort; 2] = [Effort::Low, Effort::High];
+    let view = OwnedView::default().user(vec![text("hi")]);
+    let summed = |effort: &str| json!({"effort": effort, "summary": "auto"});
+    for (thinking, level, expected) in [
+        (Thinking::Efforts(&EFFORTS), ThoughtLevel::Max, summed("xhigh")),
+        (Thinking::Efforts(&EFFORTS), ThoughtLevel::Off, json!({"effort": "none"})),
+        (Thinking::Efforts(&ALWAYS), ThoughtLevel::Off, summed("low")),
+        (Thinking::None, ThoughtLevel::High, Value::Null),
+    ] {
+        let mut endpoint = openai();
+        endpoint.abilities.thinking = thinking;
+        let body = body(&endpoint, &Request { thought: level, ..view.request() });
+        assert_eq!(body["reasoning"], expected, "{thinking:?} {level:?}");
+        let reasons = expected.get("summary").is_some();
+        assert_eq!(body.get("include").is_some(), reasons, "a model that doesn't reason refuses it");
+    }
+}
+
+/// The endpoint that counts refuses what it has no use for.
+#[test]
+fn tokens_are_counted_of_the_same_conversation() {
+    let view = OwnedView::default().with_tools().user(vec![text("hi")]);
+    let reply = body(&openai(), &view.request());
+    let counted = Encoding::default().encode(&openai(), &view.request(), Purpose::Count).bytes();
+    let counted: Value = serde_json::from_slice(&counted).expect("a body is JSON");
+    let fields: Vec<&String> = counted.as_object().expect("a body is an object").keys().collect();
+    let known = ["model", "reasoning", "parallel_tool_calls", "instructions", "tools", "input"];
+    assert_eq!(fields, known);
+    assert!(known.iter().all(|field| counted[field] == reply[field]));
+}
+
+#[test]
+fn what_a_person_attaches() {
+    let view = OwnedView::default().user(vec![
+        Content::Resource { uri: "file:///a.rs".into(), text: "fn a() {}".into() },
+        Content::ResourceLink { uri: "file:///b.rs".into(), name: "b.rs".into() },
+        image("image/png"),
+        image("image/tiff"),
+    ]);
+    let left_out = |kind: &str| json!({"type": "input_text", "text": format!("(An image of type {kind} was attached here and left out: this model does not take it.)")});
+    let png = json!({"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"});
+    let sent = |endpoint: &Endpoint| input(endpoint, &view)[0]["content"].clone();
+    let file =
+        json!({"type": "input_text", "text": "<resource uri=\"file:///a.rs\">\nfn a() {}\n</resource>"});
+    let link = json!({"type": "input_text", "text": "[b.rs](file:///b.rs)"});
+    assert_eq!(sent(&openai()), json!([file, link, png, left_out("image/tiff")]));
+    let mut blind = openai();
+    blind.abilities.images = false;
+    assert_eq!(sent(&blind), json!([file, link, left_out("image/png"), left_out("image/tiff")]));
+}
+
+/// llama.cpp refuses a call's output that holds anything but text.
+#[test]
+fn images_of_outcomes_go_where_the_server_takes_them() {
+    let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
+    seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
+    let view = OwnedView::default()
+        .user(vec![text("look")])
+        .agent(vec![call("c1", json!({})), call("c2", json!({}))])
+        .outcomes(vec![seen, outcome("c2", OutcomeStatus::Denied, " ")])
+        .user(vec![text("well?")]);
+    let png = json!({"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"});
+    let part = |text: &str| json!({"type": "input_text", "text": text});
+    let output =
+        |id: &str, output: Value| json!({"type": "function_call_output", "call_id": id, "output": output});
+    assert_eq!(
+        input(&openai(), &view)[3..],
+        [
+            output("c1", json!([part("a picture"), png])),
+            output("c2", json!("(no output)")),
+            message("user", "input_text", "well?"),
+        ]
+    );
+    assert_eq!(
+        input(&compatible(), &view)[3..],
+        [
+            output("c1", json!("a picture")),
+            output("c2", json!("(no output)")),
+            json!({"type": "message", "role": "user", "content": [part("What call c1 shows:"), png, part("well?")]}),
+        ]
+    );
+}
+
+/// A call that could not be read is answered by its failure, and both are sent.
+#[test]
+fn a_call_with_unreadable_arguments_is_sent_as_json() {
+    let view = OwnedView::default()
+        .user(vec![text("go")])
+        .agent(vec![call("c1", json!({"invalid_json": "{\"a\": tru"}))])
+        .outcomes(vec![outcome("c1", OutcomeStatus::Failed, "no JSON")]);
+    let arguments = input(&openai(), &view)[1]["arguments"].clone();
+    assert_eq!(arguments, json!("{\"invalid_json\":\"{\\\"a\\\": tru\"}"));
+}
+
+fn reply_of(stream: &[u8], endpoint: &Endpoint, prefix: String) -> Vec<Content> {
+    let mut decoding = Decoding::new(endpoint.clone(), prefix, None);
+    let mut events = Vec::new();
+    decoding.push(stream, &mut events).expect("the stream is as it should be");
+    let mut collector = Collector::new(&endpoint.name);
+    for event in events {
+        collector.feed(event);
+    }
+    collector.finish().content
+}
+
+const WITH_CALLS: &[u8] =
+    include_bytes!("../../../protocol-fixtures/providers/responses-hidden-thinking-and-parallel-calls.sse");
+const WITH_PHASE: &[u8] =
+    include_bytes!("../../../protocol-fixtures/providers/responses-thinking-and-phase.sse");
+
+/// Encrypted reasoning is the model's memory of why it made its calls. It is taken back only whole and
+/// unchanged, by the model that made it, and behind all that it was made behind.
+#[test]
+fn reasoning_goes_back_byte_for_byte_to_its_model_and_behind_its_prefix_alone() {
+    let item = br#"{"id":"rs_2","type":"reasoning","encrypted_content":"Z0FBQg==","summary":[]}"#;
+    let endpoint = openai();
+    let before = OwnedView::default().with_tools().user(vec![text("read both")]);
+    let reply = reply_of(WITH_CALLS, &endpoint, encode(&endpoint, &before.request()).prefix);
+    let with_reply = |before: OwnedView| {
+        before.agent(reply.clone()).outcomes(vec![
+            outcome("call_1", OutcomeStatus::Completed, "fn a() {}"),
+            outcome("call_2", OutcomeStatus::Completed, "nothing to do"),
+        ])
+    };
+    let has = |endpoint: &Endpoint, view: OwnedView| {
+        check(&input(endpoint, &view)).expect("it is valid either way");
+        let sent = encode(endpoint, &view.request()).bytes();
+        sent.windows(item.len()).any(|window| window == item)
+    };
+    assert!(has(&endpoint, with_reply(before.clone())));
+    let later = with_reply(before.clone()).agent(vec![text("Done.")]).user(vec![text("and?")]);
+    assert!(has(&endpoint, later));
+
+    let compacted = OwnedView::default().with_tools().user(vec![text("a summary")]);
+    assert!(!has(&endpoint, with_reply(compacted)));
+    let other_tools = OwnedView::default().user(vec![text("read both")]);
+    assert!(!has(&endpoint, with_reply(other_tools)));
+    let mut other_model = openai();
+    other_model.model = "gpt-6-luna".into();
+    assert!(!has(&other_model, with_reply(before.clone())));
+    assert!(!has(&compatible(), with_reply(before)));
+}
+
+#[test]
+fn what_kind_of_message_it_was_is_said_again() {
+    let endpoint = openai();
+    let before = OwnedView::default().with_tools().user(vec![text("read both")]);
+    let reply = reply_of(WITH_PHASE, &endpoint, encode(&endpoint, &before.request()).prefix);
+    let view = before.agent(reply).user(vec![text("go on")]);
+    let sent = input(&endpoint, &view);
+    assert_eq!(sent[1]["type"], "reasoning");
+    assert_eq!(
+        sent[2],
+        json!({"type": "message", "role": "assistant", "phase": "commentary", "content": [
+            {"type": "output_text", "text": "I read both."},
+        ]})
+    );
+    assert_eq!(input(&compatible(), &view)[1], message("assistant", "output_text", "I read both."));
+}
+
+/// A reply that was all reasoning, as where its tokens ran out, is not said again: the service refuses
+/// reasoning without what it was for.
+#[test]
+fn reasoning_without_what_it_was_for_is_left_out() {
+    let endpoint = openai();
+    let before = OwnedView::default().user(vec![text("think")]);
+    let prefix = encode(&endpoint, &before.request()).prefix;
+    let reasoning = || sealed(&prefix);
+    let alone = before.clone().agent(vec![reasoning()]).user(vec![text("and?")]);
+    assert_eq!(
+        input(&endpoint, &alone),
+        [json!({"type": "message", "role": "user", "content": [
+            {"type": "input_text", "text": "think"}, {"type": "input_text", "text": "and?"},
+        ]})]
+    );
+    let at_the_end = before.agent(vec![reasoning(), text("Hm."), reasoning()]).user(vec![text("and?")]);
+    let kinds: Vec<Value> = input(&endpoint, &at_the_end).iter().map(|item| item["type"].clone()).collect();
+    assert_eq!(kinds, ["message", "reasoning", "message", "message"]);
+}
+
+fn sealed(prefix: &str) -> Content {
+    let item = json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "Z0FB"});
+    thought("openai", "gpt-6-sol", json!({"prefix": prefix, "item": item}))
+}
+
+/// The same view with its replies' thinking as if this endpoint's model had made it just there: some of
+/// it reasoning, some of it a message's phase.
+fn as_own(view: &OwnedView, endpoint: &Endpoint) -> OwnedView {
+    let mut own = OwnedView { items: Vec::new(), tools: view.tools.clone() };
+    for item in &view.items {
+        let mut item = item.clone();
+        if let Viewed::Agent(message, _) = &mut item {
+            let prefix = encode(endpoint, &own.request()).prefix;
+            for part in &mut message.content {
+                if let Content::Thinking { native: Some(native), .. } = part {
+                    *part = match native.provider.as_str() {
+                        "anthropic" => sealed(&prefix),
+                        _ => thought("openai", "gpt-6-sol", json!({"phase": "commentary"})),
+                    };
+                }
+            }
+        }
+        own.items.push(item);
+    }
+    own
+}
+
+/// The rules of the service, checked on what is sent.
+fn check(items: &[Value]) -> Result<(), TestCaseError> {
+    prop_assert_eq!(&items[0]["role"], "user");
+    let mut ids = HashSet::new();
+    let mut open: Vec<&str> = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        let kind = item["type"].as_str().unwrap_or_default();
+        prop_assert!(kind == "reasoning" || item.get("id").is_none(), "only reasoning has an id");
+        if !matches!(kind, "function_call" | "function_call_output") {
+            prop_assert!(open.is_empty(), "every call is answered before anything else: {:?}", items);
+        }
+        match kind {
+            "message" => {
+                let role = item["role"].as_str().unwrap_or_default();
+                let allowed: &[&str] = match role {
+                    "user" => &["input_text", "input_image", "input_file"],
+                    "assistant" => &["output_text"],
+                    _ => return Err(TestCaseError::fail(format!("the role {role}"))),
+                };
+                prop_assert!(item.get("phase").is_none_or(|phase| role == "assistant" && phase.is_string()));
+                let parts = item["content"].as_array().expect("content is a list");
+                prop_assert!(!parts.is_empty());
+                for part in parts {
+                    prop_assert!(allowed.contains(&part["type"].as_str().unwrap_or_default()), "{}", part);
+                    let text = part["text"].as_str();
+                    prop_assert!(text.is_none_or(|text| !text.trim().is_empty()));
+                }
+            }
+            "reasoning" => {
+                prop_assert!(item["encrypted_content"].as_str().is_some_and(|content| !content.is_empty()));
+                let next = items.get(at + 1).unwrap_or(&Value::Null);
+                let is_for = matches!(next["type"].as_str(), Some("reasoning" | "function_call"))
+                    || next["role"] == "assistant";
+                prop_assert!(is_for, "reasoning without its item: {:?}", items);
+            }
+            "function_call" => {
+                let id = item["call_id"].as_str().unwrap_or_default();
+                prop_assert!(!id.is_empty() && ids.insert(id), "call ids are unique");
+                let arguments = item["arguments"].as_str().unwrap_or_default();
+                prop_assert!(serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()));
+                open.push(id);
+            }
+            "function_call_output" => {
+                let id = item["call_id"].as_str().unwrap_or_default();
+                prop_assert_eq!(open.first(), Some(&id), "outputs answer the open calls in their order");
+                open.remove(0);
+                let says = match &item["output"] {
+                    Value::String(text) => !text.trim().is_empty(),
+                    Value::Array(parts) => !parts.is_empty(),
+                    _ => false,
+                };
+                prop_assert!(says, "{}", item);
+            }
+            other => return Err(TestCaseError::fail(format!("an item of type {other}"))),
+        }
+    }
+    prop_assert!(open.is_empty(), "{:?}", items);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn any_view_is_sent_as_the_service_wants_it(view in views(false)) {
+        check(&input(&openai(), &view))?;
+        check(&input(&openai(), &as_own(&view, &openai())))?;
+        check(&input(&compatible(), &view))?;
+    }
+
+    /// Reasoning of the model's own is sent wherever what it was for follows it in its reply.
+    #[test]
+    fn reasoning_is_kept_where_it_can_be(view in views(false)) {
+        let view = as_own(&view, &openai());
+        let kept = input(&openai(), &view).iter().filter(|item| item["type"] == "reasoning").count();
+        let mut expected = 0;
+        for item in &view.items {
+            if let Viewed::Agent(message, _) = item {
+                let is_lost = |part: &Content| match part {
+                    Content::Text { text } => text.trim().is_empty(),
+                    Content::Thinking { native, .. } => native.is_none(),
+                    _ => false,
+                };
+                let until = message.content.iter().position(is_lost).unwrap_or(message.content.len());
+                let is_said = |part: &Content| !matches!(part, Content::Thinking { .. }) && !is_lost(part);
+                let last = message.content.iter().rposition(is_said).unwrap_or(0);
+                let is_item = |part: &Content| match part {
+                    Content::Thinking { native: Some(native), .. } => native.data.get("item").is_some(),
+                    _ => false,
+                };
+                expected += message.content[..until.min(last)].iter().filter(|part| is_item(part)).count();
+            }
+        }
+        prop_assert_eq!(kept, expected);
+    }
+
+    /// No edit and no history of a hook's leaves a view that the service refuses.
+    #[test]
+    fn a_view_that_hooks_changed_is_sent_as_the_service_wants_it(
+        view in views(false), (edits, history, kept) in hooks_wishes(),
+    ) {
+        let view = as_own(&view, &openai()).edited(&edits, &history, kept);
+        check(&input(&openai(), &view))?;
+    }
+
+    /// A log with a fault must not end its conversation.
+    #[test]
+    fn a_view_with_lost_or_orphaned_outcomes_is_sent_too(view in views(true)) {
+        check(&input(&openai(), &as_own(&view, &openai())))?;
+    }
+
+    /// What was sent once stays as it was: the provider's cache holds it, and reasoning is bound to it.
+    #[test]
+    fn appending_changes_nothing_before(view in views(false)) {
+        let view = as_own(&view, &openai());
+        let before = input(&openai(), &view);
+        let after = input(&openai(), &view.agent(vec![text("Yes.")]).user(vec![text("more")]));
+        prop_assert_eq!(before.as_slice(), &after[..before.len()]);
+    }
+
+    /// What is kept of earlier calls gives the same bytes as writing all anew.
+    #[test]
+    fn a_conversation_that_grows_is_written_as_from_the_beginning(view in views(true)) {
+        let view = as_own(&view, &openai());
+        let mut encoding = Encoding::default();
+        for end in 1..=view.items.len() {
+            let mut request = view.request();
+            request.items.truncate(end);
+            let cold = encode(&openai(), &request);
+            request.basis = Some(Basis::default());
+            let warm = encoding.encode(&openai(), &request, Purpose::Reply);
+            prop_assert_eq!(warm.bytes(), cold.bytes());
+            prop_assert_eq!(warm.prefix, cold.prefix);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What OpenAI's Chat Completions API refuses. Compatible servers take more.
+
+use serde_json::Value;
+
+use super::{is_name, list, text};
+
+/// Letters of a function's name.
+const NAME_MAX: usize = 64;
+
+/// Why the body would be refused.
+pub fn problems(body: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let messages = list(&body["messages"]);
+    if messages.is_empty() {
+        found.push(
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty \
+             array instead."
+                .into(),
+        );
+    }
+    let mut open: Vec<&str> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        let role = text(&message["role"]);
+        if role == "tool" {
+            let id = text(&message["tool_call_id"]);
+            match open.iter().position(|open| *open == id) {
+                Some(answered) => {
+                    open.remove(answered);
+                }
+                None => found.push(
+                    "Invalid parameter: messages with role 'tool' must be a response to a preceeding \
+                     message with 'tool_calls'."
+                        .into(),
+                ),
+            }
+            continue;
+        }
+        unanswered(&open, &mut found);
+        open.clear();
+        match role {
+            "assistant" => {
+                let calls = &message["tool_calls"];
+                if calls.as_array().is_some_and(Vec::is_empty) {
+                    found.push(format!(
+                        "Invalid 'messages[{at}].tool_calls': empty array. Expected an array with minimum \
+                         length 1, but got an empty array instead."
+                    ));
+                }
+                open = list(calls).iter().map(|call| text(&call["id"])).collect();
+                if message["content"].is_null() && open.is_empty() {
+                    found.push("Invalid value for 'content': expected a string, got null.".into());
+                }
+                for call in list(calls) {
+                    if !call["function"]["arguments"].is_string() {
+                        found.push(format!(
+                            "Invalid type for 'messages[{at}].tool_calls[0].function.arguments': expected \
+                             a string."
+                        ));
+                    }
+                }
+            }
+            "user" | "system" | "developer" => {
+                if message["content"].is_null() || message["content"].as_array().is_some_and(Vec::is_empty) {
+                    found.push(format!("Invalid value for 'messages[{at}].content': expected a string."));
+                }
+            }
+            other => found.push(format!(
+                "Invalid value: '{other}'. Supported values are: 'system', 'assistant', 'user', 'tool', \
+                 and 'developer'."
+            )),
+        }
+    }
+    unanswered(&open, &mut found);
+    for (at, tool) in list(&body["tools"]).iter().enumerate() {
+        function(&tool["function"], &format!("tools[{at}].function"), &mut found);
+    }
+    found
+}
+
+fn unanswered(open: &[&str], found: &mut Vec<String>) {
+    if !open.is_empty() {
+        found.push(format!(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each \
+             'tool_call_id'. The following tool_call_ids did not have response messages: {}",
+            open.join(", ")
+        ));
+    }
+}
+
+/// What both of OpenAI's formats want of a function.
+pub(super) fn function(function: &Value, place: &str, found: &mut Vec<String>) {
+    let name = text(&function["name"]);
+    if !is_name(name, NAME_MAX) {
+        found.push(format!(
+            "Invalid '{place}.name': string does not match pattern. Expected a string that matches the \
+             pattern '^[a-zA-Z0-9_-]+$'."
+        ));
+    }
+    let parameters = &function["parameters"];
+    if !parameters.is_null() && parameters["type"] != "object" {
+        found.push(format!(
+            "Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"', got \
+             'type: {}'.",
+            parameters["type"]
+        ));
+    }
+    if function["strict"] == true && parameters["additionalProperties"] != false {
+        found.push(format!(
+            "Invalid schema for function '{name}': In context=(), 'additionalProperties' is required to be \
+             supplied and to be false."
+        ));
+    }
+}

@@ -1,0 +1,143 @@
+//! What a session learns of its model while it works, and what it takes over from what others learned.
+
+use std::sync::Arc;
+
+use super::actor::Session;
+use super::work::Background;
+use super::{Out, SessionOptions, Severity};
+use crate::provider::collect::Reply;
+use crate::provider::endpoint::Endpoint;
+use crate::provider::learned::{Lesson, Source, WINDOW_TOKENS_MIN, When};
+use crate::provider::{ErrorClass, listing, truncation};
+use crate::thread::{Change, ModelName};
+
+/// A provider was asked for its models, in the background.
+pub struct Asked {
+    model: ModelName,
+    /// What clients were offered before.
+    options: Arc<SessionOptions>,
+    /// What the person must know of the file of what was learned.
+    fault: Option<String>,
+}
+
+impl Session {
+    /// Calls this model from now on, with what is known of it; more may be known a moment later.
+    pub(super) fn use_endpoint(&mut self, mut endpoint: Endpoint) {
+        self.window_from = self.services.learned.apply(&self.settings, &mut endpoint);
+        self.endpoint = Some(endpoint);
+        self.ask_provider(When::Due);
+    }
+
+    /// Asks the model's provider for its list where that is due. No prompt waits for it.
+    fn ask_provider(&mut self, when: When) {
+        let Some(endpoint) = self.endpoint.clone().filter(|_| !self.lineage.is_child()) else { return };
+        let (learned, http) = (self.services.learned.clone(), self.services.http.clone());
+        let options = self.options();
+        self.background.spawn(async move {
+            let fault = learned.load().await;
+            if let Err(error) = learned.refresh(&http, &endpoint, when).await {
+                tracing::info!(%error, "what is known of models stays as it is");
+            }
+            Background::ModelsAsked(Box::new(Asked { model: endpoint.name, options, fault }))
+        });
+    }
+
+    /// Puts what became known into the endpoint that is in use.
+    pub(super) fn models_asked(&mut self, asked: Asked) {
+        if let Some(text) = asked.fault {
+            self.announce(&Out::Notice { severity: Severity::Warning, text });
+        }
+        if let Some(current) = self.endpoint.clone().filter(|endpoint| endpoint.name == asked.model) {
+            let mut endpoint = current.clone();
+            self.window_from = self.services.learned.apply(&self.settings, &mut endpoint);
+            if self.window_from == Source::Config {
+                // The session may have learned that the configured one is too large.
+                (endpoint.window, endpoint.max_output) = (current.window, current.max_output);
+            }
+            let is_news = endpoint.window != current.window;
+            self.endpoint = Some(endpoint);
+            if is_news {
+                self.announce_usage();
+            }
+            self.tell_of_guess();
+        }
+        let options = self.options();
+        if options != asked.options {
+            self.announce(&Out::Options(options));
+        }
+    }
+
+    /// Says once that a server of one's own does not tell its window, even with the model loaded.
+    fn tell_of_guess(&self) {
+        let Some(endpoint) = &self.endpoint else { return };
+        let is_guess = self.window_from == Source::Guess && listing::is_near(endpoint) && self.asked_loaded;
+        if is_guess && self.services.learned.tell_of_guess(endpoint) {
+            let text = format!(
+                "The server does not tell how many tokens {} can hold; {} are assumed. If that is wrong, set \
+                 context_window of [models.\"{}\"] in config.toml.",
+                endpoint.name, endpoint.window, endpoint.name
+            );
+            self.announce(&Out::Notice { severity: Severity::Info, text });
+        }
+    }
+
+    /// A provider that refuses a request as too long tells the model's true window.
+    pub(super) fn learn_window(&mut self, model: &ModelName, class: &ErrorClass) {
+        if let ErrorClass::TooLong { limit: Some(limit), .. } = class {
+            self.narrow(model, *limit, Lesson::Overflow);
+        }
+    }
+
+    /// What the numbers of a reply tell, before it is in the log.
+    pub(super) fn learn_from_reply(&mut self, reply: &Reply, model: &ModelName) {
+        let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model) else {
+            return;
+        };
+        if endpoint.own_api {
+            return;
+        }
+        if self.window_from == Source::Guess && listing::is_near(endpoint) && !self.asked_loaded {
+            // Some servers know a window only of a model that is loaded, which it is now.
+            self.asked_loaded = true;
+            self.ask_provider(When::Now);
+        }
+        let Some(usage) = reply.usage.filter(|_| self.window_from != Source::Endpoint) else { return };
+        let ruler = self.ruler();
+        let sent = ruler.frame_of(&self.thread) + ruler.view(self.thread.view());
+        let before = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
+            Change::Replied { usage: Some(usage), .. } => Some(usage.input),
+            _ => None,
+        });
+        let Some(window) = truncation::window_behind(sent, usage.input, before.unwrap_or(0)) else { return };
+        if self.narrow(model, window, Lesson::Truncation) {
+            let text = format!(
+                "The server of {model} has read about {} of {sent} tokens: it leaves out what does not fit, \
+                 without a word. It is taken to hold {window} tokens from now on. Give it more room (Ollama: \
+                 OLLAMA_CONTEXT_LENGTH, or num_ctx in the model's file), or set context_window of \
+                 [models.\"{model}\"] in config.toml if that is wrong.",
+                usage.input
+            );
+            self.announce(&Out::Notice { severity: Severity::Warning, text });
+        }
+    }
+
+    /// Takes a window over, for this session and for others, if it is smaller than what was known; says
+    /// whether it was.
+    fn narrow(&mut self, model: &ModelName, window: u64, by: Lesson) -> bool {
+        let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model) else {
+            return false;
+        };
+        if !(WINDOW_TOKENS_MIN..endpoint.window).contains(&window) {
+            return false;
+        }
+        tracing::info!(session = %self.id, %model, window, ?by, "the window is smaller than was known");
+        endpoint.set_window(window);
+        self.services.learned.learn_window(endpoint, window, by);
+        self.window_from = match by {
+            Lesson::Overflow => Source::Overflow,
+            Lesson::Truncation => Source::Truncation,
+        };
+        self.announce_usage();
+        true
+    }
+}

@@ -1,0 +1,241 @@
+//! The same stories with a model of each wire format, and with all of them in one session. The scripted
+//! model refuses what the real services refuse, and a desk fails where anything was refused; so what is
+//! looked at here is that thinking does go back where nothing but appending has happened.
+
+use epitome::config::WireFormat;
+use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
+use epitome::session::{Out, SessionCommand};
+use epitome::thread::{Change, StopReason};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, call, model_of, text};
+use super::stage::{answers, puppet};
+
+fn think(text: &str) -> ModelStep {
+    ModelStep::Think(text.into())
+}
+
+fn is_summary(request: &RecordedRequest) -> bool {
+    request.last_user_text().contains("Then write the handover")
+}
+
+/// A model that thinks, calls two tools at once where it was asked something, and then answers.
+fn works(request: &RecordedRequest) -> Vec<ModelStep> {
+    if is_summary(request) {
+        return vec![text("<summary>Things were done.</summary>")];
+    }
+    match request.seen().last() {
+        Some(Seen::Result { .. }) => vec![think("That is all."), text("Both are done.")],
+        _ => vec![
+            think("Two things are to be done."),
+            text("I do both."),
+            call(json!({"says": "one"})),
+            call(json!({"says": "two"})),
+        ],
+    }
+}
+
+fn working(format: WireFormat) -> Desk {
+    Desk::of_format(format, &[], works)
+}
+
+/// How many pieces of the model's own thinking a request brings back.
+fn sealed(request: &RecordedRequest) -> usize {
+    let own = |part: &Value, field: &str| {
+        part[field].as_str().is_some_and(|seal| seal != "skip_thought_signature_validator")
+    };
+    let members = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    match request.wire {
+        WireFormat::AnthropicMessages => {
+            let blocks = members(&request.body["messages"]).into_iter();
+            blocks
+                .flat_map(|message| members(&message["content"]))
+                .filter(|block| own(block, "signature"))
+                .count()
+        }
+        WireFormat::OpenAiResponses => {
+            members(&request.body["input"]).iter().filter(|item| own(item, "encrypted_content")).count()
+        }
+        WireFormat::OpenAiChat => 0,
+        WireFormat::Gemini => {
+            let parts = members(&request.body["contents"]).into_iter();
+            parts
+                .flat_map(|content| members(&content["parts"]))
+                .filter(|part| own(part, "thoughtSignature"))
+                .count()
+        }
+    }
+}
+
+/// The same for each request so far.
+fn all_sealed(desk: &Desk) -> Vec<usize> {
+    desk.model.requests().iter().map(sealed).collect()
+}
+
+/// What is expected of a format that has thinking to bring back; the others bring none.
+fn where_it_can<const N: usize>(format: WireFormat, expected: [usize; N]) -> Vec<usize> {
+    let brings = format != WireFormat::OpenAiChat;
+    expected.map(|count| if brings { count } else { 0 }).into()
+}
+
+#[test]
+fn tools_run_side_by_side_and_all_thinking_goes_back() {
+    for format in WireFormat::ALL {
+        let mut desk = working(format);
+        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+        assert_eq!(desk.ask("Once more"), StopReason::EndTurn);
+        assert_eq!(all_sealed(&desk), where_it_can(format, [0, 1, 2, 3]), "{format:?}");
+        let calls =
+            desk.last_request().seen().iter().filter(|seen| matches!(seen, Seen::Result { .. })).count();
+        assert_eq!(calls, 4);
+        assert!(desk.model.requests().iter().all(|request| request.wire == format));
+
+        desk.reload(desk.environment());
+        assert_eq!(desk.ask("Still there?"), StopReason::EndTurn);
+        assert_eq!(sealed(&desk.last_request()), where_it_can(format, [5])[0], "{format:?}");
+    }
+}
+
+#[test]
+fn a_cancel_in_the_middle_leaves_what_can_be_sent_again() {
+    for format in WireFormat::ALL {
+        let cut = vec![think("Slowly."), text("I begin"), ModelStep::Hang];
+        let waits = vec![think("One by one."), call(json!({"do": "wait"})), call(json!({"do": "wait"}))];
+        let mut replies = vec![cut, waits].into_iter();
+        let mut desk =
+            Desk::of_format(format, &[], move |request| replies.next().unwrap_or_else(|| works(request)));
+
+        let ticket = desk.prompt("Go");
+        desk.client.until(|out| matches!(out, Out::Text { .. }).then_some(()));
+        desk.send(SessionCommand::Cancel);
+        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+
+        let ticket = desk.prompt("Again");
+        desk.client.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+        desk.send(SessionCommand::Cancel);
+        assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+
+        assert_eq!(desk.ask("Once more"), StopReason::EndTurn);
+        assert!(sealed(&desk.last_request()) >= where_it_can(format, [2])[0], "{format:?}");
+    }
+}
+
+#[test]
+fn what_is_said_while_a_tool_runs_goes_behind_its_outcome() {
+    for format in WireFormat::ALL {
+        let mut replies = vec![vec![think("Wait for it."), call(json!({"do": "wait"}))]].into_iter();
+        let mut desk =
+            Desk::of_format(format, &[], move |request| replies.next().unwrap_or_else(|| works(request)));
+        let first = desk.prompt("Go");
+        desk.client.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+        let second = desk.prompt("And hurry");
+        desk.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
+        desk.release_tool();
+        assert_eq!((desk.reason(first), desk.reason(second)), (StopReason::EndTurn, StopReason::EndTurn));
+        let seen = desk.model.requests()[1].seen();
+        assert!(
+            matches!(&seen[seen.len() - 2..], [Seen::Result { .. }, Seen::User(_)]),
+            "{format:?}: {seen:?}"
+        );
+        assert_eq!(all_sealed(&desk)[..3], where_it_can(format, [0, 1, 2]), "{format:?}");
+    }
+}
+
+#[test]
+fn thinking_is_dropped_by_a_compaction_and_comes_back_with_its_undo() {
+    for format in WireFormat::ALL {
+        let mut flooded = false;
+        let mut desk = Desk::of_format(format, &[], move |request| {
+            if flooded {
+                return works(request);
+            }
+            flooded = true;
+            vec![think("Many words."), ModelStep::Flood { count: 2000, text: "many words ".into() }]
+        });
+        desk.ask("Say many words.");
+        desk.ask("Go");
+        assert_eq!(all_sealed(&desk), where_it_can(format, [0, 1, 2]), "{format:?}");
+        assert_eq!(desk.ask("/compact"), StopReason::EndTurn);
+        desk.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
+        desk.ask("On");
+        let after = desk.model.requests();
+        assert_eq!(sealed(&after[after.len() - 2]), 0, "{format:?}: it was made behind another beginning");
+        assert_eq!(sealed(&after[after.len() - 1]), where_it_can(format, [1])[0], "{format:?}: its own does");
+
+        assert_eq!(desk.ask("/undo"), StopReason::EndTurn);
+        desk.ask("And now?");
+        // All from before the compaction, and that of the turn itself.
+        assert_eq!(sealed(&desk.last_request()), where_it_can(format, [4])[0], "{format:?}");
+        let seen = format!("{:?}", desk.last_request().seen());
+        assert!(seen.contains("many words many words"), "{format:?}");
+    }
+}
+
+#[test]
+fn a_conversation_that_is_too_long_is_compacted_and_goes_on() {
+    for format in WireFormat::ALL {
+        let mut told = false;
+        let mut desk = Desk::of_format(format, &[], move |request| {
+            let is_long = request.body.to_string().len() > 20_000;
+            match (is_summary(request), is_long, std::mem::replace(&mut told, true)) {
+                (_, _, false) => {
+                    vec![think("Many words."), ModelStep::Flood { count: 2000, text: "many words ".into() }]
+                }
+                (false, true, true) => vec![ModelStep::Overflow],
+                (true, _, true) | (false, false, true) => works(request),
+            }
+        });
+        assert_eq!(desk.ask("Say many words."), StopReason::EndTurn);
+        assert_eq!(desk.ask("Go"), StopReason::EndTurn, "{format:?}");
+        desk.client.entry(|change| matches!(change, Change::Compacted { .. }).then_some(()));
+        assert_eq!(sealed(&desk.last_request()), where_it_can(format, [1])[0], "{format:?}");
+    }
+}
+
+/// Each model reads what all others have said and done, and gets back its own thinking and nobody else's.
+#[test]
+fn models_of_all_formats_take_over_from_each_other_in_one_session() {
+    let mut desk = working(WireFormat::ALL[0]);
+    let mut own = std::collections::BTreeMap::new();
+    let mut replies = 0;
+    for from in WireFormat::ALL {
+        for to in WireFormat::ALL {
+            for format in [from, to] {
+                desk.choose("model", model_of(format)).expect("it is offered");
+                assert_eq!(desk.ask("Go"), StopReason::EndTurn, "{from:?} to {to:?}");
+                let request = desk.last_request();
+                assert_eq!(request.wire, format);
+                let own: &mut usize = own.entry(format.id()).or_default();
+                // One for the calls of this turn, and two for each turn before.
+                assert_eq!(sealed(&request), where_it_can(format, [*own + 1])[0], "{from:?} to {to:?}");
+                *own += 2;
+                replies += 2;
+                let said = request.seen().iter().filter(|seen| matches!(seen, Seen::Agent(_))).count();
+                assert_eq!(said, replies - 1, "what the others said is all there");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hook_that_rewrites_the_history_makes_all_models_forget_what_they_thought() {
+    for (from, to) in WireFormat::ALL.into_iter().zip(WireFormat::ALL.into_iter().cycle().skip(1)) {
+        let hook = [("home/hooks/short".to_owned(), puppet("turn_end"))];
+        let mut desk = Desk::of_format(from, &hook, works);
+        desk.ask("The word is walnut");
+        desk.choose("model", model_of(to)).expect("it is offered");
+        desk.ask("Go");
+        answers(&desk, &json!({"result": "mutate", "messages": ["It was looked at."], "preserve_recent": 2}));
+        assert_eq!(desk.ask("And again"), StopReason::EndTurn);
+        desk.client.entry(|change| matches!(change, Change::Mutated { .. }).then_some(()));
+        for format in [from, to] {
+            desk.choose("model", model_of(format)).expect("it is offered");
+            let before = desk.model.requests().len();
+            assert_eq!(desk.ask("Still there?"), StopReason::EndTurn, "{from:?} to {to:?}");
+            let requests = desk.model.requests();
+            let seen = format!("{:?}", requests[before].seen());
+            assert!(seen.contains("It was looked at.") && !seen.contains("walnut"), "{seen}");
+            assert!(sealed(&requests[before + 1]) > 0 || format == WireFormat::OpenAiChat, "{format:?}");
+        }
+    }
+}
