@@ -187,10 +187,10 @@ impl Ruler {
     }
 
     fn tally_document(&self, data: &str) -> Tally {
-        Tally { text: 0, media: media::of_document(self.family, data) }
+        Tally::of_media(media::of_document(self.family, data))
     }
 
     fn tally_image(&self, data: &str) -> Tally {
-        Tally { text: 0, media: media::of_image(self.family, data) }
+        Tally::of_media(media::of_image(self.family, data))
     }
 }
