@@ -37,7 +37,7 @@ impl Calibration {
     /// smaller than expected does no harm, one that is larger may be refused.
     pub fn start(family: Family) -> Calibration {
         let ratio = match family {
-            Family::OpenAi => 1.0,
+            Family::OpenAi | Family::Qwen => 1.0,
             Family::Claude => 1.3,
             Family::Gemini | Family::Mistral => 1.1,
             Family::Chinese | Family::Llama => 1.05,

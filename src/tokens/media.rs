@@ -37,7 +37,7 @@ pub(super) fn of_image(family: Family, data: &str) -> u64 {
         Family::Gemini if width.max(height) <= 384.0 => 258.0,
         Family::Gemini => 258.0 * tiles(width, height, 768.0),
         // Into a square of 2,048, then the shorter side to 768, then tiles of 512.
-        Family::OpenAi | Family::Chinese | Family::Mistral | Family::Llama | Family::Other => {
+        Family::OpenAi | Family::Qwen | Family::Chinese | Family::Mistral | Family::Llama | Family::Other => {
             let into = (2_048.0 / width.max(height)).min(1.0);
             let scale = into * (768.0 / (width.min(height) * into)).min(1.0);
             85.0 + 170.0 * tiles(width * scale, height * scale, 512.0)
@@ -56,6 +56,7 @@ pub(super) fn of_document(family: Family, data: &str) -> u64 {
         Family::Gemini => PAGE_TOKENS_GEMINI,
         Family::OpenAi
         | Family::Claude
+        | Family::Qwen
         | Family::Chinese
         | Family::Mistral
         | Family::Llama

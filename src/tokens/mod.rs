@@ -13,6 +13,7 @@ mod vocabulary;
 
 pub use calibration::Calibration;
 pub use counter::Counter;
+pub use estimate::estimate;
 pub use family::Family;
 pub use ruler::Ruler;
 pub use rulers::Rulers;

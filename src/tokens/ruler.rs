@@ -179,17 +179,18 @@ impl Ruler {
     }
 
     fn tally_text(&self, text: &str) -> Tally {
-        match &self.vocabulary {
-            Some(vocabulary) => Tally::of_text(vocabulary.count(text)),
-            None => Tally::of_text(estimate(text)),
-        }
+        let tokens = match &self.vocabulary {
+            Some(vocabulary) => vocabulary.count(text),
+            None => estimate(text),
+        };
+        Tally::of_text(self.family.adjust(text, tokens))
     }
 
     fn tally_document(&self, data: &str) -> Tally {
-        Tally { text: 0, media: media::of_document(self.family, data) }
+        Tally::of_media(media::of_document(self.family, data))
     }
 
     fn tally_image(&self, data: &str) -> Tally {
-        Tally { text: 0, media: media::of_image(self.family, data) }
+        Tally::of_media(media::of_image(self.family, data))
     }
 }
