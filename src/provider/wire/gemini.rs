@@ -215,8 +215,8 @@ impl<'a> From<Data<'a>> for Part<'a> {
 #[serde(rename_all = "camelCase")]
 enum Data<'a> {
     Text(Cow<'a, str>),
-    #[serde(rename_all = "camelCase")]
-    InlineData {
+    #[serde(rename = "inlineData", rename_all = "camelCase")]
+    Inline {
         mime_type: &'a str,
         data: &'a str,
     },
@@ -253,7 +253,7 @@ fn responses<'a>(endpoint: &Endpoint, answers: &[Answer<'a>]) -> Vec<Part<'a>> {
         let (id, name) = (answer.call.id.0.as_str(), answer.call.name.as_str());
         let (response, shown) = response(endpoint, answer);
         let (parts, apart): (Vec<_>, Vec<_>) = shown.into_iter().partition(|shown| {
-            matches!(shown, Data::InlineData { mime_type, .. } if IN_RESPONSES.contains(mime_type))
+            matches!(shown, Data::Inline { mime_type, .. } if IN_RESPONSES.contains(mime_type))
                 && !is_before_gemini_3(endpoint)
         });
         if !apart.is_empty() {
@@ -300,7 +300,7 @@ fn say<'a>(part: &'a Content, endpoint: &Endpoint, sent: &mut Vec<Part<'a>>) {
         Content::Document { mime_type, data, name } => {
             let document = document(mime_type, data, name.as_deref(), endpoint);
             // The format has no field for a name, and people speak of documents by it.
-            if let (Some(name), Data::InlineData { .. }) = (name, &document) {
+            if let (Some(name), Data::Inline { .. }) = (name, &document) {
                 sent.push(Data::Text(format!("The document {name}:").into()).into());
             }
             document
@@ -314,14 +314,14 @@ fn say<'a>(part: &'a Content, endpoint: &Endpoint, sent: &mut Vec<Part<'a>>) {
 
 fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Data<'a> {
     match takes_image(endpoint, mime_type) {
-        true => Data::InlineData { mime_type, data },
+        true => Data::Inline { mime_type, data },
         false => Data::Text(image_left_out(mime_type).into()),
     }
 }
 
 fn document<'a>(mime_type: &'a str, data: &'a str, name: Option<&str>, endpoint: &Endpoint) -> Data<'a> {
     match takes_document(endpoint, mime_type) {
-        true => Data::InlineData { mime_type, data },
+        true => Data::Inline { mime_type, data },
         false => Data::Text(document_left_out(mime_type, name).into()),
     }
 }

@@ -74,7 +74,7 @@ fn messages(wire: WireFormat, body: &mut Value) -> &mut Vec<Value> {
 #[test]
 fn a_whole_conversation_is_taken() {
     for wire in WireFormat::ALL {
-        assert_eq!(problems(wire, &whole(wire)), [String::new(); 0], "{wire:?}");
+        assert_eq!(problems(wire, &whole(wire)), Vec::<String>::new(), "{wire:?}");
     }
 }
 
@@ -185,7 +185,7 @@ fn a_gemini_call_needs_its_signature_in_the_turn_that_runs() {
     let mut body = whole(Gemini);
     let signed = body.pointer_mut("/contents/1/parts/0").and_then(Value::as_object_mut).expect("a part");
     signed.remove("thoughtSignature");
-    assert_eq!(problems(Gemini, &body), [String::new(); 0], "older turns are not looked at");
+    assert_eq!(problems(Gemini, &body), Vec::<String>::new(), "older turns are not looked at");
     messages(Gemini, &mut body).truncate(3);
     let found = problems(Gemini, &body);
     assert!(found.len() == 1 && found[0].contains("`default_api:look` , position 2"), "{found:?}");
@@ -197,7 +197,7 @@ fn budgeted_thinking_goes_on_only_where_a_reply_began_with_it() {
     body["max_tokens"] = 8192.into();
     body["thinking"] = json!({"type": "enabled", "budget_tokens": 2048});
     messages(AnthropicMessages, &mut body).truncate(3);
-    assert_eq!(problems(AnthropicMessages, &body), [String::new(); 0]);
+    assert_eq!(problems(AnthropicMessages, &body), Vec::<String>::new());
     messages(AnthropicMessages, &mut body)[1]["content"].as_array_mut().expect("blocks").remove(0);
     assert!(problems(AnthropicMessages, &body)[0].starts_with("Expected `thinking`"));
 }
