@@ -16,6 +16,10 @@ impl Tally {
     pub(super) fn of_text(text: u64) -> Tally {
         Tally { text, media: 0 }
     }
+
+    pub(super) fn of_media(media: u64) -> Tally {
+        Tally { text: 0, media }
+    }
 }
 
 impl Add for Tally {
