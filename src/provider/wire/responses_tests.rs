@@ -359,7 +359,7 @@ fn check(items: &[Value]) -> Result<(), TestCaseError> {
             "message" => {
                 let role = item["role"].as_str().unwrap_or_default();
                 let allowed: &[&str] = match role {
-                    "user" => &["input_text", "input_image"],
+                    "user" => &["input_text", "input_image", "input_file"],
                     "assistant" => &["output_text"],
                     _ => return Err(TestCaseError::fail(format!("the role {role}"))),
                 };
