@@ -91,9 +91,11 @@ fn size_of(directory: &std::path::Path) -> u64 {
 #[test]
 fn a_prompt_with_a_large_image_arrives_whole_and_one_beyond_the_limit_is_refused() {
     let desk = Desk::new(|_| vec![text("A picture.")]);
+    fs::write(desk.home.join("config.toml"), "[models.\"local/scripted\"]\nimages = true\n").unwrap();
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
-    let image = "A".repeat(20 * 1024 * 1024);
+    // The first bytes of a PNG, and nearly as many more as an image may have.
+    let image = format!("iVBORw0KGgoA{}", "A".repeat(4 * 1024 * 1024));
     let prompt = json!([
         { "type": "text", "text": "what is this?" },
         { "type": "image", "mimeType": "image/png", "data": image },

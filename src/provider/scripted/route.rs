@@ -124,7 +124,9 @@ fn models(head: &Head, path: &str) -> Option<Value> {
             "last_id": "scripted"}));
     }
     let model = |id: &str| json!({"id": id, "object": "model", "created": 0, "owned_by": "scripted"});
-    let data = ["gpt-4.1", "gpt-6-astra", "scripted"].map(model);
+    let mut data = ["gpt-4.1", "gpt-6-astra", "scripted"].map(model);
+    // As vLLM tells what its model holds.
+    data[2]["max_model_len"] = WINDOW.into();
     Some(json!({"object": "list", "data": data}))
 }
 
