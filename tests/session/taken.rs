@@ -3,6 +3,7 @@
 use epitome::config::WireFormat;
 use epitome::hooks::functions::Functions;
 use epitome::provider::scripted::{ModelStep, Stop};
+use epitome::session::Out;
 use epitome::thread::{Change, Cut, StopReason, Trigger};
 
 use super::desk::{Desk, text};
@@ -87,4 +88,32 @@ fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
     });
     assert!(compacted, "{:?}", desk.log().iter().map(|entry| entry.change.kind()).collect::<Vec<_>>());
     assert_eq!(desk.model.requests().len(), 3, "the long request was never sent");
+}
+
+/// Ollama drops the oldest messages at its `num_ctx` and answers what is left. To the person the model forgot
+/// what it was told at the beginning, and nothing said why.
+#[test]
+fn a_server_that_leaves_out_what_does_not_fit_is_noticed_and_given_less() {
+    let mut replies = vec![
+        vec![ModelStep::Usage { input: 4_000, output: 10 }, text("I see only the end of it.")],
+        vec![text(SUMMARY)],
+        vec![text("Now I know.")],
+    ]
+    .into_iter();
+    let mut desk =
+        Desk::of_format(WireFormat::OpenAiChat, &[], move |_| replies.next().expect("no more is asked for"));
+    desk.reload(vec![("EPITOME_MODEL".into(), "chat/of-unknown-size".into())]);
+    assert_eq!(desk.ask(&"word and word ".repeat(3_000)), StopReason::EndTurn);
+    let told = desk.client.until(|out| match out {
+        Out::Notice { text, .. } if text.contains("OLLAMA_CONTEXT_LENGTH") => Some(text.clone()),
+        _ => None,
+    });
+    assert!(told.contains("4096 tokens"), "{told}");
+    let compacted = |desk: &Desk| {
+        desk.log()
+            .iter()
+            .any(|entry| matches!(entry.change, Change::Compacted { trigger: Trigger::Threshold, .. }))
+    };
+    assert!(compacted(&desk), "the window that it really has is full");
+    assert_eq!(desk.ask("Go on."), StopReason::EndTurn);
 }
