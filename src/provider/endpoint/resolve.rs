@@ -12,7 +12,7 @@ use super::{Endpoint, LocalServer};
 use crate::config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use crate::provider::ProviderError;
 use crate::provider::abilities::{Abilities, Thinking, needs_chat};
-use crate::provider::address::{host_of, is_loopback, port_of, without_v1};
+use crate::provider::address::{beneath, host_of, is_loopback, port_of, without_v1};
 use crate::provider::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::provider::network::Network;
 use crate::thread::ModelName;
@@ -260,7 +260,7 @@ pub fn is_configured(settings: &Settings, env: &Environment) -> bool {
 /// Where to look for a local server: `EPITOME_LOCAL_URL`, else the usual loopback addresses.
 pub fn local_urls(env: &Environment) -> Vec<String> {
     match get(env, "EPITOME_LOCAL_URL") {
-        Some(url) => vec![format!("{}/v1", without_v1(url.trim()))],
+        Some(url) => vec![beneath(&without_v1(url.trim()), "/v1")],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),
     }
 }
