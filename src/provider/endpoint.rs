@@ -9,7 +9,7 @@ mod resolve;
 use std::fmt;
 
 use super::abilities::Abilities;
-use super::address::{authority_of, has_version, path_of, without_v1};
+use super::address::{beneath, has_version, path_of, shown, with_query};
 use super::network::Network;
 use crate::config::WireFormat;
 use crate::thread::ModelName;
@@ -54,52 +54,54 @@ impl Endpoint {
     /// Where requests go. The vendors' conventions differ: `OPENAI_BASE_URL` is with the API's version,
     /// the others are without it. Either is taken for all.
     pub fn url(&self) -> String {
-        let root = self.root();
         match self.wire {
-            WireFormat::AnthropicMessages => format!("{root}/messages"),
-            WireFormat::OpenAiResponses => format!("{root}/responses"),
-            WireFormat::OpenAiChat => format!("{root}/chat/completions"),
-            WireFormat::Gemini => format!("{root}/models/{}:streamGenerateContent?alt=sse", self.model),
+            WireFormat::AnthropicMessages => self.at("/messages"),
+            WireFormat::OpenAiResponses => self.at("/responses"),
+            WireFormat::OpenAiChat => self.at("/chat/completions"),
+            WireFormat::Gemini => {
+                with_query(&self.at(&format!("/models/{}:streamGenerateContent", self.model)), "alt=sse")
+            }
         }
     }
 
     /// Where the tokens of a request are counted; `None` where the format has nothing for it. A compatible
     /// service may not have it all the same.
     pub fn count_url(&self) -> Option<String> {
-        let root = self.root();
         match self.wire {
-            WireFormat::AnthropicMessages => Some(format!("{root}/messages/count_tokens")),
-            WireFormat::OpenAiResponses => Some(format!("{root}/responses/input_tokens")),
+            WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
+            WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
             WireFormat::OpenAiChat => None,
-            WireFormat::Gemini => Some(format!("{root}/models/{}:countTokens", self.model)),
+            WireFormat::Gemini => Some(self.at(&format!("/models/{}:countTokens", self.model))),
         }
     }
 
     /// Where the models of the service are listed.
     pub fn models_url(&self) -> String {
-        format!("{}/models", self.root())
+        self.at("/models")
     }
 
-    /// The base URL with the API's version at its end, if it is one that has it.
-    fn root(&self) -> String {
+    /// A path of the API, behind the base URL and the API's version where that is not in the base.
+    fn at(&self, path: &str) -> String {
         let base = &self.base_url;
-        match self.wire {
-            WireFormat::AnthropicMessages => format!("{}/v1", without_v1(base)),
-            WireFormat::OpenAiResponses | WireFormat::OpenAiChat if path_of(base).is_empty() => {
-                format!("{base}/v1")
+        let version = match self.wire {
+            WireFormat::AnthropicMessages if !path_of(base).trim_end_matches('/').ends_with("/v1") => "/v1",
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat
+                if path_of(base).trim_end_matches('/').is_empty() =>
+            {
+                "/v1"
             }
-            WireFormat::Gemini if !has_version(base) => format!("{base}/v1beta"),
-            WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => base.clone(),
-        }
+            WireFormat::Gemini if !has_version(base) => "/v1beta",
+            WireFormat::AnthropicMessages
+            | WireFormat::OpenAiResponses
+            | WireFormat::OpenAiChat
+            | WireFormat::Gemini => "",
+        };
+        beneath(base, &format!("{version}{path}"))
     }
 
     /// The base URL as it may be shown: without a user, a password or a query.
     pub fn place(&self) -> String {
-        let base = self.base_url.split(['?', '#']).next().unwrap_or_default();
-        match base.split_once("://") {
-            Some((scheme, _)) => format!("{scheme}://{}{}", authority_of(base), path_of(base)),
-            None => base.to_owned(),
-        }
+        shown(&self.base_url)
     }
 
     /// Takes over what the provider says of the model's window.

@@ -368,3 +368,38 @@ fn a_place_is_shown_without_its_password() {
     let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
     assert_eq!(endpoint.place(), "https://box:8000/v1");
 }
+
+/// Gateways that take their key in the address were called at a path behind the query, which is no path.
+#[test]
+fn paths_go_before_the_query_of_a_base_url() {
+    for (wire, base, called, listed) in [
+        (
+            WireFormat::AnthropicMessages,
+            "https://gw/v1?key=k",
+            "https://gw/v1/messages?key=k",
+            "https://gw/v1/models?key=k",
+        ),
+        (
+            WireFormat::OpenAiChat,
+            "https://gw?key=k",
+            "https://gw/v1/chat/completions?key=k",
+            "https://gw/v1/models?key=k",
+        ),
+        (
+            WireFormat::OpenAiResponses,
+            "https://gw/api/?key=k",
+            "https://gw/api/responses?key=k",
+            "https://gw/api/models?key=k",
+        ),
+        (
+            WireFormat::Gemini,
+            "https://gw?key=k",
+            "https://gw/v1beta/models/m:streamGenerateContent?key=k&alt=sse",
+            "https://gw/v1beta/models?key=k",
+        ),
+    ] {
+        let settings = with_provider("box", wire, base, None);
+        let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
+        assert_eq!((endpoint.url().as_str(), endpoint.models_url().as_str()), (called, listed), "{wire:?}");
+    }
+}

@@ -12,7 +12,7 @@ use super::{Endpoint, LocalServer};
 use crate::config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use crate::provider::ProviderError;
 use crate::provider::abilities::{Abilities, Thinking, needs_chat};
-use crate::provider::address::{host_of, is_loopback, port_of, without_v1};
+use crate::provider::address::{beneath, host_of, is_loopback, port_of, without_v1};
 use crate::provider::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::provider::network::Network;
 use crate::thread::ModelName;
@@ -279,7 +279,7 @@ pub fn is_configured(settings: &Settings, env: &Environment) -> bool {
 pub fn local_urls(settings: &Settings, env: &Environment) -> Vec<String> {
     let configured = settings.providers.get("local").map(|configured| configured.base_url.clone());
     match configured.or_else(|| get(env, "EPITOME_LOCAL_URL")) {
-        Some(url) => vec![format!("{}/v1", without_v1(url.trim()))],
+        Some(url) => vec![beneath(&without_v1(url.trim()), "/v1")],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),
     }
 }
