@@ -54,7 +54,7 @@
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
-//! | `provider` | model services: encode, decode, HTTP | thread, config, transcript |
+//! | `provider` | model services: encode, decode, HTTP | thread, config, tokens, transcript |
 //! | `tools` | what the model can do, and permission | thread |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, hooks, provider, tools, store |
