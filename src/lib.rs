@@ -48,13 +48,14 @@
 //! | `problem` | what is wrong in a person's file | |
 //! | `paths` | where a person's files are | |
 //! | `config` | layered settings | thread, problem, paths |
-//! | `tokens` | counting | thread |
+//! | `family` | which model it is, by its name | |
+//! | `tokens` | counting | thread, family |
 //! | `compaction` | what a summary replaces, pure | thread, tokens |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
-//! | `provider` | model services: encode, decode, HTTP | thread, config, tokens, transcript |
+//! | `provider` | model services: encode, decode, HTTP | thread, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, hooks, provider, tools, store |
@@ -82,6 +83,7 @@ pub mod acp;
 pub mod cli;
 pub mod compaction;
 pub mod config;
+pub mod family;
 pub mod hooks;
 pub mod paths;
 pub mod problem;

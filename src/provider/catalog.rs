@@ -6,8 +6,9 @@ use super::abilities::{Abilities, Thinking};
 use super::endpoint::{self, Choice, Endpoint, Environment, LocalServer};
 use super::learned::{Learned, Source};
 use super::listing::{Life, Listed};
-use super::models::{self, Price, undated};
+use super::models::{self, Price};
 use crate::config::Settings;
+use crate::family::undated;
 use crate::thread::ModelName;
 
 /// A model that can be chosen.
