@@ -148,6 +148,9 @@ impl Learned {
             endpoint.max_output = most;
         }
         known.facts.set_abilities(&mut endpoint.abilities);
+        if let Some(configured) = configured {
+            endpoint.abilities = endpoint.abilities.clone().with(configured);
+        }
         source
     }
 

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::config::ModelSettings;
-use crate::provider::abilities::Thinking;
+use crate::config::{ModelSettings, ThinkingSettings};
+use crate::provider::abilities::{Abilities, Thinking};
 use crate::provider::endpoint::{resolve, test_endpoint};
 use crate::provider::listing::{Life, Steering};
 use crate::thread::ModelName;
@@ -80,6 +80,27 @@ fn what_is_known_is_put_into_an_endpoint() {
     settings.models.entry("local/qwen".into()).or_default().max_output = Some(3_000);
     assert_eq!(learned.apply(&settings, &mut endpoint), Source::Config);
     assert_eq!((endpoint.window, endpoint.max_output), (8_000, 3_000));
+}
+
+/// A person who had switched a model's thinking and images off in their configuration got both back as soon
+/// as the provider had been asked for its list: its word on abilities was put over theirs.
+#[test]
+fn what_a_person_says_of_abilities_goes_before_the_provider_s_list() {
+    let (learned, _directory) = empty();
+    let mut endpoint = local("qwen");
+    let facts = Facts {
+        images: Some(true),
+        documents: Some(true),
+        thinking: Some(Steering::Budget { optional: true }),
+        ..Facts::default()
+    };
+    learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);
+    let mut settings = Settings::default();
+    let said = settings.models.entry("local/qwen".into()).or_default();
+    (said.images, said.thinking) = (Some(false), Some(ThinkingSettings::None));
+    learned.apply(&settings, &mut endpoint);
+    let expected = Abilities { images: false, documents: true, thinking: Thinking::None };
+    assert_eq!(endpoint.abilities, expected);
 }
 
 #[test]
