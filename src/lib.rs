@@ -62,13 +62,14 @@
 //! | `problem` | what is wrong in a person's file | |
 //! | `paths` | where a person's files are | |
 //! | `config` | layered settings | thread, problem, paths |
-//! | `tokens` | counting, fitted to each model | thread |
+//! | `family` | which model it is, by its name | |
+//! | `tokens` | counting, fitted to each model | thread, family |
 //! | `compaction` | what a summary replaces, pure | thread, tokens |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
-//! | `provider` | model services: formats, HTTP, what is known of models | thread, config, transcript |
+//! | `provider` | model services: formats, HTTP, what is known of models | thread, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, hooks, provider, tools, store |
@@ -103,6 +104,7 @@ pub mod acp;
 pub mod cli;
 pub mod compaction;
 pub mod config;
+pub mod family;
 pub mod hooks;
 pub mod paths;
 pub mod problem;

@@ -1,6 +1,7 @@
 //! How the session counts tokens: with its model's ruler, and only what is new.
 
 use super::actor::Session;
+use super::registry::Services;
 use crate::provider::learned::Source;
 use crate::thread::{Change, Entry};
 use crate::tokens::Ruler;
@@ -8,6 +9,17 @@ use crate::tokens::Ruler;
 /// From so many tokens in context on, the vocabulary is worth its memory and its second of CPU time. An
 /// estimate of less is wrong by a few hundred tokens at most, which no window is short of.
 const VOCABULARY_FROM_TOKENS: u64 = 10_000;
+
+impl Services {
+    /// Reads what earlier processes learned of models, the first time. It is off the way of a start: what
+    /// needs it waits for it, and nothing else does.
+    pub async fn recall(&self) {
+        self.learned.load().await;
+        for (model, calibration) in self.learned.calibrations() {
+            self.rulers.know(&model, calibration);
+        }
+    }
+}
 
 impl Session {
     /// What tokens of the chosen model are counted with.
@@ -35,7 +47,8 @@ impl Session {
         if self.window_from != Source::Truncation
             && let Some(sent) = self.counter.request(&ruler, &self.thread)
         {
-            self.services.rulers.learn(model, sent, usage.input);
+            let calibration = self.services.rulers.learn(model, sent, usage.input);
+            self.services.learned.learn_calibration(model, calibration);
         }
     }
 }

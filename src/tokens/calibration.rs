@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::family::Family;
 use super::tally::Tally;
+use crate::family::Family;
 
 /// How much of a new ratio is taken over from one reply: an outlier moves it by a third, and five replies
 /// hide what was before.
@@ -18,6 +18,11 @@ const RATIO_MAX: f64 = 3.0;
 
 /// What a provider adds to a request by itself (the words around tools, mostly), in tokens, at most.
 const OVERHEAD_TOKENS_MAX: u64 = 1_000;
+
+/// What is kept is written anew where the ratio is another one by this share, or the addition by so many
+/// tokens: less is noise, and each reply brings some.
+const NEWS_RATIO_SHARE: f64 = 0.005;
+const NEWS_OVERHEAD_TOKENS: u64 = 20;
 
 /// How a model's provider counts, against our count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +86,13 @@ impl Calibration {
         self.replies = self.replies.saturating_add(1);
     }
 
+    /// Whether it counts otherwise than one that was kept.
+    pub fn is_news_beside(&self, kept: &Calibration) -> bool {
+        self.is_learnt() != kept.is_learnt()
+            || (self.ratio() / kept.ratio() - 1.0).abs() > NEWS_RATIO_SHARE
+            || self.overhead().abs_diff(kept.overhead()) > NEWS_OVERHEAD_TOKENS
+    }
+
     /// As it is within bounds, also where it comes from a file.
     fn ratio(&self) -> f64 {
         match self.ratio.is_nan() {
@@ -127,6 +139,18 @@ mod tests {
         let before = calibration;
         calibration.learn(Tally { text: 5_000, media: 1_000 }, 900);
         assert_eq!(calibration, before);
+    }
+
+    #[test]
+    fn noise_is_not_worth_keeping() {
+        let start = Calibration::start(Family::Claude);
+        let mut kept = start;
+        kept.learn(text(10_000), 12_000);
+        assert!(kept.is_news_beside(&start) && !kept.is_news_beside(&kept));
+        let (mut same, mut other) = (kept, kept);
+        same.learn(text(10_000), 12_100);
+        other.learn(text(10_000), 13_000);
+        assert!(!same.is_news_beside(&kept) && other.is_news_beside(&kept));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::adjust::adjust;
 use super::calibration::Calibration;
 use super::estimate::estimate;
-use super::family::Family;
 use super::media;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
+use crate::family::Family;
 use crate::thread::{
     Change, Content, Edit, Entry, Message, ModelName, OutcomeContent, Thread, ToolOutcome, ToolSpec, View,
 };
@@ -32,7 +33,7 @@ pub struct Ruler {
 impl Ruler {
     /// The ruler of a model that has not answered yet; `None` where no model is chosen.
     pub fn of(model: Option<&ModelName>) -> Ruler {
-        let family = model.map_or(Family::Other, Family::of);
+        let family = model.map_or(Family::Other, |model| Family::of(&model.0));
         Ruler { model: model.cloned(), family, calibration: Calibration::start(family), vocabulary: None }
     }
 
@@ -183,7 +184,7 @@ impl Ruler {
             Some(vocabulary) => vocabulary.count(text),
             None => estimate(text),
         };
-        Tally::of_text(self.family.adjust(text, tokens))
+        Tally::of_text(adjust(self.family, text, tokens))
     }
 
     fn tally_document(&self, data: &str) -> Tally {
