@@ -253,7 +253,7 @@ fn answer(head: &Head, body: &[u8], shared: &Shared) -> Answer {
         Ok(Asked::Models(list)) => return Answer::Plain(list),
         Ok(Asked::Model { wire, model, body, asks }) => (wire, model, body, asks),
     };
-    let problems = [valid::problems(wire, &body), seal::problems(wire, &model, &body)].concat();
+    let problems = [valid::problems(wire, &model, &body), seal::problems(wire, &model, &body)].concat();
     if let Some(first) = problems.first() {
         let refusal = Refusal::of_problem(wire, first);
         lock(&shared.refusals).extend(problems);

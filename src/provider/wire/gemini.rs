@@ -253,7 +253,7 @@ enum Response {
 
 /// The older models, and Gemma, want no signature with a call, and take what a tool shows only beside its
 /// response, not in it.
-fn is_before_gemini_3(model: &str) -> bool {
+pub(super) fn is_before_gemini_3(model: &str) -> bool {
     let model = Named::of(model);
     model.family == Family::Gemini && model.version.is_none_or(|version| version < (3, 0))
 }

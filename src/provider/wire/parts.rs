@@ -65,7 +65,7 @@ pub fn text_and_rest<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> (Stri
             Sendable::Image { .. } | Sendable::Document { .. } => rest.push(part),
         }
     }
-    (if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n\n") }, rest)
+    (if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n") }, rest)
 }
 
 /// An image or a document in the form of a URL.
@@ -73,15 +73,23 @@ pub fn data_url(mime_type: &str, data: &str) -> String {
     format!("data:{mime_type};base64,{data}")
 }
 
+/// A line for an image that the model can't be sent.
+pub fn image_left_out(mime_type: &str) -> String {
+    format!("(An image of type {mime_type} was attached here and left out: this model does not take it.)")
+}
+
+/// A line for a document that the model can't be sent.
+pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
+    let named = name.map(|name| format!(" {name}")).unwrap_or_default();
+    format!(
+        "(The document{named} of type {mime_type} was attached here and left out: this model does not take it.)"
+    )
+}
+
 fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Sendable<'a> {
     match takes_image(endpoint, mime_type) {
         true => Sendable::Image { mime_type, data },
-        false => Sendable::Text(
-            format!(
-                "(An image of type {mime_type} was attached here and left out: this model does not take it.)"
-            )
-            .into(),
-        ),
+        false => Sendable::Text(image_left_out(mime_type).into()),
     }
 }
 
@@ -92,15 +100,8 @@ fn document<'a>(
     endpoint: &Endpoint,
 ) -> Sendable<'a> {
     let name = name.filter(|name| !name.is_empty());
-    if takes_document(endpoint, mime_type) {
-        return Sendable::Document { mime_type, data, name };
+    match takes_document(endpoint, mime_type) {
+        true => Sendable::Document { mime_type, data, name },
+        false => Sendable::Text(document_left_out(mime_type, name).into()),
     }
-    let named = name.map(|name| format!(" {name}")).unwrap_or_default();
-    Sendable::Text(
-        format!(
-            "(The document{named} of type {mime_type} was attached here and left out: this model does not take \
-             it.)"
-        )
-        .into(),
-    )
 }
