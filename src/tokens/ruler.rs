@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::adjust::adjust;
+use super::adjust::{adjust, margin_percent};
 use super::calibration::Calibration;
 use super::counter::Count;
 use super::estimate::estimate;
@@ -88,6 +88,14 @@ impl Ruler {
         thread.frame().map_or(0, |(system, tools)| self.frame(system, tools))
     }
 
+    /// The tokens of the text of a thread's frame and view: what a server has to read at the least, whatever
+    /// it makes of images and documents.
+    pub fn text_of(&self, thread: &Thread) -> u64 {
+        let frame = thread.frame().map(|(system, tools)| self.tally_frame(system, tools));
+        let entries = thread.view().entries().iter().map(|entry| self.tally_entry(entry));
+        self.fit(Tally { media: 0, ..frame.into_iter().chain(entries).sum() })
+    }
+
     /// The tokens that the next request takes: what the provider reported for the newest reply whose
     /// context is still the view's, and a count of what came behind it.
     pub fn in_context(&self, thread: &Thread) -> u64 {
@@ -108,7 +116,7 @@ impl Ruler {
     /// provider reported nothing is doubtful, of what we count more so before the model has answered.
     pub fn at_most(&self, count: Count) -> u64 {
         let of_text = if self.is_exact() { 0 } else { ESTIMATE_MARGIN_PERCENT };
-        let of_model = if self.calibration.is_learnt() { 0 } else { adjust::margin_percent(self.family) };
+        let of_model = if self.calibration.is_learnt() { 0 } else { margin_percent(self.family) };
         let margin = count.counted.saturating_mul(KIND_MARGIN_PERCENT + of_text + of_model) / 100;
         count.tokens().saturating_add(margin)
     }
