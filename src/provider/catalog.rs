@@ -6,8 +6,9 @@ use super::abilities::{Abilities, Thinking};
 use super::endpoint::{self, Choice, Endpoint, Environment, LocalServer};
 use super::learned::{Learned, Source};
 use super::listing::{Life, Listed};
-use super::models::{self, Price, undated};
+use super::models::{self, Price};
 use crate::config::Settings;
+use crate::family::undated;
 use crate::thread::ModelName;
 
 /// A model that can be chosen.
@@ -150,13 +151,15 @@ impl Catalog<'_> {
             false => endpoint::resolve(&name, self.settings, self.environment).ok(),
         };
         let price = models::price(self.settings, &name);
+        let announced = known.and_then(|known| known.retires);
+        let announced = announced.map_or(Life::Active, |day| Life::Ending { on: Some(day.to_owned()) });
         let Some(mut endpoint) = resolved else {
             return Offer {
                 window: known.map_or((0, Source::Guess), |known| (known.window, Source::Table)),
                 max_output: known.map_or((0, Source::Guess), |known| (known.max_output, Source::Table)),
                 price,
                 abilities: Abilities { images: false, documents: false, thinking: Thinking::None },
-                life: Life::Active,
+                life: announced,
                 is_usable: is_searched,
                 name,
             };
@@ -169,7 +172,7 @@ impl Catalog<'_> {
             max_output: self.learned.max_output(self.settings, &endpoint),
             price,
             abilities: endpoint.abilities,
-            life: listed.map_or(Life::Active, |listed| listed.life),
+            life: listed.map(|listed| listed.life).filter(|life| *life != Life::Active).unwrap_or(announced),
             is_usable: true,
             name,
         }

@@ -1,5 +1,6 @@
 //! What this installation has learned about models: from the providers' own lists, from requests that were
-//! refused or cut, and from how many tokens the others had. All sessions of a process share it, and all processes of a home its file.
+//! refused or cut, and from how many tokens the others had. All sessions of a process share it, and all
+//! processes of a home its file.
 //!
 //! What counts of several words on a window, the first first: the person's configuration, what a refused
 //! or cut request taught (where it is smaller than what the provider says), the provider's own list, the

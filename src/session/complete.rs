@@ -101,7 +101,7 @@ async fn search(
     let found = endpoint::find_local(&http, &endpoint::local_urls(settings, environment)).await;
     let nowhere = || match name {
         Some(name) => endpoint::no_local_server(name, settings, environment),
-        None => endpoint::nothing_configured(),
+        None => endpoint::nothing_configured(settings, environment),
     };
     let server = found.ok_or_else(nowhere)?;
     let name = name.or_else(|| server.models.first().map(|(name, _)| name)).ok_or_else(nowhere)?;

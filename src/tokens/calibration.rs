@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::family::Family;
 use super::tally::Tally;
+use crate::family::Family;
 
 /// How much of a new ratio is taken over from one reply: an outlier moves it by a third, and five replies
 /// hide what was before.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::family::Family;
 use super::ruler::Ruler;
 use super::tally::Tally;
+use crate::family::Family;
 use crate::thread::{Change, Entry, Thread};
 
 /// Tokens that one call counts with the vocabulary, more or less; the rest of a long conversation is

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::adjust::{adjust, margin_percent};
 use super::calibration::Calibration;
 use super::counter::Count;
 use super::estimate::estimate;
-use super::family::Family;
 use super::media;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
+use crate::family::Family;
 use crate::thread::{
     Change, Content, Edit, Entry, Message, ModelName, OutcomeContent, Thread, ToolOutcome, ToolSpec, View,
 };
@@ -40,7 +41,7 @@ pub struct Ruler {
 impl Ruler {
     /// The ruler of a model that has not answered yet; `None` where no model is chosen.
     pub fn of(model: Option<&ModelName>) -> Ruler {
-        let family = model.map_or(Family::Other, Family::of);
+        let family = model.map_or(Family::Other, |model| Family::of(&model.0));
         Ruler { model: model.cloned(), family, calibration: Calibration::start(family), vocabulary: None }
     }
 
@@ -87,6 +88,14 @@ impl Ruler {
         thread.frame().map_or(0, |(system, tools)| self.frame(system, tools))
     }
 
+    /// The tokens of the text of a thread's frame and view: what a server has to read at the least, whatever
+    /// it makes of images and documents.
+    pub fn text_of(&self, thread: &Thread) -> u64 {
+        let frame = thread.frame().map(|(system, tools)| self.tally_frame(system, tools));
+        let entries = thread.view().entries().iter().map(|entry| self.tally_entry(entry));
+        self.fit(Tally { media: 0, ..frame.into_iter().chain(entries).sum() })
+    }
+
     /// The tokens that the next request takes: what the provider reported for the newest reply whose
     /// context is still the view's, and a count of what came behind it.
     pub fn in_context(&self, thread: &Thread) -> u64 {
@@ -107,7 +116,7 @@ impl Ruler {
     /// provider reported nothing is doubtful, of what we count more so before the model has answered.
     pub fn at_most(&self, count: Count) -> u64 {
         let of_text = if self.is_exact() { 0 } else { ESTIMATE_MARGIN_PERCENT };
-        let of_model = if self.calibration.is_learnt() { 0 } else { self.family.margin_percent() };
+        let of_model = if self.calibration.is_learnt() { 0 } else { margin_percent(self.family) };
         let margin = count.counted.saturating_mul(KIND_MARGIN_PERCENT + of_text + of_model) / 100;
         count.tokens().saturating_add(margin)
     }
@@ -200,7 +209,7 @@ impl Ruler {
             Some(vocabulary) => vocabulary.count(text),
             None => estimate(text),
         };
-        Tally::of_text(self.family.adjust(text, tokens))
+        Tally::of_text(adjust(self.family, text, tokens))
     }
 
     fn tally_document(&self, data: &str) -> Tally {

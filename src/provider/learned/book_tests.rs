@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::family::Family;
 use crate::provider::listing::Steering;
-use crate::tokens::{Family, Tally};
+use crate::tokens::Tally;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
 const PLACE: &str = "http://127.0.0.1:11434/v1";

@@ -4,10 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::config::{ModelSettings, ThinkingSettings};
+use crate::family::Family;
 use crate::provider::abilities::{Abilities, Thinking};
 use crate::provider::endpoint::{resolve, test_endpoint};
 use crate::provider::listing::{Life, Steering};
-use crate::tokens::{Family, Tally};
+use crate::tokens::Tally;
 
 fn local(name: &str) -> Endpoint {
     let env = [("EPITOME_LOCAL_URL".into(), "http://127.0.0.1:1/v1".into())];
