@@ -7,7 +7,7 @@ use epitome::session::SessionCommand;
 use epitome::session::complete::find_endpoint;
 use epitome::session::registry::{Services, Sessions};
 use epitome::thread::{ModelName, StopReason};
-use epitome::tokens::{Calibration, Family, Rulers, Tally};
+use epitome::tokens::{Ruler, Rulers, Tally};
 
 use super::desk::{Desk, put, text};
 
@@ -98,7 +98,7 @@ fn what_earlier_processes_learned_is_recalled_once_and_does_not_undo_what_this_o
     let desk = Desk::new(Vec::new());
     let model = ModelName(HAIKU.into());
     let of = |reported| {
-        let mut calibration = Calibration::start(Family::Claude);
+        let mut calibration = Ruler::of(Some(&model)).calibration();
         calibration.learn(Tally { text: 10_000, media: 0 }, reported);
         calibration
     };
