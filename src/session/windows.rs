@@ -94,8 +94,9 @@ impl Session {
             self.ask_provider(When::Now);
         }
         let Some(usage) = reply.usage.filter(|_| self.window_from != Source::Endpoint) else { return };
-        let ruler = self.ruler();
-        let sent = ruler.frame_of(&self.thread) + ruler.view(self.thread.view());
+        // Without images and documents: a model that can't see them is sent a note, and what a server makes
+        // of those that it sees is its own.
+        let sent = self.ruler().text_of(&self.thread);
         let before = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { usage: Some(usage), .. } => Some(usage.input),
             _ => None,
