@@ -247,8 +247,8 @@ impl Settings {
             problems.push(Problem { path: PathBuf::from(name), place: None, message, hint: Some(hint) });
         };
         if let Some(model) = value("EPITOME_MODEL") {
-            match values::check_model_name(&model) {
-                Ok(()) => self.model = Some(model),
+            match values::full_model_name(&model) {
+                Ok(model) => self.model = Some(model),
                 Err((message, hint)) => problem("$EPITOME_MODEL", message, hint),
             }
         }

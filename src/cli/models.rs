@@ -119,7 +119,7 @@ fn show(catalog: &Catalog<'_>, request: &Request) -> Result<i32, CliError> {
         terminal::print(&harmless(&text(&wanted, &marks)))?;
     }
     if all.is_empty() {
-        let nothing = endpoint::nothing_configured();
+        let nothing = endpoint::nothing_configured(catalog.environment);
         return Err(CliError::failed(nothing.message, nothing.hint));
     }
     if wanted.is_empty() {

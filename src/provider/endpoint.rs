@@ -33,6 +33,8 @@ pub struct Endpoint {
     pub base_url: String,
     /// Names in lower case, each once.
     pub headers: Vec<(String, Secret)>,
+    /// The environment variable that the key is of, for messages; `None` where no key is sent.
+    pub key_variable: Option<String>,
     /// Tokens that a request may hold.
     pub window: u64,
     /// Tokens that a reply may hold.
@@ -54,52 +56,59 @@ impl Endpoint {
     /// Where requests go. The vendors' conventions differ: `OPENAI_BASE_URL` is with the API's version,
     /// the others are without it. Either is taken for all.
     pub fn url(&self) -> String {
-        let root = self.root();
-        match self.wire {
-            WireFormat::AnthropicMessages => format!("{root}/messages"),
-            WireFormat::OpenAiResponses => format!("{root}/responses"),
-            WireFormat::OpenAiChat => format!("{root}/chat/completions"),
-            WireFormat::Gemini => format!("{root}/models/{}:streamGenerateContent?alt=sse", self.model),
-        }
+        self.at(match self.wire {
+            WireFormat::AnthropicMessages => "/messages".to_owned(),
+            WireFormat::OpenAiResponses => "/responses".to_owned(),
+            WireFormat::OpenAiChat => "/chat/completions".to_owned(),
+            WireFormat::Gemini => format!("/models/{}:streamGenerateContent?alt=sse", self.model),
+        })
     }
 
     /// Where the tokens of a request are counted; `None` where the format has nothing for it. A compatible
     /// service may not have it all the same.
     pub fn count_url(&self) -> Option<String> {
-        let root = self.root();
-        match self.wire {
-            WireFormat::AnthropicMessages => Some(format!("{root}/messages/count_tokens")),
-            WireFormat::OpenAiResponses => Some(format!("{root}/responses/input_tokens")),
-            WireFormat::OpenAiChat => None,
-            WireFormat::Gemini => Some(format!("{root}/models/{}:countTokens", self.model)),
-        }
+        let path = match self.wire {
+            WireFormat::AnthropicMessages => "/messages/count_tokens".to_owned(),
+            WireFormat::OpenAiResponses => "/responses/input_tokens".to_owned(),
+            WireFormat::OpenAiChat => return None,
+            WireFormat::Gemini => format!("/models/{}:countTokens", self.model),
+        };
+        Some(self.at(path))
     }
 
     /// Where the models of the service are listed.
     pub fn models_url(&self) -> String {
-        format!("{}/models", self.root())
+        self.at("/models".to_owned())
     }
 
-    /// The base URL with the API's version at its end, if it is one that has it.
+    /// An address below the root. What the base URL has of a query (an API's version, mostly) stays at the
+    /// end.
+    fn at(&self, path: String) -> String {
+        let query = self.base_url.split_once('?').map_or("", |(_, query)| query);
+        let joint = match query.is_empty() {
+            true => "",
+            false if path.contains('?') => "&",
+            false => "?",
+        };
+        format!("{}{path}{joint}{query}", self.root())
+    }
+
+    /// The base URL with the API's version at its end, if it is one that has it; without a query.
     fn root(&self) -> String {
-        let base = &self.base_url;
+        let base = self.base_url.split('?').next().unwrap_or_default().trim_end_matches('/');
         match self.wire {
             WireFormat::AnthropicMessages => format!("{}/v1", without_v1(base)),
             WireFormat::OpenAiResponses | WireFormat::OpenAiChat if path_of(base).is_empty() => {
                 format!("{base}/v1")
             }
             WireFormat::Gemini if !has_version(base) => format!("{base}/v1beta"),
-            WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => base.clone(),
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => base.to_owned(),
         }
     }
 
     /// The base URL as it may be shown: without a user, a password or a query.
     pub fn place(&self) -> String {
-        let base = self.base_url.split(['?', '#']).next().unwrap_or_default();
-        match base.split_once("://") {
-            Some((scheme, _)) => format!("{scheme}://{}{}", authority_of(base), path_of(base)),
-            None => base.to_owned(),
-        }
+        place_of(&self.base_url)
     }
 
     /// Takes over what the provider says of the model's window.
@@ -115,6 +124,15 @@ impl Endpoint {
     }
 }
 
+/// A URL without a user, a password or a query.
+fn place_of(url: &str) -> String {
+    let base = url.split(['?', '#']).next().unwrap_or_default();
+    match base.split_once("://") {
+        Some((scheme, _)) => format!("{scheme}://{}{}", authority_of(base), path_of(base)),
+        None => authority_of(base).to_owned() + path_of(base),
+    }
+}
+
 /// Without what a base URL may hold of a user and a password.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,6 +142,7 @@ impl fmt::Debug for Endpoint {
             wire,
             base_url: _,
             headers,
+            key_variable,
             window,
             max_output,
             own_api,
@@ -136,6 +155,7 @@ impl fmt::Debug for Endpoint {
             .field("wire", wire)
             .field("place", &self.place())
             .field("headers", headers)
+            .field("key_variable", key_variable)
             .field("window", window)
             .field("max_output", max_output)
             .field("own_api", own_api)

@@ -281,13 +281,14 @@ fn what_is_missing_is_said() {
         ("openai/gpt-6-sol", ErrorClass::Auth, "OPENAI_API_KEY"),
         ("gemini/gemini-4-argon", ErrorClass::Auth, "GOOGLE_API_KEY (or GEMINI_API_KEY)"),
         ("nobody/x", ErrorClass::Refused, "anthropic, openai, gemini, local"),
+        ("nobody/x", ErrorClass::Refused, "[providers.nobody]"),
         ("bare", ErrorClass::Refused, "provider/name"),
     ] {
         let error = resolve(&ModelName(model.into()), &Settings::default(), &[]).expect_err("nothing is set");
         assert_eq!(error.class, class, "{model}");
         assert!(error.hint.clone().unwrap_or_default().contains(words), "{error:?}");
     }
-    let hint = nothing_configured().hint.unwrap_or_default();
+    let hint = nothing_configured(&[]).hint.unwrap_or_default();
     for way in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "EPITOME_LOCAL_URL"] {
         assert!(hint.contains(way));
     }
@@ -367,4 +368,64 @@ fn a_place_is_shown_without_its_password() {
     let settings = with_provider("box", WireFormat::OpenAiChat, "https://me:pw@box:8000/v1?key=k", None);
     let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
     assert_eq!(endpoint.place(), "https://box:8000/v1");
+}
+
+/// The whole name was missing: "No provider is known for the model \"antropic\"".
+#[test]
+fn an_unknown_provider_is_named_with_its_model() {
+    let error =
+        resolve(&ModelName("antropic/claude-x".into()), &Settings::default(), &[]).expect_err("a typo");
+    assert_eq!(error.message, "There is no provider \"antropic\" for the model \"antropic/claude-x\".");
+}
+
+/// A server that was looked for at `EPITOME_LOCAL_URL` and answered with a page was told as if nothing had
+/// been set.
+#[test]
+fn where_no_server_answered_is_told_without_its_password() {
+    let env = env(&[("EPITOME_LOCAL_URL", "http://me:secret@box:1234")]);
+    let message = nothing_configured(&env).message;
+    assert!(message.contains("at http://box:1234/v1"), "{message}");
+    assert!(!message.contains("secret"), "{message}");
+}
+
+/// Ollama's own variable is written so, and the address was taken for one without a host.
+#[test]
+fn a_local_address_needs_no_scheme() {
+    let env = env(&[("EPITOME_LOCAL_URL", "localhost:1234")]);
+    assert_eq!(local_urls(&env), ["http://localhost:1234/v1"]);
+}
+
+/// `…/v1?api-version=1` became `…/v1?api-version=1/chat/completions`.
+#[test]
+fn a_query_of_the_base_url_stays_at_the_end() {
+    for (base, name, variables, url) in [
+        (
+            "https://gw/v1?v=1",
+            "openai/x",
+            ["OPENAI_BASE_URL", "OPENAI_API_KEY"],
+            "https://gw/v1/chat/completions?v=1",
+        ),
+        (
+            "https://gw/?v=1",
+            "openai/x",
+            ["OPENAI_BASE_URL", "OPENAI_API_KEY"],
+            "https://gw/v1/chat/completions?v=1",
+        ),
+        (
+            "https://gw?v=1",
+            "gemini/x",
+            ["GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"],
+            "https://gw/v1beta/models/x:streamGenerateContent?alt=sse&v=1",
+        ),
+        (
+            "https://gw/v1?v=1",
+            "anthropic/x",
+            ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"],
+            "https://gw/v1/messages?v=1",
+        ),
+    ] {
+        let env = env(&[(variables[0], base), (variables[1], "k")]);
+        let endpoint = resolve(&ModelName(name.into()), &Settings::default(), &env).expect("a key is there");
+        assert_eq!(endpoint.url(), url);
+    }
 }

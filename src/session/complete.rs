@@ -91,6 +91,6 @@ pub async fn find_endpoint(
     });
     with_name.ok_or_else(|| match &name {
         Some(name) => endpoint::no_local_server(name, environment),
-        None => endpoint::nothing_configured(),
+        None => endpoint::nothing_configured(environment),
     })
 }

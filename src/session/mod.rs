@@ -290,6 +290,8 @@ pub struct SessionOptions {
     /// Those of one provider together; the current one is always among them.
     pub models: Vec<ModelChoice>,
     pub thought: ThoughtLevel,
+    /// What levels come to with the model, where they are not what they say.
+    pub remarks: Vec<(ThoughtLevel, String)>,
 }
 
 /// A model that a client can choose.

@@ -103,10 +103,15 @@ impl Hosted {
                 || (self.base_suffices && get(env, self.base_variable).is_some()))
     }
 
-    fn key(&self, configured: Option<&BuiltInSettings>, env: &Environment) -> Option<String> {
+    /// The key, behind the name of its variable.
+    fn key<'a>(
+        &self,
+        configured: Option<&'a BuiltInSettings>,
+        env: &Environment,
+    ) -> Option<(&'a str, String)> {
         match configured.and_then(|configured| configured.key_variable.as_deref()) {
-            Some(variable) => get(env, variable),
-            None => self.keys.iter().find_map(|variable| get(env, variable)),
+            Some(variable) => Some((variable, get(env, variable)?)),
+            None => self.keys.iter().find_map(|variable| Some((*variable, get(env, variable)?))),
         }
     }
 
@@ -129,11 +134,15 @@ impl Hosted {
         });
         endpoint.set_place(wire, &base);
         // Both may be given, as Anthropic's own clients allow; the key wins there.
-        if let Some(key) = self.key(configured, env) {
-            endpoint.set_key(&key);
+        if let Some((variable, key)) = self.key(configured, env) {
+            endpoint.set_key(&key, variable);
         }
-        if let Some(token) = self.token.and_then(|token| get(env, token)) {
+        if let Some((variable, token)) = self.token.and_then(|token| Some((token, get(env, token)?))) {
             endpoint.set_header("authorization", format!("Bearer {token}"));
+            endpoint.key_variable = Some(match endpoint.key_variable.take() {
+                Some(key) => format!("{key} and {variable}"),
+                None => variable.to_owned(),
+            });
         }
         for (variable, header) in self.headers {
             if let Some(value) = get(env, variable) {
@@ -158,7 +167,7 @@ impl Hosted {
         }
         let others: Vec<&str> = self.keys[1..].iter().copied().chain(self.token).collect();
         let others = if others.is_empty() { String::new() } else { format!(" (or {})", others.join(", ")) };
-        format!("Set {}{others}, or choose another model with EPITOME_MODEL.", self.keys[0])
+        format!("Set {}{others}, or choose another model: --model, or the editor's picker.", self.keys[0])
     }
 }
 
@@ -188,7 +197,7 @@ const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 /// whose key is there, else whatever a local server has.
 pub fn choose(settings: &Settings, env: &Environment) -> Choice {
     if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
-        return Choice::Named(full_name(&name));
+        return Choice::Named(ModelName::written(&name));
     }
     match HOSTED.iter().find(|hosted| hosted.is_there(settings, env)) {
         Some(hosted) => Choice::Named(ModelName(hosted.default_model.into())),
@@ -200,7 +209,7 @@ pub fn choose(settings: &Settings, env: &Environment) -> Choice {
 /// nothing knows one of class `Refused`.
 pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Result<Endpoint, ProviderError> {
     let Some((provider, name)) = model.split() else {
-        return Err(unknown_provider(&model.0, settings));
+        return Err(unknown_provider(model, settings));
     };
     let model_settings = settings.models.get(&model.0);
     let endpoint = Endpoint::without_place(model, name, model_settings);
@@ -212,7 +221,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
                 let hint = format!("Set {variable}, which config.toml names as the key of \"{provider}\".");
                 missing_key(provider, hint)
             })?;
-            endpoint.set_key(&key);
+            endpoint.set_key(&key, variable);
         }
         for (name, value) in &configured.headers {
             endpoint.set_header(name, value.as_str());
@@ -229,7 +238,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         };
         endpoint.at_local(base, settings)
     } else {
-        return Err(unknown_provider(provider, settings));
+        return Err(unknown_provider(model, settings));
     };
     endpoint.set_what_is_known(model_settings);
     endpoint.network = Network::read(env);
@@ -260,6 +269,8 @@ pub fn is_configured(settings: &Settings, env: &Environment) -> bool {
 /// Where to look for a local server: `EPITOME_LOCAL_URL`, else the usual loopback addresses.
 pub fn local_urls(env: &Environment) -> Vec<String> {
     match get(env, "EPITOME_LOCAL_URL") {
+        // People write it as Ollama does, without the scheme.
+        Some(url) if !url.contains("://") => vec![format!("http://{}/v1", without_v1(url.trim()))],
         Some(url) => vec![format!("{}/v1", without_v1(url.trim()))],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),
     }
@@ -283,6 +294,7 @@ impl Endpoint {
             wire,
             base_url: String::new(),
             headers: Vec::new(),
+            key_variable: None,
             window,
             max_output,
             own_api: false,
@@ -362,7 +374,8 @@ impl Endpoint {
         }
     }
 
-    fn set_key(&mut self, key: &str) {
+    fn set_key(&mut self, key: &str, variable: &str) {
+        self.key_variable = Some(variable.to_owned());
         match self.wire {
             WireFormat::AnthropicMessages => self.set_header("x-api-key", key),
             WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
@@ -399,18 +412,6 @@ fn is_own_host(wire: WireFormat, host: &str) -> bool {
 fn get(env: &Environment, name: &str) -> Option<String> {
     let (_, value) = env.iter().find(|(key, _)| key == name)?;
     value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
-}
-
-/// People write the vendors' models without their provider.
-fn full_name(name: &str) -> ModelName {
-    let provider = match name.trim() {
-        name if name.contains('/') => None,
-        name if name.starts_with("claude") => Some("anthropic"),
-        name if name.starts_with("gpt-") => Some("openai"),
-        name if name.starts_with("gemini-") => Some("gemini"),
-        _ => None,
-    };
-    ModelName(provider.map_or(name.trim().to_owned(), |provider| format!("{provider}/{}", name.trim())))
 }
 
 /// Whether something accepts connections at this loopback address; other hosts are taken at their word.

@@ -12,7 +12,7 @@ use super::turns::{
 };
 use super::{Around, Envelope, Format, Prefix, Written, json_text, write};
 use crate::provider::Request;
-use crate::provider::abilities::{Effort, needs_responses};
+use crate::provider::abilities::{Effort, limits_completion, needs_responses};
 use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome, ToolSpec};
@@ -90,12 +90,14 @@ impl Format for Chat {
         let request = around.request;
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
+        // OpenAI's models that think refuse the old field behind a gateway too.
+        let is_new = own || limits_completion(&endpoint.model);
         let opening = Opening {
             model: &endpoint.model,
             stream: true,
             stream_options: StreamOptions { include_usage: true },
-            max_completion_tokens: own.then_some(max_tokens),
-            max_tokens: (!own).then_some(max_tokens),
+            max_completion_tokens: is_new.then_some(max_tokens),
+            max_tokens: (!is_new).then_some(max_tokens),
             // What other services take is what the person says of them.
             reasoning_effort: match endpoint.own_api {
                 true => effort(endpoint, request),
