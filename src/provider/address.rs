@@ -25,9 +25,10 @@ pub(super) fn port_of(url: &str) -> u16 {
 }
 
 /// A base URL without the version that some vendors count to it.
-pub(super) fn without_v1(base: &str) -> &str {
-    let base = base.trim_end_matches('/');
-    base.strip_suffix("/v1").unwrap_or(base)
+pub(super) fn without_v1(base: &str) -> String {
+    let (place, query) = base.split_at(base.find(['?', '#']).unwrap_or(base.len()));
+    let place = place.trim_end_matches('/');
+    format!("{}{query}", place.strip_suffix("/v1").unwrap_or(place))
 }
 
 /// Whether the path ends with the version of an API, as `/v1` or `/v1beta`.
@@ -55,7 +56,38 @@ pub(super) fn is_http(url: &str) -> bool {
 /// The path, with its slash; empty where there is none.
 pub(super) fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.split(['?', '#']).next().unwrap_or(rest);
     rest.find('/').map_or("", |at| &rest[at..])
+}
+
+/// The URL with `path` behind its own path, and its query behind that. A fragment is never sent.
+pub(super) fn beneath(url: &str, path: &str) -> String {
+    let url = url.split('#').next().unwrap_or(url);
+    match url.split_once('?') {
+        Some((place, query)) => format!("{}{path}?{query}", place.trim_end_matches('/')),
+        None => format!("{}{path}", url.trim_end_matches('/')),
+    }
+}
+
+/// The URL with one or more `name=value` behind what its query has.
+pub(super) fn with_query(url: &str, query: &str) -> String {
+    format!("{url}{}{query}", if url.contains('?') { '&' } else { '?' })
+}
+
+/// What is shown of a URL whose password could be anywhere in it.
+const NOT_SHOWN: &str = "[not shown]";
+
+/// The URL as it may be shown: without a user, a password or a query.
+pub(super) fn shown(url: &str) -> String {
+    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + "://".len()));
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = match authority.rsplit_once('@') {
+        Some((_, host)) => host,
+        // What looks like the host may be the beginning of a password with such a letter in it.
+        None if behind.contains('@') => return format!("{scheme}{NOT_SHOWN}"),
+        None => authority,
+    };
+    format!("{scheme}{host}{}", path_of(url))
 }
 
 #[cfg(test)]
@@ -106,6 +138,38 @@ mod tests {
             ("https://host/v", false),
         ] {
             assert_eq!(has_version(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn paths_go_before_a_query() {
+        for (base, whole) in [
+            ("https://host", "https://host/v1/models"),
+            ("https://host/api/", "https://host/api/v1/models"),
+            ("https://host/api?key=a/b", "https://host/api/v1/models?key=a/b"),
+            ("https://host/?key=k#top", "https://host/v1/models?key=k"),
+        ] {
+            assert_eq!(beneath(base, "/v1/models"), whole);
+        }
+        assert_eq!(with_query("https://host/v1", "alt=sse"), "https://host/v1?alt=sse");
+        assert_eq!(with_query("https://host/v1?key=k", "alt=sse"), "https://host/v1?key=k&alt=sse");
+    }
+
+    /// A `#` in a password ends what is sent as the host, and the first half of the password was shown.
+    #[test]
+    fn nothing_of_a_password_is_shown() {
+        for (url, expected) in [
+            ("https://me:pw@box:8000/v1?key=k", "https://box:8000/v1"),
+            ("https://box/v1#x", "https://box/v1"),
+            ("https://box?key=/k", "https://box"),
+            ("me:pw@box/v1", "box/v1"),
+            ("https://me:p@w@box/v1", "https://box/v1"),
+            ("https://me:p#w@box/v1", "https://[not shown]"),
+            ("https://me:p/w@box/v1", "https://[not shown]"),
+            ("https://box/v1?key=a@b", "https://[not shown]"),
+            ("", ""),
+        ] {
+            assert_eq!(shown(url), expected, "{url}");
         }
     }
 

@@ -9,7 +9,7 @@ mod resolve;
 use std::fmt;
 
 use super::abilities::Abilities;
-use super::address::{authority_of, has_version, path_of, without_v1};
+use super::address::{beneath, has_version, path_of, shown, with_query};
 use super::network::Network;
 use crate::config::WireFormat;
 use crate::thread::ModelName;
@@ -18,8 +18,8 @@ pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
 pub use offered::offered;
 pub use resolve::{
-    Choice, Environment, built_in_providers, choose, is_configured, local_urls, provider_title, resolve,
-    resolve_local,
+    Choice, Environment, built_in_providers, choose, is_configured, is_searched, local_urls, provider_title,
+    resolve, resolve_local,
 };
 
 /// A place where a model can be called.
@@ -56,59 +56,54 @@ impl Endpoint {
     /// Where requests go. The vendors' conventions differ: `OPENAI_BASE_URL` is with the API's version,
     /// the others are without it. Either is taken for all.
     pub fn url(&self) -> String {
-        self.at(match self.wire {
-            WireFormat::AnthropicMessages => "/messages".to_owned(),
-            WireFormat::OpenAiResponses => "/responses".to_owned(),
-            WireFormat::OpenAiChat => "/chat/completions".to_owned(),
-            WireFormat::Gemini => format!("/models/{}:streamGenerateContent?alt=sse", self.model),
-        })
+        match self.wire {
+            WireFormat::AnthropicMessages => self.at("/messages"),
+            WireFormat::OpenAiResponses => self.at("/responses"),
+            WireFormat::OpenAiChat => self.at("/chat/completions"),
+            WireFormat::Gemini => {
+                with_query(&self.at(&format!("/models/{}:streamGenerateContent", self.model)), "alt=sse")
+            }
+        }
     }
 
     /// Where the tokens of a request are counted; `None` where the format has nothing for it. A compatible
     /// service may not have it all the same.
     pub fn count_url(&self) -> Option<String> {
-        let path = match self.wire {
-            WireFormat::AnthropicMessages => "/messages/count_tokens".to_owned(),
-            WireFormat::OpenAiResponses => "/responses/input_tokens".to_owned(),
-            WireFormat::OpenAiChat => return None,
-            WireFormat::Gemini => format!("/models/{}:countTokens", self.model),
-        };
-        Some(self.at(path))
+        match self.wire {
+            WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
+            WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
+            WireFormat::OpenAiChat => None,
+            WireFormat::Gemini => Some(self.at(&format!("/models/{}:countTokens", self.model))),
+        }
     }
 
     /// Where the models of the service are listed.
     pub fn models_url(&self) -> String {
-        self.at("/models".to_owned())
+        self.at("/models")
     }
 
-    /// An address below the root. What the base URL has of a query (an API's version, mostly) stays at the
-    /// end.
-    fn at(&self, path: String) -> String {
-        let query = self.base_url.split_once('?').map_or("", |(_, query)| query);
-        let joint = match query.is_empty() {
-            true => "",
-            false if path.contains('?') => "&",
-            false => "?",
-        };
-        format!("{}{path}{joint}{query}", self.root())
-    }
-
-    /// The base URL with the API's version at its end, if it is one that has it; without a query.
-    fn root(&self) -> String {
-        let base = self.base_url.split('?').next().unwrap_or_default().trim_end_matches('/');
-        match self.wire {
-            WireFormat::AnthropicMessages => format!("{}/v1", without_v1(base)),
-            WireFormat::OpenAiResponses | WireFormat::OpenAiChat if path_of(base).is_empty() => {
-                format!("{base}/v1")
+    /// A path of the API, behind the base URL and the API's version where that is not in the base.
+    fn at(&self, path: &str) -> String {
+        let base = &self.base_url;
+        let version = match self.wire {
+            WireFormat::AnthropicMessages if !path_of(base).trim_end_matches('/').ends_with("/v1") => "/v1",
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat
+                if path_of(base).trim_end_matches('/').is_empty() =>
+            {
+                "/v1"
             }
-            WireFormat::Gemini if !has_version(base) => format!("{base}/v1beta"),
-            WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => base.to_owned(),
-        }
+            WireFormat::Gemini if !has_version(base) => "/v1beta",
+            WireFormat::AnthropicMessages
+            | WireFormat::OpenAiResponses
+            | WireFormat::OpenAiChat
+            | WireFormat::Gemini => "",
+        };
+        beneath(base, &format!("{version}{path}"))
     }
 
     /// The base URL as it may be shown: without a user, a password or a query.
     pub fn place(&self) -> String {
-        place_of(&self.base_url)
+        shown(&self.base_url)
     }
 
     /// Takes over what the provider says of the model's window.
@@ -121,15 +116,6 @@ impl Endpoint {
         let name = name.to_ascii_lowercase();
         self.headers.retain(|(existing, _)| *existing != name);
         self.headers.push((name, Secret::new(value)));
-    }
-}
-
-/// A URL without a user, a password or a query.
-fn place_of(url: &str) -> String {
-    let base = url.split(['?', '#']).next().unwrap_or_default();
-    match base.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://{}{}", authority_of(base), path_of(base)),
-        None => authority_of(base).to_owned() + path_of(base),
     }
 }
 

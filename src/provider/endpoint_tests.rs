@@ -288,7 +288,7 @@ fn what_is_missing_is_said() {
         assert_eq!(error.class, class, "{model}");
         assert!(error.hint.clone().unwrap_or_default().contains(words), "{error:?}");
     }
-    let hint = nothing_configured(&[]).hint.unwrap_or_default();
+    let hint = nothing_configured(&Settings::default(), &[]).hint.unwrap_or_default();
     for way in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "EPITOME_LOCAL_URL"] {
         assert!(hint.contains(way));
     }
@@ -320,7 +320,7 @@ fn a_local_server_s_own_window_counts() {
         base_url: "http://127.0.0.1:8080/v1".into(),
         models: vec![(model.clone(), Some(32_768))],
     };
-    let endpoint = resolve_local(&model, &server, &Settings::default());
+    let endpoint = resolve_local(&model, &server, &Settings::default(), &[]).expect("it wants no key");
     assert_eq!((endpoint.window, endpoint.max_output), (32_768, 8_192));
     assert_eq!(endpoint.url(), "http://127.0.0.1:8080/v1/chat/completions");
 }
@@ -330,7 +330,7 @@ fn the_picker_offers_what_can_be_called() {
     let mut settings = settings(Some("local/qwen"));
     settings.models.insert("router/mix".into(), ModelSettings::default());
     let names = |env: &Environment| -> Vec<String> {
-        offered(&settings, env).into_iter().map(|(name, _)| name.0).collect()
+        offered(&settings, env).into_iter().map(|name| name.0).collect()
     };
     assert_eq!(names(&[]), ["local/qwen", "router/mix"]);
     let with_key = names(&env(&[("OPENAI_API_KEY", "k")]));
@@ -383,7 +383,7 @@ fn an_unknown_provider_is_named_with_its_model() {
 #[test]
 fn where_no_server_answered_is_told_without_its_password() {
     let env = env(&[("EPITOME_LOCAL_URL", "http://me:secret@box:1234")]);
-    let message = nothing_configured(&env).message;
+    let message = nothing_configured(&Settings::default(), &env).message;
     assert!(message.contains("at http://box:1234/v1"), "{message}");
     assert!(!message.contains("secret"), "{message}");
 }
@@ -392,40 +392,40 @@ fn where_no_server_answered_is_told_without_its_password() {
 #[test]
 fn a_local_address_needs_no_scheme() {
     let env = env(&[("EPITOME_LOCAL_URL", "localhost:1234")]);
-    assert_eq!(local_urls(&env), ["http://localhost:1234/v1"]);
+    assert_eq!(local_urls(&Settings::default(), &env), ["http://localhost:1234/v1"]);
 }
 
-/// `…/v1?api-version=1` became `…/v1?api-version=1/chat/completions`.
+/// Gateways that take their key in the address were called at a path behind the query, which is no path.
 #[test]
-fn a_query_of_the_base_url_stays_at_the_end() {
-    for (base, name, variables, url) in [
+fn paths_go_before_the_query_of_a_base_url() {
+    for (wire, base, called, listed) in [
         (
-            "https://gw/v1?v=1",
-            "openai/x",
-            ["OPENAI_BASE_URL", "OPENAI_API_KEY"],
-            "https://gw/v1/chat/completions?v=1",
+            WireFormat::AnthropicMessages,
+            "https://gw/v1?key=k",
+            "https://gw/v1/messages?key=k",
+            "https://gw/v1/models?key=k",
         ),
         (
-            "https://gw/?v=1",
-            "openai/x",
-            ["OPENAI_BASE_URL", "OPENAI_API_KEY"],
-            "https://gw/v1/chat/completions?v=1",
+            WireFormat::OpenAiChat,
+            "https://gw?key=k",
+            "https://gw/v1/chat/completions?key=k",
+            "https://gw/v1/models?key=k",
         ),
         (
-            "https://gw?v=1",
-            "gemini/x",
-            ["GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY"],
-            "https://gw/v1beta/models/x:streamGenerateContent?alt=sse&v=1",
+            WireFormat::OpenAiResponses,
+            "https://gw/api/?key=k",
+            "https://gw/api/responses?key=k",
+            "https://gw/api/models?key=k",
         ),
         (
-            "https://gw/v1?v=1",
-            "anthropic/x",
-            ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"],
-            "https://gw/v1/messages?v=1",
+            WireFormat::Gemini,
+            "https://gw?key=k",
+            "https://gw/v1beta/models/m:streamGenerateContent?key=k&alt=sse",
+            "https://gw/v1beta/models?key=k",
         ),
     ] {
-        let env = env(&[(variables[0], base), (variables[1], "k")]);
-        let endpoint = resolve(&ModelName(name.into()), &Settings::default(), &env).expect("a key is there");
-        assert_eq!(endpoint.url(), url);
+        let settings = with_provider("box", wire, base, None);
+        let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
+        assert_eq!((endpoint.url().as_str(), endpoint.models_url().as_str()), (called, listed), "{wire:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub use facts::{Facts, Life, Listed, Steering};
 
-use super::address::{host_of, is_loopback, without_v1};
+use super::address::{beneath, host_of, is_loopback, with_query, without_v1};
 use super::endpoint::Endpoint;
 use super::http::Http;
 use crate::config::WireFormat;
@@ -78,11 +78,11 @@ pub(super) fn read_compatible(body: &[u8]) -> Option<Vec<Listed>> {
 /// Ollama's list tells no windows. The window of a loaded model and what the endpoint's model can do are
 /// told elsewhere; any other server has nothing there, which changes nothing.
 async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<Listed>) {
-    let root = without_v1(&endpoint.base_url);
-    let Ok(loaded) = get(http, endpoint, &format!("{root}/api/ps")).await else { return };
+    let at = |path: &str| beneath(&without_v1(&endpoint.base_url), path);
+    let Ok(loaded) = get(http, endpoint, &at("/api/ps")).await else { return };
     let Some(loaded) = read::ollama_loaded(&loaded) else { return };
     let asked = serde_json::json!({ "model": endpoint.model }).to_string().into_bytes();
-    let url = format!("{root}/api/show");
+    let url = at("/api/show");
     let near = http.within(endpoint.network.clone());
     let shown = match near.post(&url, &endpoint.headers, asked, BYTES_MAX, TIME_MAX).await {
         Ok((200, body)) => read::ollama_shown(&body),
@@ -130,8 +130,8 @@ fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
         WireFormat::OpenAiChat | WireFormat::OpenAiResponses => return url,
     };
     match after {
-        Some(after) => format!("{url}?{size}&{cursor}={}", escaped(after)),
-        None => format!("{url}?{size}"),
+        Some(after) => with_query(&url, &format!("{size}&{cursor}={}", escaped(after))),
+        None => with_query(&url, size),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::address::{host_of, port_of, without_v1};
+use super::address::{beneath, host_of, port_of, without_v1};
 use super::http::Http;
 use super::listing::{self, Facts, Life, Listed};
 use crate::thread::ModelName;
@@ -42,7 +42,7 @@ impl LocalServer {
 /// The first of these addresses, with or without `/v1`, at which a server lists at least one model.
 pub async fn find_local(http: &Http, urls: &[String]) -> Option<LocalServer> {
     for url in urls {
-        if let Some(server) = ask(http, &format!("{}/v1", without_v1(url.trim()))).await {
+        if let Some(server) = ask(http, &beneath(&without_v1(url.trim()), "/v1")).await {
             return Some(server);
         }
     }
@@ -53,7 +53,7 @@ async fn ask(http: &Http, base_url: &str) -> Option<LocalServer> {
     let host = host_of(base_url).trim_matches(['[', ']']);
     let connect = TcpStream::connect((host, port_of(base_url)));
     tokio::time::timeout(CONNECT_MAX, connect).await.ok()?.ok()?;
-    let listed = http.get(&format!("{base_url}/models"), LIST_BYTES_MAX, LIST_MAX).await;
+    let listed = http.get(&beneath(base_url, "/models"), LIST_BYTES_MAX, LIST_MAX).await;
     let (_, body) = listed.ok().filter(|(status, _)| *status == 200)?;
     let listed = listing::read_compatible(&body)?.into_iter();
     let models: Vec<(ModelName, Option<u64>)> =

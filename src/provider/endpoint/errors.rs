@@ -1,18 +1,18 @@
 //! What is said where no endpoint can be had, and what to do about it.
 
-use super::place_of;
 use super::resolve::{Environment, local_urls};
 use crate::config::Settings;
+use crate::provider::address::shown;
 use crate::provider::{ErrorClass, ProviderError};
 use crate::thread::ModelName;
 
 /// Nothing at all is configured: says the ways out.
-pub fn nothing_configured(env: &Environment) -> ProviderError {
+pub fn nothing_configured(settings: &Settings, env: &Environment) -> ProviderError {
     ProviderError {
         class: ErrorClass::Auth,
         message: format!(
             "No model is configured, and no local server answers with its models at {}.",
-            shown(&local_urls(env))
+            places(&local_urls(settings, env))
         ),
         hint: Some(
             "Set ANTHROPIC_API_KEY, OPENAI_API_KEY (with OPENAI_BASE_URL for a compatible service) or \
@@ -24,18 +24,19 @@ pub fn nothing_configured(env: &Environment) -> ProviderError {
 }
 
 /// A local model was chosen, and no server answers: says where it was looked for.
-pub fn no_local_server(name: &ModelName, env: &Environment) -> ProviderError {
+pub fn no_local_server(name: &ModelName, settings: &Settings, env: &Environment) -> ProviderError {
+    let tried = places(&local_urls(settings, env));
     ProviderError {
         class: ErrorClass::Auth,
-        message: format!("No local server answers for {name}; tried {}.", shown(&local_urls(env))),
+        message: format!("No local server answers for {name}; tried {tried}."),
         hint: Some("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.".into()),
     }
 }
 
 /// Addresses without what they may hold of a user and a password.
-fn shown(urls: &[String]) -> String {
-    let places: Vec<String> = urls.iter().map(|url| place_of(url)).collect();
-    places.join(" and ")
+fn places(urls: &[String]) -> String {
+    let shown: Vec<String> = urls.iter().map(|url| shown(url)).collect();
+    shown.join(" and ")
 }
 
 pub(super) fn missing_key(provider: &str, hint: String) -> ProviderError {

@@ -1,21 +1,70 @@
-//! That what is kept of a conversation is what would be written anew.
+//! For every wire format: that what is kept of a conversation is what would be written anew, and that the
+//! service would take it.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::endpoint::test_endpoint;
-use crate::provider::wire::test_views::{OwnedView, call, hooks_wishes, outcome, text, views};
-use crate::thread::{OutcomeStatus, Seq};
+use crate::provider::endpoint::{test_chat_endpoint, test_endpoint};
+use crate::provider::wire::test_views::{
+    Item, OwnedView, call, hooks_wishes, outcome, text, thinking, views,
+};
+use crate::provider::wire::valid;
+use crate::thread::{Content, OutcomeStatus, Seq};
 
-/// An endpoint of each wire format, and of a server that is only compatible.
+/// An endpoint of each wire format, of servers that are only compatible, and of models that want something
+/// else than the newest ones.
 fn endpoints() -> Vec<Endpoint> {
-    let mut gateway = test_endpoint("anthropic/claude-sonnet-5-5");
-    gateway.own_api = false;
-    let mut compatible = test_endpoint("openai/gpt-4.1");
-    compatible.wire = WireFormat::OpenAiChat;
-    compatible.own_api = false;
-    vec![test_endpoint("anthropic/claude-sonnet-5-5"), gateway, compatible]
+    let compatible = |endpoint: Endpoint| Endpoint { own_api: false, ..endpoint };
+    vec![
+        test_endpoint("anthropic/claude-sonnet-5-5"),
+        test_endpoint("anthropic/claude-haiku-4-5"),
+        compatible(test_endpoint("anthropic/claude-sonnet-5-5")),
+        test_endpoint("openai/gpt-6-sol"),
+        compatible(test_endpoint("openai/qwen3")),
+        test_chat_endpoint("openai/gpt-4.1"),
+        compatible(test_chat_endpoint("openai/qwen3")),
+        test_endpoint("gemini/gemini-2.5-flash"),
+        test_endpoint("gemini/gemini-4-argon"),
+    ]
+}
+
+fn any_endpoint() -> impl Strategy<Value = Endpoint> {
+    prop::sample::select(endpoints())
+}
+
+fn json_of(encoded: &Encoded) -> Value {
+    serde_json::from_slice(&encoded.bytes()).expect("a body is JSON")
+}
+
+/// That the service would take this view's request.
+fn taken(endpoint: &Endpoint, view: &OwnedView) -> Result<(), TestCaseError> {
+    let body = json_of(&cold(endpoint, &view.request()));
+    let problems = valid::problems(endpoint.wire, &endpoint.model, &body);
+    prop_assert!(problems.is_empty(), "{} {:?}: {:#?}\n{}", endpoint.name, endpoint.wire, problems, body);
+    Ok(())
+}
+
+/// The messages of a request, without cache marks: they move from request to request, and are no part of
+/// what was said.
+fn messages(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
+    fn unmarked(value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let fields = fields.iter().filter(|(name, _)| *name != "cache_control");
+                Value::Object(fields.map(|(name, value)| (name.clone(), unmarked(value))).collect())
+            }
+            Value::Array(items) => items.iter().map(unmarked).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        }
+    }
+    let body = json_of(&cold(endpoint, &view.request()));
+    let list = match endpoint.wire {
+        WireFormat::AnthropicMessages | WireFormat::OpenAiChat => &body["messages"],
+        WireFormat::OpenAiResponses => &body["input"],
+        WireFormat::Gemini => &body["contents"],
+    };
+    list.as_array().expect("messages are a list").iter().map(unmarked).collect()
 }
 
 fn basis(revision: u64) -> Option<Basis> {
@@ -47,18 +96,99 @@ fn grow(
 }
 
 proptest! {
+    #[test]
+    fn any_view_is_sent_as_the_service_wants_it(endpoint in any_endpoint(), view in views(false)) {
+        let view = view.answerable();
+        taken(&endpoint, &view)?;
+        taken(&endpoint, &view.of_own(&endpoint))?;
+    }
+
+    /// A log with a fault must not end its conversation.
+    #[test]
+    fn a_view_with_lost_or_orphaned_outcomes_is_sent_too(endpoint in any_endpoint(), view in views(true)) {
+        taken(&endpoint, &view.of_own(&endpoint).answerable())?;
+    }
+
+    /// No edit and no history of a hook's leaves a view that the service refuses.
+    #[test]
+    fn a_view_that_hooks_changed_is_sent_as_the_service_wants_it(
+        endpoint in any_endpoint(), view in views(false), (edits, history, kept) in hooks_wishes(),
+    ) {
+        taken(&endpoint, &view.of_own(&endpoint).edited(&edits, &history, kept).answerable())?;
+    }
+
+    /// What was sent once stays as it was: the provider's cache holds it, and thinking is bound to it.
+    #[test]
+    fn appending_changes_nothing_before(endpoint in any_endpoint(), view in views(false)) {
+        let view = view.of_own(&endpoint).answerable();
+        let before = messages(&endpoint, &view);
+        let after = messages(&endpoint, &view.agent(vec![text("Yes.")]).user(vec![text("more")]));
+        prop_assert_eq!(before.as_slice(), &after[..before.len()]);
+    }
+
     /// A conversation that grows, is rewritten by a hook and grows on is sent as if nothing were kept.
     #[test]
     fn what_is_kept_is_what_would_be_written(
-        view in views(true), (edits, history, kept) in hooks_wishes(), other in views(false),
+        endpoint in any_endpoint(), view in views(true), (edits, history, kept) in hooks_wishes(),
+        other in views(false),
     ) {
-        for endpoint in endpoints() {
-            let mut encoding = Encoding::default();
-            grow(&mut encoding, &endpoint, &view, 1)?;
-            grow(&mut encoding, &endpoint, &view.edited(&edits, &history, kept), 2)?;
-            grow(&mut encoding, &endpoint, &other, 3)?;
-        }
+        let view = view.of_own(&endpoint);
+        let mut encoding = Encoding::default();
+        grow(&mut encoding, &endpoint, &view, 1)?;
+        grow(&mut encoding, &endpoint, &view.edited(&edits, &history, kept), 2)?;
+        grow(&mut encoding, &endpoint, &other, 3)?;
     }
+}
+
+/// A reply of OpenAI's or Gemini's lost its reasoning where the model had written an empty line before its
+/// call: the line was left out, and what is bound to it went with it.
+#[test]
+fn a_blank_text_goes_back_where_it_is_taken_and_thinking_stays_with_it() {
+    for endpoint in endpoints() {
+        let before = OwnedView::default().with_tools().user(vec![text("look")]);
+        let part =
+            OwnedView::default().user(vec![text("x")]).agent(vec![thinking("anthropic", "m", json!({}))]);
+        // The seal for this very place.
+        let own = before.clone().agent(agent_parts(&part)).of_own(&endpoint);
+        let seal = || agent_parts(&own).remove(0);
+        let reply = vec![text("\n\n"), seal(), call("c1", json!({}))];
+        let view = before.agent(reply).outcomes(vec![outcome("c1", OutcomeStatus::Completed, "done")]);
+        taken(&endpoint, &view).expect("the service takes it");
+        let sent = messages(&endpoint, &view)[1..].iter().map(Value::to_string).collect::<String>();
+        let (has_blank, has_seal) =
+            (sent.contains(r#""\n\n""#), ["\"s\"", "Z0FB", "c2ln"].iter().any(|seal| sent.contains(seal)));
+        let expected = match endpoint.wire {
+            // It refuses blank texts, and thinking behind anything but what it was made behind.
+            WireFormat::AnthropicMessages => (false, false),
+            WireFormat::OpenAiResponses | WireFormat::Gemini => (true, true),
+            WireFormat::OpenAiChat => (false, false),
+        };
+        assert_eq!((has_blank, has_seal), expected, "{} {sent}", endpoint.name);
+    }
+}
+
+/// The parts of a view's only reply.
+fn agent_parts(view: &OwnedView) -> Vec<Content> {
+    let reply = view.items.iter().find_map(|item| match item {
+        Item::Agent(message, _) => Some(message.content.clone()),
+        Item::User(_) | Item::Outcomes(_) => None,
+    });
+    reply.expect("it has a reply")
+}
+
+/// The sides alternate for servers that are only compatible: templates of local models want nothing else.
+#[test]
+fn replies_behind_one_another_are_one_message_for_a_compatible_server() {
+    let endpoint = Endpoint { own_api: false, ..test_chat_endpoint("openai/qwen3") };
+    let view = OwnedView::default()
+        .user(vec![text("a")])
+        .user(vec![text("b")])
+        .agent(vec![text("c")])
+        .agent(vec![text("d")])
+        .user(vec![text("e")]);
+    let roles: Vec<Value> =
+        messages(&endpoint, &view).iter().map(|message| message["role"].clone()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user"]);
 }
 
 /// A round of a long session: a reply with two calls, and what came of them.
