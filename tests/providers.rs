@@ -465,3 +465,22 @@ fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
     assert!(shown <= stream.len() / 1_400 + 1, "adjacent text is merged");
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
+
+/// A base URL that begins with `https` where the server speaks plain HTTP was tried six times, and ended with
+/// "received corrupt message of type InvalidContentType"; one without a scheme with "relative URL without a
+/// base", one without a host was looked up as `http`.
+#[tokio::test]
+async fn an_address_that_can_never_work_is_told_at_once() {
+    let (url, _server) = serve_at_once("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n".into()).await;
+    let encrypted = url.replacen("http://", "https://", 1);
+    let (_, error) = call(&encrypted).await.expect_err("it speaks plain HTTP");
+    assert_eq!(error.class, ErrorClass::Refused);
+    assert!(error.hint.clone().unwrap_or_default().contains("write http:// in the base URL"), "{error:?}");
+    let place = url.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    assert!(error.message.contains(place), "the port is named: {error:?}");
+    for base in ["127.0.0.1:8000/v1", "localhost", "http://", "ftp://host.example/v1"] {
+        let (_, error) = call(base).await.expect_err("no address");
+        assert_eq!(error.class, ErrorClass::Refused, "{base}");
+        assert!(error.message.contains("begins with http:// or https://"), "{error:?}");
+    }
+}

@@ -158,7 +158,13 @@ pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption
     );
     let levels: Vec<wire::SessionConfigSelectOption> = ThoughtLevel::ALL
         .iter()
-        .map(|level| wire::SessionConfigSelectOption::new(level.id(), level_name(*level)))
+        .map(|level| {
+            let option = wire::SessionConfigSelectOption::new(level.id(), level_name(*level));
+            match options.remarks.iter().find(|(remarked, _)| remarked == level) {
+                Some((_, remark)) => option.description(remark.clone()),
+                None => option,
+            }
+        })
         .collect();
     offered.push(
         wire::SessionConfigOption::select(THOUGHT, "Thinking", options.thought.id(), levels)

@@ -705,6 +705,7 @@ fn options_are_complete_and_in_order() {
         model: Some(ModelName("a/b".into())),
         models: vec![ModelChoice { name: ModelName("a/c".into()), about: "C".into() }],
         thought: ThoughtLevel::Low,
+        remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
     };
     let mut client = Client::new(PLAIN);
     client.put(Out::Options(Arc::new(options)));
@@ -724,6 +725,11 @@ fn options_are_complete_and_in_order() {
             ("thought_level", "thought_level", "low", 5)
         ]
     );
+    assert_eq!(
+        offered[2]["options"][0]["description"], "always thinks",
+        "a level without its effect says so"
+    );
+    assert_eq!(offered[2]["options"][1].get("description"), None);
 }
 
 /// The values of the model option, with the groups that hold them.
@@ -735,6 +741,7 @@ fn offered_models(names: &[&str]) -> Value {
         model: Some(ModelName("anthropic/a1".into())),
         models: models.collect(),
         thought: ThoughtLevel::Low,
+        remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
     };
     let mut client = Client::new(PLAIN);
     client.put(Out::Options(Arc::new(options)));

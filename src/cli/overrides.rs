@@ -28,11 +28,12 @@ pub fn is_flag(name: &str) -> bool {
 pub fn set(overrides: &mut Overrides, flag: &str, parser: &mut lexopt::Parser) -> Result<(), CliError> {
     match flag {
         "model" => {
-            let model = parser.value()?.string()?;
-            if ModelName(model.clone()).split().is_none() {
-                return Err(CliError::usage(format!("a model is named provider/name, not {model:?}")));
+            let written = parser.value()?.string()?;
+            let model = ModelName::written(&written);
+            if model.split().is_none() {
+                return Err(CliError::usage(format!("a model is named provider/name, not {written:?}")));
             }
-            overrides.model = Some(model);
+            overrides.model = Some(model.0);
         }
         "mode" => overrides.mode = Some(mode_named(&parser.value()?.string()?)?),
         "no-hooks" => overrides.hooks = Some(false),

@@ -96,6 +96,19 @@ fn later_layers_win() {
     assert!(!settings.compaction.auto);
 }
 
+/// `EPITOME_MODEL=claude-sonnet-5-5` was told to name no provider, and used all the same; in a file it was
+/// told and not used, and `--model` ended the program.
+#[test]
+fn the_vendors_models_need_no_provider() {
+    let (settings, problems) =
+        Disk::new("model = \"claude-sonnet-5-5\"\n[models]\nsmall = \"gpt-6-luna\"", "").load(&[]);
+    assert_eq!(problems, []);
+    assert_eq!(settings.model.as_deref(), Some("anthropic/claude-sonnet-5-5"));
+    assert_eq!(settings.small_model.as_deref(), Some("openai/gpt-6-luna"));
+    let (settings, problems) = Disk::new("", "").load(&[("EPITOME_MODEL", "gemini-3.8-flash")]);
+    assert_eq!((settings.model.as_deref(), problems), (Some("gemini/gemini-3.8-flash"), Vec::new()));
+}
+
 #[test]
 fn a_wrong_variable_is_told_and_leaves_the_files_in_force() {
     let disk = Disk::new("model = \"a/person\"", "");

@@ -79,15 +79,15 @@ pub(super) fn threshold(value: &DeValue<'_>) -> Result<Threshold, Wrong> {
 }
 
 pub(super) fn model_name(value: &DeValue<'_>) -> Result<Option<String>, Wrong> {
-    let name = text(value)?;
-    check_model_name(&name).map_err(|(message, hint)| Wrong { message, hint: Some(hint) })?;
-    Ok(Some(name))
+    let name = full_model_name(&text(value)?);
+    Ok(Some(name.map_err(|(message, hint)| Wrong { message, hint: Some(hint) })?))
 }
 
-/// What is wrong with a model's name, and what to do about it.
-pub(super) fn check_model_name(name: &str) -> Result<(), (String, String)> {
-    if ModelName(name.to_owned()).split().is_some() {
-        return Ok(());
+/// A model's name with its provider. An error says what is wrong with it, and what to do about it.
+pub(super) fn full_model_name(name: &str) -> Result<String, (String, String)> {
+    let full = ModelName::written(name);
+    if full.split().is_some() {
+        return Ok(full.0);
     }
     let hint = "write provider/model, for example \"anthropic/claude-sonnet-5-5\"".to_owned();
     Err((format!("{name:?} names no provider"), hint))

@@ -30,14 +30,27 @@ impl Thinking {
     /// that there is. `None` where thinking is not steered by words.
     pub fn effort(self, level: ThoughtLevel) -> Option<Effort> {
         let Thinking::Efforts(efforts) = self else { return None };
-        let wanted = match level {
-            ThoughtLevel::Off => Effort::None,
-            ThoughtLevel::Low => Effort::Low,
-            ThoughtLevel::Medium => Effort::Medium,
-            ThoughtLevel::High => Effort::High,
-            ThoughtLevel::Max => Effort::Max,
-        };
+        let wanted = wanted(level);
         efforts.iter().rfind(|effort| **effort <= wanted).or(efforts.first()).copied()
+    }
+
+    /// What a level comes to where it is not what it says; empty where it is. For whoever chooses one.
+    pub fn remark(self, level: ThoughtLevel) -> String {
+        match self {
+            Thinking::None => "No effect: this model has no thinking that can be set".to_owned(),
+            Thinking::Budget { optional: false } if level == ThoughtLevel::Off => {
+                "This model always thinks, then as little as it can".to_owned()
+            }
+            Thinking::Budget { .. } => String::new(),
+            Thinking::Efforts(_) => match self.effort(level) {
+                Some(effort) if effort == wanted(level) => String::new(),
+                Some(effort) if level == ThoughtLevel::Off => {
+                    format!("This model always thinks; the least is {}", effort.word())
+                }
+                Some(effort) => format!("The nearest that this model has: {}", effort.word()),
+                None => String::new(),
+            },
+        }
     }
 
     /// The tokens to ask for at a level, of a reply of at most `max_output`: half of it stays for the
@@ -52,6 +65,17 @@ impl Thinking {
             ThoughtLevel::Max => 32_000,
         };
         Some(budget.min(max_output / 2))
+    }
+}
+
+/// The effort that a level names.
+fn wanted(level: ThoughtLevel) -> Effort {
+    match level {
+        ThoughtLevel::Off => Effort::None,
+        ThoughtLevel::Low => Effort::Low,
+        ThoughtLevel::Medium => Effort::Medium,
+        ThoughtLevel::High => Effort::High,
+        ThoughtLevel::Max => Effort::Max,
     }
 }
 
@@ -236,9 +260,35 @@ fn of_openai(model: &Named<'_>) -> Option<(u32, u32)> {
     model.version.filter(|_| model.family == Family::OpenAi)
 }
 
+/// Whether Chat Completions takes `max_completion_tokens` for this model and refuses `max_tokens`, as it does
+/// for all of OpenAI's that think.
+pub(super) fn limits_completion(model: &str) -> bool {
+    let model = Named::of(model);
+    of_openai(&model).is_some_and(|version| openai_thinking(&model, version) != Thinking::None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_that_is_not_what_it_says_is_remarked_on() {
+        use ThoughtLevel::{High, Low, Max, Medium, Off};
+        let efforts = Thinking::Efforts(&[Effort::Low, Effort::Medium, Effort::High]);
+        for (thinking, level, remark) in [
+            (efforts, Off, "This model always thinks; the least is low"),
+            (efforts, Medium, ""),
+            (efforts, Max, "The nearest that this model has: high"),
+            (Thinking::Efforts(&[Effort::None, Effort::High]), Off, ""),
+            (Thinking::Efforts(&[Effort::None, Effort::High]), Low, "The nearest that this model has: none"),
+            (Thinking::Budget { optional: true }, Off, ""),
+            (Thinking::Budget { optional: false }, Off, "This model always thinks, then as little as it can"),
+            (Thinking::Budget { optional: false }, High, ""),
+            (Thinking::None, High, "No effect: this model has no thinking that can be set"),
+        ] {
+            assert_eq!(thinking.remark(level), remark, "{thinking:?} {level:?}");
+        }
+    }
 
     #[test]
     fn a_level_becomes_the_nearest_effort_that_a_model_has() {

@@ -47,6 +47,12 @@ pub(super) fn authority_of(url: &str) -> &str {
     authority.rsplit('@').next().unwrap_or(authority)
 }
 
+/// Whether requests can be sent to addresses of this kind: it has a scheme that is spoken, and a host.
+pub(super) fn is_http(url: &str) -> bool {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) && !host_of(url).is_empty()
+}
+
 /// The path, with its slash; empty where there is none.
 pub(super) fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -98,6 +104,24 @@ mod tests {
             ("box", false),
         ] {
             assert_eq!(is_loopback(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn requests_go_to_http_addresses_with_a_host() {
+        for (url, expected) in [
+            ("https://host/v1", true),
+            ("HTTP://127.0.0.1:8000", true),
+            ("http://user:pw@box", true),
+            ("127.0.0.1:8000/v1", false),
+            ("localhost", false),
+            ("http:", false),
+            ("http://", false),
+            ("https:///v1", false),
+            ("ftp://host", false),
+            ("", false),
+        ] {
+            assert_eq!(is_http(url), expected, "{url}");
         }
     }
 

@@ -18,8 +18,8 @@ pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
 pub use offered::offered;
 pub use resolve::{
-    Choice, Environment, built_in_providers, choose, is_configured, local_urls, provider_title, resolve,
-    resolve_local,
+    Choice, Environment, built_in_providers, choose, is_configured, is_searched, local_urls, provider_title,
+    resolve, resolve_local,
 };
 
 /// A place where a model can be called.
@@ -33,6 +33,8 @@ pub struct Endpoint {
     pub base_url: String,
     /// Names in lower case, each once.
     pub headers: Vec<(String, Secret)>,
+    /// The environment variable that the key is of, for messages; `None` where no key is sent.
+    pub key_variable: Option<String>,
     /// Tokens that a request may hold.
     pub window: u64,
     /// Tokens that a reply may hold.
@@ -126,6 +128,7 @@ impl fmt::Debug for Endpoint {
             wire,
             base_url: _,
             headers,
+            key_variable,
             window,
             max_output,
             own_api,
@@ -138,6 +141,7 @@ impl fmt::Debug for Endpoint {
             .field("wire", wire)
             .field("place", &self.place())
             .field("headers", headers)
+            .field("key_variable", key_variable)
             .field("window", window)
             .field("max_output", max_output)
             .field("own_api", own_api)

@@ -281,13 +281,14 @@ fn what_is_missing_is_said() {
         ("openai/gpt-6-sol", ErrorClass::Auth, "OPENAI_API_KEY"),
         ("gemini/gemini-4-argon", ErrorClass::Auth, "GOOGLE_API_KEY (or GEMINI_API_KEY)"),
         ("nobody/x", ErrorClass::Refused, "anthropic, openai, gemini, local"),
+        ("nobody/x", ErrorClass::Refused, "[providers.nobody]"),
         ("bare", ErrorClass::Refused, "provider/name"),
     ] {
         let error = resolve(&ModelName(model.into()), &Settings::default(), &[]).expect_err("nothing is set");
         assert_eq!(error.class, class, "{model}");
         assert!(error.hint.clone().unwrap_or_default().contains(words), "{error:?}");
     }
-    let hint = nothing_configured().hint.unwrap_or_default();
+    let hint = nothing_configured(&Settings::default(), &[]).hint.unwrap_or_default();
     for way in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "EPITOME_LOCAL_URL"] {
         assert!(hint.contains(way));
     }
@@ -319,7 +320,7 @@ fn a_local_server_s_own_window_counts() {
         base_url: "http://127.0.0.1:8080/v1".into(),
         models: vec![(model.clone(), Some(32_768))],
     };
-    let endpoint = resolve_local(&model, &server, &Settings::default());
+    let endpoint = resolve_local(&model, &server, &Settings::default(), &[]).expect("it wants no key");
     assert_eq!((endpoint.window, endpoint.max_output), (32_768, 8_192));
     assert_eq!(endpoint.url(), "http://127.0.0.1:8080/v1/chat/completions");
 }
@@ -329,7 +330,7 @@ fn the_picker_offers_what_can_be_called() {
     let mut settings = settings(Some("local/qwen"));
     settings.models.insert("router/mix".into(), ModelSettings::default());
     let names = |env: &Environment| -> Vec<String> {
-        offered(&settings, env).into_iter().map(|(name, _)| name.0).collect()
+        offered(&settings, env).into_iter().map(|name| name.0).collect()
     };
     assert_eq!(names(&[]), ["local/qwen", "router/mix"]);
     let with_key = names(&env(&[("OPENAI_API_KEY", "k")]));
@@ -367,6 +368,31 @@ fn a_place_is_shown_without_its_password() {
     let settings = with_provider("box", WireFormat::OpenAiChat, "https://me:pw@box:8000/v1?key=k", None);
     let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
     assert_eq!(endpoint.place(), "https://box:8000/v1");
+}
+
+/// The whole name was missing: "No provider is known for the model \"antropic\"".
+#[test]
+fn an_unknown_provider_is_named_with_its_model() {
+    let error =
+        resolve(&ModelName("antropic/claude-x".into()), &Settings::default(), &[]).expect_err("a typo");
+    assert_eq!(error.message, "There is no provider \"antropic\" for the model \"antropic/claude-x\".");
+}
+
+/// A server that was looked for at `EPITOME_LOCAL_URL` and answered with a page was told as if nothing had
+/// been set.
+#[test]
+fn where_no_server_answered_is_told_without_its_password() {
+    let env = env(&[("EPITOME_LOCAL_URL", "http://me:secret@box:1234")]);
+    let message = nothing_configured(&Settings::default(), &env).message;
+    assert!(message.contains("at http://box:1234/v1"), "{message}");
+    assert!(!message.contains("secret"), "{message}");
+}
+
+/// Ollama's own variable is written so, and the address was taken for one without a host.
+#[test]
+fn a_local_address_needs_no_scheme() {
+    let env = env(&[("EPITOME_LOCAL_URL", "localhost:1234")]);
+    assert_eq!(local_urls(&Settings::default(), &env), ["http://localhost:1234/v1"]);
 }
 
 /// Gateways that take their key in the address were called at a path behind the query, which is no path.

@@ -246,12 +246,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
         ErrorClass::Auth if is_billing(failure.status, said) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }
-        ErrorClass::Auth => Some(match endpoint.provider() {
-            "anthropic" => "Check ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN.".into(),
-            "openai" => "Check OPENAI_API_KEY.".into(),
-            "gemini" => "Check GEMINI_API_KEY or GOOGLE_API_KEY.".into(),
-            other => format!("Check the key of \"{other}\" in config.toml."),
-        }),
+        ErrorClass::Auth => Some(check_key(endpoint, failure, said)),
         ErrorClass::TooLong { .. } => Some("Run /compact, or choose a model with a larger window.".into()),
         ErrorClass::BadReasoning => {
             Some("Run /compact, after which none of it is sent, or choose another model.".into())
@@ -279,6 +274,27 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
         }
         ErrorClass::Refused | ErrorClass::Broken => None,
     }
+}
+
+/// Where the key came from, where it went, and who else may have refused it.
+fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> String {
+    let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
+    let mut hint = match &endpoint.key_variable {
+        Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),
+        None => format!(
+            "No key was sent to the service{place}. Name the variable that holds one: key_variable in \
+             [providers.{}] of config.toml, with wire and base_url.",
+            endpoint.provider()
+        ),
+    };
+    // Proxies of companies refuse addresses with this status and a page of their own.
+    if failure.status == 403
+        && said.message.is_empty()
+        && let Some(variable) = endpoint.network.variable_of(&endpoint.base_url)
+    {
+        hint.push_str(&format!(" If it is, the proxy of {variable} may be what refuses."));
+    }
+    hint
 }
 
 /// Which models there are instead, and where to see them all.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::provider::endpoint::{Secret, test_chat_endpoint, test_endpoint};
+use crate::thread::ModelName;
 
 fn plain(status: u16, body: &str) -> Failure<'_> {
     Failure { status, retry_after: None, should_retry: None, request_id: None, body }
@@ -437,4 +438,73 @@ fn a_secret_at_the_end_of_what_is_told_leaves_no_beginning_behind() {
     let body = format!("{} sk-test-key", "x".repeat(PROVIDER_MESSAGE_BYTES_MAX - 5));
     let error = classify(&test_endpoint("openai/gpt-5.4"), &plain(400, &body));
     assert!(!error.message.contains("sk-"), "{error}");
+}
+
+/// With `GOOGLE_API_KEY` and `GEMINI_API_KEY` both set, which one was refused had to be guessed; of a provider
+/// of the configuration, "the key in config.toml" was named, where no key is.
+#[test]
+fn a_refused_key_is_named_by_its_variable_and_place() {
+    let settings = toml_settings();
+    for (model, env, words) in [
+        (
+            "gemini/x",
+            vec![("GOOGLE_API_KEY", "a"), ("GEMINI_API_KEY", "b")],
+            vec!["Check GOOGLE_API_KEY: it must be a key of the service."],
+        ),
+        (
+            "anthropic/x",
+            vec![
+                ("ANTHROPIC_API_KEY", "a"),
+                ("ANTHROPIC_AUTH_TOKEN", "b"),
+                ("ANTHROPIC_BASE_URL", "https://me:pw@gw"),
+            ],
+            vec!["Check ANTHROPIC_API_KEY and ANTHROPIC_AUTH_TOKEN", "of the service at https://gw."],
+        ),
+        ("router/x", vec![("ROUTER_KEY", "a")], vec!["Check ROUTER_KEY", "https://router.example"]),
+        (
+            "local/x",
+            vec![("EPITOME_LOCAL_URL", "http://box:1")],
+            vec!["No key was sent", "[providers.local]"],
+        ),
+    ] {
+        let env: Vec<_> = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let endpoint = crate::provider::endpoint::resolve(&ModelName(model.into()), &settings, &env)
+            .expect("it is there");
+        let failure =
+            Failure { status: 401, retry_after: None, should_retry: None, request_id: None, body: "" };
+        let hint = classify(&endpoint, &failure).hint.unwrap_or_default();
+        assert!(words.iter().all(|word| hint.contains(word)), "{hint}");
+    }
+}
+
+/// A company's proxy that refused an address was told as a bad key.
+#[test]
+fn a_page_with_403_from_behind_a_proxy_may_be_the_proxy_s() {
+    let env = [
+        ("ANTHROPIC_API_KEY", "a"),
+        ("ANTHROPIC_BASE_URL", "http://gw.example"),
+        ("HTTP_PROXY", "http://proxy:3128"),
+    ];
+    let env = env.map(|(name, value)| (name.into(), value.into()));
+    let model = ModelName("anthropic/x".into());
+    let endpoint =
+        crate::provider::endpoint::resolve(&model, &Default::default(), &env).expect("a key is there");
+    let failure =
+        |body| Failure { status: 403, retry_after: None, should_retry: None, request_id: None, body };
+    let hint = |body| classify(&endpoint, &failure(body)).hint.unwrap_or_default();
+    assert!(hint("<html>no</html>").contains("the proxy of HTTP_PROXY"));
+    assert!(!hint(r#"{"error":{"message":"no such key"}}"#).contains("HTTP_PROXY"));
+}
+
+/// With one provider of its own.
+fn toml_settings() -> crate::config::Settings {
+    let mut settings = crate::config::Settings::default();
+    let router = crate::config::ProviderSettings {
+        wire: WireFormat::OpenAiChat,
+        base_url: "https://router.example/v1".into(),
+        key_variable: Some("ROUTER_KEY".into()),
+        headers: Default::default(),
+    };
+    settings.providers.insert("router".into(), router);
+    settings
 }

@@ -18,6 +18,7 @@ use reqwest::{Body, Client, Method, Request, Response};
 use tokio::time::timeout;
 
 use super::ProviderError;
+use super::address::is_http;
 use super::endpoint::{Endpoint, Secret};
 use super::network::Network;
 use super::wire::encoding::Encoded;
@@ -174,6 +175,10 @@ impl Http {
         asked: Asked<'_>,
         limits: Limits,
     ) -> Result<Sending, ProviderError> {
+        if !is_http(&endpoint.base_url) {
+            let why = "its base URL is none that begins with http:// or https:// and names a host";
+            return Err(unusable(endpoint, why));
+        }
         let key = Key {
             provider: endpoint.provider().to_owned(),
             network: endpoint.network.clone(),

@@ -2,8 +2,9 @@
 //!
 //! It says what a script tells it to say, in the wire format of whoever asks, and remembers what it
 //! was asked. Like the real services it refuses a request that breaks their rules, and thinking that comes
-//! back changed or behind another conversation. It serves fixtures, benches and `epitome demo`. It is never a fallback for a real model:
-//! nothing chooses it but the code that starts it, and it understands nothing of what it reads.
+//! back changed or behind another conversation. It serves fixtures, benches and `epitome demo`. It is never
+//! a fallback for a real model: nothing chooses it but the code that starts it, and it understands nothing of
+//! what it reads.
 
 mod encode;
 mod http;

@@ -17,7 +17,7 @@ use crate::provider::{ErrorClass, ProviderError, models};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, ModelName, Seq, Trigger, Usage};
+use crate::thread::{Change, Content, ModelName, Seq, Trigger, Usage};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
 
 /// What of the last request is quoted even in the smallest window, in bytes.
@@ -97,7 +97,7 @@ impl Session {
     pub(super) fn compaction_is_due(&mut self) -> bool {
         let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
         let Some(at) = self.auto_compact_at(size) else { return false };
-        let used = self.tokens_in_context();
+        let used = self.tokens_at_most();
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
         !compacted && self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }
@@ -301,6 +301,15 @@ impl Session {
         if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("compacted", Some((*tokens_before, *tokens_after)));
         }
+        if trigger_of(why) == Trigger::Overflow && self.drops_attachments(through) {
+            self.say(
+                Severity::Warning,
+                "The request was larger than the provider takes, so what you attached to your last message is \
+                 not sent any more: the model only gets its name. Attach fewer or smaller files, or send them one \
+                 by one."
+                    .to_owned(),
+            );
+        }
         if let Some(work) = &mut self.work {
             work.summary = (why == Why::Command).then(|| text.clone());
         }
@@ -308,6 +317,16 @@ impl Session {
             return;
         }
         self.end_compaction(CompactAnswer::Done(Box::new(change)));
+    }
+
+    /// Whether the newest that the person said holds an image or a document, and leaves the view.
+    fn drops_attachments(&self, through: Seq) -> bool {
+        let said = self.thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
+            Change::Said { message, .. } => Some((entry.seq, message)),
+            _ => None,
+        });
+        let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
+        said.is_some_and(|(seq, message)| seq <= through && message.content.iter().any(is_attached))
     }
 
     fn compacted(

@@ -99,7 +99,15 @@ pub struct ModelCall {
     phase: Phase,
 }
 
+/// A count of the request's tokens before it is sent.
+pub struct Counting {
+    pub count: Pin<Box<dyn Future<Output = Result<u64, ProviderError>> + Send>>,
+    /// The tokens that it may have.
+    pub room: u64,
+}
+
 enum Phase {
+    Counting(Counting),
     Starting(Starting),
     Streaming(Box<ReplyStream>),
     Waiting(Pin<Box<Sleep>>),
@@ -120,8 +128,12 @@ impl ModelCall {
         endpoint: Endpoint,
         encoded: Encoded,
         message: MessageId,
+        counting: Option<Counting>,
     ) -> Result<ModelCall, ProviderError> {
-        let starting = http.start(&endpoint, &encoded)?;
+        let phase = match counting {
+            Some(counting) => Phase::Counting(counting),
+            None => Phase::Starting(http.start(&endpoint, &encoded)?),
+        };
         Ok(ModelCall {
             message,
             model: endpoint.name.clone(),
@@ -130,7 +142,7 @@ impl ModelCall {
             seen: false,
             encoded,
             endpoint,
-            phase: Phase::Starting(starting),
+            phase,
         })
     }
 
@@ -150,6 +162,18 @@ impl ModelCall {
     pub async fn step(&mut self, http: &Http) -> ModelStep {
         loop {
             match &mut self.phase {
+                Phase::Counting(Counting { count, room }) => {
+                    // Without a count the provider says itself whether it takes the request.
+                    if let Ok(tokens) = count.await
+                        && tokens > *room
+                    {
+                        return ModelStep::Failed(too_long(&self.endpoint, tokens, *room));
+                    }
+                    match http.start(&self.endpoint, &self.encoded) {
+                        Ok(starting) => self.phase = Phase::Starting(starting),
+                        Err(error) => return ModelStep::Failed(error),
+                    }
+                }
                 Phase::Starting(starting) => match starting.await {
                     Ok(stream) => self.phase = Phase::Streaming(Box::new(stream)),
                     Err(error) => return ModelStep::Failed(error),
@@ -170,6 +194,19 @@ impl ModelCall {
                 }
             }
         }
+    }
+}
+
+/// The provider's own count of a request is more than there is room for.
+fn too_long(endpoint: &Endpoint, tokens: u64, room: u64) -> ProviderError {
+    ProviderError {
+        class: ErrorClass::TooLong { used: Some(tokens), limit: None },
+        message: format!(
+            "The request takes {tokens} tokens by the provider's count, and there is room for {room} beside \
+             a reply (model {}).",
+            endpoint.name
+        ),
+        hint: Some("Run /compact, or choose a model with a larger window.".to_owned()),
     }
 }
 

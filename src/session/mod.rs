@@ -32,6 +32,7 @@ mod replies;
 mod rounds;
 mod services;
 mod side;
+mod taken;
 mod windows;
 mod work;
 
@@ -290,6 +291,8 @@ pub struct SessionOptions {
     /// Those of one provider together; the current one is always among them.
     pub models: Vec<ModelChoice>,
     pub thought: ThoughtLevel,
+    /// What levels come to with the model, where they are not what they say.
+    pub remarks: Vec<(ThoughtLevel, String)>,
 }
 
 /// A model that a client can choose.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::actor::Session;
 use super::clients::provider_error;
+use super::replies::sentence;
 use super::work::{Background, Prompt};
 use super::{ModelChoice, Out, SessionError, SessionOptions};
 use crate::provider::ProviderError;
+use crate::provider::abilities::Thinking;
 use crate::provider::catalog::{Catalog, Offer, Scope};
 use crate::provider::endpoint::{self, Choice, LocalServer};
 use crate::provider::learned::Source;
@@ -55,7 +57,20 @@ impl Session {
         {
             models.insert(0, ModelChoice { name: name.clone(), about: String::new() });
         }
-        Arc::new(SessionOptions { mode: self.thread.mode(), model, models, thought: self.thread.thought() })
+        let remarks = self.thinking(model.as_ref()).map_or(Vec::new(), remarks);
+        let (mode, thought) = (self.thread.mode(), self.thread.thought());
+        Arc::new(SessionOptions { mode, model, models, thought, remarks })
+    }
+
+    /// How a model's thinking is steered, as far as that can be told without asking anybody.
+    fn thinking(&self, model: Option<&ModelName>) -> Option<Thinking> {
+        let model = model?;
+        if let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model) {
+            return Some(endpoint.abilities.thinking);
+        }
+        let is_local = model.split().is_some_and(|(provider, _)| provider == "local");
+        let found = || endpoint::resolve(model, &self.settings, &self.workspace.environment).ok();
+        (!is_local).then(found).flatten().map(|endpoint| endpoint.abilities.thinking)
     }
 
     /// Sets one option; an unknown one or an unknown value changes nothing.
@@ -67,9 +82,13 @@ impl Session {
                 level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
             },
             "model" => {
-                let model = ModelName(value.to_owned());
+                let model = ModelName::written(value);
                 if !self.options().models.iter().any(|choice| choice.name == model) {
-                    return Err(unknown("model"));
+                    // A key that is missing, or a provider that nobody knows, says more than that.
+                    let found = endpoint::resolve(&model, &self.settings, &self.workspace.environment);
+                    return Err(found
+                        .err()
+                        .map_or_else(|| unknown("model"), |error| SessionError::Invalid(sentence(&error))));
                 }
                 self.endpoint = None;
                 Change::ModelChosen { model }
@@ -120,8 +139,8 @@ impl Session {
             (None, Choice::Named(name)) => name,
             (None, Choice::SearchLocal(urls)) => return self.search(urls),
         };
-        if name.split().is_some_and(|(provider, _)| provider == "local") {
-            let urls = endpoint::local_urls(&environment);
+        if endpoint::is_searched(&name, &self.settings) {
+            let urls = endpoint::local_urls(&self.settings, &environment);
             return self.search(urls);
         }
         match endpoint::resolve(&name, &self.settings, &environment) {
@@ -158,11 +177,13 @@ impl Session {
                 Choice::SearchLocal(_) => None,
             }
         });
+        let mut missing = None;
         let located = server.and_then(|server| {
             let before = self.model_name();
             let name = chosen.clone().or_else(|| server.models.first().map(|(name, _)| name.clone()))?;
-            let mut endpoint = endpoint::resolve_local(&name, &server, &self.settings);
-            endpoint.network = Network::read(&self.workspace.environment);
+            let environment = &self.workspace.environment;
+            let resolved = endpoint::resolve_local(&name, &server, &self.settings, environment);
+            let endpoint = resolved.map_err(|error| missing = Some(error)).ok()?;
             self.services.learned.learn_list(&endpoint, &server.listed());
             self.found = Some(server);
             self.use_endpoint(endpoint);
@@ -176,10 +197,10 @@ impl Session {
         if located.is_some() {
             return postponed.map_or((), |ask| self.perform(ask));
         }
-        let error = match chosen {
-            Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
-            None => endpoint::nothing_configured(),
-        };
+        let error = missing.unwrap_or_else(|| match chosen {
+            Some(name) => endpoint::no_local_server(&name, &self.settings, &self.workspace.environment),
+            None => endpoint::nothing_configured(&self.settings, &self.workspace.environment),
+        });
         match postponed {
             Some(ask) => self.tell_no_model(&ask, &error),
             // With a turn running, what waits does not wait for the server.
@@ -196,6 +217,11 @@ impl Session {
             }
         }
     }
+}
+
+fn remarks(thinking: Thinking) -> Vec<(ThoughtLevel, String)> {
+    let all = ThoughtLevel::ALL.into_iter().map(|level| (level, thinking.remark(level)));
+    all.filter(|(_, remark)| !remark.is_empty()).collect()
 }
 
 /// What a model costs and holds, in one line.

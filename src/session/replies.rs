@@ -25,8 +25,9 @@ impl Session {
             self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| self.give_word_to_agent());
         let started = ready.and_then(|()| {
             let message = self.fresh_message();
-            let encoded = self.encode(&endpoint);
-            ModelCall::start(&self.services.http, endpoint, encoded, message)
+            let counting = self.count_before_call(&endpoint);
+            let encoded = self.encode(&endpoint, Purpose::Reply);
+            ModelCall::start(&self.services.http, endpoint, encoded, message, counting)
                 .map_err(|error| sentence(&error))
         });
         match started {
@@ -129,12 +130,12 @@ impl Session {
     }
 
     /// The next request, of which only what is new is written.
-    fn encode(&mut self, endpoint: &Endpoint) -> Encoded {
+    pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose) -> Encoded {
         let frame = self.thread.frame_entry().expect("the frame is there before the first model call");
         let cache_key = self.lineage.parent.as_ref().unwrap_or(&self.id);
         let thought = self.thread.thought();
         let request = effects::request(frame, self.thread.view(), thought, endpoint.max_output, &cache_key.0);
-        self.encoding.encode(endpoint, &request, Purpose::Reply)
+        self.encoding.encode(endpoint, &request, purpose)
     }
 
     /// By which a provider finds what it has read before. A child begins its requests as its parent does.
@@ -187,6 +188,10 @@ impl Session {
                     }
                     None => {
                         let call = work.model.take().expect("a failed call was running");
+                        let is_refused = error.class == ErrorClass::BadReasoning && !call.seen;
+                        if is_refused && self.drop_thinking(&error) {
+                            return self.call_model();
+                        }
                         self.call_failed(call, &error);
                     }
                 }

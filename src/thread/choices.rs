@@ -18,6 +18,19 @@ impl fmt::Display for ModelName {
 }
 
 impl ModelName {
+    /// A name as a person writes it: the vendors' own models need no provider before them.
+    pub fn written(name: &str) -> ModelName {
+        let name = name.trim();
+        let provider = match name {
+            _ if name.contains('/') => None,
+            _ if name.starts_with("claude-") => Some("anthropic"),
+            _ if name.starts_with("gpt-") => Some("openai"),
+            _ if name.starts_with("gemini-") => Some("gemini"),
+            _ => None,
+        };
+        ModelName(provider.map_or(name.to_owned(), |provider| format!("{provider}/{name}")))
+    }
+
     /// The part before the first slash, and the rest. A name without one has no provider.
     pub fn split(&self) -> Option<(&str, &str)> {
         self.0.split_once('/').filter(|(provider, name)| !provider.is_empty() && !name.is_empty())

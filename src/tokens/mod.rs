@@ -12,7 +12,7 @@ mod tally;
 mod vocabulary;
 
 pub use calibration::Calibration;
-pub use counter::Counter;
+pub use counter::{Count, Counter};
 pub use estimate::estimate;
 pub use ruler::Ruler;
 pub use rulers::Rulers;

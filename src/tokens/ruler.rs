@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::adjust::adjust;
+use super::adjust::{adjust, margin_percent};
 use super::calibration::Calibration;
+use super::counter::Count;
 use super::estimate::estimate;
 use super::media;
 use super::tally::Tally;
@@ -15,6 +16,13 @@ use crate::thread::{
 
 /// Tokens that the frame of a message, a call or a tool takes beside its text.
 const MESSAGE_TOKENS: u64 = 4;
+
+/// What a text may take more than its estimate, in per cent: an estimate is within a fifth of a count.
+const ESTIMATE_MARGIN_PERCENT: u64 = 25;
+
+/// What a text may take more than what we count, in per cent, also where the model has answered: no ratio
+/// holds for each kind of text, and of base64 smaller vocabularies make 5 % more than ours.
+const KIND_MARGIN_PERCENT: u64 = 6;
 
 /// What a model's tokens are counted with. Cheap to clone.
 ///
@@ -80,6 +88,14 @@ impl Ruler {
         thread.frame().map_or(0, |(system, tools)| self.frame(system, tools))
     }
 
+    /// The tokens of the text of a thread's frame and view: what a server has to read at the least, whatever
+    /// it makes of images and documents.
+    pub fn text_of(&self, thread: &Thread) -> u64 {
+        let frame = thread.frame().map(|(system, tools)| self.tally_frame(system, tools));
+        let entries = thread.view().entries().iter().map(|entry| self.tally_entry(entry));
+        self.fit(Tally { media: 0, ..frame.into_iter().chain(entries).sum() })
+    }
+
     /// The tokens that the next request takes: what the provider reported for the newest reply whose
     /// context is still the view's, and a count of what came behind it.
     pub fn in_context(&self, thread: &Thread) -> u64 {
@@ -94,6 +110,15 @@ impl Ruler {
             Some((system, tools)) => self.calibration.overhead() + self.frame(system, tools) + tail,
             None => tail,
         }
+    }
+
+    /// What a request takes at most, as far as one can know: for who decides whether it fits. Of what the
+    /// provider reported nothing is doubtful, of what we count more so before the model has answered.
+    pub fn at_most(&self, count: Count) -> u64 {
+        let of_text = if self.is_exact() { 0 } else { ESTIMATE_MARGIN_PERCENT };
+        let of_model = if self.calibration.is_learnt() { 0 } else { margin_percent(self.family) };
+        let margin = count.counted.saturating_mul(KIND_MARGIN_PERCENT + of_text + of_model) / 100;
+        count.tokens().saturating_add(margin)
     }
 
     /// What the provider reported of the context up to and with a reply, if it is this model's and its

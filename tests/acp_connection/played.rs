@@ -38,6 +38,7 @@ fn options() -> Arc<SessionOptions> {
         model: Some(model.clone()),
         models: vec![ModelChoice { name: model, about: "Claude".into() }],
         thought: ThoughtLevel::Medium,
+        remarks: Vec::new(),
     })
 }
 

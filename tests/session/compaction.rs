@@ -2,7 +2,7 @@
 
 use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::session::{Answer, Out};
-use epitome::thread::{Change, StopReason, Trigger};
+use epitome::thread::{Change, Content, StopReason, Trigger};
 
 use super::desk::{Desk, text};
 
@@ -160,4 +160,22 @@ fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
     });
     assert!(note.contains("6000") && note.contains("larger window"), "{note}");
     assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+}
+
+/// Two pictures that were larger than the provider takes were compacted away without a word, and the model
+/// answered as if there had been none.
+#[test]
+fn a_person_is_told_when_their_attachment_is_too_large_to_be_sent() {
+    let mut desk = Desk::with(|request| match request.body.to_string().contains("iVBORw0KGgo") {
+        true => vec![ModelStep::Error { status: 413, retry_after: None, message: None }],
+        false => vec![text("<summary>They show a picture.</summary>")],
+    });
+    let picture = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
+    let ticket = desk.prompt_with(vec![Content::Text { text: "What is it? ".repeat(200) }, picture]);
+    let told = desk.client.until(|out| match out {
+        Out::Notice { text, .. } if text.contains("attached") => Some(text.clone()),
+        _ => None,
+    });
+    assert!(told.contains("not sent any more"), "{told}");
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::desk::{Desk, call, model_of, text};
 use super::stage::{answers, puppet};
 
-fn think(text: &str) -> ModelStep {
+pub fn think(text: &str) -> ModelStep {
     ModelStep::Think(text.into())
 }
 
@@ -40,7 +40,7 @@ fn working(format: WireFormat) -> Desk {
 }
 
 /// How many pieces of the model's own thinking a request brings back.
-fn sealed(request: &RecordedRequest) -> usize {
+pub fn sealed(request: &RecordedRequest) -> usize {
     let own = |part: &Value, field: &str| {
         part[field].as_str().is_some_and(|seal| seal != "skip_thought_signature_validator")
     };

@@ -20,4 +20,5 @@ mod hooks_services;
 mod hooks_tools;
 mod stage;
 mod steering;
+mod taken;
 mod turns;

@@ -129,6 +129,17 @@ fn a_model_whose_key_is_gone_is_told_and_another_one_can_be_chosen() {
     assert_eq!(desk.last_request().body["model"], "gpt-6-sol");
 }
 
+/// A picker that still showed a provider whose key is gone was told that there is no such model.
+#[test]
+fn a_model_whose_key_is_missing_can_t_be_chosen_and_says_why() {
+    let mut desk = Desk::new(vec![vec![text("still here")]]);
+    match desk.choose("model", "gemini/gemini-3.8-flash") {
+        Err(SessionError::Invalid(message)) => assert!(message.contains("GEMINI_API_KEY"), "{message}"),
+        other => panic!("a missing key was expected: {other:?}"),
+    }
+    assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
+}
+
 /// The next prompt found a call without an outcome in the view, and no provider takes that.
 #[test]
 fn an_outcome_that_the_disk_refuses_ends_the_turn_and_the_next_prompt_works() {

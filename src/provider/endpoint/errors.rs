@@ -2,14 +2,18 @@
 
 use super::resolve::{Environment, local_urls};
 use crate::config::Settings;
+use crate::provider::address::shown;
 use crate::provider::{ErrorClass, ProviderError};
 use crate::thread::ModelName;
 
 /// Nothing at all is configured: says the ways out.
-pub fn nothing_configured() -> ProviderError {
+pub fn nothing_configured(settings: &Settings, env: &Environment) -> ProviderError {
     ProviderError {
         class: ErrorClass::Auth,
-        message: "No model is configured, and no local server answers.".into(),
+        message: format!(
+            "No model is configured, and no local server answers with its models at {}.",
+            places(&local_urls(settings, env))
+        ),
         hint: Some(
             "Set ANTHROPIC_API_KEY, OPENAI_API_KEY (with OPENAI_BASE_URL for a compatible service) or \
              GEMINI_API_KEY, or start a local server (Ollama, llama-server) and set EPITOME_LOCAL_URL to its \
@@ -20,12 +24,19 @@ pub fn nothing_configured() -> ProviderError {
 }
 
 /// A local model was chosen, and no server answers: says where it was looked for.
-pub fn no_local_server(name: &ModelName, env: &Environment) -> ProviderError {
+pub fn no_local_server(name: &ModelName, settings: &Settings, env: &Environment) -> ProviderError {
+    let tried = places(&local_urls(settings, env));
     ProviderError {
         class: ErrorClass::Auth,
-        message: format!("No local server answers for {name}; tried {}.", local_urls(env).join(" and ")),
+        message: format!("No local server answers for {name}; tried {tried}."),
         hint: Some("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.".into()),
     }
+}
+
+/// Addresses without what they may hold of a user and a password.
+fn places(urls: &[String]) -> String {
+    let places: Vec<String> = urls.iter().map(|url| shown(url)).collect();
+    places.join(" and ")
 }
 
 pub(super) fn missing_key(provider: &str, hint: String) -> ProviderError {
@@ -33,13 +44,26 @@ pub(super) fn missing_key(provider: &str, hint: String) -> ProviderError {
     ProviderError { class: ErrorClass::Auth, message, hint: Some(hint) }
 }
 
-pub(super) fn unknown_provider(name: &str, settings: &Settings) -> ProviderError {
+pub(super) fn unknown_provider(model: &ModelName, settings: &Settings) -> ProviderError {
     let built_in = ["anthropic", "openai", "gemini", "local"];
     let configured = settings.providers.keys().map(String::as_str).filter(|name| !built_in.contains(name));
     let known: Vec<&str> = built_in.into_iter().chain(configured).collect();
-    ProviderError {
-        class: ErrorClass::Refused,
-        message: format!("No provider is known for the model \"{name}\"."),
-        hint: Some(format!("Name models as provider/name; the providers are {}.", known.join(", "))),
-    }
+    let known = known.join(", ");
+    let (message, hint) = match model.split() {
+        Some((provider, _)) => (
+            format!("There is no provider {provider:?} for the model {:?}.", model.0),
+            format!(
+                "The providers are {known}; `epitome models` lists their models. Another one is a table \
+                 [providers.{provider}] in config.toml, with wire and base_url."
+            ),
+        ),
+        None => (
+            format!("The model {:?} is of no known provider.", model.0),
+            format!(
+                "Name models as provider/name; the providers are {known}, and `epitome models` lists their \
+                 models."
+            ),
+        ),
+    };
+    ProviderError { class: ErrorClass::Refused, message, hint: Some(hint) }
 }

@@ -43,16 +43,23 @@ const ANTHROPIC_VERSION_COMPATIBLE: &str = "2023-06-01";
 /// Loopback answers at once or not at all.
 const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 
+/// Whether the place of a model is found by asking the servers of this machine: of a `local/` one, unless
+/// the person's `[providers.local]` says where it is.
+pub fn is_searched(model: &ModelName, settings: &Settings) -> bool {
+    model.split().is_some_and(|(provider, _)| provider == "local")
+        && !settings.providers.contains_key("local")
+}
+
 /// Chooses a model: the settings' (a flag, else `EPITOME_MODEL`, else a file's), else the variable
 /// where settings were made without it, else the default of the first provider
 /// whose key is there, else whatever a local server has.
 pub fn choose(settings: &Settings, env: &Environment) -> Choice {
     if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
-        return Choice::Named(full_name(&name));
+        return Choice::Named(ModelName::written(&name));
     }
     match HOSTED.iter().find(|hosted| hosted.is_there(settings, env)) {
         Some(hosted) => Choice::Named(ModelName(hosted.default_model.into())),
-        None => Choice::SearchLocal(local_urls(env)),
+        None => Choice::SearchLocal(local_urls(settings, env)),
     }
 }
 
@@ -60,7 +67,7 @@ pub fn choose(settings: &Settings, env: &Environment) -> Choice {
 /// nothing knows one of class `Refused`.
 pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Result<Endpoint, ProviderError> {
     let Some((provider, name)) = model.split() else {
-        return Err(unknown_provider(&model.0, settings));
+        return Err(unknown_provider(model, settings));
     };
     let model_settings = settings.models.get(&model.0);
     let endpoint = Endpoint::without_place(model, name, model_settings);
@@ -72,7 +79,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
                 let hint = format!("Set {variable}, which config.toml names as the key of \"{provider}\".");
                 missing_key(provider, hint)
             })?;
-            endpoint.set_key(&key);
+            endpoint.set_key(&key, variable);
         }
         for (name, value) in &configured.headers {
             endpoint.set_header(name, value.as_str());
@@ -81,7 +88,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
     } else if let Some(hosted) = HOSTED.iter().find(|hosted| hosted.name == provider) {
         hosted.resolve(endpoint, settings, env)?
     } else if provider == "local" {
-        let bases = local_urls(env);
+        let bases = local_urls(settings, env);
         // One address needs no trying: a request to a server that is down says so better.
         let base = match bases.as_slice() {
             [only] => only,
@@ -89,15 +96,24 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         };
         endpoint.at_local(base, settings)
     } else {
-        return Err(unknown_provider(provider, settings));
+        return Err(unknown_provider(model, settings));
     };
     endpoint.set_what_is_known(model_settings);
     endpoint.network = Network::read(env);
     Ok(endpoint)
 }
 
-/// The place of a model that `find_local` found.
-pub fn resolve_local(model: &ModelName, server: &LocalServer, settings: &Settings) -> Endpoint {
+/// The place of a model that `find_local` found. An error can only come of a `[providers.local]` whose key
+/// is missing.
+pub fn resolve_local(
+    model: &ModelName,
+    server: &LocalServer,
+    settings: &Settings,
+    env: &Environment,
+) -> Result<Endpoint, ProviderError> {
+    if !is_searched(model, settings) {
+        return resolve(model, settings, env);
+    }
     let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
     let reported = server.models.iter().find(|(name, _)| name == model).and_then(|(_, window)| *window);
     let mut model_settings = settings.models.get(&model.0).cloned().unwrap_or_default();
@@ -105,7 +121,8 @@ pub fn resolve_local(model: &ModelName, server: &LocalServer, settings: &Setting
     let endpoint = Endpoint::without_place(model, name, Some(&model_settings));
     let mut endpoint = endpoint.at_local(&server.base_url, settings);
     endpoint.set_what_is_known(Some(&model_settings));
-    endpoint
+    endpoint.network = Network::read(env);
+    Ok(endpoint)
 }
 
 /// Whether a prompt could be answered as things are: a model is named and its key is there, a key is
@@ -117,9 +134,15 @@ pub fn is_configured(settings: &Settings, env: &Environment) -> bool {
     }
 }
 
-/// Where to look for a local server: `EPITOME_LOCAL_URL`, else the usual loopback addresses.
-pub fn local_urls(env: &Environment) -> Vec<String> {
-    match get(env, "EPITOME_LOCAL_URL") {
+/// Where to look for a local server: where `[providers.local]` says, else `EPITOME_LOCAL_URL`, else the
+/// usual loopback addresses.
+pub fn local_urls(settings: &Settings, env: &Environment) -> Vec<String> {
+    let configured = settings.providers.get("local").map(|configured| configured.base_url.clone());
+    match configured.or_else(|| get(env, "EPITOME_LOCAL_URL")) {
+        // People write it as Ollama does, without the scheme.
+        Some(url) if !url.contains("://") => {
+            vec![beneath(&without_v1(&format!("http://{}", url.trim())), "/v1")]
+        }
         Some(url) => vec![beneath(&without_v1(url.trim()), "/v1")],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),
     }
@@ -143,6 +166,7 @@ impl Endpoint {
             wire,
             base_url: String::new(),
             headers: Vec::new(),
+            key_variable: None,
             window,
             max_output,
             own_api: false,
@@ -222,7 +246,8 @@ impl Endpoint {
         }
     }
 
-    fn set_key(&mut self, key: &str) {
+    fn set_key(&mut self, key: &str, variable: &str) {
+        self.key_variable = Some(variable.to_owned());
         match self.wire {
             WireFormat::AnthropicMessages => self.set_header("x-api-key", key),
             WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
@@ -259,18 +284,6 @@ fn is_own_host(wire: WireFormat, host: &str) -> bool {
 fn get(env: &Environment, name: &str) -> Option<String> {
     let (_, value) = env.iter().find(|(key, _)| key == name)?;
     value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
-}
-
-/// People write the vendors' models without their provider.
-fn full_name(name: &str) -> ModelName {
-    let provider = match name.trim() {
-        name if name.contains('/') => None,
-        name if name.starts_with("claude") => Some("anthropic"),
-        name if name.starts_with("gpt-") => Some("openai"),
-        name if name.starts_with("gemini-") => Some("gemini"),
-        _ => None,
-    };
-    ModelName(provider.map_or(name.trim().to_owned(), |provider| format!("{provider}/{}", name.trim())))
 }
 
 /// Whether something accepts connections at this loopback address; other hosts are taken at their word.

@@ -6,13 +6,21 @@ use std::io;
 use std::time::Duration;
 
 use super::limits::{Limits, TRIED_AGAIN_MAX, spoken};
-use crate::provider::address::{host_of, is_loopback};
+use crate::provider::address::{authority_of, host_of, is_loopback};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::{ErrorClass, ProviderError, failure};
 
 /// The certificate of the other side is not one that we trust.
 pub(super) fn is_untrusted(error: &reqwest::Error) -> bool {
     matches!(tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// What answered a greeting of TLS speaks something else.
+fn is_plain(error: &reqwest::Error) -> bool {
+    matches!(
+        tls_error(error),
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
+    )
 }
 
 /// No connection came about, or it was lost before an answer.
@@ -23,6 +31,7 @@ pub(super) fn unreachable_now(
     faults: &[String],
 ) -> ProviderError {
     let host = host_of(&endpoint.base_url);
+    let place = authority_of(&endpoint.base_url);
     let proxy = endpoint.network.variable_of(&endpoint.base_url);
     let why = match error.is_connect() && error.is_timeout() {
         true => format!("no connection within {}, the limit for one", spoken(limits.connect)),
@@ -34,6 +43,13 @@ pub(super) fn unreachable_now(
         Some(variable) if is_refused_by_proxy => (
             ErrorClass::Refused,
             format!("The proxy wants a user and a password: {variable}=http://user:password@host:port."),
+        ),
+        _ if is_plain(error) => (
+            ErrorClass::Refused,
+            format!(
+                "What listens there seems to speak plain HTTP: if it is meant to, write http:// in the base URL {}.",
+                endpoint.place()
+            ),
         ),
         Some(variable) => (
             ErrorClass::Retry { after: None },
@@ -48,8 +64,9 @@ pub(super) fn unreachable_now(
                 .to_owned(),
         ),
     };
+    let through = proxy.map(|variable| format!(" through the proxy of {variable}")).unwrap_or_default();
     let message = format!(
-        "{} cannot be reached at {host}: {why} (model {}).",
+        "{} cannot be reached at {place}{through}: {why} (model {}).",
         failure::subject(endpoint),
         endpoint.name
     );

@@ -217,6 +217,7 @@ enum Thinking {
     Enabled {
         budget_tokens: u32,
     },
+    Disabled,
 }
 
 #[derive(Serialize)]
@@ -285,7 +286,8 @@ fn thinking(endpoint: &Endpoint, around: &Around<'_>) -> Option<Thinking> {
     match thinking {
         Steered::None => None,
         Steered::Efforts(_) => match thinking.effort(around.request.thought)? {
-            Effort::None => None,
+            // Newer models think unless they are told not to.
+            Effort::None => Some(Thinking::Disabled),
             Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::XHigh | Effort::Max => {
                 Some(Thinking::Adaptive { display: "summarized" })
             }

@@ -185,7 +185,7 @@ fn thinking_is_asked_for_as_the_model_takes_it() {
         ("claude-opus-4-20250514", ThoughtLevel::Max, 32_000, budget(16_000), Value::Null),
         ("claude-haiku-4-5-20251001", ThoughtLevel::Low, 2_000, Value::Null, Value::Null),
         ("claude-3-5-haiku-20241022", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
-        ("claude-opus-4-8", ThoughtLevel::Off, 32_000, Value::Null, Value::Null),
+        ("claude-opus-4-8", ThoughtLevel::Off, 32_000, json!({"type": "disabled"}), Value::Null),
         // It always thinks, so it is asked for the least.
         ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, adaptive, json!("low")),
         ("qwen3", ThoughtLevel::High, 32_000, Value::Null, Value::Null),

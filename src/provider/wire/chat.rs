@@ -12,7 +12,7 @@ use super::turns::{NO_OUTCOME, Turn, without_blanks};
 use super::{Around, Envelope, Format, Prefix, Written, json, json_text, put, write, write_up_to};
 use crate::family::Named;
 use crate::provider::Request;
-use crate::provider::abilities::{Effort, Thinking, needs_responses};
+use crate::provider::abilities::{Effort, Thinking, limits_completion, needs_responses};
 use crate::provider::endpoint::Endpoint;
 use crate::thread::{Content, ThoughtLevel, ToolSpec};
 
@@ -68,12 +68,14 @@ impl Format for Chat {
         let request = around.request;
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
+        // OpenAI's models that think refuse the old field behind a gateway too.
+        let is_new = own || limits_completion(&endpoint.model);
         let opening = Opening {
             model: &endpoint.model,
             stream: true,
             stream_options: StreamOptions { include_usage: true },
-            max_completion_tokens: own.then_some(max_tokens),
-            max_tokens: (!own).then_some(max_tokens),
+            max_completion_tokens: is_new.then_some(max_tokens),
+            max_tokens: (!is_new).then_some(max_tokens),
             // What other services take is what the person says of them.
             reasoning_effort: match endpoint.own_api {
                 true => effort(endpoint, request),

@@ -156,6 +156,20 @@ fn openai_alone_gets_its_own_fields() {
     }
 }
 
+/// A gateway to OpenAI refused the first prompt: "Use 'max_completion_tokens' instead".
+#[test]
+fn openai_s_thinking_models_have_their_limit_in_the_new_field_behind_a_gateway_too() {
+    for (model, is_new) in
+        [("gpt-6-sol", true), ("o3", true), ("gpt-4.1", false), ("gpt-oss-20b", false), ("qwen3", false)]
+    {
+        let mut endpoint = compatible();
+        endpoint.model = model.to_owned();
+        let sent = body(&endpoint, &OwnedView::default().user(vec![text("hi")]).request());
+        assert_eq!(sent.get("max_completion_tokens").is_some(), is_new, "{model}");
+        assert_eq!(sent.get("max_tokens").is_some(), !is_new, "{model}");
+    }
+}
+
 #[test]
 fn other_services_are_asked_for_thinking_as_the_person_says() {
     let view = OwnedView::default().user(vec![text("hi")]).with_tools();

@@ -83,10 +83,15 @@ impl Hosted {
                 || (self.base_suffices && get(env, self.base_variable).is_some()))
     }
 
-    fn key(&self, configured: Option<&BuiltInSettings>, env: &Environment) -> Option<String> {
+    /// The key, behind the name of its variable.
+    fn key<'a>(
+        &self,
+        configured: Option<&'a BuiltInSettings>,
+        env: &Environment,
+    ) -> Option<(&'a str, String)> {
         match configured.and_then(|configured| configured.key_variable.as_deref()) {
-            Some(variable) => get(env, variable),
-            None => self.keys.iter().find_map(|variable| get(env, variable)),
+            Some(variable) => Some((variable, get(env, variable)?)),
+            None => self.keys.iter().find_map(|variable| Some((*variable, get(env, variable)?))),
         }
     }
 
@@ -109,11 +114,15 @@ impl Hosted {
         });
         endpoint.set_place(wire, &base);
         // Both may be given, as Anthropic's own clients allow; the key wins there.
-        if let Some(key) = self.key(configured, env) {
-            endpoint.set_key(&key);
+        if let Some((variable, key)) = self.key(configured, env) {
+            endpoint.set_key(&key, variable);
         }
-        if let Some(token) = self.token.and_then(|token| get(env, token)) {
+        if let Some((variable, token)) = self.token.and_then(|token| Some((token, get(env, token)?))) {
             endpoint.set_header("authorization", format!("Bearer {token}"));
+            endpoint.key_variable = Some(match endpoint.key_variable.take() {
+                Some(key) => format!("{key} and {variable}"),
+                None => variable.to_owned(),
+            });
         }
         for (variable, header) in self.headers {
             if let Some(value) = get(env, variable) {
@@ -138,7 +147,7 @@ impl Hosted {
         }
         let others: Vec<&str> = self.keys[1..].iter().copied().chain(self.token).collect();
         let others = if others.is_empty() { String::new() } else { format!(" (or {})", others.join(", ")) };
-        format!("Set {}{others}, or choose another model with EPITOME_MODEL.", self.keys[0])
+        format!("Set {}{others}, or choose another model: --model, or the editor's picker.", self.keys[0])
     }
 }
 

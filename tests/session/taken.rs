@@ -1,0 +1,119 @@
+//! Requests that a service would not take: what is left out of them, and what is done before.
+
+use epitome::config::WireFormat;
+use epitome::hooks::functions::Functions;
+use epitome::provider::scripted::{ModelStep, Stop};
+use epitome::session::Out;
+use epitome::thread::{Change, Cut, StopReason, Trigger};
+
+use super::desk::{Desk, text};
+use super::formats::{sealed, think};
+
+const SUMMARY: &str = "<summary>Half of it was said.</summary>";
+
+/// Newer Claude models bind thinking to all that was before it, and only they know when they find that
+/// broken. Such a refusal ended a conversation for good: each later request held the same thinking.
+#[test]
+fn thinking_that_a_service_would_not_take_back_is_left_out_and_the_turn_goes_on() {
+    let refused = ModelStep::Error {
+        status: 400,
+        retry_after: None,
+        message: Some("messages.1.content.0: Invalid `signature` in `thinking` block".into()),
+    };
+    let mut replies = vec![
+        vec![think("Hm."), text("One.")],
+        vec![refused],
+        vec![think("Well."), text("Two.")],
+        vec![text("Three.")],
+    ]
+    .into_iter();
+    let mut desk = Desk::of_format(WireFormat::AnthropicMessages, &[], move |_| {
+        replies.next().expect("no more is asked for")
+    });
+    for prompt in ["one", "two", "three"] {
+        assert_eq!(desk.ask(prompt), StopReason::EndTurn);
+    }
+    let sent: Vec<usize> = desk.model.requests().iter().map(sealed).collect();
+    assert_eq!(sent, [0, 1, 0, 1], "refused once, left out, and what is thought since goes back");
+    let dropped =
+        desk.log().iter().filter(|entry| matches!(entry.change, Change::ThinkingDropped { .. })).count();
+    assert_eq!(dropped, 1);
+}
+
+#[test]
+fn a_reply_that_fills_the_window_is_compacted_and_gone_on_from() {
+    let mut replies = vec![
+        vec![text("The first half and "), ModelStep::Stop(Stop::Window)],
+        vec![text(SUMMARY)],
+        vec![text("the second half.")],
+    ]
+    .into_iter();
+    let mut desk = Desk::of_format(WireFormat::AnthropicMessages, &[], move |_| {
+        replies.next().expect("no more is asked for")
+    });
+    assert_eq!(desk.ask(&"Tell me all of it. ".repeat(200)), StopReason::EndTurn);
+    let came: Vec<&str> = desk
+        .log()
+        .iter()
+        .filter_map(|entry| match &entry.change {
+            Change::Replied { cut: Some(Cut::WindowFull), .. } => Some("cut"),
+            Change::Replied { cut: None, .. } => Some("whole"),
+            Change::Compacted { trigger: Trigger::Overflow, .. } => Some("compacted"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(came, ["cut", "compacted", "whole"]);
+}
+
+/// A refused request is slow and, with some services, charged; where they count for nothing, they are asked
+/// before.
+#[test]
+fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
+    const WINDOW: &str = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 12000\n";
+    let files = [("home/config.toml".to_owned(), WINDOW.to_owned())];
+    let mut replies = vec![
+        vec![ModelStep::Usage { input: 5_000, output: 10 }, text("Yes.")],
+        vec![text(SUMMARY)],
+        vec![text("Yes again.")],
+    ]
+    .into_iter();
+    let mut desk =
+        Desk::set(&files, Functions::default(), move |_| replies.next().expect("no more is asked for"));
+    for prompt in ["one", "two"] {
+        assert_eq!(desk.ask(&format!("{prompt} {}", "word and word ".repeat(1_300))), StopReason::EndTurn);
+    }
+    let compacted = desk.log().iter().any(|entry| match &entry.change {
+        Change::Compacted { trigger, .. } => *trigger == Trigger::Overflow,
+        _ => false,
+    });
+    assert!(compacted, "{:?}", desk.log().iter().map(|entry| entry.change.kind()).collect::<Vec<_>>());
+    assert_eq!(desk.model.requests().len(), 3, "the long request was never sent");
+}
+
+/// Ollama drops the oldest messages at its `num_ctx` and answers what is left. To the person the model forgot
+/// what it was told at the beginning, and nothing said why.
+#[test]
+fn a_server_that_leaves_out_what_does_not_fit_is_noticed_and_given_less() {
+    let mut replies = vec![
+        vec![ModelStep::Usage { input: 4_000, output: 10 }, text("I see only the end of it.")],
+        vec![text(SUMMARY)],
+        vec![text("Now I know.")],
+    ]
+    .into_iter();
+    let mut desk =
+        Desk::of_format(WireFormat::OpenAiChat, &[], move |_| replies.next().expect("no more is asked for"));
+    desk.reload(vec![("EPITOME_MODEL".into(), "chat/of-unknown-size".into())]);
+    assert_eq!(desk.ask(&"word and word ".repeat(3_000)), StopReason::EndTurn);
+    let told = desk.client.until(|out| match out {
+        Out::Notice { text, .. } if text.contains("OLLAMA_CONTEXT_LENGTH") => Some(text.clone()),
+        _ => None,
+    });
+    assert!(told.contains("4096 tokens"), "{told}");
+    let compacted = |desk: &Desk| {
+        desk.log()
+            .iter()
+            .any(|entry| matches!(entry.change, Change::Compacted { trigger: Trigger::Threshold, .. }))
+    };
+    assert!(compacted(&desk), "the window that it really has is full");
+    assert_eq!(desk.ask("Go on."), StopReason::EndTurn);
+}
