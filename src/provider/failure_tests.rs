@@ -232,11 +232,7 @@ fn a_model_that_takes_no_tools_here_is_explained() {
 }
 
 fn gemini() -> Endpoint {
-    let mut endpoint = test_endpoint("openai/gpt-5.4");
-    endpoint.name = crate::thread::ModelName("gemini/gemini-4-argon".into());
-    endpoint.model = "gemini-4-argon".into();
-    endpoint.wire = WireFormat::Gemini;
-    endpoint
+    test_endpoint("gemini/gemini-4-argon")
 }
 
 #[test]
