@@ -45,9 +45,6 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        if data.trim().is_empty() || self.whole {
-            return Ok(());
-        }
         let mut whole = String::new();
         let event: Event<'_> = read_event(data, &mut whole)?;
         match event.kind.as_ref() {

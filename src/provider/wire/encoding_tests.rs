@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::provider::endpoint::{test_chat_endpoint, test_endpoint};
 use crate::provider::wire::test_views::{
-    Item, OwnedView, call, hooks_wishes, outcome, text, thinking, views,
+    Item, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
 };
 use crate::provider::wire::valid;
 use crate::thread::{Content, OutcomeStatus, Seq};
@@ -33,13 +33,9 @@ fn any_endpoint() -> impl Strategy<Value = Endpoint> {
     prop::sample::select(endpoints())
 }
 
-fn json_of(encoded: &Encoded) -> Value {
-    serde_json::from_slice(&encoded.bytes()).expect("a body is JSON")
-}
-
 /// That the service would take this view's request.
 fn taken(endpoint: &Endpoint, view: &OwnedView) -> Result<(), TestCaseError> {
-    let body = json_of(&cold(endpoint, &view.request()));
+    let body = body(endpoint, &view.request());
     let problems = valid::problems(endpoint.wire, &endpoint.model, &body);
     prop_assert!(problems.is_empty(), "{} {:?}: {:#?}\n{}", endpoint.name, endpoint.wire, problems, body);
     Ok(())
@@ -58,7 +54,7 @@ fn messages(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
         }
     }
-    let body = json_of(&cold(endpoint, &view.request()));
+    let body = body(endpoint, &view.request());
     let list = match endpoint.wire {
         WireFormat::AnthropicMessages | WireFormat::OpenAiChat => &body["messages"],
         WireFormat::OpenAiResponses => &body["input"],
@@ -69,10 +65,6 @@ fn messages(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
 
 fn basis(revision: u64) -> Option<Basis> {
     Some(Basis { frame: Seq(1), revision: Seq(revision) })
-}
-
-fn cold(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
-    Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
 /// Encodes every beginning of the view that a model could be asked with, one after another.
@@ -86,7 +78,7 @@ fn grow(
         let beginning = OwnedView { items: view.items[..end].to_vec(), tools: view.tools.clone() };
         let request = Request { basis: basis(revision), ..beginning.request() };
         let kept = encoding.encode(endpoint, &request, Purpose::Reply);
-        let anew = cold(endpoint, &request);
+        let anew = encode(endpoint, &request);
         let (kept_text, anew_text) = (kept.bytes(), anew.bytes());
         let [kept_text, anew_text] = [&kept_text, &anew_text].map(|bytes| String::from_utf8_lossy(bytes));
         prop_assert_eq!(kept_text, anew_text, "{:?}", endpoint.wire);
@@ -211,7 +203,7 @@ fn a_call_writes_what_is_new_and_keeps_the_rest() {
             let encoded = encoding.encode(&endpoint, &request, Purpose::Reply);
             most = most.max(encoded.fresh);
             if round == 199 {
-                assert_eq!(encoded.bytes(), cold(&endpoint, &request).bytes(), "{:?}", endpoint.wire);
+                assert_eq!(encoded.bytes(), encode(&endpoint, &request).bytes(), "{:?}", endpoint.wire);
                 assert!(encoded.len() > 200 * 1_400);
                 // The turns were joined, so that a body has few pieces.
                 assert!(encoded.body.len() < 64, "{} pieces", encoded.body.len());
@@ -243,7 +235,7 @@ fn another_model_or_basis_writes_anew() {
 fn the_end_of_the_request_before_is_marked_for_the_cache() {
     let marked = |endpoint: &Endpoint| -> Vec<(usize, usize)> {
         let view = with_round(with_round(OwnedView::default().user(vec![text("go")]), 0), 1);
-        let body: Value = serde_json::from_slice(&cold(endpoint, &view.request()).bytes()).expect("JSON");
+        let body = body(endpoint, &view.request());
         let messages = body["messages"].as_array().expect("a list").iter().enumerate();
         let blocks = messages.flat_map(|(at, message)| {
             let blocks = message["content"].as_array().expect("a list").iter().enumerate();
