@@ -5,13 +5,12 @@ use super::commands::goal;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
-use crate::config::Settings;
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::wire::Purpose;
 use crate::provider::wire::encoding::Encoded;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
-use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId, Thread};
+use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// What has the agent go on from its own words.
@@ -337,23 +336,6 @@ pub(super) fn sentence(error: &ProviderError) -> String {
         Some(hint) => format!("{} {hint}", with_full_stop(&error.message)),
         None => error.message.clone(),
     }
-}
-
-/// US dollars that a change stands for, where it took a model call and the price is known.
-pub(super) fn cost_of_change(settings: &Settings, change: &Change) -> Option<f64> {
-    match change {
-        Change::Replied { model, usage: Some(usage), .. }
-        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => {
-            models::cost(settings, model, usage)
-        }
-        _ => None,
-    }
-}
-
-/// US dollars that the model calls of a thread have cost, where prices are known.
-pub(super) fn cost_of(settings: &Settings, thread: &Thread) -> Option<f64> {
-    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(settings, &entry.change));
-    costs.reduce(|sum, cost| sum + cost)
 }
 
 pub(super) fn with_full_stop(text: &str) -> String {
