@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::provider::Request;
+use crate::provider::{Basis, Request};
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
     Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, ThoughtLevel, Thread,
@@ -61,7 +61,8 @@ impl OwnedView {
             thought: ThoughtLevel::Medium,
             max_output: 32_000,
             cache_key: "s_1",
-            basis: None,
+            // Of a conversation that goes on.
+            basis: Some(Basis::default()),
         }
     }
 }
