@@ -140,8 +140,8 @@ impl WireFormat {
 /// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
 /// 1.
 ///
-/// All of them are read and checked. Not yet acted on are `must_ratio`, `model`, `person_share` and
-/// `output_reserve`: what a request that the provider refused as too long needs is done without them.
+/// All of them are read and checked. Not yet acted on are `must_ratio`, `model` and
+/// `person_share`: what a request that the provider refused as too long needs is done without them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
     /// Whether it happens by itself.

@@ -38,6 +38,20 @@
 //! Start reading at `turn/mod.rs` (the loop), then `session/actor.rs` (who performs it), then
 //! `thread/view.rs` (what the model sees).
 //!
+//! # The way of a model call
+//!
+//! ```text
+//!  view ─ wire::turns ─► Format (one of four) ─► wire::encoding ─► provider::http ─► the service
+//!         alternating,    writes each turn         keeps what it      proxies, limits,     │
+//!         calls answered  once                     has written        tries it again       │
+//!  Reply ◄ collect ◄──── ProviderEvents ◄──────── Decode (one of four) ◄ wire::sse ◄───────┘
+//! ```
+//!
+//! An [`provider::endpoint::Endpoint`] says where: address, headers, format, limits and what the model takes. It is
+//! made of settings and an editor's environment, then `provider::learned` puts in what the provider's own list and
+//! earlier refusals tell. Providers that speak a known format are data, not code. `tokens` counts what a view takes,
+//! fitted to each model by what its replies report, so that a session knows how full its window is without asking.
+//!
 //! # The house, and who may import whom
 //!
 //! `tests/tidy.rs` reads this table and holds the `use` lines to it.
@@ -48,13 +62,14 @@
 //! | `problem` | what is wrong in a person's file | |
 //! | `paths` | where a person's files are | |
 //! | `config` | layered settings | thread, problem, paths |
-//! | `tokens` | counting | thread |
+//! | `family` | which model it is, by its name | |
+//! | `tokens` | counting, fitted to each model | thread, family |
 //! | `compaction` | what a summary replaces, pure | thread, tokens |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
-//! | `provider` | model services: encode, decode, HTTP | thread, config, transcript |
+//! | `provider` | model services: formats, HTTP, what is known of models | thread, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, hooks, provider, tools, store |
@@ -75,13 +90,21 @@
 //! - Nothing that a repository brings runs before the person has allowed that very version of it.
 //! - What a hook asked for is done, or its refusal is in the trail with the reason; a hook that fails,
 //!   hangs or prints nonsense costs its own result alone.
-//! - System text and tool list are frozen at a thread's first model call.
+//! - System text and tool list are frozen at a thread's first model call. Behind them requests only grow: as long as
+//!   the view is appended to, each one begins with the bytes of the one before, cache marks left out, and nothing
+//!   that changes by itself (a date, a list of files) is in them.
+//! - What a model thought in a signed or sealed form goes back byte for byte, to that provider and model, behind the
+//!   very prefix that it was made behind; in every other place it is left out, and the request is valid without.
+//! - What is sent is valid for its format, whatever the log holds: no call without its answer, nothing empty.
+//! - Nothing that is sent counts as no tokens.
+//! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;
 pub mod cli;
 pub mod compaction;
 pub mod config;
+pub mod family;
 pub mod hooks;
 pub mod paths;
 pub mod problem;

@@ -7,8 +7,15 @@ mod prose;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The documents, and the last number in each.
-const DOCUMENTS: [(&str, u32); 4] = [("S000", 153), ("S001", 165), ("S003", 129), ("S004", 134)];
+/// The documents, and the numbers of each that stand in the table. Of S002 the rest is about what a compaction
+/// does with a history.
+const DOCUMENTS: [(&str, &str); 5] = [
+    ("S000", "1-153"),
+    ("S001", "1-165"),
+    ("S002", "4, 8-15, 37, 49-53, 61-62, 73-74, 77"),
+    ("S003", "1-129"),
+    ("S004", "1-134"),
+];
 
 /// How a line begins its third column where no test shows it.
 const WITHOUT_TEST: [&str; 2] = ["by design: ", "not done: "];
@@ -64,17 +71,18 @@ fn quoted(shown: &str) -> Vec<&str> {
 fn every_requirement_stands_in_one_line() {
     let mut faults = Vec::new();
     let rows = rows();
-    for (document, last) in DOCUMENTS {
-        let mut count: BTreeMap<u32, u32> = (1..=last).map(|number| (number, 0)).collect();
+    for (document, numbers) in DOCUMENTS {
+        let wanted = parsed(numbers);
+        let mut count: BTreeMap<u32, u32> = wanted.iter().map(|number| (*number, 0)).collect();
         for number in rows.iter().filter(|row| row.document == document).flat_map(|row| &row.numbers) {
             *count.entry(*number).or_default() += 1;
         }
         for (number, count) in count {
-            match (number <= last, count) {
+            match (wanted.contains(&number), count) {
                 (true, 1) => {}
                 (true, 0) => faults.push(format!("{document}-{number} is missing")),
                 (true, _) => faults.push(format!("{document}-{number} is there {count} times")),
-                (false, _) => faults.push(format!("there is no {document}-{number}")),
+                (false, _) => faults.push(format!("{document}-{number} does not stand here")),
             }
         }
     }

@@ -140,7 +140,7 @@ acp, run and compact also take:
 
 run, compact, recipes, sessions, models, hooks and demo have a --help of their own.
 
-Models are named provider/name: anthropic/..., openai/..., local/...
+Models are named provider/name: anthropic/..., openai/..., gemini/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY; a local server from EPITOME_LOCAL_URL.
 EPITOME_HOME moves all files (default ~/.epitome); EPITOME_LOG=debug fills the log below the state directory.
 ";

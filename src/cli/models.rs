@@ -81,10 +81,11 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     let learned = Learned::below(&paths.data);
     let local = serve::runtime()?.block_on(async {
         let http = Http::new();
-        if let Some(fault) = learned.load().await {
+        learned.load().await;
+        if let Some(fault) = learned.fault() {
             eprintln!("epitome: {}", harmless(&fault));
         }
-        let local = endpoint::find_local(&http, &endpoint::local_urls(&environment)).await;
+        let local = endpoint::find_local(&http, &endpoint::local_urls(&settings, &environment)).await;
         let catalog = Catalog {
             settings: &settings,
             environment: &environment,

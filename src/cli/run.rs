@@ -55,7 +55,7 @@ epitome run: one prompt without an editor
       --follow          go on with the newest session of this directory
       --resume ID       go on with a session; a unique beginning of its id is enough
                         (also --conversation-id ID, -c ID); it counts before --follow
-      --model NAME      provider/name, for example anthropic/..., openai/..., local/...
+      --model NAME      provider/name, for example anthropic/..., gemini/..., local/...
       --mode MODE       ask, accept_edits, read_only or full
       --json            one JSON object a line on stdout
       --no-hooks        run no hooks

@@ -14,10 +14,11 @@ use serde_json::json;
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
 use crate::config::Settings;
+use crate::provider::learned::Learned;
 use crate::provider::spent::Spent;
 use crate::store::{Header, Store, StoreError};
 use crate::thread::text::{self, Detail};
-use crate::thread::{Entry, SessionId, Thread, Usage};
+use crate::thread::{Entry, ModelName, SessionId, Thread, Usage};
 use crate::tokens::Ruler;
 
 /// Characters of a title in a listing.
@@ -276,7 +277,7 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
     match form {
         ShowForm::Text(detail) => {
             let mut out = text::readable(&thread, *detail);
-            let taken = Ruler::of(thread.model()).in_context(&thread);
+            let taken = ruler(thread.model())?.in_context(&thread);
             if taken > 0 {
                 let _ = writeln!(out, "The next request has about {} tokens.", text::tokens(taken));
             }
@@ -298,6 +299,21 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
             terminal::print(&format!("{shown}\n"))
         }
     }
+}
+
+/// What tokens of a model are counted with, by what was learned of it too.
+fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
+    let learned = Learned::below(&serve::paths().data);
+    serve::runtime()?.block_on(learned.load());
+    if let Some(fault) = learned.fault() {
+        eprintln!("epitome: {}", harmless(&fault));
+    }
+    let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
+    let ruler = Ruler::of(model);
+    Ok(match known {
+        Some((_, calibration)) => ruler.calibrated(calibration),
+        None => ruler,
+    })
 }
 
 fn export(

@@ -1,8 +1,8 @@
 //! What a model takes beside text, and how its thinking is asked for.
 
-use super::models::undated;
 pub use crate::config::Effort;
 use crate::config::{ModelSettings, ThinkingSettings, WireFormat};
+use crate::family::{Family, Named};
 use crate::thread::ThoughtLevel;
 
 /// What a model can do that a request depends on.
@@ -62,26 +62,28 @@ impl Abilities {
     /// A name counts behind a gateway's prefix too, but an ability that the wire format has no common
     /// form for does not.
     pub fn likely(wire: WireFormat, model: &str) -> Abilities {
-        let family = Family::of(model);
-        let images = match &family {
-            Family::Claude { .. } | Family::Gemini { .. } => true,
-            Family::OpenAi { name, version } => {
-                *version >= (4, 1)
+        let model = Named::of(model);
+        let Named { family, name, version } = model;
+        let Some(version) = version else {
+            return Abilities { images: false, documents: false, thinking: Thinking::None };
+        };
+        let images = match family {
+            Family::Claude | Family::Gemini => true,
+            Family::OpenAi => {
+                version >= (4, 1)
                     || ["gpt-4o", "gpt-4-turbo", "chatgpt-", "o1-pro"]
                         .iter()
                         .any(|known| name.starts_with(known))
-                    || matches!(*name, "o1" | "o3" | "o3-pro" | "o4-mini")
+                    || matches!(name, "o1" | "o3" | "o3-pro" | "o4-mini")
             }
-            Family::Other => false,
+            Family::Qwen | Family::Chinese | Family::Mistral | Family::Llama | Family::Other => false,
         };
         let (documents, thinking) = match (wire, family) {
-            (WireFormat::AnthropicMessages, Family::Claude { name, version }) => {
-                (true, claude_thinking(name, version))
+            (WireFormat::AnthropicMessages, Family::Claude) => (true, claude_thinking(name, version)),
+            (WireFormat::OpenAiResponses | WireFormat::OpenAiChat, Family::OpenAi) => {
+                (images, openai_thinking(&model, version))
             }
-            (WireFormat::OpenAiResponses | WireFormat::OpenAiChat, Family::OpenAi { name, version }) => {
-                (images, openai_thinking(name, version))
-            }
-            (WireFormat::Gemini, Family::Gemini { name, version }) => (true, gemini_thinking(name, version)),
+            (WireFormat::Gemini, Family::Gemini) => (true, gemini_thinking(&model, version)),
             (
                 WireFormat::AnthropicMessages
                 | WireFormat::OpenAiResponses
@@ -136,47 +138,6 @@ static LADDERS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
     all
 };
 
-/// Who made a model, by its name. A version that the name does not tell is the newest.
-enum Family<'a> {
-    Claude { name: &'a str, version: (u32, u32) },
-    OpenAi { name: &'a str, version: (u32, u32) },
-    Gemini { name: &'a str, version: (u32, u32) },
-    Other,
-}
-
-const NEWEST: (u32, u32) = (u32::MAX, 0);
-
-impl Family<'_> {
-    fn of(model: &str) -> Family<'_> {
-        if let Some(version) = claude_version(model) {
-            return Family::Claude { name: model, version };
-        }
-        let name = model.rsplit('/').next().unwrap_or(model);
-        let name = undated(name);
-        if let Some(rest) = name.strip_prefix("gemini-") {
-            return Family::Gemini { name, version: dotted(rest).unwrap_or(NEWEST) };
-        }
-        if let Some(rest) = name.strip_prefix("gpt-")
-            && let Some(version) = dotted(rest)
-        {
-            return Family::OpenAi { name, version };
-        }
-        let is_o =
-            ["o1", "o3", "o4"].iter().any(|line| name == *line || name.starts_with(&format!("{line}-")));
-        if is_o || name.starts_with("chatgpt-") {
-            return Family::OpenAi { name, version: (0, 0) };
-        }
-        Family::Other
-    }
-}
-
-/// The number at the beginning: `5.4` of `5.4-mini`, `4.0` of `4o`.
-fn dotted(text: &str) -> Option<(u32, u32)> {
-    let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
-    let (major, minor) = text[..end].split_once('.').unwrap_or((&text[..end], "0"));
-    Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
 /// Since this version, Claude models decide themselves how much to think; before it, they take a budget.
 const ADAPTIVE_SINCE: (u32, u32) = (4, 6);
 const BUDGETS_SINCE: (u32, u32) = (3, 7);
@@ -199,8 +160,8 @@ fn claude_thinking(name: &str, version: (u32, u32)) -> Thinking {
     }
 }
 
-fn openai_thinking(name: &str, version: (u32, u32)) -> Thinking {
-    let is = |part: &str| name.split('-').any(|word| word == part);
+fn openai_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
+    let (name, is) = (model.name, |part: &str| model.has(part));
     if is("chat") || is("audio") || is("preview") || name.starts_with("chatgpt") || name == "o1-mini" {
         return Thinking::None;
     }
@@ -225,8 +186,8 @@ fn openai_thinking(name: &str, version: (u32, u32)) -> Thinking {
 
 /// Gemini's format has XHIGH as well; which models take it nobody says, and one that does not would
 /// refuse the request.
-fn gemini_thinking(name: &str, version: (u32, u32)) -> Thinking {
-    let is = |part: &str| name.split('-').any(|word| word == part);
+fn gemini_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
+    let is = |part: &str| model.has(part);
     if is("tts") || is("image") {
         return Thinking::None;
     }
@@ -250,45 +211,29 @@ pub(super) const LOW_TO_XHIGH: [Effort; 4] = [Effort::Low, Effort::Medium, Effor
 pub(super) const LOW_TO_MAX: [Effort; 5] =
     [Effort::Low, Effort::Medium, Effort::High, Effort::XHigh, Effort::Max];
 
-/// The version of a Claude model, from `claude-sonnet-5-5`, `claude-opus-4-20250514`,
-/// `claude-3-7-sonnet-…`, also behind a gateway's prefix. One without a number counts as the newest;
-/// another vendor's model has none.
-pub fn claude_version(model: &str) -> Option<(u32, u32)> {
-    let (_, name) = model.split_once("claude-")?;
-    let mut numbers = name
-        .split(['-', '@', ':', '.'])
-        .skip_while(|part| part.parse::<u32>().is_err())
-        .map_while(|part| part.parse::<u32>().ok().filter(|_| part.len() <= 2));
-    match (numbers.next(), numbers.next()) {
-        (Some(major), minor) => Some((major, minor.unwrap_or(0))),
-        (None, _) => Some(NEWEST),
-    }
-}
-
 /// Whether OpenAI takes tools for this model over its Responses API alone.
 pub(super) fn needs_responses(model: &str) -> bool {
-    match Family::of(model) {
-        Family::OpenAi { name, version } => {
-            let is = |part: &str| name.split('-').any(|word| word == part);
-            version > (6, 0) || is("astra") || is("pro") || is("codex")
-        }
-        Family::Claude { .. } | Family::Gemini { .. } | Family::Other => false,
-    }
+    let model = Named::of(model);
+    let is = |part: &str| model.has(part);
+    of_openai(&model).is_some_and(|version| version > (6, 0) || is("astra") || is("pro") || is("codex"))
 }
 
 /// Whether OpenAI serves this model over Chat Completions alone, or did when it was new.
 pub(super) fn needs_chat(model: &str) -> bool {
-    match Family::of(model) {
-        Family::OpenAi { name, version } => {
-            let is = |part: &str| name.split('-').any(|word| word == part);
-            is("audio")
-                || is("search")
-                || matches!(name, "o1-mini" | "o1-preview")
-                || version == (3, 5)
-                || (version == (4, 0) && (name == "gpt-4" || name.starts_with("gpt-4-")))
-        }
-        Family::Claude { .. } | Family::Gemini { .. } | Family::Other => false,
-    }
+    let model = Named::of(model);
+    let (name, is) = (model.name, |part: &str| model.has(part));
+    of_openai(&model).is_some_and(|version| {
+        is("audio")
+            || is("search")
+            || matches!(name, "o1-mini" | "o1-preview")
+            || version == (3, 5)
+            || (version == (4, 0) && (name == "gpt-4" || name.starts_with("gpt-4-")))
+    })
+}
+
+/// The version of a model of OpenAI's own service.
+fn of_openai(model: &Named<'_>) -> Option<(u32, u32)> {
+    model.version.filter(|_| model.family == Family::OpenAi)
 }
 
 #[cfg(test)]

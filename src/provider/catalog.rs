@@ -6,8 +6,9 @@ use super::abilities::{Abilities, Thinking};
 use super::endpoint::{self, Choice, Endpoint, Environment, LocalServer};
 use super::learned::{Learned, Source};
 use super::listing::{Life, Listed};
-use super::models::{self, Price, undated};
+use super::models::{self, Price};
 use crate::config::Settings;
+use crate::family::undated;
 use crate::thread::ModelName;
 
 /// A model that can be chosen.
@@ -62,7 +63,7 @@ impl Catalog<'_> {
                 names.push(name);
             }
         };
-        for (name, _) in endpoint::offered(self.settings, self.environment) {
+        for name in endpoint::offered(self.settings, self.environment) {
             add(name);
         }
         for (name, _) in self.local.into_iter().flat_map(|server| &server.models) {
@@ -93,8 +94,7 @@ impl Catalog<'_> {
 
     /// One endpoint of each provider that can be called, to ask for its models.
     pub fn places(&self) -> Vec<Endpoint> {
-        let offered = endpoint::offered(self.settings, self.environment);
-        let names: Vec<ModelName> = offered.into_iter().map(|(name, _)| name).collect();
+        let names = endpoint::offered(self.settings, self.environment);
         self.providers(&names).iter().filter_map(|provider| self.place(provider)).collect()
     }
 
@@ -130,33 +130,37 @@ impl Catalog<'_> {
     /// Where a provider's models are called; `None` without a key, or before a local server was found.
     fn place(&self, provider: &str) -> Option<Endpoint> {
         let named = |model: &str| ModelName(format!("{provider}/{model}"));
-        match provider {
-            "local" => self.local_endpoint(&self.local?.models.first()?.0),
-            // A name that no rule is about.
-            _ => endpoint::resolve(&named("-"), self.settings, self.environment).ok(),
+        // A name that no rule is about.
+        let any = named("-");
+        match endpoint::is_searched(&any, self.settings) {
+            true => self.local_endpoint(&self.local?.models.first()?.0),
+            false => endpoint::resolve(&any, self.settings, self.environment).ok(),
         }
     }
 
     /// Local models are not resolved by name: that may try out whether something listens.
     fn local_endpoint(&self, name: &ModelName) -> Option<Endpoint> {
-        self.local.map(|server| endpoint::resolve_local(name, server, self.settings))
+        endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok()
     }
 
     fn offer(&self, name: ModelName) -> Offer {
         let known = models::known(&name);
-        let resolved = match provider_of(&name) {
-            "local" => self.local_endpoint(&name),
-            _ => endpoint::resolve(&name, self.settings, self.environment).ok(),
+        let is_searched = endpoint::is_searched(&name, self.settings);
+        let resolved = match is_searched {
+            true => self.local_endpoint(&name),
+            false => endpoint::resolve(&name, self.settings, self.environment).ok(),
         };
-        let price = known.map(|known| known.price);
+        let price = models::price(self.settings, &name);
+        let announced = known.and_then(|known| known.retires);
+        let announced = announced.map_or(Life::Active, |day| Life::Ending { on: Some(day.to_owned()) });
         let Some(mut endpoint) = resolved else {
             return Offer {
                 window: known.map_or((0, Source::Guess), |known| (known.window, Source::Table)),
                 max_output: known.map_or((0, Source::Guess), |known| (known.max_output, Source::Table)),
                 price,
                 abilities: Abilities { images: false, documents: false, thinking: Thinking::None },
-                life: Life::Active,
-                is_usable: provider_of(&name) == "local",
+                life: announced,
+                is_usable: is_searched,
                 name,
             };
         };
@@ -168,7 +172,7 @@ impl Catalog<'_> {
             max_output: self.learned.max_output(self.settings, &endpoint),
             price,
             abilities: endpoint.abilities,
-            life: listed.map_or(Life::Active, |listed| listed.life),
+            life: listed.map(|listed| listed.life).filter(|life| *life != Life::Active).unwrap_or(announced),
             is_usable: true,
             name,
         }

@@ -1,7 +1,7 @@
 //! Which models are offered, and who says what of them.
 
 use super::*;
-use crate::config::ModelSettings;
+use crate::config::{ModelSettings, PriceSettings};
 use crate::provider::listing::Facts;
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
@@ -87,4 +87,30 @@ fn models_stand_with_their_provider_and_the_chosen_one_is_first() {
     assert_eq!(offers[0].name, named("openai/gpt-5.4"));
     assert_eq!(desk.catalog().chosen_model(), Some(named("openai/gpt-5.4")));
     assert_ne!(desk.catalog().default_model(), desk.catalog().chosen_model());
+}
+
+/// A price in the configuration counted for what a session cost, and `epitome models` and the picker showed the
+/// table's, or none.
+#[test]
+fn a_configured_price_is_the_one_that_is_shown() {
+    let mut desk = Desk::new(&[("ANTHROPIC_API_KEY", "k")]);
+    let price = PriceSettings { input: 0.3, output: 1.2, cache_read: None, cache_write: None };
+    let mine = ModelSettings { price: Some(price), ..ModelSettings::default() };
+    desk.settings.models.insert("anthropic/mine".into(), mine);
+    let offers = desk.catalog().offers(Scope::Usable, 100);
+    let shown =
+        offers.iter().find(|offer| offer.name == named("anthropic/mine")).and_then(|offer| offer.price);
+    assert_eq!(shown, Some(Price::from(price)));
+}
+
+/// The table knew the day on which a model is switched off, and nobody was told of it.
+#[test]
+fn an_announced_end_is_told_with_and_without_a_key() {
+    for environment in [&[][..], &[("ANTHROPIC_API_KEY", "k")]] {
+        let offers = Desk::new(environment).catalog().offers(Scope::All, 1_000);
+        let of = |name: &str| offers.iter().find(|offer| offer.name == named(name)).map(|offer| &offer.life);
+        let ending = Life::Ending { on: Some("2026-11-30".into()) };
+        assert_eq!(of("anthropic/claude-sonnet-4-5"), Some(&ending));
+        assert_eq!(of("anthropic/claude-sonnet-5-5"), Some(&Life::Active));
+    }
 }

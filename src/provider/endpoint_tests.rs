@@ -319,7 +319,7 @@ fn a_local_server_s_own_window_counts() {
         base_url: "http://127.0.0.1:8080/v1".into(),
         models: vec![(model.clone(), Some(32_768))],
     };
-    let endpoint = resolve_local(&model, &server, &Settings::default());
+    let endpoint = resolve_local(&model, &server, &Settings::default(), &[]).expect("it wants no key");
     assert_eq!((endpoint.window, endpoint.max_output), (32_768, 8_192));
     assert_eq!(endpoint.url(), "http://127.0.0.1:8080/v1/chat/completions");
 }
@@ -329,7 +329,7 @@ fn the_picker_offers_what_can_be_called() {
     let mut settings = settings(Some("local/qwen"));
     settings.models.insert("router/mix".into(), ModelSettings::default());
     let names = |env: &Environment| -> Vec<String> {
-        offered(&settings, env).into_iter().map(|(name, _)| name.0).collect()
+        offered(&settings, env).into_iter().map(|name| name.0).collect()
     };
     assert_eq!(names(&[]), ["local/qwen", "router/mix"]);
     let with_key = names(&env(&[("OPENAI_API_KEY", "k")]));

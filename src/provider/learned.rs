@@ -1,5 +1,6 @@
-//! What this installation has learned about models: from the providers' own lists, and from requests that
-//! were refused or cut. All sessions of a process share it, and all processes of a home its file.
+//! What this installation has learned about models: from the providers' own lists, from requests that were
+//! refused or cut, and from how many tokens the others had. All sessions of a process share it, and all
+//! processes of a home its file.
 //!
 //! What counts of several words on a window, the first first: the person's configuration, what a refused
 //! or cut request taught (where it is smaller than what the provider says), the provider's own list, the
@@ -20,8 +21,10 @@ use super::http::Http;
 use super::listing::{self, Facts, ListError, Listed};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::config::Settings;
+use crate::thread::ModelName;
+use crate::tokens::Calibration;
 pub use book::Lesson;
-use book::{Book, Known, Learnt};
+use book::{Book, Calibrated, Known, Learnt};
 
 /// The window of a model on one's own machine of which nothing is known, in tokens. Such servers refuse
 /// or cut what is too long for a window that is often small, which then is learned; below this, a
@@ -116,9 +119,8 @@ impl Learned {
         Learned { inner: Arc::new(inner) }
     }
 
-    /// Reads the file, once, on a thread of its own. Gives back what the person must know of it, to the
-    /// first who asks.
-    pub async fn load(&self) -> Option<String> {
+    /// Reads the file, once, on a thread of its own.
+    pub async fn load(&self) {
         let read = async {
             let file = self.inner.file.clone();
             let read = tokio::task::spawn_blocking(move || read(&file)).await;
@@ -128,6 +130,10 @@ impl Learned {
             }
         };
         self.inner.loaded.get_or_init(|| read).await;
+    }
+
+    /// What the person must know of the file, for the first who asks.
+    pub fn fault(&self) -> Option<String> {
         self.state().fault.take()
     }
 
@@ -148,6 +154,9 @@ impl Learned {
             endpoint.max_output = most;
         }
         known.facts.set_abilities(&mut endpoint.abilities);
+        if let Some(configured) = configured {
+            endpoint.abilities = endpoint.abilities.clone().with(configured);
+        }
         source
     }
 
@@ -164,6 +173,21 @@ impl Learned {
             let learnt = Learnt { tokens, by, at: now() };
             self.change(|book| book.learn(&endpoint.place(), &endpoint.model, learnt));
         }
+    }
+
+    /// Keeps how a model counts, where it counts otherwise than was known.
+    pub fn learn_calibration(&self, model: &ModelName, calibration: Calibration) {
+        let kept = self.state().book.calibrations.get(&model.0).map(|kept| kept.calibration);
+        if kept.is_none_or(|kept| calibration.is_news_beside(&kept)) {
+            self.change(|book| book.calibrate(&model.0, Calibrated { calibration, at: now() }));
+        }
+    }
+
+    /// How models count, as far as it was found out.
+    pub fn calibrations(&self) -> Vec<(ModelName, Calibration)> {
+        let state = self.state();
+        let all = state.book.calibrations.iter();
+        all.map(|(model, kept)| (ModelName(model.clone()), kept.calibration)).collect()
     }
 
     /// Keeps a whole list of a provider.

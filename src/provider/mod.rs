@@ -1,7 +1,8 @@
 //! Model providers: what is asked of one, what streams back, and what can go wrong.
 //!
 //! Encoders and decoders are pure and below `wire`, an encoder and a decoder file for each wire format;
-//! only `http`, `listing` and `local` perform requests. No agent loop lives in a provider.
+//! only `http` sends anything, for itself and for `listing`, `local` and `count`. No agent loop lives in a
+//! provider.
 //!
 //! The way of a call: `wire::encoding` writes a `Request` for an `Endpoint`, `http` sends it and gives
 //! `ProviderEvent`s, which a `collect::Collector` makes into a reply.

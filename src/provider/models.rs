@@ -5,6 +5,7 @@ mod table;
 
 use super::abilities::{Abilities, Effort, Thinking};
 use crate::config::{PriceSettings, Settings};
+use crate::family::undated;
 use crate::thread::{ModelName, Usage};
 use table::KNOWN;
 
@@ -106,25 +107,6 @@ pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64
 /// The models of a provider, best first, for a picker.
 pub fn of_provider(provider: &str) -> impl Iterator<Item = &'static Known> {
     KNOWN.iter().filter(move |known| known.name.split_once('/').is_some_and(|(of, _)| of == provider))
-}
-
-/// Cuts a release date off a model's name.
-pub(super) fn undated(name: &str) -> &str {
-    let is_date = |text: &str| text.bytes().filter(u8::is_ascii_digit).count() == 8;
-    let dashed = |text: &str| text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 4 | 7));
-    for length in [8, 10] {
-        let Some((head, date)) = name.len().checked_sub(length).and_then(|at| name.split_at_checked(at))
-        else {
-            continue;
-        };
-        if let Some(head) = head.strip_suffix('-')
-            && is_date(date)
-            && (length == 8 || dashed(date))
-        {
-            return head;
-        }
-    }
-    name
 }
 
 // ── How the table is written ───────────────────────────────────────────────────────────────────────

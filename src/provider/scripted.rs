@@ -2,8 +2,9 @@
 //!
 //! It says what a script tells it to say, in the wire format of whoever asks, and remembers what it
 //! was asked. Like the real services it refuses a request that breaks their rules, and thinking that comes
-//! back changed or behind another conversation. It serves fixtures, benches and `epitome demo`. It is never a fallback for a real model:
-//! nothing chooses it but the code that starts it, and it understands nothing of what it reads.
+//! back changed or behind another conversation. It serves fixtures, benches and `epitome demo`. It is never
+//! a fallback for a real model: nothing chooses it but the code that starts it, and it understands nothing of
+//! what it reads.
 
 mod cache;
 mod encode;
@@ -260,7 +261,7 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
         Ok(Asked::Models(list)) => return Answer::Plain(list),
         Ok(Asked::Model { wire, model, body, asks }) => (wire, model, body, asks),
     };
-    let problems = [valid::problems(wire, &body), seal::problems(wire, &model, &body)].concat();
+    let problems = [valid::problems(wire, &model, &body), seal::problems(wire, &model, &body)].concat();
     if let Some(first) = problems.first() {
         let refusal = Refusal::of_problem(wire, first);
         lock(&shared.refusals).extend(problems);

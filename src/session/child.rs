@@ -249,10 +249,8 @@ async fn endpoint(services: &Services, order: &ChildOrder) -> Result<Endpoint, S
         |name: &str| order.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     let (settings, _) = Settings::load(&services.paths, Some(&order.cwd), variable);
     let settings = services.overrides.over(settings);
-    let found = find_endpoint(&services.http, named, &settings, &order.environment).await;
-    let mut found = found.map_err(|error| sentence(&error))?;
-    services.learned.apply(&settings, &mut found);
-    Ok(found)
+    let found = find_endpoint(services, named, &settings, &order.environment).await;
+    found.map_err(|error| sentence(&error))
 }
 
 /// Why a child came to nothing.

@@ -97,7 +97,7 @@ impl Session {
     pub(super) fn compaction_is_due(&mut self) -> bool {
         let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
         let Some(at) = self.auto_compact_at(size) else { return false };
-        let used = self.tokens_in_context();
+        let used = self.tokens_at_most();
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
         !compacted && self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::effects;
+use super::registry::Services;
 use super::replies::sentence;
 use crate::config::Settings;
 use crate::hooks::output::Utterance;
@@ -66,9 +67,10 @@ pub async fn complete(
     Ok((message.text(), reply.usage.unwrap_or_default()))
 }
 
-/// Where a model is called, a local server looked for where it is one; `None` takes what is configured.
+/// Where a model is called, with all that is known of it, a local server looked for where it is one; `None`
+/// takes what is configured.
 pub async fn find_endpoint(
-    http: &Http,
+    services: &Services,
     name: Option<&ModelName>,
     settings: &Settings,
     environment: &[(OsString, OsString)],
@@ -78,19 +80,33 @@ pub async fn find_endpoint(
         (None, Choice::Named(name)) => Some(name),
         (None, Choice::SearchLocal(_)) => None,
     };
-    if let Some(name) = &name
-        && name.split().is_none_or(|(provider, _)| provider != "local")
-    {
-        return endpoint::resolve(name, settings, environment);
-    }
-    let network = Network::read(environment);
-    let found = endpoint::find_local(&http.within(network.clone()), &endpoint::local_urls(environment)).await;
-    let with_name = found.and_then(|server| {
-        let name = name.clone().or_else(|| server.models.first().map(|(name, _)| name.clone()))?;
-        Some(Endpoint { network, ..endpoint::resolve_local(&name, &server, settings) })
-    });
-    with_name.ok_or_else(|| match &name {
-        Some(name) => endpoint::no_local_server(name, environment),
+    let mut endpoint = match &name {
+        Some(name) if !endpoint::is_searched(name, settings) => {
+            endpoint::resolve(name, settings, environment)?
+        }
+        Some(_) | None => search(services, name.as_ref(), settings, environment).await?,
+    };
+    services.recall().await;
+    services.learned.apply(settings, &mut endpoint);
+    Ok(endpoint)
+}
+
+async fn search(
+    services: &Services,
+    name: Option<&ModelName>,
+    settings: &Settings,
+    environment: &[(OsString, OsString)],
+) -> Result<Endpoint, ProviderError> {
+    let http = services.http.within(Network::read(environment));
+    let found = endpoint::find_local(&http, &endpoint::local_urls(settings, environment)).await;
+    let nowhere = || match name {
+        Some(name) => endpoint::no_local_server(name, settings, environment),
         None => endpoint::nothing_configured(),
-    })
+    };
+    let server = found.ok_or_else(nowhere)?;
+    let name = name.or_else(|| server.models.first().map(|(name, _)| name)).ok_or_else(nowhere)?;
+    let endpoint = endpoint::resolve_local(name, &server, settings, environment)?;
+    // As it is for a session: the server has just said it.
+    services.learned.learn_list(&endpoint, &server.listed());
+    Ok(endpoint)
 }

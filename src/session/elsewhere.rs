@@ -3,19 +3,24 @@
 //!
 //! A conversation that lives in this process is changed by its own session, any other one in its log.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::actor::Session;
 use super::hooks::refuse;
+use super::registry::Services;
 use super::rounds::room;
 use super::work::{Background, Done, Pending};
 use crate::compaction;
+use crate::config::Settings;
 use crate::hooks::output::Utterance;
 use crate::hooks::settle;
-use crate::provider::models;
-use crate::store::{Store, StoreError};
+use crate::provider::{endpoint, models};
+use crate::store::StoreError;
 use crate::thread::{Change, Content, Message, MessageId, Seq, SessionId, Spoken, Thread, Verdict, edits};
 use crate::tokens::Ruler;
 
@@ -29,6 +34,22 @@ pub struct Mutation {
     pub by: String,
     pub messages: Vec<Utterance>,
     pub preserve_recent: usize,
+    pub around: Around,
+}
+
+/// The settings and the environment of who asks. They hold for the other conversation too: both work in the
+/// same directory.
+#[derive(Clone)]
+pub struct Around {
+    settings: Arc<Settings>,
+    environment: Arc<Vec<(OsString, OsString)>>,
+}
+
+/// Without the keys in it.
+impl fmt::Debug for Around {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Around")
+    }
 }
 
 impl Mutation {
@@ -98,7 +119,9 @@ impl Session {
         };
         let count = messages.len();
         let (from, cwd) = (self.id.clone(), self.thread.cwd().to_path_buf());
-        let mutation = Mutation { from, cwd, by, messages, preserve_recent };
+        let (settings, environment) = (self.settings.clone(), self.workspace.environment.clone());
+        let around = Around { settings, environment };
+        let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
             let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
@@ -202,15 +225,20 @@ impl Handover {
     }
 }
 
-/// Replaces the history of a conversation that no process has open. Blocks on the disk.
-pub(super) fn in_store(store: &Store, target: &SessionId, mutation: &Mutation) -> Result<Replaced, String> {
-    let (mut journal, entries) = store.load(target).map_err(|error| match error {
+/// Replaces the history of a conversation that no process has open. Blocks on the disk. What was learned of
+/// models is there already.
+pub(super) fn in_store(
+    services: &Services,
+    target: &SessionId,
+    mutation: &Mutation,
+) -> Result<Replaced, String> {
+    let (mut journal, entries) = services.store.load(target).map_err(|error| match error {
         StoreError::NotFound(_) => format!("there is no conversation {target}"),
         other => other.to_string(),
     })?;
     let thread = Thread::replay(entries).map_err(|error| format!("the log of {target}: {error}"))?;
     may_change(&thread, mutation)?;
-    let ruler = Ruler::of(thread.model());
+    let ruler = services.rulers.of(thread.model());
     let change = replacement(
         &ruler,
         &thread,
@@ -218,7 +246,7 @@ pub(super) fn in_store(store: &Store, target: &SessionId, mutation: &Mutation) -
         mutation.author(),
         (&mutation.messages, mutation.preserve_recent),
         None,
-        room_in(&ruler, &thread),
+        room_in(services, &mutation.around, &ruler, &thread),
     )?;
     let replaced = replaced(&change, mutation, target);
     journal.append(change).map_err(|error| error.to_string())?;
@@ -238,10 +266,26 @@ fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
 }
 
 /// Tokens that the view of a conversation may take whose model nobody has asked.
-fn room_in(ruler: &Ruler, thread: &Thread) -> u64 {
-    let known = thread.model().and_then(models::known);
-    let (window, output) = known
-        .map_or((models::WINDOW_DEFAULT, models::OUTPUT_DEFAULT), |known| (known.window, known.max_output));
+fn room_in(services: &Services, around: &Around, ruler: &Ruler, thread: &Thread) -> u64 {
+    let Around { settings, environment } = around;
+    let endpoint = thread.model().and_then(|model| endpoint::resolve(model, settings, environment).ok());
+    let (window, output) = match endpoint {
+        Some(mut endpoint) => {
+            services.learned.apply(settings, &mut endpoint);
+            (endpoint.window, endpoint.max_output)
+        }
+        // Its key is not there; the model is the same.
+        None => {
+            let configured = thread.model().and_then(|model| settings.models.get(&model.0));
+            let known = thread.model().and_then(models::known);
+            let window = configured.and_then(|configured| configured.context_window);
+            let output = configured.and_then(|configured| configured.max_output);
+            (
+                window.or(known.map(|known| known.window)).unwrap_or(models::WINDOW_DEFAULT),
+                output.or(known.map(|known| known.max_output)).unwrap_or(models::OUTPUT_DEFAULT),
+            )
+        }
+    };
     let frame = ruler.frame_of(thread);
     room(window, output, frame)
 }

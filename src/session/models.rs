@@ -120,8 +120,8 @@ impl Session {
             (None, Choice::Named(name)) => name,
             (None, Choice::SearchLocal(urls)) => return self.search(urls),
         };
-        if name.split().is_some_and(|(provider, _)| provider == "local") {
-            let urls = endpoint::local_urls(&environment);
+        if endpoint::is_searched(&name, &self.settings) {
+            let urls = endpoint::local_urls(&self.settings, &environment);
             return self.search(urls);
         }
         match endpoint::resolve(&name, &self.settings, &environment) {
@@ -158,11 +158,13 @@ impl Session {
                 Choice::SearchLocal(_) => None,
             }
         });
+        let mut missing = None;
         let located = server.and_then(|server| {
             let before = self.model_name();
             let name = chosen.clone().or_else(|| server.models.first().map(|(name, _)| name.clone()))?;
-            let mut endpoint = endpoint::resolve_local(&name, &server, &self.settings);
-            endpoint.network = Network::read(&self.workspace.environment);
+            let environment = &self.workspace.environment;
+            let resolved = endpoint::resolve_local(&name, &server, &self.settings, environment);
+            let endpoint = resolved.map_err(|error| missing = Some(error)).ok()?;
             self.services.learned.learn_list(&endpoint, &server.listed());
             self.found = Some(server);
             self.use_endpoint(endpoint);
@@ -176,10 +178,10 @@ impl Session {
         if located.is_some() {
             return postponed.map_or((), |ask| self.perform(ask));
         }
-        let error = match chosen {
-            Some(name) => endpoint::no_local_server(&name, &self.workspace.environment),
+        let error = missing.unwrap_or_else(|| match chosen {
+            Some(name) => endpoint::no_local_server(&name, &self.settings, &self.workspace.environment),
             None => endpoint::nothing_configured(),
-        };
+        });
         match postponed {
             Some(ask) => self.tell_no_model(&ask, &error),
             // With a turn running, what waits does not wait for the server.

@@ -211,7 +211,7 @@ impl Session {
         if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.name == name) {
             return Ok(None);
         }
-        if name.split().is_some_and(|(provider, _)| provider == "local") {
+        if endpoint::is_searched(&name, &self.settings) {
             return Err(format!(
                 "{name} would have to be looked for first; choose it for the session instead"
             ));

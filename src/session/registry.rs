@@ -342,10 +342,11 @@ impl Sessions {
         let (commands, _) = mpsc::channel(1);
         let (alive, ended) = watch::channel(());
         live.insert(target.clone(), Live { commands, ended });
-        let (store, name, mutation) = (self.inner.services.store.clone(), target.clone(), mutation.clone());
+        let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
+            services.recall().await;
             let made =
-                tokio::task::spawn_blocking(move || elsewhere::in_store(&store, &name, &mutation)).await;
+                tokio::task::spawn_blocking(move || elsewhere::in_store(&services, &name, &mutation)).await;
             // Who gave up meanwhile wants no answer.
             drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
         });

@@ -217,17 +217,17 @@ impl Session {
         let small = small.then(|| self.settings.small_model.clone()).flatten().map(ModelName);
         let main = self.endpoint.clone();
         let news = self.children.0.clone();
-        let (http, settings, environment) =
-            (self.services.http.clone(), self.settings.clone(), self.workspace.environment.clone());
+        let (services, settings, environment) =
+            (self.services.clone(), self.settings.clone(), self.workspace.environment.clone());
         self.background.spawn(async move {
             let work = async move {
                 let endpoint = match (small, main) {
                     (None, Some(endpoint)) => endpoint,
-                    (name, _) => find_endpoint(&http, name.as_ref(), &settings, &environment)
+                    (name, _) => find_endpoint(&services, name.as_ref(), &settings, &environment)
                         .await
                         .map_err(|error| error.to_string())?,
                 };
-                let (text, usage) = complete(&http, &endpoint, &utterances?, max_tokens).await?;
+                let (text, usage) = complete(&services.http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
                 drop(news.send(ChildNews::Spent { model: endpoint.name, usage }));
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))

@@ -24,7 +24,7 @@ impl Session {
             .min(u64::from(endpoint.max_output))
             .min(endpoint.window / 4);
         let room = endpoint.window - reserve;
-        if self.tokens_in_context() < room / 100 * RISKY_PERCENT {
+        if self.tokens_at_most() < room / 100 * RISKY_PERCENT {
             return None;
         }
         let encoded = self.encode(endpoint, Purpose::Count);

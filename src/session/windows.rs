@@ -9,19 +9,27 @@ use crate::provider::learned::{Lesson, Source, WINDOW_TOKENS_MIN, When};
 use crate::provider::{ErrorClass, listing, truncation};
 use crate::thread::{Change, ModelName};
 
-/// A provider was asked for its models, in the background.
+/// More may be known of a model than before.
 pub struct Asked {
     model: ModelName,
-    /// What the person must know of the file of what was learned.
-    fault: Option<String>,
+    /// Its provider was not asked yet, only the file of what was learned before; when it is.
+    next: Option<When>,
 }
 
 impl Session {
     /// Calls this model from now on, with what is known of it; more may be known a moment later.
     pub(super) fn use_endpoint(&mut self, mut endpoint: Endpoint) {
         self.window_from = self.services.learned.apply(&self.settings, &mut endpoint);
+        let model = endpoint.name.clone();
         self.endpoint = Some(endpoint);
-        self.ask_provider(When::Due);
+        // A child's parent has done it.
+        if !self.lineage.is_child() {
+            let services = self.services.clone();
+            self.background.spawn(async move {
+                services.recall().await;
+                Background::ModelsAsked(Box::new(Asked { model, next: Some(When::Due) }))
+            });
+        }
     }
 
     /// Asks the model's provider for its list where that is due. No prompt waits for it.
@@ -29,18 +37,17 @@ impl Session {
         let Some(endpoint) = self.endpoint.clone().filter(|_| !self.lineage.is_child()) else { return };
         let (learned, http) = (self.services.learned.clone(), self.services.http.clone());
         self.background.spawn(async move {
-            let fault = learned.load().await;
             if let Err(error) = learned.refresh(&http, &endpoint, when).await {
                 tracing::info!(%error, "what is known of models stays as it is");
             }
-            Background::ModelsAsked(Box::new(Asked { model: endpoint.name, fault }))
+            Background::ModelsAsked(Box::new(Asked { model: endpoint.name, next: None }))
         });
     }
 
     /// Puts what became known into the endpoint that is in use. Clients see longer lists of models when they
     /// are given options next: a picker does not change under the person's hand.
     pub(super) fn models_asked(&mut self, asked: Asked) {
-        if let Some(text) = asked.fault {
+        if let Some(text) = self.services.learned.fault() {
             self.announce(&Out::Notice { severity: Severity::Warning, text });
         }
         if let Some(current) = self.endpoint.clone().filter(|endpoint| endpoint.name == asked.model) {
@@ -56,6 +63,9 @@ impl Session {
                 self.announce_usage();
             }
             self.tell_of_guess();
+            if let Some(when) = asked.next {
+                self.ask_provider(when);
+            }
         }
     }
 

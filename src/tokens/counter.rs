@@ -2,14 +2,30 @@
 
 use std::sync::Arc;
 
-use super::family::Family;
 use super::ruler::Ruler;
 use super::tally::Tally;
+use crate::family::Family;
 use crate::thread::{Change, Entry, Thread};
 
 /// Tokens that one call counts with the vocabulary, more or less; the rest of a long conversation is
 /// estimated until later calls come to it. It bounds what a session waits for, to about 10 ms.
 const EXACT_TOKENS_MAX: u64 = 20_000;
+
+/// What the next request takes, by who says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Tokens that the provider reported, of the beginning.
+    pub reported: u64,
+    /// Tokens that we count, of what came behind it.
+    pub counted: u64,
+}
+
+impl Count {
+    /// All of them.
+    pub fn tokens(self) -> u64 {
+        self.reported.saturating_add(self.counted)
+    }
+}
 
 /// Remembers what each entry of a thread's view measures, as long as it is in the view.
 ///
@@ -31,25 +47,28 @@ struct Measured {
 }
 
 impl Counter {
-    /// As `Ruler::in_context`, of the same thread each time. The newest entries are counted first.
+    /// As `Ruler::in_context`, of the same thread each time.
     pub fn in_context(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
+        self.count(ruler, thread).tokens()
+    }
+
+    /// The same, by who says so. The newest entries are counted first.
+    pub fn count(&mut self, ruler: &Ruler, thread: &Thread) -> Count {
         self.follow(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
-        let mut tail = 0;
+        let mut counted = 0;
         for measured in self.entries.iter_mut().rev() {
-            if let Some(anchor) = ruler.anchor(thread, &measured.entry) {
-                return anchor + tail;
+            if let Some(reported) = ruler.anchor(thread, &measured.entry) {
+                return Count { reported, counted };
             }
             let (tally, _) = measured.tally(ruler, &mut room);
-            tail += ruler.fit(tally);
+            counted += ruler.fit(tally);
         }
-        match &mut self.frame {
-            Some(frame) => {
-                let (tally, _) = frame.tally(ruler, &mut room);
-                ruler.calibration().overhead() + ruler.fit(tally) + tail
-            }
-            None => tail,
+        if let Some(frame) = &mut self.frame {
+            let (tally, _) = frame.tally(ruler, &mut room);
+            counted += ruler.calibration().overhead() + ruler.fit(tally);
         }
+        Count { reported: 0, counted }
     }
 
     /// The whole request as the thread stands, frame and view: what a reported count is compared with.

@@ -6,7 +6,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::family::Family;
+use crate::family::Family;
 
 /// Tokens of an image whose size is not known: most providers cap it near this.
 const IMAGE_TOKENS: u64 = 1_500;

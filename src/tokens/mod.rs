@@ -1,10 +1,10 @@
 //! Counting tokens: with the embedded vocabulary where it is loaded, else by an estimate from the classes
 //! of characters; fitted to each model by what its provider reported. Never zero for anything that is sent.
 
+mod adjust;
 mod calibration;
 mod counter;
 mod estimate;
-mod family;
 mod media;
 mod ruler;
 mod rulers;
@@ -12,9 +12,8 @@ mod tally;
 mod vocabulary;
 
 pub use calibration::Calibration;
-pub use counter::Counter;
+pub use counter::{Count, Counter};
 pub use estimate::estimate;
-pub use family::Family;
 pub use ruler::Ruler;
 pub use rulers::Rulers;
 pub use tally::Tally;

@@ -2,18 +2,27 @@
 
 use std::sync::Arc;
 
+use super::adjust::{self, adjust};
 use super::calibration::Calibration;
+use super::counter::Count;
 use super::estimate::estimate;
-use super::family::Family;
 use super::media;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
+use crate::family::Family;
 use crate::thread::{
     Change, Content, Edit, Entry, Message, ModelName, OutcomeContent, Thread, ToolOutcome, ToolSpec, View,
 };
 
 /// Tokens that the frame of a message, a call or a tool takes beside its text.
 const MESSAGE_TOKENS: u64 = 4;
+
+/// What a text may take more than its estimate, in per cent: an estimate is within a fifth of a count.
+const ESTIMATE_MARGIN_PERCENT: u64 = 25;
+
+/// What a text may take more than what we count, in per cent, also where the model has answered: no ratio
+/// holds for each kind of text, and of base64 smaller vocabularies make 5 % more than ours.
+const KIND_MARGIN_PERCENT: u64 = 6;
 
 /// What a model's tokens are counted with. Cheap to clone.
 ///
@@ -32,7 +41,7 @@ pub struct Ruler {
 impl Ruler {
     /// The ruler of a model that has not answered yet; `None` where no model is chosen.
     pub fn of(model: Option<&ModelName>) -> Ruler {
-        let family = model.map_or(Family::Other, Family::of);
+        let family = model.map_or(Family::Other, |model| Family::of(&model.0));
         Ruler { model: model.cloned(), family, calibration: Calibration::start(family), vocabulary: None }
     }
 
@@ -93,6 +102,15 @@ impl Ruler {
             Some((system, tools)) => self.calibration.overhead() + self.frame(system, tools) + tail,
             None => tail,
         }
+    }
+
+    /// What a request takes at most, as far as one can know: for who decides whether it fits. Of what the
+    /// provider reported nothing is doubtful, of what we count more so before the model has answered.
+    pub fn at_most(&self, count: Count) -> u64 {
+        let of_text = if self.is_exact() { 0 } else { ESTIMATE_MARGIN_PERCENT };
+        let of_model = if self.calibration.is_learnt() { 0 } else { adjust::margin_percent(self.family) };
+        let margin = count.counted.saturating_mul(KIND_MARGIN_PERCENT + of_text + of_model) / 100;
+        count.tokens().saturating_add(margin)
     }
 
     /// What the provider reported of the context up to and with a reply, if it is this model's and its
@@ -183,7 +201,7 @@ impl Ruler {
             Some(vocabulary) => vocabulary.count(text),
             None => estimate(text),
         };
-        Tally::of_text(self.family.adjust(text, tokens))
+        Tally::of_text(adjust(self.family, text, tokens))
     }
 
     fn tally_document(&self, data: &str) -> Tally {

@@ -58,20 +58,24 @@ impl Rulers {
         }
     }
 
-    /// Takes over what an earlier process learnt of a model.
+    /// Takes over what an earlier process learnt of a model. What this one learnt itself is newer.
     pub fn know(&self, model: &ModelName, calibration: Calibration) {
         let mut learnt = lock(&self.learnt);
-        if learnt.len() < MODELS_MAX || learnt.contains_key(model) {
-            learnt.insert(model.clone(), calibration);
+        if learnt.len() < MODELS_MAX {
+            learnt.entry(model.clone()).or_insert(calibration);
         }
     }
 
     /// Learns from a whole request, of which the model's provider reports so many tokens. Gives back what
     /// is known now, for who keeps it.
     pub fn learn(&self, model: &ModelName, sent: Tally, reported: u64) -> Calibration {
-        let mut calibration = self.of(Some(model)).calibration();
+        let mut learnt = lock(&self.learnt);
+        let known = learnt.get(model).copied();
+        let mut calibration = known.unwrap_or_else(|| Ruler::of(Some(model)).calibration());
         calibration.learn(sent, reported);
-        self.know(model, calibration);
+        if known.is_some() || learnt.len() < MODELS_MAX {
+            learnt.insert(model.clone(), calibration);
+        }
         calibration
     }
 
@@ -148,6 +152,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::Family;
 
     #[test]
     fn the_vocabulary_is_loaded_once_and_dropped_when_idle() {
@@ -182,5 +187,11 @@ mod tests {
         let elsewhere = rulers.clone();
         assert_eq!(elsewhere.of(Some(&model)).calibration(), learnt);
         assert!(!elsewhere.of(Some(&other)).calibration().is_learnt());
+        // What an earlier process knew is older.
+        for model in [&model, &other] {
+            elsewhere.know(model, Calibration::start(Family::Claude));
+        }
+        assert_eq!(rulers.of(Some(&model)).calibration(), learnt);
+        assert_eq!(rulers.of(Some(&other)).calibration(), Calibration::start(Family::Claude));
     }
 }

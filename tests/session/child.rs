@@ -326,7 +326,7 @@ fn a_history_that_can_t_fit_is_not_even_sent() {
     let services = desk.services.clone();
     let environment = desk.environment();
     let mut endpoint = desk.wait_for(async move {
-        find_endpoint(&services.http, None, &Default::default(), &environment).await.expect("a place")
+        find_endpoint(&services, None, &Default::default(), &environment).await.expect("a place")
     });
     endpoint.set_window(6_000);
     let outcome = run(&desk, ChildOrder { model: ChildModel::At(endpoint), ..native(&desk, "Sum it up") });
@@ -347,7 +347,7 @@ fn a_completion_is_one_request_without_tools() {
         let environment = environment.clone();
         desk.wait_for(async move {
             let model = ModelName("anthropic/claude-haiku-4-5".into());
-            let found = find_endpoint(&services.http, Some(&model), &Default::default(), &environment).await;
+            let found = find_endpoint(&services, Some(&model), &Default::default(), &environment).await;
             complete(&services.http, &found.expect("a place"), &messages, 50).await
         })
     };

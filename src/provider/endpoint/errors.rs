@@ -20,10 +20,11 @@ pub fn nothing_configured() -> ProviderError {
 }
 
 /// A local model was chosen, and no server answers: says where it was looked for.
-pub fn no_local_server(name: &ModelName, env: &Environment) -> ProviderError {
+pub fn no_local_server(name: &ModelName, settings: &Settings, env: &Environment) -> ProviderError {
+    let tried = local_urls(settings, env).join(" and ");
     ProviderError {
         class: ErrorClass::Auth,
-        message: format!("No local server answers for {name}; tried {}.", local_urls(env).join(" and ")),
+        message: format!("No local server answers for {name}; tried {tried}."),
         hint: Some("Start it, or set EPITOME_LOCAL_URL to its address, then send the prompt again.".into()),
     }
 }

@@ -7,9 +7,9 @@ use crate::provider::abilities::needs_responses;
 use crate::provider::models;
 use crate::thread::ModelName;
 
-/// Models to offer in a picker, with what to show for them: those of providers whose key is there,
-/// and those that the settings name. The chosen model comes first.
-pub fn offered(settings: &Settings, env: &Environment) -> Vec<(ModelName, String)> {
+/// Models to offer in a picker: those of providers whose key is there, and those that the settings name.
+/// The chosen model comes first.
+pub fn offered(settings: &Settings, env: &Environment) -> Vec<ModelName> {
     let mut names: Vec<ModelName> = Vec::new();
     if let Choice::Named(model) = choose(settings, env) {
         names.push(model);
@@ -22,12 +22,10 @@ pub fn offered(settings: &Settings, env: &Environment) -> Vec<(ModelName, String
             resolve(name, settings, env).is_ok_and(|endpoint| takes_tools(&endpoint))
         }));
     }
-    let mut offered: Vec<(ModelName, String)> = Vec::new();
+    let mut offered: Vec<ModelName> = Vec::new();
     for name in names {
-        let is_new = !offered.iter().any(|(existing, _)| *existing == name);
-        if is_new && name.split().is_some() {
-            let label = label(&name);
-            offered.push((name, label));
+        if !offered.contains(&name) && name.split().is_some() {
+            offered.push(name);
         }
     }
     offered
@@ -36,15 +34,4 @@ pub fn offered(settings: &Settings, env: &Environment) -> Vec<(ModelName, String
 /// Whether the model can be given tools over the endpoint's format.
 fn takes_tools(endpoint: &Endpoint) -> bool {
     endpoint.wire != WireFormat::OpenAiChat || !needs_responses(&endpoint.model)
-}
-
-fn label(name: &ModelName) -> String {
-    match (name.split(), models::known(name)) {
-        (Some((provider, model)), Some(known)) => {
-            let price = known.price;
-            format!("{model} ({provider}, ${} in, ${} out per million tokens)", price.input, price.output)
-        }
-        (Some((provider, model)), None) => format!("{model} ({provider})"),
-        (None, _) => name.0.clone(),
-    }
 }

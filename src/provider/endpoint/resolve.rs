@@ -183,6 +183,13 @@ const ANTHROPIC_VERSION_COMPATIBLE: &str = "2023-06-01";
 /// Loopback answers at once or not at all.
 const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 
+/// Whether the place of a model is found by asking the servers of this machine: of a `local/` one, unless
+/// the person's `[providers.local]` says where it is.
+pub fn is_searched(model: &ModelName, settings: &Settings) -> bool {
+    model.split().is_some_and(|(provider, _)| provider == "local")
+        && !settings.providers.contains_key("local")
+}
+
 /// Chooses a model: the settings' (a flag, else `EPITOME_MODEL`, else a file's), else the variable
 /// where settings were made without it, else the default of the first provider
 /// whose key is there, else whatever a local server has.
@@ -192,7 +199,7 @@ pub fn choose(settings: &Settings, env: &Environment) -> Choice {
     }
     match HOSTED.iter().find(|hosted| hosted.is_there(settings, env)) {
         Some(hosted) => Choice::Named(ModelName(hosted.default_model.into())),
-        None => Choice::SearchLocal(local_urls(env)),
+        None => Choice::SearchLocal(local_urls(settings, env)),
     }
 }
 
@@ -221,7 +228,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
     } else if let Some(hosted) = HOSTED.iter().find(|hosted| hosted.name == provider) {
         hosted.resolve(endpoint, settings, env)?
     } else if provider == "local" {
-        let bases = local_urls(env);
+        let bases = local_urls(settings, env);
         // One address needs no trying: a request to a server that is down says so better.
         let base = match bases.as_slice() {
             [only] => only,
@@ -236,8 +243,17 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
     Ok(endpoint)
 }
 
-/// The place of a model that `find_local` found.
-pub fn resolve_local(model: &ModelName, server: &LocalServer, settings: &Settings) -> Endpoint {
+/// The place of a model that `find_local` found. An error can only come of a `[providers.local]` whose key
+/// is missing.
+pub fn resolve_local(
+    model: &ModelName,
+    server: &LocalServer,
+    settings: &Settings,
+    env: &Environment,
+) -> Result<Endpoint, ProviderError> {
+    if !is_searched(model, settings) {
+        return resolve(model, settings, env);
+    }
     let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
     let reported = server.models.iter().find(|(name, _)| name == model).and_then(|(_, window)| *window);
     let mut model_settings = settings.models.get(&model.0).cloned().unwrap_or_default();
@@ -245,7 +261,8 @@ pub fn resolve_local(model: &ModelName, server: &LocalServer, settings: &Setting
     let endpoint = Endpoint::without_place(model, name, Some(&model_settings));
     let mut endpoint = endpoint.at_local(&server.base_url, settings);
     endpoint.set_what_is_known(Some(&model_settings));
-    endpoint
+    endpoint.network = Network::read(env);
+    Ok(endpoint)
 }
 
 /// Whether a prompt could be answered as things are: a model is named and its key is there, a key is
@@ -257,9 +274,11 @@ pub fn is_configured(settings: &Settings, env: &Environment) -> bool {
     }
 }
 
-/// Where to look for a local server: `EPITOME_LOCAL_URL`, else the usual loopback addresses.
-pub fn local_urls(env: &Environment) -> Vec<String> {
-    match get(env, "EPITOME_LOCAL_URL") {
+/// Where to look for a local server: where `[providers.local]` says, else `EPITOME_LOCAL_URL`, else the
+/// usual loopback addresses.
+pub fn local_urls(settings: &Settings, env: &Environment) -> Vec<String> {
+    let configured = settings.providers.get("local").map(|configured| configured.base_url.clone());
+    match configured.or_else(|| get(env, "EPITOME_LOCAL_URL")) {
         Some(url) => vec![beneath(&without_v1(url.trim()), "/v1")],
         None => LOCAL_BASES.map(str::to_owned).to_vec(),
     }

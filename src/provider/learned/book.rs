@@ -6,9 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::provider::listing::{Facts, LISTED_MAX, Life, Listed};
+use crate::tokens::Calibration;
 
 /// Places that are kept. A person has a handful; addresses of test servers come and go.
 const PLACES_MAX: usize = 16;
+
+/// Models that are kept of which it is known how they count. A person talks to a handful.
+const CALIBRATIONS_MAX: usize = 500;
 
 /// What was learned the hard way is believed for this long, in milliseconds: a server may have been given
 /// more room since.
@@ -95,10 +99,22 @@ impl Place {
     }
 }
 
-/// All places, by their address without user and query.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How a model counts, as it was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibrated {
+    #[serde(flatten)]
+    pub calibration: Calibration,
+    /// Milliseconds since the epoch.
+    pub at: u64,
+}
+
+/// All that was learned.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Book {
+    /// By their address without user and query.
     pub places: BTreeMap<String, Place>,
+    /// By `provider/name`: a model counts alike wherever it is called.
+    pub calibrations: BTreeMap<String, Calibrated>,
 }
 
 impl Book {
@@ -137,13 +153,13 @@ impl Book {
             };
             new.models.insert(model.name.clone(), known);
         }
-        self.merge(Book { places: BTreeMap::from([(place.to_owned(), new)]) });
+        self.merge_place(place, new);
     }
 
     /// The place was asked, and gave no list.
     pub fn asked(&mut self, place: &str, now: u64) {
         let asked = Place { asked_at: now, ..Place::default() };
-        self.merge(Book { places: BTreeMap::from([(place.to_owned(), asked)]) });
+        self.merge_place(place, asked);
     }
 
     pub fn learn(&mut self, place: &str, model: &str, learnt: Learnt) {
@@ -157,7 +173,16 @@ impl Book {
     fn note(&mut self, place: &str, model: &str, known: Known) {
         let models = BTreeMap::from([(model.to_owned(), known)]);
         let noted = Place { models, ..Place::default() };
-        self.merge(Book { places: BTreeMap::from([(place.to_owned(), noted)]) });
+        self.merge_place(place, noted);
+    }
+
+    pub fn calibrate(&mut self, model: &str, calibrated: Calibrated) {
+        let calibrations = BTreeMap::from([(model.to_owned(), calibrated)]);
+        self.merge(Book { calibrations, ..Book::default() });
+    }
+
+    fn merge_place(&mut self, name: &str, place: Place) {
+        self.merge(Book { places: BTreeMap::from([(name.to_owned(), place)]), ..Book::default() });
     }
 
     /// Takes over what another book knows better. Which of the two is merged into which makes no
@@ -168,6 +193,13 @@ impl Book {
         }
         let newest = |place: &Place| place.models.values().map(Known::newest).fold(place.asked_at, u64::max);
         shrink(&mut self.places, PLACES_MAX, newest);
+        for (model, calibrated) in other.calibrations {
+            let known = self.calibrations.entry(model).or_insert(calibrated);
+            if calibrated.at > known.at {
+                *known = calibrated;
+            }
+        }
+        shrink(&mut self.calibrations, CALIBRATIONS_MAX, |calibrated| calibrated.at);
     }
 
     /// As the file's text.
@@ -180,7 +212,7 @@ impl Book {
                 (name.as_str(), json!({ "asked_at": asked_at, "listed_at": listed_at, "models": models }))
             })
             .collect();
-        let mut text = format!("{:#}", json!({ "places": places }));
+        let mut text = format!("{:#}", json!({ "places": places, "calibrations": self.calibrations }));
         text.push('\n');
         text
     }
@@ -200,7 +232,13 @@ impl Book {
                 .collect();
             let (asked_at, listed_at) = (number("asked_at"), number("listed_at"));
             let place = Place { asked_at, listed_at, models };
-            book.merge(Book { places: BTreeMap::from([(name.clone(), place)]) });
+            book.merge_place(name, place);
+        }
+        let calibrations = file.get("calibrations").and_then(Value::as_object).into_iter().flatten();
+        for (model, calibrated) in calibrations {
+            if let Ok(calibrated) = Calibrated::deserialize(calibrated) {
+                book.calibrate(model, calibrated);
+            }
         }
         Ok(book)
     }

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::family::Family;
 use crate::provider::listing::Steering;
+use crate::tokens::Tally;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
 const PLACE: &str = "http://127.0.0.1:11434/v1";
@@ -14,6 +16,13 @@ fn listed(name: &str, window: Option<u64>) -> Listed {
 
 fn overflow(tokens: u64, at: u64) -> Learnt {
     Learnt { tokens, by: Lesson::Overflow, at }
+}
+
+/// Of a model that reports so many tokens for a thousand of ours.
+fn calibrated(of_thousand: u64, at: u64) -> Calibrated {
+    let mut calibration = Calibration::start(Family::Claude);
+    calibration.learn(Tally { text: 100_000, media: 0 }, of_thousand * 100);
+    Calibrated { calibration, at }
 }
 
 fn tokens(book: &Book, now: u64) -> Option<u64> {
@@ -58,6 +67,11 @@ fn the_number_of_places_and_models_is_bounded_and_the_newest_stay() {
     }
     assert_eq!(book.places[PLACE].models.len(), LISTED_MAX);
     assert!(book.model(PLACE, &format!("m{}", 2 * LISTED_MAX)).is_some());
+    for at in 1..=2 * CALIBRATIONS_MAX as u64 {
+        book.calibrate(&format!("p/{at}"), calibrated(1_500, at));
+    }
+    assert_eq!(book.calibrations.len(), CALIBRATIONS_MAX);
+    assert!(book.calibrations.contains_key(&format!("p/{}", 2 * CALIBRATIONS_MAX)));
 }
 
 #[test]
@@ -65,8 +79,10 @@ fn what_a_newer_version_writes_is_passed_over() {
     let text = r#"{"version":7,"places":{"http://box":{"asked_at":5,"listed_at":5,"mood":"good","models":{
         "m":{"facts":{"window":4096,"smell":true},"life":"active","listed_at":5,"window_since":5,"told_at":0},
         "n":{"life":{"reborn":{"as":"o"}},"listed_at":5},
-        "o":"a word"}}}}"#;
+        "o":"a word"}}},
+        "calibrations":{"p/m":{"ratio":1.5,"overhead":40,"replies":3,"at":9,"taste":"sweet"},"p/n":{"ratio":[1.5]}}}"#;
     let book = Book::from_text(text).expect("it is an object");
+    assert_eq!(book.calibrations.keys().collect::<Vec<_>>(), ["p/m"]);
     assert_eq!(book.listed("http://box"), [listed("m", Some(4_096))]);
     for broken in ["", "[]", "{\"places\":", "7"] {
         assert!(Book::from_text(broken).is_err(), "{broken}");
@@ -98,7 +114,12 @@ fn any_book() -> impl Strategy<Value = Book> {
         listed_at,
         models,
     });
-    proptest::collection::btree_map("[xyz]", place, 0..3).prop_map(|places| Book { places })
+    let calibrations = (600u64..2_900, 0u64..50).prop_map(|(of_thousand, at)| calibrated(of_thousand, at));
+    (
+        proptest::collection::btree_map("[xyz]", place, 0..3),
+        proptest::collection::btree_map("[abc]", calibrations, 0..3),
+    )
+        .prop_map(|(places, calibrations)| Book { places, calibrations })
 }
 
 proptest! {
@@ -116,6 +137,9 @@ proptest! {
         again.merge(other.clone());
         prop_assert_eq!(&again, &both);
         for book in [&mine, &other] {
+            for (model, calibrated) in &book.calibrations {
+                prop_assert!(both.calibrations[model].at >= calibrated.at);
+            }
             for (name, place) in &book.places {
                 prop_assert!(both.places[name].asked_at >= place.asked_at);
                 for (model, known) in &place.models {

@@ -3,11 +3,12 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::config::ModelSettings;
-use crate::provider::abilities::Thinking;
+use crate::config::{ModelSettings, ThinkingSettings};
+use crate::family::Family;
+use crate::provider::abilities::{Abilities, Thinking};
 use crate::provider::endpoint::{resolve, test_endpoint};
 use crate::provider::listing::{Life, Steering};
-use crate::thread::ModelName;
+use crate::tokens::Tally;
 
 fn local(name: &str) -> Endpoint {
     let env = [("EPITOME_LOCAL_URL".into(), "http://127.0.0.1:1/v1".into())];
@@ -95,8 +96,44 @@ fn what_was_learned_is_there_for_the_next_process_and_holds_no_secret() {
     let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let next = Learned::below(&directory.path().join("data"));
-    assert_eq!(block_on(next.load()), None);
+    block_on(next.load());
+    assert_eq!(next.fault(), None);
     assert_eq!(next.window(&Settings::default(), &endpoint), (4_096, Source::Overflow));
+}
+
+/// Once, what the provider lists of a model went before what its person had said of it: a model that was
+/// configured to take images was sent none when its list did not know of it.
+#[test]
+fn what_the_person_says_of_abilities_goes_before_the_provider_s_list() {
+    let (learned, _directory) = empty();
+    let mut endpoint = local("qwen");
+    let facts = Facts {
+        images: Some(false),
+        documents: Some(true),
+        thinking: Some(Steering::Budget { optional: true }),
+        ..Facts::default()
+    };
+    learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);
+    let mut settings = Settings::default();
+    let configured = settings.models.entry("local/qwen".into()).or_default();
+    (configured.images, configured.thinking) = (Some(true), Some(ThinkingSettings::None));
+    learned.apply(&settings, &mut endpoint);
+    let Abilities { images, documents, thinking } = endpoint.abilities;
+    assert_eq!((images, documents, thinking), (true, true, Thinking::None));
+}
+
+#[test]
+fn how_a_model_counts_is_there_for_the_next_process() {
+    let (learned, directory) = empty();
+    let model = ModelName("anthropic/claude-haiku-4-5".into());
+    let mut calibration = Calibration::start(Family::Claude);
+    calibration.learn(Tally { text: 10_000, media: 0 }, 14_000);
+    learned.learn_calibration(&model, calibration);
+    block_on(learned.save());
+    let next = Learned::below(&directory.path().join("data"));
+    assert!(next.calibrations().is_empty(), "nothing is read before it is wanted");
+    block_on(next.load());
+    assert_eq!(next.calibrations(), [(model, calibration)]);
 }
 
 #[test]
@@ -124,9 +161,11 @@ fn a_broken_file_is_set_aside_and_told_once() {
     let data = directory.path().join("data");
     std::fs::create_dir(&data).expect("a directory");
     std::fs::write(data.join("models.json"), "{\"places\": {").expect("a file");
-    let told = block_on(learned.load()).expect("the person is told");
+    block_on(learned.load());
+    let told = learned.fault().expect("the person is told");
     assert!(told.contains("models.json") && told.contains("learned again"), "{told}");
-    assert_eq!(block_on(learned.load()), None);
+    block_on(learned.load());
+    assert_eq!(learned.fault(), None);
     assert!(data.join("models.json.broken").exists() && !data.join("models.json").exists());
     learned.learn_window(&local("m"), 4_096, Lesson::Overflow);
     block_on(learned.save());

@@ -48,13 +48,13 @@ NOT_YET = {
 # (fields of the catalogue, reason)
 CORRECTIONS = {
     "gemini/gemini-4-argon": [
-        ({"max_output_tokens": 65_536}, "the catalogue repeats the window here; all its relatives have this"),
+        ({"max_output_tokens": 65_536}, "by inference: the catalogue repeats the window here; all its relatives have this"),
     ],
-    "openai/gpt-5.4": [({"max_input_tokens": 922_000}, "1,050,000 with the reply, of up to 128,000")],
-    "openai/gpt-5.5": [({"max_input_tokens": 922_000}, "1,050,000 with the reply, of up to 128,000")],
-    "openai/gpt-5.5-pro": [({"max_input_tokens": 922_000}, "1,050,000 with the reply, of up to 128,000")],
+    "openai/gpt-5.4": [({"max_input_tokens": 922_000}, "by inference: 1,050,000 less a reply of up to 128,000, as newer models are listed")],
+    "openai/gpt-5.5": [({"max_input_tokens": 922_000}, "by inference: 1,050,000 less a reply of up to 128,000, as newer models are listed")],
+    "openai/gpt-5.5-pro": [({"max_input_tokens": 922_000}, "by inference: 1,050,000 less a reply of up to 128,000, as newer models are listed")],
     "openai/gpt-5.3-codex": [
-        ({"supports_none_reasoning_effort": False}, "OpenAI's page on the model begins with low"),
+        ({"supports_none_reasoning_effort": False}, "by inference: it is told of no other model of its line"),
     ],
     # Ends that OpenAI's client library tells and that the catalogue has only for the dated names.
     "openai/gpt-4.1": [({"deprecation_date": "2027-01-14"}, "announced for the dated name")],
@@ -63,8 +63,8 @@ CORRECTIONS = {
     "openai/gpt-4o-mini": [({"deprecation_date": "2027-01-14"}, "announced for the dated name")],
 }
 
-# The smallest prefix that is cached, where the catalogue does not say: OpenAI's guide on prompt caching, and
-# Google's, which tells two sizes by the age of the model.
+# The smallest prefix that is cached, where the catalogue does not say. By inference, from what others tell of
+# these services; no request depends on it.
 CACHE_MIN = {"openai": 1024, "gemini": 4096}
 CACHE_MIN_OLD_GEMINI = 2048
 
@@ -187,8 +187,8 @@ def thinking(name, provider, of):
         if not of.get("thinking_always_on"):
             efforts.add("None")
     elif provider == "gemini":
-        # The catalogue only tells who has no MINIMAL. Google's guide: budgets before 3, which only the
-        # larger models can't set to nothing, and MINIMAL for flash models alone.
+        # The catalogue only tells who has no MINIMAL. The rest is by inference from the names: budgets before
+        # 3, which only the larger models can't set to nothing, and MINIMAL for flash models alone.
         if "-2.5-" in name:
             return f".budget({'false' if '-pro' in name else 'true'})"
         if "flash" in name and "latest" not in name and has("minimal") is not False:

@@ -7,15 +7,15 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::turns::{
-    Answer, NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
-    without_thinking_at_end,
+use super::parts::{Sendable, said, shown};
+use super::turns::{Answer, NO_OUTCOME, NO_OUTPUT, Turn, without_blanks, without_thinking_at_end};
+use super::{
+    Around, Envelope, Format, Marks, Prefix, Purpose, Written, is_own, json, json_text, put, write_up_to,
 };
-use super::{Around, Envelope, Format, Marks, Prefix, Purpose, Written, is_own, json_text, write};
-use crate::provider::abilities::{self, Effort, Thinking as Steered};
-use crate::provider::attachments::{takes_document, takes_image};
+use crate::family::Family;
+use crate::provider::abilities::{Effort, Thinking as Steered};
 use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, Native, OutcomeContent, OutcomeStatus, ToolSpec};
+use crate::thread::{Content, Native, OutcomeStatus, ToolSpec};
 
 /// Anthropic's Messages format.
 ///
@@ -29,25 +29,16 @@ impl Format for Anthropic {
             .iter()
             .map(|tool| Tool { name: &tool.name, description: &tool.description, input_schema: &tool.schema })
             .collect();
-        let mut out = Vec::new();
-        write(&tools, &mut out);
-        out
+        json(&tools)
     }
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
-        let mut put = |role, content: &[Sent<'_>], prefix: &mut Prefix| {
-            if out.ends_with(b"}") {
-                out.push(b',');
-            }
-            let from = out.len();
-            write(&Message { role, content }, out);
-            prefix.add(&out[from..]);
-        };
         match turn {
             Turn::User { answers, parts } => {
                 let results = answers.iter().map(|answer| Sent::Block(result(answer, endpoint)));
-                let said = parts.iter().filter_map(|part| said(part, endpoint)).map(Sent::Block);
-                put(Role::User, &results.chain(said).collect::<Vec<_>>(), prefix);
+                let said = parts.iter().filter_map(|part| said(part, endpoint)).map(Sent::from);
+                let content: Vec<Sent<'_>> = results.chain(said).collect();
+                put(&Message { role: Role::User, content }, prefix, out);
                 // The last block ends with its own bracket; behind it are those of the list and the message.
                 Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
             }
@@ -55,13 +46,15 @@ impl Format for Anthropic {
                 let mut begins_with_thinking = false;
                 for (at, parts) in replies.iter().enumerate() {
                     let so_far = prefix.digest();
-                    let parts = without_thinking_at_end(parts).iter();
-                    let content: Vec<Sent<'_>> =
-                        parts.filter_map(|part| replied(part, endpoint, &so_far)).collect();
+                    let parts = without_blanks(parts);
+                    let content: Vec<Sent<'_>> = without_thinking_at_end(&parts)
+                        .iter()
+                        .filter_map(|part| replied(part, endpoint, &so_far))
+                        .collect();
                     if at == 0 {
                         begins_with_thinking = matches!(content.first(), Some(Sent::Native(_)));
                     }
-                    put(Role::Assistant, &content, prefix);
+                    put(&Message { role: Role::Assistant, content }, prefix, out);
                 }
                 Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking }
             }
@@ -80,8 +73,7 @@ impl Format for Anthropic {
         // a field of Anthropic's own that others may refuse; there the last block is marked instead.
         // A request that stands alone is never read again, and writing it costs more than reading it once.
         let goes_on = request.basis.is_some();
-        let marks_blocks =
-            goes_on && (endpoint.own_api || abilities::claude_version(&endpoint.model).is_some());
+        let marks_blocks = goes_on && (endpoint.own_api || Family::of(&endpoint.model) == Family::Claude);
         let system = (!request.system.trim().is_empty()).then(|| {
             [SystemText { r#type: "text", text: request.system, cache_control: mark(marks_blocks) }]
         });
@@ -97,9 +89,7 @@ impl Format for Anthropic {
             tools: (!request.tools.is_empty()).then(|| json_text(around.tools)),
         };
         let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
-        write(&opening, &mut head);
-        head.pop();
-        head.extend_from_slice(b",\"messages\":[");
+        write_up_to("messages", &opening, &mut head);
         let marks = (marks_blocks && is_reply)
             .then_some(Marks { text: r#","cache_control":{"type":"ephemeral"}"#, newest: !endpoint.own_api });
         Envelope { head, tail: "]}", marks }
@@ -150,7 +140,7 @@ enum Role {
 #[derive(Serialize)]
 struct Message<'a> {
     role: Role,
-    content: &'a [Sent<'a>],
+    content: Vec<Sent<'a>>,
 }
 
 #[derive(Serialize)]
@@ -158,6 +148,27 @@ struct Message<'a> {
 enum Sent<'a> {
     Block(Block<'a>),
     Native(&'a Value),
+}
+
+impl<'a> From<Sendable<'a>> for Sent<'a> {
+    fn from(part: Sendable<'a>) -> Sent<'a> {
+        Sent::Block(part.into())
+    }
+}
+
+impl<'a> From<Sendable<'a>> for Block<'a> {
+    fn from(part: Sendable<'a>) -> Block<'a> {
+        match part {
+            Sendable::Text(text) => Block::Text { text },
+            Sendable::Image { mime_type, data } => {
+                Block::Image { source: Source::Base64 { media_type: mime_type, data } }
+            }
+            Sendable::Document { mime_type, data, name } => {
+                let title = name.map(|name| &name[..name.floor_char_boundary(TITLE_BYTES_MAX)]);
+                Block::Document { source: Source::Base64 { media_type: mime_type, data }, title }
+            }
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -229,19 +240,7 @@ fn result<'a>(answer: &Answer<'a>, endpoint: &Endpoint) -> Block<'a> {
     let (content, is_error) = match answer.outcome {
         None => (text(NO_OUTCOME), true),
         Some(outcome) => {
-            let mut blocks: Vec<Block<'a>> = Vec::with_capacity(outcome.content.len());
-            for part in &outcome.content {
-                match part {
-                    OutcomeContent::Text { text } if text.trim().is_empty() => {}
-                    OutcomeContent::Text { text } => blocks.push(Block::Text { text: text.into() }),
-                    OutcomeContent::Image { mime_type, data } => {
-                        blocks.push(image(mime_type, data, endpoint));
-                    }
-                    OutcomeContent::Document { mime_type, data, name } => {
-                        blocks.push(document(mime_type, data, name.as_deref(), endpoint));
-                    }
-                }
-            }
+            let mut blocks: Vec<Block<'a>> = shown(outcome, endpoint).map(Block::from).collect();
             if blocks.is_empty() {
                 blocks = text(NO_OUTPUT);
             }
@@ -249,19 +248,6 @@ fn result<'a>(answer: &Answer<'a>, endpoint: &Endpoint) -> Block<'a> {
         }
     };
     Block::ToolResult { tool_use_id: &answer.call.id.0, content, is_error }
-}
-
-fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Block<'a>> {
-    match part {
-        Content::Text { text } => Some(Block::Text { text: text.into() }),
-        Content::Image { mime_type, data, .. } => Some(image(mime_type, data, endpoint)),
-        Content::Document { mime_type, data, name } => {
-            Some(document(mime_type, data, name.as_deref(), endpoint))
-        }
-        Content::Resource { uri, text } => Some(Block::Text { text: resource_text(uri, text).into() }),
-        Content::ResourceLink { uri, name } => Some(Block::Text { text: link_text(uri, name).into() }),
-        Content::Thinking { .. } | Content::Call(_) => None,
-    }
 }
 
 fn replied<'a>(part: &'a Content, endpoint: &Endpoint, prefix: &str) -> Option<Sent<'a>> {
@@ -295,26 +281,8 @@ fn own_block<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Optio
     (is_thinking && made_behind.is_none_or(|made| made == prefix)).then_some(block)
 }
 
-fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Block<'a> {
-    if takes_image(endpoint, mime_type) {
-        Block::Image { source: Source::Base64 { media_type: mime_type, data } }
-    } else {
-        Block::Text { text: image_left_out(mime_type).into() }
-    }
-}
-
 /// The longest title of a document, in bytes; a longer one is refused.
 const TITLE_BYTES_MAX: usize = 255;
-
-fn document<'a>(mime_type: &'a str, data: &'a str, name: Option<&'a str>, endpoint: &Endpoint) -> Block<'a> {
-    if takes_document(endpoint, mime_type) {
-        let title = name.filter(|name| !name.is_empty());
-        let title = title.map(|name| &name[..name.floor_char_boundary(TITLE_BYTES_MAX)]);
-        Block::Document { source: Source::Base64 { media_type: mime_type, data }, title }
-    } else {
-        Block::Text { text: document_left_out(mime_type, name).into() }
-    }
-}
 
 /// The smallest budget that is accepted.
 const BUDGET_MIN: u32 = 1_024;

@@ -7,15 +7,14 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::turns::{
-    NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
-};
-use super::{Around, Envelope, Format, Prefix, Written, json_text, write};
+use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
+use super::turns::{NO_OUTCOME, Turn, without_blanks};
+use super::{Around, Envelope, Format, Prefix, Written, json, json_text, put, write, write_up_to};
+use crate::family::Named;
 use crate::provider::Request;
-use crate::provider::abilities::{Effort, needs_responses};
-use crate::provider::attachments::{takes_document, takes_image};
+use crate::provider::abilities::{Effort, Thinking, needs_responses};
 use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, OutcomeContent, ThoughtLevel, ToolOutcome, ToolSpec};
+use crate::thread::{Content, ThoughtLevel, ToolSpec};
 
 /// The Chat Completions format.
 ///
@@ -36,53 +35,32 @@ impl Format for Chat {
                 },
             })
             .collect();
-        let mut out = Vec::new();
-        write(&tools, &mut out);
-        out
+        json(&tools)
     }
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
-        let from = out.len();
-        let messages = match turn {
-            Turn::Agent { replies } => vec![agent(replies)],
+        match turn {
+            Turn::Agent { replies } => put(&agent(replies), prefix, out),
             Turn::User { answers, parts } => {
-                let mut messages = Vec::with_capacity(answers.len() + 1);
-                let mut said: Vec<Part<'_>> = Vec::new();
+                let mut content: Vec<Part<'_>> = Vec::new();
                 for answer in answers {
-                    let content = match answer.outcome {
-                        None => NO_OUTCOME.into(),
-                        Some(outcome) => outcome_text(outcome),
-                    };
                     let id = &answer.call.id;
-                    messages.push(Message::Tool { tool_call_id: &id.0, content });
-                    for part in answer.outcome.map_or(&[][..], |outcome| outcome.content.as_slice()) {
-                        match part {
-                            OutcomeContent::Text { .. } => {}
-                            OutcomeContent::Image { mime_type, data } => {
-                                said.push(Part::Text { text: format!("Image of call {id}:").into() });
-                                said.push(image(mime_type, data, endpoint));
-                            }
-                            OutcomeContent::Document { mime_type, data, name } => {
-                                said.push(Part::Text { text: format!("Document of call {id}:").into() });
-                                said.push(document(mime_type, data, name.as_deref(), endpoint));
-                            }
-                        }
+                    let (text, rest) = match answer.outcome {
+                        None => (NO_OUTCOME.into(), Vec::new()),
+                        Some(outcome) => text_and_rest(outcome, endpoint),
+                    };
+                    put(&Message::Tool { tool_call_id: &id.0, content: text }, prefix, out);
+                    if !rest.is_empty() {
+                        content.push(Part::Text { text: format!("What call {id} shows:").into() });
+                        content.extend(rest.into_iter().map(Part::from));
                     }
                 }
-                said.extend(parts.iter().filter_map(|part| user_part(part, endpoint)));
-                if !said.is_empty() {
-                    messages.push(Message::User { content: UserContent(said) });
+                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(Part::from));
+                if !content.is_empty() {
+                    put(&Message::User { content: UserContent(content) }, prefix, out);
                 }
-                messages
             }
-        };
-        for (at, message) in messages.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            write(message, out);
         }
-        prefix.add(&out[from..]);
         Written::default()
     }
 
@@ -105,9 +83,7 @@ impl Format for Chat {
             tools: (!request.tools.is_empty()).then(|| json_text(around.tools)),
         };
         let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
-        write(&opening, &mut head);
-        head.pop();
-        head.extend_from_slice(b",\"messages\":[");
+        write_up_to("messages", &opening, &mut head);
         if !request.system.trim().is_empty() {
             write(&Message::System { content: request.system }, &mut head);
             head.push(b',');
@@ -225,12 +201,26 @@ struct File<'a> {
     file_data: String,
 }
 
+impl<'a> From<Sendable<'a>> for Part<'a> {
+    fn from(part: Sendable<'a>) -> Part<'a> {
+        match part {
+            Sendable::Text(text) => Part::Text { text },
+            Sendable::Image { mime_type, data } => {
+                Part::ImageUrl { image_url: ImageUrl { url: data_url(mime_type, data) } }
+            }
+            Sendable::Document { mime_type, data, name } => Part::File {
+                file: File { filename: name.unwrap_or(UNNAMED), file_data: data_url(mime_type, data) },
+            },
+        }
+    }
+}
+
 /// A reply. One behind another, as after a pause, goes on in the same message: templates of local models
 /// want the sides to alternate.
 fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
     let mut texts: Vec<&str> = Vec::new();
     let mut calls: Vec<Call<'a>> = Vec::new();
-    for part in replies.iter().flatten() {
+    for part in replies.iter().flat_map(|parts| without_blanks(parts)) {
         match part {
             Content::Text { text } => texts.push(text),
             Content::Call(call) => calls.push(Call {
@@ -249,52 +239,9 @@ fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
     Message::Assistant { content, tool_calls: calls }
 }
 
-fn outcome_text(outcome: &ToolOutcome) -> String {
-    let text = outcome.model_text();
-    if text.trim().is_empty() { NO_OUTPUT.into() } else { text }
-}
-
-fn user_part<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Part<'a>> {
-    match part {
-        Content::Text { text } => Some(Part::Text { text: text.into() }),
-        Content::Image { mime_type, data, .. } => Some(image(mime_type, data, endpoint)),
-        Content::Document { mime_type, data, name } => {
-            Some(document(mime_type, data, name.as_deref(), endpoint))
-        }
-        Content::Resource { uri, text } => Some(Part::Text { text: resource_text(uri, text).into() }),
-        Content::ResourceLink { uri, name } => Some(Part::Text { text: link_text(uri, name).into() }),
-        Content::Thinking { .. } | Content::Call(_) => None,
-    }
-}
-
-fn image<'a>(mime_type: &str, data: &str, endpoint: &Endpoint) -> Part<'a> {
-    if takes_image(endpoint, mime_type) {
-        Part::ImageUrl { image_url: ImageUrl { url: data_url(mime_type, data) } }
-    } else {
-        Part::Text { text: image_left_out(mime_type).into() }
-    }
-}
-
-/// What a document without a name is called, because the format wants one.
-const UNNAMED: &str = "document.pdf";
-
-fn document<'a>(mime_type: &str, data: &str, name: Option<&'a str>, endpoint: &Endpoint) -> Part<'a> {
-    if takes_document(endpoint, mime_type) {
-        let filename = name.filter(|name| !name.is_empty()).unwrap_or(UNNAMED);
-        Part::File { file: File { filename, file_data: data_url(mime_type, data) } }
-    } else {
-        Part::Text { text: document_left_out(mime_type, name).into() }
-    }
-}
-
-fn data_url(mime_type: &str, data: &str) -> String {
-    format!("data:{mime_type};base64,{data}")
-}
-
 /// How much to think, as far as OpenAI takes that together with tools in this format: its newer models
 /// must be told not to, its newest cannot be.
 fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
-    let model = endpoint.model.as_str();
     let has_tools = !request.tools.is_empty();
     let plain = match request.thought {
         ThoughtLevel::Off => None,
@@ -302,16 +249,18 @@ fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
         ThoughtLevel::Medium => Some("medium"),
         ThoughtLevel::High | ThoughtLevel::Max => Some("high"),
     };
-    let is = |prefix: &str| model.starts_with(prefix);
-    if needs_responses(model) {
+    if endpoint.abilities.thinking == Thinking::None {
+        return None;
+    }
+    if needs_responses(&endpoint.model) {
         return if has_tools { None } else { plain };
     }
-    if is("gpt-6") || is("gpt-5.4") || is("gpt-5.5") || is("gpt-5.6") {
-        return if has_tools { Some("none") } else { plain.or(Some("none")) };
-    }
-    let reasons = is("gpt-5") || is("o1") || is("o3") || is("o4");
-    if reasons { plain } else { None }
+    let wants_a_word = Named::of(&endpoint.model).version.is_some_and(|version| version >= ALWAYS_SAYS_SINCE);
+    if wants_a_word { if has_tools { Some("none") } else { plain.or(Some("none")) } } else { plain }
 }
+
+/// Since this version, OpenAI's models think where they are not told how much.
+const ALWAYS_SAYS_SINCE: (u32, u32) = (5, 4);
 
 #[cfg(test)]
 #[path = "chat_tests.rs"]

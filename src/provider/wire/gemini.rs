@@ -6,14 +6,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::turns::{
-    Answer, NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
+use super::parts::{Sendable, said, text_and_rest};
+use super::turns::{Answer, NO_OUTCOME, Turn};
+use super::{
+    Around, Envelope, Format, Prefix, Purpose, Written, is_own, json, json_text, write, write_up_to,
 };
-use super::{Around, Envelope, Format, Prefix, Purpose, Written, is_own, json_text, write};
+use crate::family::{Family, Named};
 use crate::provider::abilities::{Effort, Thinking};
-use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, Native, OutcomeContent, OutcomeStatus, ThoughtLevel, ToolSpec};
+use crate::thread::{Content, Native, OutcomeStatus, ThoughtLevel, ToolSpec};
 
 /// Gemini's format.
 ///
@@ -25,11 +26,7 @@ pub struct Gemini;
 /// bound to a conversation that has changed since.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Parts of the names of models before Gemini 3. They want no signature with a call, and take what a tool
-/// shows only beside its response, not in it.
-const BEFORE_GEMINI_3: [&str; 3] = ["gemini-1", "gemini-2", "gemma"];
-
-/// What the others take in a response; more types are taken beside it.
+/// What Gemini 3 takes in a response; more types are taken beside it.
 const IN_RESPONSES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "application/pdf"];
 
 /// Budgets of thinking that all models of the Gemini 2.5 family take, in tokens.
@@ -49,9 +46,7 @@ impl Format for Gemini {
                 parameters_json_schema: &tool.schema,
             })
             .collect();
-        let mut out = Vec::new();
-        write(&[Declarations { function_declarations }], &mut out);
-        out
+        json(&[Declarations { function_declarations }])
     }
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
@@ -60,7 +55,13 @@ impl Format for Gemini {
                 let from = out.len();
                 out.extend_from_slice(br#"{"role":"user","parts":"#);
                 let mut sent = responses(endpoint, answers);
-                parts.iter().for_each(|part| say(part, endpoint, &mut sent));
+                for part in parts.iter().filter_map(|part| said(part, endpoint)) {
+                    // The format has no field for a name, and people speak of documents by it.
+                    if let Sendable::Document { name: Some(name), .. } = part {
+                        sent.push(Data::Text(format!("The document {name}:").into()).into());
+                    }
+                    sent.push(Data::from(part).into());
+                }
                 write(&sent, out);
                 out.push(b'}');
                 prefix.add(&out[from..]);
@@ -109,9 +110,7 @@ impl Format for Gemini {
         let opening = Opening { model, system_instruction: system, tools, generation_config };
         let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
         head.extend_from_slice(before.as_bytes());
-        write(&opening, &mut head);
-        head.pop();
-        head.extend_from_slice(b",\"contents\":[");
+        write_up_to("contents", &opening, &mut head);
         Envelope { head, tail, marks: None }
     }
 }
@@ -234,6 +233,17 @@ enum Data<'a> {
     },
 }
 
+impl<'a> From<Sendable<'a>> for Data<'a> {
+    fn from(part: Sendable<'a>) -> Data<'a> {
+        match part {
+            Sendable::Text(text) => Data::Text(text),
+            Sendable::Image { mime_type, data } | Sendable::Document { mime_type, data, .. } => {
+                Data::Inline { mime_type, data }
+            }
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Response {
@@ -241,8 +251,11 @@ enum Response {
     Error(String),
 }
 
-fn is_before_gemini_3(endpoint: &Endpoint) -> bool {
-    BEFORE_GEMINI_3.iter().any(|older| endpoint.model.contains(older))
+/// The older models, and Gemma, want no signature with a call, and take what a tool shows only beside its
+/// response, not in it.
+pub(super) fn is_before_gemini_3(model: &str) -> bool {
+    let model = Named::of(model);
+    model.family == Family::Gemini && model.version.is_none_or(|version| version < (3, 0))
 }
 
 /// The responses to all calls of a step, in their order; behind them what can't be in them.
@@ -254,7 +267,7 @@ fn responses<'a>(endpoint: &Endpoint, answers: &[Answer<'a>]) -> Vec<Part<'a>> {
         let (response, shown) = response(endpoint, answer);
         let (parts, apart): (Vec<_>, Vec<_>) = shown.into_iter().partition(|shown| {
             matches!(shown, Data::Inline { mime_type, .. } if IN_RESPONSES.contains(mime_type))
-                && !is_before_gemini_3(endpoint)
+                && !is_before_gemini_3(&endpoint.model)
         });
         if !apart.is_empty() {
             beside.push(Data::Text(format!("Shown by the call {id} of {name}:").into()).into());
@@ -269,61 +282,12 @@ fn responses<'a>(endpoint: &Endpoint, answers: &[Answer<'a>]) -> Vec<Part<'a>> {
 /// What a tool said, and what it showed.
 fn response<'a>(endpoint: &Endpoint, answer: &Answer<'a>) -> (Response, Vec<Data<'a>>) {
     let Some(outcome) = answer.outcome else { return (Response::Error(NO_OUTCOME.into()), Vec::new()) };
-    let mut texts: Vec<Cow<'a, str>> = Vec::new();
-    let mut shown = Vec::new();
-    for part in &outcome.content {
-        let data = match part {
-            OutcomeContent::Text { text } if text.trim().is_empty() => continue,
-            OutcomeContent::Text { text } => Data::Text(text.into()),
-            OutcomeContent::Image { mime_type, data } => image(mime_type, data, endpoint),
-            OutcomeContent::Document { mime_type, data, name } => {
-                document(mime_type, data, name.as_deref(), endpoint)
-            }
-        };
-        match data {
-            Data::Text(text) => texts.push(text),
-            other => shown.push(other),
-        }
-    }
-    let text = if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n\n") };
+    let (text, rest) = text_and_rest(outcome, endpoint);
     let response = match outcome.status {
         OutcomeStatus::Completed => Response::Output(text),
         OutcomeStatus::Failed | OutcomeStatus::Denied | OutcomeStatus::Interrupted => Response::Error(text),
     };
-    (response, shown)
-}
-
-fn say<'a>(part: &'a Content, endpoint: &Endpoint, sent: &mut Vec<Part<'a>>) {
-    let data = match part {
-        Content::Text { text } => Data::Text(text.into()),
-        Content::Image { mime_type, data, .. } => image(mime_type, data, endpoint),
-        Content::Document { mime_type, data, name } => {
-            let document = document(mime_type, data, name.as_deref(), endpoint);
-            // The format has no field for a name, and people speak of documents by it.
-            if let (Some(name), Data::Inline { .. }) = (name, &document) {
-                sent.push(Data::Text(format!("The document {name}:").into()).into());
-            }
-            document
-        }
-        Content::Resource { uri, text } => Data::Text(resource_text(uri, text).into()),
-        Content::ResourceLink { uri, name } => Data::Text(link_text(uri, name).into()),
-        Content::Thinking { .. } | Content::Call(_) => return,
-    };
-    sent.push(data.into());
-}
-
-fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Data<'a> {
-    match takes_image(endpoint, mime_type) {
-        true => Data::Inline { mime_type, data },
-        false => Data::Text(image_left_out(mime_type).into()),
-    }
-}
-
-fn document<'a>(mime_type: &'a str, data: &'a str, name: Option<&str>, endpoint: &Endpoint) -> Data<'a> {
-    match takes_document(endpoint, mime_type) {
-        true => Data::Inline { mime_type, data },
-        false => Data::Text(document_left_out(mime_type, name).into()),
-    }
+    (response, rest.into_iter().map(Data::from).collect())
 }
 
 /// The parts of a reply, each with the signature that it came with.
@@ -338,7 +302,7 @@ fn replied<'a>(reply: &[&'a Content], endpoint: &Endpoint, prefix: &str) -> Vec<
             Content::Text { text } => parts.push(Data::Text(text.into()).into()),
             Content::Call(call) => {
                 // Calls made at once with the first have none of their own.
-                let wants_one = !has_call && !is_before_gemini_3(endpoint);
+                let wants_one = !has_call && !is_before_gemini_3(&endpoint.model);
                 has_call = true;
                 parts.push(Part {
                     data: Data::FunctionCall { id: &call.id.0, name: &call.name, args: &call.input },

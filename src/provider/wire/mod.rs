@@ -1,7 +1,8 @@
 //! The wire formats: for each a file that encodes and one that decodes, all of it pure.
 //!
-//! What the formats have in common is here and in three files: `turns` makes a view into what alternates,
-//! `encoding` keeps what was written so that each message is written once, `stream` decodes a reply's bytes.
+//! What the formats have in common is here and in four files: `turns` makes a view into what alternates,
+//! `parts` says what of it an endpoint takes, `encoding` keeps what was written so that each message is written
+//! once, `stream` decodes a reply's bytes.
 //! A format itself says how one turn is written (`Format`) and what one event means (`Decode`).
 
 pub(super) mod anthropic;
@@ -11,6 +12,7 @@ mod chat_stream;
 pub mod encoding;
 pub(super) mod gemini;
 mod gemini_stream;
+mod parts;
 pub(super) mod responses;
 mod responses_stream;
 pub mod sse;
@@ -163,6 +165,31 @@ fn is_own(native: &Native, endpoint: &Endpoint) -> bool {
 /// JSON that we have written ourselves.
 fn json_text(bytes: &[u8]) -> &RawValue {
     serde_json::from_slice(bytes).expect("what was written as JSON is JSON")
+}
+
+/// A value as JSON.
+fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(value, &mut out);
+    out
+}
+
+/// Appends an object as JSON that goes on with a list of this name, up to the bracket that opens it.
+fn write_up_to(list: &str, opening: &impl Serialize, out: &mut Vec<u8>) {
+    write(opening, out);
+    // The object's closing bracket.
+    out.pop();
+    out.extend_from_slice(format!(",\"{list}\":[").as_bytes());
+}
+
+/// Appends a message, behind a comma where one is before it, and adds it to the prefix.
+fn put(message: &impl Serialize, prefix: &mut Prefix, out: &mut Vec<u8>) {
+    if out.ends_with(b"}") {
+        out.push(b',');
+    }
+    let from = out.len();
+    write(message, out);
+    prefix.add(&out[from..]);
 }
 
 /// Appends a value as JSON.

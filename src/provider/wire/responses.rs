@@ -8,16 +8,13 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::turns::{
-    Answer, NO_OUTCOME, NO_OUTPUT, Turn, document_left_out, image_left_out, link_text, resource_text,
-    without_thinking_at_end,
-};
-use super::{Around, Envelope, Format, Prefix, Purpose, Written, is_own, json_text, write};
+use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
+use super::turns::{Answer, NO_OUTCOME, Turn, without_thinking_at_end};
+use super::{Around, Envelope, Format, Prefix, Purpose, Written, is_own, json, json_text, put, write_up_to};
 use crate::provider::Request;
 use crate::provider::abilities::Effort;
-use crate::provider::attachments::{takes_document, takes_image};
 use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, Native, OutcomeContent, ToolOutcome, ToolSpec};
+use crate::thread::{Content, Native, OutcomeContent, ToolSpec};
 
 /// The Responses format.
 ///
@@ -42,30 +39,20 @@ impl Format for Responses {
                 strict: false,
             })
             .collect();
-        let mut out = Vec::new();
-        write(&tools, &mut out);
-        out
+        json(&tools)
     }
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
-        let mut put = |item: &Item<'_>, prefix: &mut Prefix| {
-            if out.ends_with(b"}") {
-                out.push(b',');
-            }
-            let from = out.len();
-            write(item, out);
-            prefix.add(&out[from..]);
-        };
         match turn {
             Turn::User { answers, parts } => {
-                let mut said: Vec<Part<'_>> = Vec::new();
+                let mut content: Vec<Part<'_>> = Vec::new();
                 for answer in answers {
-                    let output = output(endpoint, answer, &mut said);
-                    put(&Item::FunctionCallOutput { call_id: &answer.call.id.0, output }, prefix);
+                    let output = output(endpoint, answer, &mut content);
+                    put(&Item::FunctionCallOutput { call_id: &answer.call.id.0, output }, prefix, out);
                 }
-                said.extend(parts.iter().filter_map(|part| user_part(endpoint, part)));
-                if !said.is_empty() {
-                    put(&Item::Message { role: Role::User, phase: None, content: &said }, prefix);
+                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(Part::from));
+                if !content.is_empty() {
+                    put(&Item::Message { role: Role::User, phase: None, content: &content }, prefix, out);
                 }
             }
             Turn::Agent { replies } => {
@@ -79,16 +66,16 @@ impl Format for Responses {
                             Content::Text { text } => {
                                 let content = &[Part::OutputText { text }];
                                 let phase = phase.take();
-                                put(&Item::Message { role: Role::Assistant, phase, content }, prefix);
+                                put(&Item::Message { role: Role::Assistant, phase, content }, prefix, out);
                             }
                             Content::Call(call) => {
                                 let arguments = call.input.to_string();
                                 let (call_id, name) = (&call.id.0, &call.name);
-                                put(&Item::FunctionCall { call_id, name, arguments }, prefix);
+                                put(&Item::FunctionCall { call_id, name, arguments }, prefix, out);
                             }
                             Content::Thinking { native: Some(native), .. } => {
                                 match own(native, endpoint, &so_far) {
-                                    Some(Own::Reasoning(item)) => put(&Item::Native(item), prefix),
+                                    Some(Own::Reasoning(item)) => put(&Item::Native(item), prefix, out),
                                     Some(Own::Phase(word)) => phase = Some(word),
                                     None => {}
                                 }
@@ -128,9 +115,7 @@ impl Format for Responses {
             tools: has_tools.then(|| json_text(around.tools)),
         };
         let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
-        write(&opening, &mut head);
-        head.pop();
-        head.extend_from_slice(b",\"input\":[");
+        write_up_to("input", &opening, &mut head);
         Envelope { head, tail: "]}", marks: None }
     }
 }
@@ -209,7 +194,7 @@ enum Item<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Output<'a> {
-    Text(Cow<'a, str>),
+    Text(String),
     Parts(Vec<Part<'a>>),
 }
 
@@ -222,75 +207,34 @@ enum Part<'a> {
     OutputText { text: &'a str },
 }
 
+impl<'a> From<Sendable<'a>> for Part<'a> {
+    fn from(part: Sendable<'a>) -> Part<'a> {
+        match part {
+            Sendable::Text(text) => Part::InputText { text },
+            Sendable::Image { mime_type, data } => {
+                Part::InputImage { image_url: data_url(mime_type, data), detail: "auto" }
+            }
+            Sendable::Document { mime_type, data, name } => {
+                Part::InputFile { filename: name.unwrap_or(UNNAMED), file_data: data_url(mime_type, data) }
+            }
+        }
+    }
+}
+
 /// What came of a call. Images and documents go with it only to OpenAI itself: other servers take text
 /// alone there, and get these in what the person says next, to which they are added.
 fn output<'a>(endpoint: &Endpoint, answer: &Answer<'a>, said: &mut Vec<Part<'a>>) -> Output<'a> {
     let Some(outcome) = answer.outcome else { return Output::Text(NO_OUTCOME.into()) };
-    let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
-    if outcome.content.iter().all(|part| is_text(&part)) {
-        return Output::Text(outcome_text(outcome));
+    let is_text = |part: &OutcomeContent| matches!(part, OutcomeContent::Text { .. });
+    if endpoint.own_api && !outcome.content.iter().all(is_text) {
+        return Output::Parts(shown(outcome, endpoint).map(Part::from).collect());
     }
-    if endpoint.own_api {
-        let parts = outcome.content.iter().filter_map(|part| outcome_part(endpoint, part));
-        return Output::Parts(parts.collect());
+    let (text, rest) = text_and_rest(outcome, endpoint);
+    if !rest.is_empty() {
+        said.push(Part::InputText { text: format!("What call {} shows:", answer.call.id).into() });
+        said.extend(rest.into_iter().map(Part::from));
     }
-    said.push(Part::InputText { text: format!("What call {} shows:", answer.call.id).into() });
-    let shown = outcome.content.iter().filter(|part| !is_text(part));
-    said.extend(shown.filter_map(|part| outcome_part(endpoint, part)));
-    Output::Text(outcome_text(outcome))
-}
-
-fn outcome_part<'a>(endpoint: &Endpoint, part: &'a OutcomeContent) -> Option<Part<'a>> {
-    match part {
-        OutcomeContent::Text { text } if text.trim().is_empty() => None,
-        OutcomeContent::Text { text } => Some(Part::InputText { text: text.into() }),
-        OutcomeContent::Image { mime_type, data } => Some(image(endpoint, mime_type, data)),
-        OutcomeContent::Document { mime_type, data, name } => {
-            Some(document(endpoint, mime_type, data, name.as_deref()))
-        }
-    }
-}
-
-fn outcome_text(outcome: &ToolOutcome) -> Cow<'_, str> {
-    let text = outcome.model_text();
-    if text.trim().is_empty() { NO_OUTPUT.into() } else { text.into() }
-}
-
-fn user_part<'a>(endpoint: &Endpoint, part: &'a Content) -> Option<Part<'a>> {
-    match part {
-        Content::Text { text } => Some(Part::InputText { text: text.into() }),
-        Content::Image { mime_type, data, .. } => Some(image(endpoint, mime_type, data)),
-        Content::Document { mime_type, data, name } => {
-            Some(document(endpoint, mime_type, data, name.as_deref()))
-        }
-        Content::Resource { uri, text } => Some(Part::InputText { text: resource_text(uri, text).into() }),
-        Content::ResourceLink { uri, name } => Some(Part::InputText { text: link_text(uri, name).into() }),
-        Content::Thinking { .. } | Content::Call(_) => None,
-    }
-}
-
-fn image<'a>(endpoint: &Endpoint, mime_type: &str, data: &str) -> Part<'a> {
-    if takes_image(endpoint, mime_type) {
-        Part::InputImage { image_url: data_url(mime_type, data), detail: "auto" }
-    } else {
-        Part::InputText { text: image_left_out(mime_type).into() }
-    }
-}
-
-/// What a document without a name is called, because the format wants one.
-const UNNAMED: &str = "document.pdf";
-
-fn document<'a>(endpoint: &Endpoint, mime_type: &str, data: &str, name: Option<&'a str>) -> Part<'a> {
-    if takes_document(endpoint, mime_type) {
-        let filename = name.filter(|name| !name.is_empty()).unwrap_or(UNNAMED);
-        Part::InputFile { filename, file_data: data_url(mime_type, data) }
-    } else {
-        Part::InputText { text: document_left_out(mime_type, name).into() }
-    }
-}
-
-fn data_url(mime_type: &str, data: &str) -> String {
-    format!("data:{mime_type};base64,{data}")
+    Output::Text(text)
 }
 
 /// What this endpoint's model wants back of a reply.

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::Purpose;
+use super::encoding::Encoding;
+use super::turns::{Turn, turns};
+use crate::config::WireFormat;
+use crate::provider::endpoint::Endpoint;
 use crate::provider::{Basis, Request};
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
@@ -100,6 +105,33 @@ pub fn thinking(provider: &str, model: &str, data: Value) -> Content {
 }
 
 impl OwnedView {
+    /// The same view with its replies' thinking as if this endpoint's model had made it just there.
+    pub fn of_own(&self, endpoint: &Endpoint) -> OwnedView {
+        let mut own = OwnedView { items: Vec::new(), tools: self.tools.clone() };
+        for item in &self.items {
+            let mut item = item.clone();
+            if let Item::Agent(message, _) = &mut item {
+                let so_far = if own.items.is_empty() { own.clone().user(Vec::new()) } else { own.clone() };
+                let before = Encoding::default().encode(endpoint, &so_far.request(), Purpose::Reply);
+                for part in &mut message.content {
+                    if let Content::Thinking { native: Some(native), .. } = part {
+                        let is_signed = native.provider == "anthropic";
+                        let data = sealed(endpoint.wire, is_signed, &before.prefix);
+                        *part = thinking(endpoint.provider(), &endpoint.model, data);
+                    }
+                }
+            }
+            own.items.push(item);
+        }
+        own
+    }
+
+    /// The same view, and behind it a word of the person's where the model has said the last one.
+    pub fn answerable(self) -> OwnedView {
+        let is_answered = matches!(turns(&self.request().items).last(), Some(Turn::Agent { .. }) | None);
+        if is_answered { self.user(vec![text("go on")]) } else { self }
+    }
+
     /// The same view after a hook's edits, each of the part at this place, and perhaps a history of
     /// messages with these roles before the newest. What is refused is left out.
     pub fn edited(&self, edits: &[(usize, u8)], history: &[Role], kept: usize) -> OwnedView {
@@ -166,6 +198,22 @@ impl OwnedView {
 
 fn append(thread: &mut Thread, change: Change) {
     thread.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change }));
+}
+
+/// What a format keeps of a reply, of two kinds where it has them.
+fn sealed(wire: WireFormat, is_signed: bool, prefix: &str) -> Value {
+    let block = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+    let item = json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "Z0FB"});
+    match (wire, is_signed) {
+        (WireFormat::AnthropicMessages, _) => json!({"block": block, "prefix": prefix}),
+        (WireFormat::OpenAiResponses, true) => json!({"item": item, "prefix": prefix}),
+        (WireFormat::OpenAiResponses, false) => json!({"phase": "commentary"}),
+        (WireFormat::OpenAiChat, _) => json!({}),
+        (WireFormat::Gemini, true) => json!({"of": "call", "prefix": prefix, "signature": "c2ln"}),
+        (WireFormat::Gemini, false) => {
+            json!({"of": "text", "prefix": prefix, "signature": "c2ln", "bytes": 0})
+        }
+    }
 }
 
 /// What hooks may ask for, for `OwnedView::edited`.

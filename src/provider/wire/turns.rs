@@ -15,8 +15,8 @@ pub enum Turn<'a> {
     /// Never empty; parts are text that isn't blank, images, documents, resources and links.
     User { answers: Vec<Answer<'a>>, parts: Vec<Cow<'a, Content>> },
     /// Replies, most often one; several stand behind one another where a model paused and went on. Each
-    /// has text that isn't blank or calls, and thinking that its provider can take back, which may come
-    /// last.
+    /// has text that isn't blank or calls. Beside it there may be blank texts and thinking that its
+    /// provider can take back, also at the end.
     Agent { replies: Vec<Vec<&'a Content>> },
 }
 
@@ -57,7 +57,7 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
             }
             ViewItem::Agent(message, _) => {
                 let parts = replied(&message.content);
-                if parts.iter().all(|part| matches!(part, Content::Thinking { .. })) {
+                if parts.iter().all(|part| matches!(part, Content::Thinking { .. }) || is_blank(part)) {
                     continue;
                 }
                 match turns.last_mut() {
@@ -96,29 +96,6 @@ pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Con
     &parts[..end.map_or(0, |end| end + 1)]
 }
 
-/// A file's text, framed so that the model can tell it from what the person typed.
-pub fn resource_text(uri: &str, text: &str) -> String {
-    format!("<resource uri=\"{uri}\">\n{text}\n</resource>")
-}
-
-/// A line for something that the person named without sending it.
-pub fn link_text(uri: &str, name: &str) -> String {
-    format!("[{name}]({uri})")
-}
-
-/// A line for an image that the model can't be sent.
-pub fn image_left_out(mime_type: &str) -> String {
-    format!("(An image of type {mime_type} was attached here and left out: this model does not take it.)")
-}
-
-/// A line for a document that the model can't be sent.
-pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
-    let named = name.map(|name| format!(" {name}")).unwrap_or_default();
-    format!(
-        "(The document{named} of type {mime_type} was attached here and left out: this model does not take it.)"
-    )
-}
-
 fn can_be_said(part: &Content) -> bool {
     match part {
         Content::Text { text } => !text.trim().is_empty(),
@@ -131,23 +108,43 @@ fn can_be_said(part: &Content) -> bool {
 }
 
 /// The parts of a reply that can be sent back. Signed thinking is bound to all before it, so that it
-/// goes with the first part of its own message that cannot be sent.
+/// goes with the first part of its own message that is not there any more. A blank text is: what a format
+/// that takes it gets back is what it gave.
 fn replied(content: &[Content]) -> Vec<&Content> {
+    keep_bound(content.iter(), |part| match part {
+        Content::Text { text } => !text.is_empty(),
+        Content::Thinking { native, .. } => native.is_some(),
+        Content::Call(_) => true,
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => false,
+    })
+}
+
+/// A reply for a format that refuses blank texts.
+pub fn without_blanks<'a>(parts: &[&'a Content]) -> Vec<&'a Content> {
+    keep_bound(parts.iter().copied(), |part| !is_blank(part))
+}
+
+/// The parts that are to be kept, without the thinking behind the first of the others.
+fn keep_bound<'a>(
+    parts: impl Iterator<Item = &'a Content>,
+    is_kept: impl Fn(&Content) -> bool,
+) -> Vec<&'a Content> {
     let mut nothing_lost = true;
     let keeps = |part: &&Content| {
-        let keep = match part {
-            Content::Text { text } => !text.trim().is_empty(),
-            Content::Thinking { native, .. } => native.is_some() && nothing_lost,
-            Content::Call(_) => true,
-            Content::Image { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. } => false,
-        };
-        nothing_lost &= keep;
-        keep
+        let is_kept = is_kept(part);
+        let is_bound = matches!(part, Content::Thinking { .. });
+        let keeps = is_kept && (nothing_lost || !is_bound);
+        nothing_lost &= keeps;
+        keeps
     };
-    content.iter().filter(keeps).collect()
+    parts.filter(keeps).collect()
+}
+
+fn is_blank(part: &Content) -> bool {
+    matches!(part, Content::Text { text } if text.trim().is_empty())
 }
 
 fn nothing_said<'a>() -> Cow<'a, Content> {

@@ -138,6 +138,14 @@ fn order(turns: &[Turn<'_>], found: &mut Vec<String>) {
     if turns.first().is_some_and(|turn| turn.role != "user") {
         found.push("messages: first message must use the \"user\" role".into());
     }
+    for turn in turns.iter().filter(|turn| turn.role == "assistant") {
+        if let Some(last) = turn.blocks.last().filter(|block| block.kind().ends_with("thinking")) {
+            found.push(format!(
+                "messages.{}: The final block in an assistant message cannot be `thinking`.",
+                last.message
+            ));
+        }
+    }
     if turns.last().is_some_and(|turn| turn.role == "assistant") {
         found.push(
             "This model does not support assistant message prefill. The conversation must end with a user \

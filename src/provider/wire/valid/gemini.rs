@@ -1,8 +1,9 @@
-//! What Gemini refuses, as its models since version 3 do. Whether a signature is one of its own is not
+//! What Gemini refuses. Whether a signature is one of its own is not
 //! looked at: only who made it can tell.
 
 use serde_json::Value;
 
+use super::super::gemini::is_before_gemini_3;
 use super::{is_name, list, text};
 
 /// Letters of a function's name.
@@ -19,7 +20,7 @@ struct Content<'a> {
 }
 
 /// Why the body would be refused.
-pub fn problems(body: &Value) -> Vec<String> {
+pub fn problems(model: &str, body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let contents: Vec<Content<'_>> = list(&body["contents"])
         .iter()
@@ -35,7 +36,9 @@ pub fn problems(body: &Value) -> Vec<String> {
     }
     shapes(&contents, &mut found);
     pairs(&contents, &mut found);
-    signatures(&contents, &mut found);
+    if !is_before_gemini_3(model) {
+        signatures(&contents, &mut found);
+    }
     let declared = list(&body["tools"]).iter().flat_map(|tool| list(&tool["functionDeclarations"]));
     for (at, function) in declared.enumerate() {
         let name = text(&function["name"]);

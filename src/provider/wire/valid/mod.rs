@@ -4,23 +4,23 @@
 //! These are the rules of a conversation, which a view that was edited or made short can break. They are
 //! no schema: a field that nobody knows is not found here. The words are the providers' own.
 
-pub mod anthropic;
-pub mod chat;
-pub mod gemini;
-pub mod responses;
+mod anthropic;
+mod chat;
+mod gemini;
+mod responses;
 
 use serde_json::Value;
 
 use crate::config::WireFormat;
 
-/// Why the provider of this format would refuse the body; empty where it would not. In the order in which
-/// they are found.
-pub fn problems(wire: WireFormat, body: &Value) -> Vec<String> {
+/// Why the provider of this format would refuse the body for this model; empty where it would not. In the
+/// order in which they are found.
+pub fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<String> {
     match wire {
         WireFormat::AnthropicMessages => anthropic::problems(body),
         WireFormat::OpenAiResponses => responses::problems(body),
         WireFormat::OpenAiChat => chat::problems(body),
-        WireFormat::Gemini => gemini::problems(body),
+        WireFormat::Gemini => gemini::problems(model, body),
     }
 }
 

@@ -2,8 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::problems;
 use crate::config::WireFormat::{self, AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
+
+/// Why the newest models would refuse the body.
+fn problems(wire: WireFormat, body: &Value) -> Vec<String> {
+    super::problems(wire, "", body)
+}
 
 /// A question, two calls with their results, an answer, and another question.
 fn whole(wire: WireFormat) -> Value {
@@ -189,6 +193,24 @@ fn a_gemini_call_needs_its_signature_in_the_turn_that_runs() {
     messages(Gemini, &mut body).truncate(3);
     let found = problems(Gemini, &body);
     assert!(found.len() == 1 && found[0].contains("`default_api:look` , position 2"), "{found:?}");
+}
+
+#[test]
+fn older_models_of_gemini_want_no_signature() {
+    let mut body = whole(Gemini);
+    messages(Gemini, &mut body).truncate(3);
+    messages(Gemini, &mut body)[1]["parts"][0]["thoughtSignature"].take();
+    assert_eq!(problems(Gemini, &body).len(), 1);
+    assert_eq!(super::problems(Gemini, "gemini-2.5-pro", &body), Vec::<String>::new());
+}
+
+#[test]
+fn a_reply_does_not_end_with_thinking() {
+    let mut body = whole(AnthropicMessages);
+    let reply = messages(AnthropicMessages, &mut body)[3]["content"].as_array_mut().expect("blocks");
+    reply.push(json!({"type": "thinking", "thinking": "", "signature": "s"}));
+    let expected = "messages.3: The final block in an assistant message cannot be `thinking`.";
+    assert_eq!(problems(AnthropicMessages, &body), [expected]);
 }
 
 #[test]

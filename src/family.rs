@@ -1,0 +1,174 @@
+//! Which model it is, by its name alone: its family, and its version where the name tells one. The one
+//! place where names are read; what follows for what a model takes, or how it counts, is said elsewhere.
+
+/// Models that one maker has made, or that are alike enough to be one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    OpenAi,
+    Claude,
+    /// Gemma too.
+    Gemini,
+    Qwen,
+    /// DeepSeek, GLM, Kimi, MiniMax.
+    Chinese,
+    Mistral,
+    /// Llama and what is made of it.
+    Llama,
+    #[default]
+    Other,
+}
+
+/// What in a name tells the family. The first that fits holds, so that a Llama distilled from DeepSeek
+/// is a Llama.
+const MARKS: [(&str, Family); 19] = [
+    ("claude", Family::Claude),
+    ("gemini", Family::Gemini),
+    ("gemma", Family::Gemini),
+    ("llama", Family::Llama),
+    ("mistral", Family::Mistral),
+    ("mixtral", Family::Mistral),
+    ("codestral", Family::Mistral),
+    ("devstral", Family::Mistral),
+    ("magistral", Family::Mistral),
+    ("qwen", Family::Qwen),
+    ("qwq", Family::Qwen),
+    ("deepseek", Family::Chinese),
+    ("glm", Family::Chinese),
+    ("kimi", Family::Chinese),
+    ("minimax", Family::Chinese),
+    ("gpt", Family::OpenAi),
+    // Where the name says nothing, who serves it does.
+    ("anthropic/", Family::Claude),
+    ("openai/", Family::OpenAi),
+    ("mistral/", Family::Mistral),
+];
+
+impl Family {
+    /// The family of a model, by its name, whoever serves it.
+    pub fn of(model: &str) -> Family {
+        let lower = model.to_ascii_lowercase();
+        if is_o_series(undated(last(&lower))) {
+            return Family::OpenAi;
+        }
+        let mark = MARKS.iter().find(|(mark, _)| lower.contains(mark));
+        mark.map_or(Family::Other, |(_, family)| *family)
+    }
+}
+
+/// A version that no other is above: of a model whose name tells its line and no number.
+const NEWEST: (u32, u32) = (u32::MAX, 0);
+
+/// A model, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named<'a> {
+    pub family: Family,
+    /// Without what a gateway puts before it, and without a release date.
+    pub name: &'a str,
+    /// Major and minor, of the lines of OpenAI, Claude and Gemini. OpenAI's o-series and `chatgpt-` have
+    /// no version of this kind and count as 0.
+    pub version: Option<(u32, u32)>,
+}
+
+impl Named<'_> {
+    /// Reads a model's name, with or without its provider's.
+    pub fn of(model: &str) -> Named<'_> {
+        let family = Family::of(model);
+        let name = undated(last(model));
+        let version = match family {
+            Family::Claude => claude_version(model),
+            Family::OpenAi if is_o_series(name) || name.starts_with("chatgpt-") => Some((0, 0)),
+            Family::OpenAi => name.strip_prefix("gpt-").and_then(dotted),
+            Family::Gemini => name.strip_prefix("gemini-").map(|rest| dotted(rest).unwrap_or(NEWEST)),
+            Family::Qwen | Family::Chinese | Family::Mistral | Family::Llama | Family::Other => None,
+        };
+        Named { family, name, version }
+    }
+
+    /// Whether this is a word of the name.
+    pub fn has(&self, word: &str) -> bool {
+        self.name.split('-').any(|one| one == word)
+    }
+}
+
+/// Cuts a release date off a model's name: `-20251001`, `-2026-03-05`.
+pub fn undated(name: &str) -> &str {
+    let is_date = |text: &str| text.bytes().filter(u8::is_ascii_digit).count() == 8;
+    let dashed = |text: &str| text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 4 | 7));
+    for length in [8, 10] {
+        let Some((head, date)) = name.len().checked_sub(length).and_then(|at| name.split_at_checked(at))
+        else {
+            continue;
+        };
+        if let Some(head) = head.strip_suffix('-')
+            && is_date(date)
+            && (length == 8 || dashed(date))
+        {
+            return head;
+        }
+    }
+    name
+}
+
+fn last(model: &str) -> &str {
+    model.rsplit('/').next().unwrap_or(model)
+}
+
+fn is_o_series(name: &str) -> bool {
+    let of_line =
+        |line: &str| name.strip_prefix(line).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    ["o1", "o3", "o4"].into_iter().any(of_line)
+}
+
+/// The number at the beginning: `5.4` of `5.4-mini`, `4.0` of `4o`.
+fn dotted(text: &str) -> Option<(u32, u32)> {
+    let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
+    let (major, minor) = text[..end].split_once('.').unwrap_or((&text[..end], "0"));
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The version of a Claude model, from `claude-sonnet-5-5`, `claude-opus-4-20250514`,
+/// `claude-3-7-sonnet-…`, also behind a gateway's prefix.
+fn claude_version(model: &str) -> Option<(u32, u32)> {
+    let (_, name) = model.split_once("claude-")?;
+    let mut numbers = name
+        .split(['-', '@', ':', '.'])
+        .skip_while(|part| part.parse::<u32>().is_err())
+        .map_while(|part| part.parse::<u32>().ok().filter(|_| part.len() <= 2));
+    Some(match (numbers.next(), numbers.next()) {
+        (Some(major), minor) => (major, minor.unwrap_or(0)),
+        (None, _) => NEWEST,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_family_and_version() {
+        for (name, family, version) in [
+            ("anthropic/claude-sonnet-5-5", Family::Claude, Some((5, 5))),
+            ("openrouter/anthropic/claude-opus-4.5", Family::Claude, Some((4, 5))),
+            ("claude-opus-4-20250514", Family::Claude, Some((4, 0))),
+            ("us.anthropic.claude-3-7-sonnet-v1:0", Family::Claude, Some((3, 7))),
+            ("claude-next", Family::Claude, Some(NEWEST)),
+            ("openai/gpt-5.4", Family::OpenAi, Some((5, 4))),
+            ("gpt-4o-2024-08-06", Family::OpenAi, Some((4, 0))),
+            ("openai/o4-mini", Family::OpenAi, Some((0, 0))),
+            ("o3", Family::OpenAi, Some((0, 0))),
+            ("chatgpt-4o-latest", Family::OpenAi, Some((0, 0))),
+            ("groq/openai/gpt-oss-120b", Family::OpenAi, None),
+            ("gemini/gemini-3-pro", Family::Gemini, Some((3, 0))),
+            ("gemini-pro-latest", Family::Gemini, Some(NEWEST)),
+            ("gemma-4-31b-it", Family::Gemini, None),
+            ("local/qwen3", Family::Qwen, None),
+            ("local/DeepSeek-R1-Distill-Llama-8B", Family::Llama, None),
+            ("local/devstral-small", Family::Mistral, None),
+            ("p/m", Family::Other, None),
+            ("", Family::Other, None),
+        ] {
+            let named = Named::of(name);
+            assert_eq!((named.family, named.version), (family, version), "{name}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a person says and a tool shows, as an endpoint can be sent it: as itself where the endpoint takes
+//! it, else as a line of text in its place. Knows no wire format.
+
+use std::borrow::Cow;
+
+use super::turns::NO_OUTPUT;
+use crate::provider::attachments::{takes_document, takes_image};
+use crate::provider::endpoint::Endpoint;
+use crate::thread::{Content, OutcomeContent, ToolOutcome};
+
+/// A part that an endpoint takes.
+#[derive(Debug)]
+pub enum Sendable<'a> {
+    Text(Cow<'a, str>),
+    /// Base64, as in all parts.
+    Image {
+        mime_type: &'a str,
+        data: &'a str,
+    },
+    /// The name is never empty.
+    Document {
+        mime_type: &'a str,
+        data: &'a str,
+        name: Option<&'a str>,
+    },
+}
+
+/// What a document without a name is called, where a format wants one.
+pub const UNNAMED: &str = "document.pdf";
+
+/// A part of what a person says; `None` for parts that only a reply can have.
+pub fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Sendable<'a>> {
+    Some(match part {
+        Content::Text { text } => Sendable::Text(text.into()),
+        Content::Image { mime_type, data, .. } => image(mime_type, data, endpoint),
+        Content::Document { mime_type, data, name } => document(mime_type, data, name.as_deref(), endpoint),
+        Content::Resource { uri, text } => {
+            // Framed, so that the model can tell it from what the person typed.
+            Sendable::Text(format!("<resource uri=\"{uri}\">\n{text}\n</resource>").into())
+        }
+        // The person named it without sending it.
+        Content::ResourceLink { uri, name } => Sendable::Text(format!("[{name}]({uri})").into()),
+        Content::Thinking { .. } | Content::Call(_) => return None,
+    })
+}
+
+/// What an outcome has for the model, without blank texts; it may be nothing.
+pub fn shown<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> impl Iterator<Item = Sendable<'a>> {
+    outcome.content.iter().filter_map(|part| match part {
+        OutcomeContent::Text { text } if text.trim().is_empty() => None,
+        OutcomeContent::Text { text } => Some(Sendable::Text(text.into())),
+        OutcomeContent::Image { mime_type, data } => Some(image(mime_type, data, endpoint)),
+        OutcomeContent::Document { mime_type, data, name } => {
+            Some(document(mime_type, data, name.as_deref(), endpoint))
+        }
+    })
+}
+
+/// The same for formats whose outcomes hold text alone: all texts as one, and the rest.
+pub fn text_and_rest<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> (String, Vec<Sendable<'a>>) {
+    let (mut texts, mut rest) = (Vec::new(), Vec::new());
+    for part in shown(outcome, endpoint) {
+        match part {
+            Sendable::Text(text) => texts.push(text),
+            Sendable::Image { .. } | Sendable::Document { .. } => rest.push(part),
+        }
+    }
+    (if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n") }, rest)
+}
+
+/// An image or a document in the form of a URL.
+pub fn data_url(mime_type: &str, data: &str) -> String {
+    format!("data:{mime_type};base64,{data}")
+}
+
+/// A line for an image that the model can't be sent.
+pub fn image_left_out(mime_type: &str) -> String {
+    format!("(An image of type {mime_type} was attached here and left out: this model does not take it.)")
+}
+
+/// A line for a document that the model can't be sent.
+pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
+    let named = name.map(|name| format!(" {name}")).unwrap_or_default();
+    format!(
+        "(The document{named} of type {mime_type} was attached here and left out: this model does not take it.)"
+    )
+}
+
+fn image<'a>(mime_type: &'a str, data: &'a str, endpoint: &Endpoint) -> Sendable<'a> {
+    match takes_image(endpoint, mime_type) {
+        true => Sendable::Image { mime_type, data },
+        false => Sendable::Text(image_left_out(mime_type).into()),
+    }
+}
+
+fn document<'a>(
+    mime_type: &'a str,
+    data: &'a str,
+    name: Option<&'a str>,
+    endpoint: &Endpoint,
+) -> Sendable<'a> {
+    let name = name.filter(|name| !name.is_empty());
+    match takes_document(endpoint, mime_type) {
+        true => Sendable::Document { mime_type, data, name },
+        false => Sendable::Text(document_left_out(mime_type, name).into()),
+    }
+}
