@@ -226,6 +226,8 @@ fn cache_marks_are_as_the_server_takes_them() {
     endpoint.model = "qwen3".into();
     let other = encode(&endpoint, &view.request()).bytes();
     assert!(!String::from_utf8_lossy(&other).contains("cache_control"));
+    let alone = encode(&test_endpoint(SONNET), &Request { basis: None, ..view.request() }).bytes();
+    assert!(!String::from_utf8_lossy(&alone).contains("cache_control"), "it would be written for nobody");
 }
 
 /// Newer models refuse thinking behind another prefix than its own, with an error that ends the

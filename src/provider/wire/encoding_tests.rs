@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::provider::abilities::Thinking;
 use crate::provider::endpoint::{test_chat_endpoint, test_endpoint};
+use crate::provider::scripted::{CacheUse, PromptCache};
 use crate::provider::wire::test_views::{
     Item, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
 };
@@ -251,4 +253,70 @@ fn the_end_of_the_request_before_is_marked_for_the_cache() {
     assert_eq!(marked(&endpoint), [(2, 1)]);
     endpoint.own_api = false;
     assert_eq!(marked(&endpoint), [(2, 1), (4, 1)]);
+}
+
+fn is_budgeted(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.abilities.thinking, Thinking::Budget { .. })
+}
+
+/// Each request reads from the cache all that the one before it had, also where a round has more calls than
+/// the service looks back for, and writes all the rest.
+#[test]
+fn a_round_of_many_calls_costs_only_what_is_new() {
+    const CALLS: usize = 30;
+    // Where thinking has a budget it is left out of rounds that did not begin with it, and messages are read
+    // anew then.
+    let is_read = |one: &Endpoint| one.wire == WireFormat::AnthropicMessages && !is_budgeted(one);
+    for endpoint in endpoints().into_iter().filter(is_read) {
+        let mut cache = PromptCache::default();
+        let mut encoding = Encoding::default();
+        let long = "A long question. ".repeat(200);
+        let mut view = OwnedView::default().with_tools().user(vec![text(&long)]);
+        let mut before = CacheUse::default();
+        for round in 0..50 {
+            let request = Request { basis: basis(1), ..view.request() };
+            let encoded = encoding.encode(&endpoint, &request, Purpose::Reply);
+            let body: Value = serde_json::from_slice(&encoded.bytes()).expect("JSON");
+            let used = cache.take(&body);
+            assert_eq!(
+                (used.read, used.fresh),
+                (before.all(), 0),
+                "round {round}, own: {}",
+                endpoint.own_api
+            );
+            assert!(used.written > 0);
+            before = used;
+            let ids: Vec<String> = (0..CALLS).map(|nth| format!("c{round}_{nth}")).collect();
+            let calls = ids.iter().map(|id| call(id, json!({"at": round})));
+            view = view.agent(std::iter::once(text("I look.")).chain(calls).collect());
+            let done = |id: &String| outcome(id, OutcomeStatus::Completed, "output");
+            view = view.outcomes(ids.iter().map(done).collect());
+        }
+    }
+}
+
+/// No request of a conversation changes what an earlier one began with: all formats are read from the cache
+/// by their bytes. Marks are no part of them.
+#[test]
+fn each_request_goes_on_from_the_bytes_of_the_one_before() {
+    for endpoint in endpoints() {
+        let mut encoding = Encoding::default();
+        let mut view = OwnedView::default().with_tools().user(vec![text("go")]);
+        let mut before = String::new();
+        for round in 0..100 {
+            let request = Request { basis: basis(1), ..view.request() };
+            let encoded = encoding.encode(&endpoint, &request, Purpose::Reply).bytes();
+            let body = String::from_utf8(encoded).expect("text");
+            let body = body.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+            let list = body.strip_suffix("]}").expect("the list of messages is last");
+            let list = match is_budgeted(&endpoint) {
+                true => list.split_once(r#","messages":["#).map_or(list, |(_, messages)| messages),
+                false => list,
+            };
+            assert!(list.starts_with(&before), "round {round} of {:?}", endpoint.wire);
+            assert!(list.len() > before.len());
+            before = list.to_owned();
+            view = with_round(view, round);
+        }
+    }
 }

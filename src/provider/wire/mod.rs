@@ -21,6 +21,8 @@ pub mod stream;
 #[cfg(test)]
 mod test_views;
 mod turns;
+#[cfg(test)]
+mod usage_tests;
 pub mod valid;
 
 use std::fmt;

@@ -9,8 +9,8 @@ use super::Purpose;
 use super::encoding::{Encoded, Encoding};
 use super::turns::{Turn, turns};
 use crate::config::WireFormat;
-use crate::provider::Request;
 use crate::provider::endpoint::Endpoint;
+use crate::provider::{Basis, Request};
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
     Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, ThoughtLevel, Thread,
@@ -76,7 +76,8 @@ impl OwnedView {
             thought: ThoughtLevel::Medium,
             max_output: 32_000,
             cache_key: "s_1",
-            basis: None,
+            // Of a conversation that goes on.
+            basis: Some(Basis::default()),
         }
     }
 }
