@@ -92,7 +92,7 @@ pub struct ModelCall {
     /// Tries that failed.
     pub attempts: u32,
     pub collector: Collector,
-    /// Whether anything of the reply was seen: then it can't be tried again.
+    /// Whether a person saw anything of the reply: then it can't be tried again.
     pub seen: bool,
     encoded: Encoded,
     endpoint: Endpoint,
@@ -382,7 +382,8 @@ fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderErro
         hint: Some("try /compact again, or another model".to_owned()),
     };
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
-        return Err(broken(&format!("the model declined to summarise: {reason}")));
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        return Err(broken(&format!("the model declined to summarise{why}")));
     }
     let message = Message { id: MessageId(0), content: reply.content };
     if message.calls().next().is_some() {

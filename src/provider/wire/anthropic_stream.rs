@@ -163,7 +163,7 @@ fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
             let details = details.unwrap_or(Value::Null);
             let said = |name: &str| details[name].as_str().map(str::to_owned);
             let reason = said("explanation").or_else(|| said("category"));
-            ReplyStop::Refused { reason: reason.unwrap_or_else(|| "the model declined".into()) }
+            ReplyStop::Refused { reason: reason.unwrap_or_default() }
         }
         // `end_turn`, `tool_use`, `stop_sequence`, and whatever comes to be.
         _ => ReplyStop::Finished,
