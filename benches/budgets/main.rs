@@ -6,6 +6,7 @@
 mod driver;
 mod forwarder;
 mod hooks;
+mod inside;
 mod measures;
 mod model;
 mod processes;
@@ -32,7 +33,7 @@ cargo bench --bench budgets -- [OPTIONS]
 
   --quick          few repetitions: a look, not a record
   --only NAME      only groups (start, session, prompt, flood, memory, load, long, tool, cancel,
-                   hooks, found, binary) or
+                   hooks, found, binary, inside) or
                    rows whose name holds NAME
   --json           print JSON instead of the table, one object a line for each store
   --big            measure again with a store of 500 MB (filled first, takes minutes)
@@ -119,7 +120,8 @@ fn bench(options: &Options) -> Result<bool> {
     let model = Model::start()?;
     let groups: Vec<&Group> = GROUPS.iter().filter(|group| chosen(options, group.name, group.rows)).collect();
     if let Some(only) = &options.only {
-        let any = !groups.is_empty() || chosen(options, "binary", &[Row::Binary]);
+        let any =
+            !groups.is_empty() || chosen(options, "binary", &[Row::Binary]) || chosen(options, "inside", &[]);
         ensure!(any, "no group or row is called {only}\n\n{USAGE}");
     }
     if cfg!(debug_assertions) {
@@ -127,6 +129,9 @@ fn bench(options: &Options) -> Result<bool> {
     }
 
     let mut whole = pass(options, &groups, &model, [&floor, &ours], &Homes::Fresh, "empty store")?;
+    if options.agent.is_none() && chosen(options, "inside", &[]) {
+        inside::run(options.effort, options.json)?;
+    }
     if options.big {
         let home = tempfile::Builder::new().prefix("epitome-big").tempdir()?;
         let workspace = home.path().join("workspace");

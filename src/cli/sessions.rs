@@ -18,7 +18,7 @@ use crate::provider::learned::Learned;
 use crate::provider::spent::Spent;
 use crate::store::{Header, Store, StoreError};
 use crate::thread::text::{self, Detail};
-use crate::thread::{Entry, ModelName, SessionId, Thread, Usage};
+use crate::thread::{Change, Entry, ModelName, SessionId, Thread, Usage};
 use crate::tokens::Ruler;
 
 /// Characters of a title in a listing.
@@ -277,7 +277,7 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
     match form {
         ShowForm::Text(detail) => {
             let mut out = text::readable(&thread, *detail);
-            let taken = ruler(thread.model())?.in_context(&thread);
+            let taken = ruler(model_of(&thread))?.in_context(&thread);
             if taken > 0 {
                 let _ = writeln!(out, "The next request has about {} tokens.", text::tokens(taken));
             }
@@ -299,6 +299,15 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
             terminal::print(&format!("{shown}\n"))
         }
     }
+}
+
+/// The model that was chosen for a conversation, else the one that answered last.
+fn model_of(thread: &Thread) -> Option<&ModelName> {
+    let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::Replied { model, .. } => Some(model),
+        _ => None,
+    });
+    thread.model().or(answered)
 }
 
 /// What tokens of a model are counted with, by what was learned of it too.

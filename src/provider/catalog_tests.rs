@@ -1,7 +1,7 @@
 //! Which models are offered, and who says what of them.
 
 use super::*;
-use crate::config::{ModelSettings, PriceSettings};
+use crate::config::{ModelSettings, PriceSettings, ProviderSettings, WireFormat};
 use crate::provider::listing::Facts;
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
@@ -68,6 +68,33 @@ fn a_provider_s_list_adds_models_and_says_more_of_those_of_the_table() {
     assert_eq!(of("anthropic/claude-haiku-4-5").expect("it is in the table").window.1, Source::Table);
     assert!(offers.iter().all(|offer| offer.is_usable));
     assert_eq!(desk.catalog().offers(Scope::Usable, 3).len(), 3);
+}
+
+/// The price that a person had configured was what a turn cost, and the table's was what the picker said.
+#[test]
+fn the_person_s_price_is_shown_before_the_table_s() {
+    let mut desk = Desk::new(&[("ANTHROPIC_API_KEY", "k")]);
+    let price = PriceSettings { input: 7.0, output: 9.0, cache_read: None, cache_write: None };
+    let configured = ModelSettings { price: Some(price), ..ModelSettings::default() };
+    desk.settings.models.insert("anthropic/claude-haiku-4-5".into(), configured);
+    let offers = desk.catalog().offers(Scope::Usable, 100);
+    let haiku = offers.iter().find(|offer| offer.name.0 == "anthropic/claude-haiku-4-5");
+    assert_eq!(haiku.expect("it is in the table").price, Some(Price::from(price)));
+}
+
+#[test]
+fn a_local_model_whose_place_is_configured_needs_no_server_to_be_found() {
+    let mut desk = Desk::new(&[]);
+    let place = ProviderSettings {
+        wire: WireFormat::OpenAiChat,
+        base_url: "http://box:8000/v1".into(),
+        key_variable: None,
+        headers: Default::default(),
+    };
+    desk.settings.providers.insert("local".into(), place);
+    desk.settings.model = Some("local/qwen".into());
+    assert_eq!(desk.names(Scope::Usable), ["local/qwen"]);
+    assert_eq!(desk.catalog().places()[0].base_url, "http://box:8000/v1");
 }
 
 #[test]

@@ -19,9 +19,12 @@ use crate::compaction;
 use crate::config::Settings;
 use crate::hooks::output::Utterance;
 use crate::hooks::settle;
-use crate::provider::{endpoint, models};
+use crate::provider::endpoint::{self, Choice};
+use crate::provider::models;
 use crate::store::StoreError;
-use crate::thread::{Change, Content, Message, MessageId, Seq, SessionId, Spoken, Thread, Verdict, edits};
+use crate::thread::{
+    Change, Content, Message, MessageId, ModelName, Seq, SessionId, Spoken, Thread, Verdict, edits,
+};
 use crate::tokens::Ruler;
 
 /// A history on its way to another conversation.
@@ -43,6 +46,16 @@ pub struct Mutation {
 pub struct Around {
     settings: Arc<Settings>,
     environment: Arc<Vec<(OsString, OsString)>>,
+}
+
+impl Around {
+    /// The model that a conversation would call next; `None` where one has to be looked for.
+    fn model_of(&self, thread: &Thread) -> Option<ModelName> {
+        thread.model().cloned().or_else(|| match endpoint::choose(&self.settings, &self.environment) {
+            Choice::Named(model) => Some(model),
+            Choice::SearchLocal(_) => None,
+        })
+    }
 }
 
 /// Without the keys in it.
@@ -238,7 +251,8 @@ pub(super) fn in_store(
     })?;
     let thread = Thread::replay(entries).map_err(|error| format!("the log of {target}: {error}"))?;
     may_change(&thread, mutation)?;
-    let ruler = services.rulers.of(thread.model());
+    let model = mutation.around.model_of(&thread);
+    let ruler = services.rulers.of(model.as_ref());
     let change = replacement(
         &ruler,
         &thread,
@@ -246,7 +260,7 @@ pub(super) fn in_store(
         mutation.author(),
         (&mutation.messages, mutation.preserve_recent),
         None,
-        room_in(services, &mutation.around, &ruler, &thread),
+        room_in(services, &mutation.around, model.as_ref(), ruler.frame_of(&thread)),
     )?;
     let replaced = replaced(&change, mutation, target);
     journal.append(change).map_err(|error| error.to_string())?;
@@ -266,9 +280,9 @@ fn may_change(thread: &Thread, mutation: &Mutation) -> Result<(), String> {
 }
 
 /// Tokens that the view of a conversation may take whose model nobody has asked.
-fn room_in(services: &Services, around: &Around, ruler: &Ruler, thread: &Thread) -> u64 {
+fn room_in(services: &Services, around: &Around, model: Option<&ModelName>, frame: u64) -> u64 {
     let Around { settings, environment } = around;
-    let endpoint = thread.model().and_then(|model| endpoint::resolve(model, settings, environment).ok());
+    let endpoint = model.and_then(|model| endpoint::resolve(model, settings, environment).ok());
     let (window, output) = match endpoint {
         Some(mut endpoint) => {
             services.learned.apply(settings, &mut endpoint);
@@ -276,8 +290,8 @@ fn room_in(services: &Services, around: &Around, ruler: &Ruler, thread: &Thread)
         }
         // Its key is not there; the model is the same.
         None => {
-            let configured = thread.model().and_then(|model| settings.models.get(&model.0));
-            let known = thread.model().and_then(models::known);
+            let configured = model.and_then(|model| settings.models.get(&model.0));
+            let known = model.and_then(models::known);
             let window = configured.and_then(|configured| configured.context_window);
             let output = configured.and_then(|configured| configured.max_output);
             (
@@ -286,7 +300,6 @@ fn room_in(services: &Services, around: &Around, ruler: &Ruler, thread: &Thread)
             )
         }
     };
-    let frame = ruler.frame_of(thread);
     room(window, output, frame)
 }
 

@@ -129,6 +129,25 @@ fn so_is_that_of_one_that_nobody_has_open_which_can_be_loaded_then() {
     assert!(desk.last_request().body.to_string().contains("From elsewhere"));
 }
 
+/// A conversation that nobody had open was measured with the table's window, whatever its person or a
+/// refused request said of it.
+#[test]
+fn one_that_nobody_has_open_is_held_to_the_window_that_its_person_configured() {
+    let models = "[models.\"anthropic/claude-haiku-4-5\"]\ncontext_window = 5\nmax_output = 1\n";
+    let (mut desk, first, mut client) = two(&format!("{OPEN}{models}"), None);
+    let (option, value) = ("model".to_owned(), "anthropic/claude-haiku-4-5".to_owned());
+    let choice = SessionCommand::SetOption { ticket: desk.ticket(), client: client.id, option, value };
+    desk.sessions.send(&first, choice).expect("the first one lives");
+    let ticket = desk.ticket();
+    desk.sessions
+        .send(&first, SessionCommand::Close { ticket, client: client.id })
+        .expect("the first one lives");
+    client.answer(ticket).expect("it closes");
+    desk.ask("Go");
+    refused(&desk, "tokens");
+    assert!(mutations(&desk, &first).is_empty());
+}
+
 #[test]
 fn another_conversation_is_left_alone_without_the_persons_word() {
     let (mut desk, first, _client) = two("", None);

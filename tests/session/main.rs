@@ -19,6 +19,7 @@ mod hooks_history;
 mod hooks_prompts;
 mod hooks_services;
 mod hooks_tools;
+mod learned;
 mod stage;
 mod steering;
 mod taken;

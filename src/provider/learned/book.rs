@@ -143,7 +143,11 @@ impl Book {
         let mut new = Place { asked_at: now, listed_at: now, models: BTreeMap::new() };
         for model in listed.iter().take(LISTED_MAX) {
             let old = self.model(place, &model.name).cloned().unwrap_or_default();
-            let changed = model.facts.window.is_some() && model.facts.window != old.facts.window;
+            // A list's first word on it tells of no change.
+            let changed = match (model.facts.window, old.facts.window) {
+                (Some(new), Some(old)) => new != old,
+                (None, _) | (_, None) => false,
+            };
             let known = Known {
                 window_since: if changed { now } else { old.window_since },
                 facts: model.facts.clone().or(old.facts),

@@ -45,6 +45,16 @@ fn a_lesson_counts_until_the_server_says_something_else() {
     assert_eq!(tokens(&book, 91 + 30 * DAY), None, "it is too long ago");
 }
 
+/// A provider is asked for its list while the first prompt is under way. Where the list came behind the
+/// refusal of that prompt, its window was taken for a new one, and the lesson for one about another.
+#[test]
+fn a_first_list_behind_a_lesson_leaves_it() {
+    let mut book = Book::default();
+    book.learn(PLACE, "m", overflow(6_000, 10));
+    book.list(PLACE, &[listed("m", Some(200_000))], 20);
+    assert_eq!(tokens(&book, 30), Some(6_000));
+}
+
 #[test]
 fn a_list_replaces_the_one_before_it() {
     let mut book = Book::default();
