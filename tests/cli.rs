@@ -52,6 +52,12 @@ impl Machine {
         std::fs::write(self.project().join(name), text).expect("a file");
     }
 
+    fn write_home(&self, name: &str, text: &str) {
+        let home = self.directory.path().join("home");
+        std::fs::create_dir_all(&home).expect("a directory");
+        std::fs::write(home.join(name), text).expect("a file");
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
         command.args(arguments).current_dir(self.project()).env_clear();
@@ -182,6 +188,53 @@ fn a_program_gets_one_object_a_line_and_the_last_says_how_it_ended() {
     let done = objects.last().expect("there is a last line");
     assert_eq!((&done["type"], &done["reason"]), (&json!("done"), &json!("end_turn")));
     assert_eq!(done["session"], machine.session());
+}
+
+#[test]
+fn what_was_spent_is_told_with_the_share_of_the_cache() {
+    let (machine, _model) = Machine::with_model(vec![vec![
+        say("Done."),
+        ModelStep::Usage { input: 2_000, output: 5 },
+        ModelStep::Cached(1_500),
+    ]]);
+    machine.write_home(
+        "config.toml",
+        "[models.\"local/scripted\"]\nprice = { input = 2, output = 10, cache_read = 1 }\n",
+    );
+    let objects = machine.run(&["run", "--json", "look"]).objects();
+    let done = objects.last().expect("there is a last line");
+    let usage = json!({ "input": 2_000, "output": 5, "cache_read": 1_500, "cache_write": 0, "thinking": 0 });
+    assert_eq!(done["usage"], usage);
+
+    let session = machine.session();
+    let shown = machine.run(&["sessions", "show", &session]).ok();
+    // 500 at 2, 1500 at 1, 5 at 10, for a million.
+    assert!(
+        shown.contains("Its model calls took 2.0k tokens in (75 % from the cache), 5 out, $0.0026."),
+        "{shown}"
+    );
+    let shown = machine.run(&["sessions", "show", &session, "--json"]).ok();
+    let shown: Value = serde_json::from_str(&shown).expect("one object");
+    assert_eq!(shown["usage"], usage);
+    assert!((shown["cost"].as_f64().expect("the price is known") - 0.002_55).abs() < 1e-9, "{shown}");
+}
+
+#[test]
+fn a_run_that_waits_for_the_provider_says_so_and_one_that_gives_up_says_what_to_do() {
+    let busy = |seconds| ModelStep::Error { status: 429, retry_after: Some(seconds), message: None };
+    let (machine, _model) = Machine::with_model(vec![vec![busy(1)], vec![say("Here.")], vec![busy(61)]]);
+    let ran = machine.run(&["run", "hello"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "Here.\n"), "{ran:?}");
+    assert!(
+        ran.err.contains("limits the rate") && ran.err.contains("Trying again in 1.0 s (try 2 of 6)."),
+        "{ran:?}"
+    );
+    let ran = machine.run(&["run", "hello"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
+    assert!(
+        ran.err.contains("It asks to wait 61 seconds") && ran.err.contains("choose another model"),
+        "{ran:?}"
+    );
 }
 
 #[test]

@@ -471,7 +471,14 @@ fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
 /// base", one without a host was looked up as `http`.
 #[tokio::test]
 async fn an_address_that_can_never_work_is_told_at_once() {
-    let (url, _server) = serve_at_once("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n".into()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+    let url = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
+    let _server = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await?;
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await?;
+        // Until the client has had enough.
+        socket.read_to_end(&mut Vec::new()).await
+    });
     let encrypted = url.replacen("http://", "https://", 1);
     let (_, error) = call(&encrypted).await.expect_err("it speaks plain HTTP");
     assert_eq!(error.class, ErrorClass::Refused);

@@ -81,7 +81,7 @@ impl<'a> JsonLines<'a> {
         match ended {
             Ok(reason) => {
                 line["reason"] = json!(reason);
-                line["usage"] = json!({ "input": usage.input, "output": usage.output });
+                line["usage"] = json!(usage);
             }
             Err((error, hint)) => {
                 line["reason"] = json!("failed");

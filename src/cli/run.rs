@@ -75,12 +75,14 @@ With --json each line has a \"type\"; fields are only ever added:
   tool_call        id, name, title, input
   permission       id, name, title, decision (allow_once, allow_always, reject), by (person, nobody)
   tool_result      id, status (completed, failed, denied, interrupted), text
-  usage            used, size (tokens in context, the window), cost (US dollars, where known)
+  usage            used, size (tokens in context, the window), cost (US dollars of the session, where
+                   known)
   notice           severity (info, warning, error), text
   hook             hook, event, asked (what it asked for), verdict (nothing, done, refused, failed,
                    skipped), remarks (a list of texts); hooks that did and asked nothing have no line
   done             session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),
-                   usage (input, output) or error and hint; always the last line
+                   usage (input, output, thinking, and of the input cache_read and cache_write) or
+                   error and hint; always the last line
 ";
 
 const COMPACT_HELP: &str = "\
@@ -175,6 +177,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
         asks: VecDeque::new(),
         keyboard: Keyboard::Unknown,
         cancelled: false,
+        cost: None,
     };
     let code = run.drive();
     queue.close();
@@ -238,6 +241,8 @@ struct Run {
     asks: VecDeque<(AskId, Arc<PermissionAsk>)>,
     keyboard: Keyboard,
     cancelled: bool,
+    /// US dollars of the session's model calls, where prices are known.
+    cost: Option<f64>,
 }
 
 /// What ends a run.
@@ -300,13 +305,13 @@ impl Run {
                     return Ok(Some(End::Error(error)));
                 }
             }
+            Out::Usage(usage) => self.cost = usage.cost,
             Out::Entry { .. }
             | Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
             | Out::Compaction { .. }
-            | Out::Usage(_)
             | Out::Options(_)
             | Out::Notice { .. } => {}
         }
@@ -480,8 +485,18 @@ impl Run {
                 }
                 if Dress::of_stderr().is_terminal() {
                     let session = &self.session;
-                    let line =
-                        format!("\nsession {session} · go on with: epitome run --resume {session} \"…\"");
+                    let mut line = String::new();
+                    if let End::Turn(_, usage) = end
+                        && *usage != Usage::default()
+                    {
+                        line = format!("\n{}", text::spent(usage, None));
+                        if let Some(cost) = self.cost {
+                            line.push_str(&format!(" · the session so far: ${cost:.4}"));
+                        }
+                    }
+                    line.push_str(&format!(
+                        "\nsession {session} · go on with: epitome run --resume {session} \"…\""
+                    ));
                     printer.remark(Ink::Dim, &line)?;
                 }
                 printer.end()

@@ -13,10 +13,12 @@ use serde_json::json;
 
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
+use crate::config::Settings;
 use crate::provider::learned::Learned;
+use crate::provider::spent::Spent;
 use crate::store::{Header, Store, StoreError};
 use crate::thread::text::{self, Detail};
-use crate::thread::{Change, Entry, ModelName, SessionId, Thread};
+use crate::thread::{Change, Entry, ModelName, SessionId, Thread, Usage};
 use crate::tokens::Ruler;
 
 /// Characters of a title in a listing.
@@ -269,12 +271,19 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
         eprintln!("epitome: {damage}");
     }
     let thread = fold(session, entries)?;
+    // What is wrong in the settings is told by commands that do something by them.
+    let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
+    let spent = Spent::of(&settings, &thread);
     match form {
         ShowForm::Text(detail) => {
             let mut out = text::readable(&thread, *detail);
             let taken = ruler(model_of(&thread))?.in_context(&thread);
             if taken > 0 {
                 let _ = writeln!(out, "The next request has about {} tokens.", text::tokens(taken));
+            }
+            let Spent { usage, cost } = spent;
+            if usage != Usage::default() {
+                let _ = writeln!(out, "Its model calls took {}.", text::spent(&usage, cost));
             }
             terminal::print(&harmless(&out))
         }
@@ -285,7 +294,7 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
             let shown = json!({
                 "session": thread.session(), "cwd": thread.cwd(), "title": thread.title(),
                 "model": thread.model(), "mode": thread.mode(), "in_view": in_view,
-                "entries": thread.entries(),
+                "usage": spent.usage, "cost": spent.cost, "entries": thread.entries(),
             });
             terminal::print(&format!("{shown}\n"))
         }

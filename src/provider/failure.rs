@@ -242,7 +242,8 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
             after.as_secs()
         )),
-        ErrorClass::Retry { .. } => None,
+        // Told when all tries are used up, and where a reply broke off in the middle.
+        ErrorClass::Retry { .. } => Some("Try again in a while, or choose another model.".into()),
         ErrorClass::Auth if is_billing(failure.status, said) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }

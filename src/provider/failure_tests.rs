@@ -1,7 +1,8 @@
 //! Every error literal that the services are known to send, with what it must mean.
 
 use super::*;
-use crate::provider::endpoint::{Secret, test_chat_endpoint, test_endpoint};
+use crate::config::{ProviderSettings, Settings};
+use crate::provider::endpoint::{Secret, resolve, test_chat_endpoint, test_endpoint};
 use crate::thread::ModelName;
 
 fn plain(status: u16, body: &str) -> Failure<'_> {
@@ -232,11 +233,7 @@ fn a_model_that_takes_no_tools_here_is_explained() {
 }
 
 fn gemini() -> Endpoint {
-    let mut endpoint = test_endpoint("openai/gpt-5.4");
-    endpoint.name = crate::thread::ModelName("gemini/gemini-4-argon".into());
-    endpoint.model = "gemini-4-argon".into();
-    endpoint.wire = WireFormat::Gemini;
-    endpoint
+    test_endpoint("gemini/gemini-4-argon")
 }
 
 #[test]
@@ -468,8 +465,7 @@ fn a_refused_key_is_named_by_its_variable_and_place() {
         ),
     ] {
         let env: Vec<_> = env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let endpoint = crate::provider::endpoint::resolve(&ModelName(model.into()), &settings, &env)
-            .expect("it is there");
+        let endpoint = resolve(&ModelName(model.into()), &settings, &env).expect("it is there");
         let failure =
             Failure { status: 401, retry_after: None, should_retry: None, request_id: None, body: "" };
         let hint = classify(&endpoint, &failure).hint.unwrap_or_default();
@@ -487,8 +483,7 @@ fn a_page_with_403_from_behind_a_proxy_may_be_the_proxy_s() {
     ];
     let env = env.map(|(name, value)| (name.into(), value.into()));
     let model = ModelName("anthropic/x".into());
-    let endpoint =
-        crate::provider::endpoint::resolve(&model, &Default::default(), &env).expect("a key is there");
+    let endpoint = resolve(&model, &Default::default(), &env).expect("a key is there");
     let failure =
         |body| Failure { status: 403, retry_after: None, should_retry: None, request_id: None, body };
     let hint = |body| classify(&endpoint, &failure(body)).hint.unwrap_or_default();
@@ -497,9 +492,9 @@ fn a_page_with_403_from_behind_a_proxy_may_be_the_proxy_s() {
 }
 
 /// With one provider of its own.
-fn toml_settings() -> crate::config::Settings {
-    let mut settings = crate::config::Settings::default();
-    let router = crate::config::ProviderSettings {
+fn toml_settings() -> Settings {
+    let mut settings = Settings::default();
+    let router = ProviderSettings {
         wire: WireFormat::OpenAiChat,
         base_url: "https://router.example/v1".into(),
         key_variable: Some("ROUTER_KEY".into()),

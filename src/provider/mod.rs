@@ -23,6 +23,7 @@ pub mod models;
 pub mod network;
 pub mod retry;
 pub mod scripted;
+pub mod spent;
 pub mod truncation;
 pub mod wire;
 

@@ -43,6 +43,15 @@ pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> 
     Some(backoff.max(after))
 }
 
+/// How often somebody who waits is told how long it still is: often enough to see that it lives, and seldom
+/// enough that the longest wait is three lines.
+const REMINDED_EVERY: Duration = Duration::from_secs(15);
+
+/// How long a wait goes on before the person is told what is left of it; all of it where that is soon over.
+pub fn before_reminder(left: Duration) -> Duration {
+    if left >= 2 * REMINDED_EVERY { REMINDED_EVERY } else { left }
+}
+
 /// The wait that a response's headers ask for: `retry-after-ms`, else `retry-after` in seconds or as
 /// an HTTP date, which is measured from the response's own `date` so that no clock is needed here.
 pub fn retry_after<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
@@ -84,6 +93,19 @@ mod tests {
         assert_eq!(delay(&seconds(7), 1, 0.5), Some(Duration::from_secs(7)));
         assert_eq!(delay(&seconds(60), 1, 0.5), Some(Duration::from_secs(60)));
         assert_eq!(delay(&seconds(61), 1, 0.5), None);
+    }
+
+    #[test]
+    fn a_long_wait_is_told_of_now_and_then() {
+        for (seconds, told_at) in [(1, vec![]), (29, vec![]), (30, vec![15]), (60, vec![45, 30, 15])] {
+            let mut left = Duration::from_secs(seconds);
+            let mut told = Vec::new();
+            while !left.is_zero() {
+                left -= before_reminder(left);
+                told.extend((!left.is_zero()).then_some(left.as_secs()));
+            }
+            assert_eq!(told, told_at, "{seconds}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! a fallback for a real model: nothing chooses it but the code that starts it, and it understands nothing of
 //! what it reads.
 
+mod cache;
 mod encode;
 mod http;
 mod refusal;
@@ -28,6 +29,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::wire::valid;
 use crate::config::WireFormat;
 pub use crate::transcript::{ModelStep, Seen, Stop};
+pub use cache::{CacheUse, PromptCache};
 use encode::{Piece, Reply};
 use http::{Head, Reader};
 use refusal::Refusal;
@@ -50,6 +52,10 @@ pub struct RecordedRequest {
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Value,
+    /// The body as it came.
+    pub bytes: Vec<u8>,
+    /// What Anthropic's prompt cache would make of it; the other formats have no marks to look at.
+    pub cache: Option<CacheUse>,
     /// Its number among the model calls, from 0.
     pub number: usize,
 }
@@ -98,6 +104,7 @@ struct Shared {
     script: Mutex<Script>,
     requests: Mutex<Vec<RecordedRequest>>,
     refusals: Mutex<Vec<String>>,
+    cache: Mutex<PromptCache>,
     calls: AtomicU64,
     released: Semaphore,
     given_up: AtomicU64,
@@ -125,6 +132,7 @@ impl ScriptedModel {
             script: Mutex::new(Box::new(script)),
             requests: Mutex::new(Vec::new()),
             refusals: Mutex::new(Vec::new()),
+            cache: Mutex::default(),
             calls: AtomicU64::new(0),
             released: Semaphore::new(0),
             given_up: AtomicU64::new(0),
@@ -247,8 +255,8 @@ enum Answer {
     Reply(Reply),
 }
 
-fn answer(head: &Head, body: &[u8], shared: &Shared) -> Answer {
-    let (wire, model, body, asks) = match route::route(head, body) {
+fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
+    let (wire, model, body, asks) = match route::route(head, bytes) {
         Err(refusal) => return Answer::Reply(Reply::Refused(refusal)),
         Ok(Asked::Models(list)) => return Answer::Plain(list),
         Ok(Asked::Model { wire, model, body, asks }) => (wire, model, body, asks),
@@ -266,7 +274,12 @@ fn answer(head: &Head, body: &[u8], shared: &Shared) -> Answer {
     let mut requests = lock(&shared.requests);
     let number = requests.len();
     let (path, headers) = (head.path.clone(), head.headers.clone());
-    let request = RecordedRequest { wire, model, path, headers, body, number };
+    let cache = match wire {
+        WireFormat::AnthropicMessages => Some(lock(&shared.cache).take(&body)),
+        WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => None,
+    };
+    let bytes = bytes.to_vec();
+    let request = RecordedRequest { wire, model, path, headers, body, bytes, cache, number };
     requests.push(request.clone());
     drop(requests);
     let steps = lock(&shared.script)(&request);

@@ -20,7 +20,6 @@ use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::recipes::Rendering;
 use super::registry::{Others, Services};
-use super::replies::{cost_of, cost_of_change};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
@@ -33,6 +32,7 @@ use crate::hooks::run::Runner;
 use crate::problem::Problem;
 use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::provider::learned::Source;
+use crate::provider::spent::{Spent, cost_of_change};
 use crate::provider::wire::encoding::Encoding;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
@@ -147,7 +147,7 @@ impl Session {
         let mut session = Session {
             id: thread.session().clone(),
             next_message: thread.next_message().0,
-            cost: cost_of(&settings, &thread),
+            cost: Spent::of(&settings, &thread).cost,
             services,
             thread,
             workspace: Arc::new(workspace),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::actor::Session;
 use super::work::Prompt;
 use super::{Answer, CommandInfo, Out, Severity};
+use crate::provider::spent::Spent;
 use crate::recipe::command;
 use crate::thread::{Change, Entry, Seq, StopReason, Usage};
 
@@ -160,6 +161,7 @@ impl Session {
                 (false, Some(tokens)) => context::Next::At(tokens),
                 (false, None) => context::Next::Never,
             },
+            spent: Spent::of(&self.settings, &self.thread),
         };
         let text = context::text(&self.ruler(), &self.thread, &facts);
         self.said(text)

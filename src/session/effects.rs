@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use crate::compaction;
 use crate::provider::collect::{Collector, Reply};
@@ -92,7 +92,7 @@ pub struct ModelCall {
     /// Tries that failed.
     pub attempts: u32,
     pub collector: Collector,
-    /// Whether anything of the reply was seen: then it can't be tried again.
+    /// Whether a person saw anything of the reply: then it can't be tried again.
     pub seen: bool,
     encoded: Encoded,
     endpoint: Endpoint,
@@ -110,7 +110,7 @@ enum Phase {
     Counting(Counting),
     Starting(Starting),
     Streaming(Box<ReplyStream>),
-    Waiting(Pin<Box<Sleep>>),
+    Waiting { until: Instant, sleep: Pin<Box<Sleep>> },
 }
 
 /// What a model call has to say.
@@ -120,6 +120,8 @@ pub enum ModelStep {
     /// The reply is complete.
     Finished,
     Failed(ProviderError),
+    /// The next try is not before so long.
+    StillWaiting(Duration),
 }
 
 impl ModelCall {
@@ -155,7 +157,8 @@ impl ModelCall {
     pub fn retry_after(&mut self, delay: Duration) {
         self.attempts += 1;
         self.collector = Collector::new(&self.endpoint.name);
-        self.phase = Phase::Waiting(Box::pin(tokio::time::sleep(delay)));
+        let sleep = Box::pin(tokio::time::sleep(retry::before_reminder(delay)));
+        self.phase = Phase::Waiting { until: Instant::now() + delay, sleep };
     }
 
     /// Waits for the next news. Dropping the future loses nothing.
@@ -185,8 +188,13 @@ impl ModelCall {
                         Err(error) => ModelStep::Failed(error),
                     };
                 }
-                Phase::Waiting(sleep) => {
-                    sleep.await;
+                Phase::Waiting { until, sleep } => {
+                    sleep.as_mut().await;
+                    let left = until.saturating_duration_since(Instant::now());
+                    if !left.is_zero() {
+                        sleep.as_mut().reset(Instant::now() + retry::before_reminder(left));
+                        return ModelStep::StillWaiting(left);
+                    }
                     match http.start(&self.endpoint, &self.encoded) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
                         Err(error) => return ModelStep::Failed(error),
@@ -255,12 +263,13 @@ pub async fn summarise(
 ) -> Result<Summary, ProviderError> {
     let work = async {
         let said = Message { id: MessageId(0), content: vec![Content::Text { text: instruction.clone() }] };
-        let reserve = u64::from(snapshot.max_output.min(endpoint.max_output));
+        let max_output = output_behind_prefix(&endpoint, &snapshot);
+        let reserve = u64::from(max_output);
         let taken = snapshot.tokens() + snapshot.ruler.message(&said) + reserve;
         let mut window = endpoint.window;
         let mut last_error = None;
         if taken <= window {
-            let request = snapshot.request(Some(&said));
+            let request = Request { max_output, ..snapshot.request(Some(&said)) };
             let encoded = snapshot.encoding.clone().encode(&endpoint, &request, Purpose::Reply);
             match ask(&http, &endpoint, &encoded, CACHED_TRIES_MAX).await {
                 Ok(summary) => return Ok(summary),
@@ -306,6 +315,15 @@ pub async fn summarise(
             hint: Some("try /compact again, or another model".to_owned()),
         })
     })
+}
+
+/// The tokens that a summary's reply may have behind the cached prefix. Where thinking is steered by a budget,
+/// that must be the budget of the replies before, or Anthropic reads none of the messages from its cache; and
+/// a budget is at most half of what the reply may have.
+fn output_behind_prefix(endpoint: &Endpoint, snapshot: &Snapshot) -> u32 {
+    let budget = endpoint.abilities.thinking.budget(snapshot.thought, endpoint.max_output);
+    let least = budget.map_or(0, |budget| budget.saturating_mul(2));
+    snapshot.max_output.max(least).min(endpoint.max_output)
 }
 
 /// Asks for a summary, at most so many times where the provider can't answer just now.
@@ -364,7 +382,8 @@ fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderErro
         hint: Some("try /compact again, or another model".to_owned()),
     };
     if let Some(ReplyStop::Refused { reason }) = &reply.stop {
-        return Err(broken(&format!("the model declined to summarise: {reason}")));
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        return Err(broken(&format!("the model declined to summarise{why}")));
     }
     let message = Message { id: MessageId(0), content: reply.content };
     if message.calls().next().is_some() {

@@ -1,18 +1,22 @@
 //! A session's model calls: replies as they stream, and the summaries that compaction asks for.
 
+use std::time::Duration;
+
 use super::actor::Session;
 use super::commands::goal;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow, prompt};
-use crate::config::Settings;
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::wire::Purpose;
 use crate::provider::wire::encoding::Encoded;
 use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
-use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId, Thread};
+use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
+
+/// From so long a wait on it is told how to end it: nobody could end a shorter one.
+const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
 
 /// What has the agent go on from its own words.
 const GO_ON: &str = "Go on.";
@@ -174,6 +178,10 @@ impl Session {
                 let call = work.model.take().expect("a finished call was running");
                 self.reply_finished(reply, call.message, call.model);
             }
+            ModelStep::StillWaiting(left) => {
+                let text = format!("Still waiting: trying again in {:.0} s.", left.as_secs_f64());
+                self.announce(&Out::Notice { severity: Severity::Info, text });
+            }
             ModelStep::Failed(error) => {
                 let delay = if call.seen {
                     None
@@ -183,7 +191,7 @@ impl Session {
                 match delay {
                     Some(delay) => {
                         call.retry_after(delay);
-                        let text = format!("{error} Trying again in {:.1} s.", delay.as_secs_f64());
+                        let text = waiting(&error, delay, call.attempts + 1);
                         self.announce(&Out::Notice { severity: Severity::Warning, text });
                     }
                     None => {
@@ -228,8 +236,8 @@ impl Session {
 
     pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
         tracing::warn!(session = %self.id, class = ?error.class, %error, "a model call failed");
-        let reason = sentence(error);
         let seen = call.seen;
+        let reason = given_up(error, seen, call.attempts + 1);
         if let Some(work) = &mut self.work {
             work.unauthorised = error.class == ErrorClass::Auth;
         }
@@ -339,21 +347,35 @@ pub(super) fn sentence(error: &ProviderError) -> String {
     }
 }
 
-/// US dollars that a change stands for, where it took a model call and the price is known.
-pub(super) fn cost_of_change(settings: &Settings, change: &Change) -> Option<f64> {
-    match change {
-        Change::Replied { model, usage: Some(usage), .. }
-        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => {
-            models::cost(settings, model, usage)
-        }
-        _ => None,
+/// What is said while a failed call waits for its next try, the `attempt`th.
+fn waiting(error: &ProviderError, delay: Duration, attempt: u32) -> String {
+    let told = with_full_stop(&error.message);
+    let tries = retry::ATTEMPTS_MAX;
+    let mut text = format!("{told} Trying again in {:.1} s (try {attempt} of {tries}).", delay.as_secs_f64());
+    if delay >= CANCEL_TOLD_FROM {
+        text.push_str(" Cancel the turn (Esc, Ctrl-C or the stop button) to stop waiting.");
     }
+    text
 }
 
-/// US dollars that the model calls of a thread have cost, where prices are known.
-pub(super) fn cost_of(settings: &Settings, thread: &Thread) -> Option<f64> {
-    let costs = thread.entries().iter().filter_map(|entry| cost_of_change(settings, &entry.change));
-    costs.reduce(|sum, cost| sum + cost)
+/// What is said of a call that is not tried again; `seen` where something of the reply was shown.
+fn given_up(error: &ProviderError, seen: bool, attempts: u32) -> String {
+    let told = with_full_stop(&error.message);
+    match (&error.hint, &error.class) {
+        (Some(_), _) => sentence(error),
+        (None, _) if seen => format!("{told} Send the prompt again; what was said so far is kept."),
+        (None, ErrorClass::Retry { .. }) => format!(
+            "{told} It was tried {attempts} times. Say it again in some minutes, or choose another model."
+        ),
+        (
+            None,
+            ErrorClass::Auth
+            | ErrorClass::TooLong { .. }
+            | ErrorClass::BadReasoning
+            | ErrorClass::Refused
+            | ErrorClass::Broken,
+        ) => sentence(error),
+    }
 }
 
 pub(super) fn with_full_stop(text: &str) -> String {

@@ -3,7 +3,7 @@
 
 use super::{
     Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PlanStatus, StopReason, ToolCall, ToolKind,
-    Trigger, Verdict, Withheld,
+    Trigger, Usage, Verdict, Withheld,
 };
 
 /// What a change is in one line, for those that are no message; `None` where there is nothing that
@@ -150,6 +150,20 @@ pub fn tokens(count: u64) -> String {
         1_000..999_950 => format!("{:.1}k", count as f64 / 1e3),
         _ => format!("{:.1}M", count as f64 / 1e6),
     }
+}
+
+/// What model calls took, as a person reads it: `12.4k tokens in (85 % from the cache), 1.2k out`, and the
+/// dollars where they are known.
+pub fn spent(usage: &Usage, dollars: Option<f64>) -> String {
+    let mut out = format!("{} tokens in", tokens(usage.input));
+    if let Some(percent) = (usage.cache_read * 100).checked_div(usage.input) {
+        out.push_str(&format!(" ({percent} % from the cache)"));
+    }
+    out.push_str(&format!(", {} out", tokens(usage.output)));
+    if let Some(dollars) = dollars {
+        out.push_str(&format!(", ${dollars:.4}"));
+    }
+    out
 }
 
 /// How an outcome's status is called.

@@ -236,6 +236,13 @@ fn a_title_is_one_line_and_a_command_is_told_from_a_sentence() {
 }
 
 #[test]
+fn what_was_spent_is_told_with_the_share_of_the_cache() {
+    let usage = Usage { input: 12_400, output: 950, cache_read: 10_540, ..Usage::default() };
+    assert_eq!(spent(&usage, Some(0.01234)), "12.4k tokens in (85 % from the cache), 950 out, $0.0123");
+    assert_eq!(spent(&Usage::default(), None), "0 tokens in, 0 out");
+}
+
+#[test]
 fn tokens_are_short() {
     let cases = [(0, "0"), (999, "999"), (1_000, "1.0k"), (999_949, "999.9k"), (1_200_000, "1.2M")];
     for (count, expected) in cases {

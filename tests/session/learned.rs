@@ -1,13 +1,14 @@
 //! What is known of a model is known wherever one is called: behind a restart, for hooks, for another
 //! conversation.
 
+use epitome::family::Family;
 use epitome::provider::learned::{Learned, Lesson};
 use epitome::provider::scripted::ModelStep;
 use epitome::session::SessionCommand;
 use epitome::session::complete::find_endpoint;
 use epitome::session::registry::{Services, Sessions};
 use epitome::thread::{ModelName, StopReason};
-use epitome::tokens::{Ruler, Rulers, Tally};
+use epitome::tokens::{Calibration, Rulers, Tally};
 
 use super::desk::{Desk, put, text};
 
@@ -98,7 +99,7 @@ fn what_earlier_processes_learned_is_recalled_once_and_does_not_undo_what_this_o
     let desk = Desk::new(Vec::new());
     let model = ModelName(HAIKU.into());
     let of = |reported| {
-        let mut calibration = Ruler::of(Some(&model)).calibration();
+        let mut calibration = Calibration::start(Family::Claude);
         calibration.learn(Tally { text: 10_000, media: 0 }, reported);
         calibration
     };

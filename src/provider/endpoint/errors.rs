@@ -35,8 +35,8 @@ pub fn no_local_server(name: &ModelName, settings: &Settings, env: &Environment)
 
 /// Addresses without what they may hold of a user and a password.
 fn places(urls: &[String]) -> String {
-    let places: Vec<String> = urls.iter().map(|url| shown(url)).collect();
-    places.join(" and ")
+    let shown: Vec<String> = urls.iter().map(|url| shown(url)).collect();
+    shown.join(" and ")
 }
 
 pub(super) fn missing_key(provider: &str, hint: String) -> ProviderError {

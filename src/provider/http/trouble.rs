@@ -64,7 +64,9 @@ pub(super) fn unreachable_now(
                 .to_owned(),
         ),
     };
-    let through = proxy.map(|variable| format!(" through the proxy of {variable}")).unwrap_or_default();
+    // With hosts that are reached past the proxy, this may be one of them: only the client matches those.
+    let through = proxy.filter(|_| endpoint.network.direct().is_empty());
+    let through = through.map(|variable| format!(" through the proxy of {variable}")).unwrap_or_default();
     let message = format!(
         "{} cannot be reached at {place}{through}: {why} (model {}).",
         failure::subject(endpoint),

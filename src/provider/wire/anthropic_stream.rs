@@ -45,9 +45,6 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        if data.trim().is_empty() || self.whole {
-            return Ok(());
-        }
         let mut whole = String::new();
         let event: Event<'_> = read_event(data, &mut whole)?;
         match event.kind.as_ref() {
@@ -166,7 +163,7 @@ fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
             let details = details.unwrap_or(Value::Null);
             let said = |name: &str| details[name].as_str().map(str::to_owned);
             let reason = said("explanation").or_else(|| said("category"));
-            ReplyStop::Refused { reason: reason.unwrap_or_else(|| "the model declined".into()) }
+            ReplyStop::Refused { reason: reason.unwrap_or_default() }
         }
         // `end_turn`, `tool_use`, `stop_sequence`, and whatever comes to be.
         _ => ReplyStop::Finished,

@@ -2,25 +2,16 @@
 
 use serde_json::json;
 
-use super::super::encoding::{Encoded, Encoding};
 use super::*;
 use crate::provider::Request;
 use crate::provider::abilities::Abilities;
 use crate::provider::endpoint::test_endpoint;
 use crate::provider::wire::test_views::{
-    OwnedView, call, document, image, outcome, outcome_document, text, thinking as thought,
+    OwnedView, body, call, document, encode, image, outcome, outcome_document, text, thinking as thought,
 };
 use crate::thread::{OutcomeContent, ThoughtLevel};
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
-
-fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
-    Encoding::default().encode(endpoint, request, Purpose::Reply)
-}
-
-fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
-    serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
-}
 
 /// Without cache marks: they move from request to request, and are no part of what was said.
 fn unmarked(value: &Value) -> Value {
@@ -235,6 +226,8 @@ fn cache_marks_are_as_the_server_takes_them() {
     endpoint.model = "qwen3".into();
     let other = encode(&endpoint, &view.request()).bytes();
     assert!(!String::from_utf8_lossy(&other).contains("cache_control"));
+    let alone = encode(&test_endpoint(SONNET), &Request { basis: None, ..view.request() }).bytes();
+    assert!(!String::from_utf8_lossy(&alone).contains("cache_control"), "it would be written for nobody");
 }
 
 /// Newer models refuse thinking behind another prefix than its own, with an error that ends the

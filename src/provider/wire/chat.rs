@@ -241,6 +241,9 @@ fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
     Message::Assistant { content, tool_calls: calls }
 }
 
+/// Since this version, OpenAI's models think where they are not told how much.
+const THINKS_UNTOLD_SINCE: (u32, u32) = (5, 4);
+
 /// How much to think, as far as OpenAI takes that together with tools in this format: its newer models
 /// must be told not to, its newest cannot be.
 fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
@@ -257,12 +260,10 @@ fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
     if needs_responses(&endpoint.model) {
         return if has_tools { None } else { plain };
     }
-    let wants_a_word = Named::of(&endpoint.model).version.is_some_and(|version| version >= ALWAYS_SAYS_SINCE);
+    let wants_a_word =
+        Named::of(&endpoint.model).version.is_some_and(|version| version >= THINKS_UNTOLD_SINCE);
     if wants_a_word { if has_tools { Some("none") } else { plain.or(Some("none")) } } else { plain }
 }
-
-/// Since this version, OpenAI's models think where they are not told how much.
-const ALWAYS_SAYS_SINCE: (u32, u32) = (5, 4);
 
 #[cfg(test)]
 #[path = "chat_tests.rs"]

@@ -38,10 +38,6 @@ impl Decode for Decoder {
     }
 
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        let data = data.trim();
-        if data.is_empty() || self.whole {
-            return Ok(());
-        }
         if data == "[DONE]" {
             // Without a finish reason and without a word, this is the empty reply of a server whose
             // window is too small; `end` says so.

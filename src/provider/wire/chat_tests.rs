@@ -2,24 +2,14 @@
 
 use serde_json::json;
 
-use super::super::Purpose;
-use super::super::encoding::{Encoded, Encoding};
 use super::*;
 use crate::provider::Request;
 use crate::provider::abilities::{Abilities, Thinking};
 use crate::provider::endpoint::test_chat_endpoint;
 use crate::provider::wire::test_views::{
-    OwnedView, call, document, image, outcome, outcome_document, text, thinking,
+    OwnedView, body, call, document, image, outcome, outcome_document, text, thinking,
 };
 use crate::thread::{OutcomeContent, OutcomeStatus};
-
-fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
-    Encoding::default().encode(endpoint, request, Purpose::Reply)
-}
-
-fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
-    serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
-}
 
 fn compatible() -> Endpoint {
     let mut endpoint = test_chat_endpoint("openai/qwen3");

@@ -5,9 +5,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::provider::abilities::Thinking;
 use crate::provider::endpoint::{test_chat_endpoint, test_endpoint};
+use crate::provider::scripted::{CacheUse, PromptCache};
 use crate::provider::wire::test_views::{
-    Item, OwnedView, call, hooks_wishes, outcome, text, thinking, views,
+    Item, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
 };
 use crate::provider::wire::valid;
 use crate::thread::{Content, OutcomeStatus, Seq};
@@ -33,13 +35,9 @@ fn any_endpoint() -> impl Strategy<Value = Endpoint> {
     prop::sample::select(endpoints())
 }
 
-fn json_of(encoded: &Encoded) -> Value {
-    serde_json::from_slice(&encoded.bytes()).expect("a body is JSON")
-}
-
 /// That the service would take this view's request.
 fn taken(endpoint: &Endpoint, view: &OwnedView) -> Result<(), TestCaseError> {
-    let body = json_of(&cold(endpoint, &view.request()));
+    let body = body(endpoint, &view.request());
     let problems = valid::problems(endpoint.wire, &endpoint.model, &body);
     prop_assert!(problems.is_empty(), "{} {:?}: {:#?}\n{}", endpoint.name, endpoint.wire, problems, body);
     Ok(())
@@ -58,7 +56,7 @@ fn messages(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
         }
     }
-    let body = json_of(&cold(endpoint, &view.request()));
+    let body = body(endpoint, &view.request());
     let list = match endpoint.wire {
         WireFormat::AnthropicMessages | WireFormat::OpenAiChat => &body["messages"],
         WireFormat::OpenAiResponses => &body["input"],
@@ -69,10 +67,6 @@ fn messages(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
 
 fn basis(revision: u64) -> Option<Basis> {
     Some(Basis { frame: Seq(1), revision: Seq(revision) })
-}
-
-fn cold(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
-    Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
 /// Encodes every beginning of the view that a model could be asked with, one after another.
@@ -86,7 +80,7 @@ fn grow(
         let beginning = OwnedView { items: view.items[..end].to_vec(), tools: view.tools.clone() };
         let request = Request { basis: basis(revision), ..beginning.request() };
         let kept = encoding.encode(endpoint, &request, Purpose::Reply);
-        let anew = cold(endpoint, &request);
+        let anew = encode(endpoint, &request);
         let (kept_text, anew_text) = (kept.bytes(), anew.bytes());
         let [kept_text, anew_text] = [&kept_text, &anew_text].map(|bytes| String::from_utf8_lossy(bytes));
         prop_assert_eq!(kept_text, anew_text, "{:?}", endpoint.wire);
@@ -211,7 +205,7 @@ fn a_call_writes_what_is_new_and_keeps_the_rest() {
             let encoded = encoding.encode(&endpoint, &request, Purpose::Reply);
             most = most.max(encoded.fresh);
             if round == 199 {
-                assert_eq!(encoded.bytes(), cold(&endpoint, &request).bytes(), "{:?}", endpoint.wire);
+                assert_eq!(encoded.bytes(), encode(&endpoint, &request).bytes(), "{:?}", endpoint.wire);
                 assert!(encoded.len() > 200 * 1_400);
                 // The turns were joined, so that a body has few pieces.
                 assert!(encoded.body.len() < 64, "{} pieces", encoded.body.len());
@@ -243,7 +237,7 @@ fn another_model_or_basis_writes_anew() {
 fn the_end_of_the_request_before_is_marked_for_the_cache() {
     let marked = |endpoint: &Endpoint| -> Vec<(usize, usize)> {
         let view = with_round(with_round(OwnedView::default().user(vec![text("go")]), 0), 1);
-        let body: Value = serde_json::from_slice(&cold(endpoint, &view.request()).bytes()).expect("JSON");
+        let body = body(endpoint, &view.request());
         let messages = body["messages"].as_array().expect("a list").iter().enumerate();
         let blocks = messages.flat_map(|(at, message)| {
             let blocks = message["content"].as_array().expect("a list").iter().enumerate();
@@ -259,4 +253,70 @@ fn the_end_of_the_request_before_is_marked_for_the_cache() {
     assert_eq!(marked(&endpoint), [(2, 1)]);
     endpoint.own_api = false;
     assert_eq!(marked(&endpoint), [(2, 1), (4, 1)]);
+}
+
+fn is_budgeted(endpoint: &Endpoint) -> bool {
+    matches!(endpoint.abilities.thinking, Thinking::Budget { .. })
+}
+
+/// Each request reads from the cache all that the one before it had, also where a round has more calls than
+/// the service looks back for, and writes all the rest.
+#[test]
+fn a_round_of_many_calls_costs_only_what_is_new() {
+    const CALLS: usize = 30;
+    // Where thinking has a budget it is left out of rounds that did not begin with it, and messages are read
+    // anew then.
+    let is_read = |one: &Endpoint| one.wire == WireFormat::AnthropicMessages && !is_budgeted(one);
+    for endpoint in endpoints().into_iter().filter(is_read) {
+        let mut cache = PromptCache::default();
+        let mut encoding = Encoding::default();
+        let long = "A long question. ".repeat(200);
+        let mut view = OwnedView::default().with_tools().user(vec![text(&long)]);
+        let mut before = CacheUse::default();
+        for round in 0..50 {
+            let request = Request { basis: basis(1), ..view.request() };
+            let encoded = encoding.encode(&endpoint, &request, Purpose::Reply);
+            let body: Value = serde_json::from_slice(&encoded.bytes()).expect("JSON");
+            let used = cache.take(&body);
+            assert_eq!(
+                (used.read, used.fresh),
+                (before.all(), 0),
+                "round {round}, own: {}",
+                endpoint.own_api
+            );
+            assert!(used.written > 0);
+            before = used;
+            let ids: Vec<String> = (0..CALLS).map(|nth| format!("c{round}_{nth}")).collect();
+            let calls = ids.iter().map(|id| call(id, json!({"at": round})));
+            view = view.agent(std::iter::once(text("I look.")).chain(calls).collect());
+            let done = |id: &String| outcome(id, OutcomeStatus::Completed, "output");
+            view = view.outcomes(ids.iter().map(done).collect());
+        }
+    }
+}
+
+/// No request of a conversation changes what an earlier one began with: all formats are read from the cache
+/// by their bytes. Marks are no part of them.
+#[test]
+fn each_request_goes_on_from_the_bytes_of_the_one_before() {
+    for endpoint in endpoints() {
+        let mut encoding = Encoding::default();
+        let mut view = OwnedView::default().with_tools().user(vec![text("go")]);
+        let mut before = String::new();
+        for round in 0..100 {
+            let request = Request { basis: basis(1), ..view.request() };
+            let encoded = encoding.encode(&endpoint, &request, Purpose::Reply).bytes();
+            let body = String::from_utf8(encoded).expect("text");
+            let body = body.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+            let list = body.strip_suffix("]}").expect("the list of messages is last");
+            let list = match is_budgeted(&endpoint) {
+                true => list.split_once(r#","messages":["#).map_or(list, |(_, messages)| messages),
+                false => list,
+            };
+            assert!(list.starts_with(&before), "round {round} of {:?}", endpoint.wire);
+            assert!(list.len() > before.len());
+            before = list.to_owned();
+            view = with_round(view, round);
+        }
+    }
 }

@@ -40,10 +40,6 @@ impl Decode for Decoder {
     }
 
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        let data = data.trim();
-        if data.is_empty() || self.whole {
-            return Ok(());
-        }
         let mut whole = String::new();
         // Without its framing as events, the service's stream is a list, and so are errors then.
         let chunks: Vec<Chunk> = match data.starts_with('[') {

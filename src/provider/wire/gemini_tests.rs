@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use super::super::encoding::{Encoded, Encoding};
+use super::super::encoding::Encoding;
 use super::super::parts::{document_left_out, image_left_out};
 use super::super::stream::Decoding;
 use super::*;
 use crate::provider::Request;
 use crate::provider::collect::Collector;
 use crate::provider::endpoint::test_endpoint;
-use crate::provider::wire::test_views::{OwnedView, call, image, outcome, text};
+use crate::provider::wire::test_views::{OwnedView, body, call, encode, image, outcome, text};
 use crate::thread::OutcomeContent;
 
 const FLASH: &str = "gemini-3.8-flash";
@@ -18,18 +18,6 @@ fn endpoint(model: &str) -> Endpoint {
     let mut endpoint = test_endpoint(&format!("gemini/{model}"));
     endpoint.max_output = 65_536;
     endpoint
-}
-
-fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
-    Encoding::default().encode(endpoint, request, Purpose::Reply)
-}
-
-fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
-    json_of(&encode(endpoint, request))
-}
-
-fn json_of(encoded: &Encoded) -> Value {
-    serde_json::from_slice(&encoded.bytes()).expect("a body is JSON")
 }
 
 /// A part that holds what belongs to the one beside it.
@@ -83,7 +71,7 @@ fn tokens_are_counted_of_the_whole_request() {
     let counted = Encoding::default().encode(&endpoint, &view.request(), Purpose::Count);
     let sent = body(&endpoint, &view.request());
     assert_eq!(
-        json_of(&counted),
+        serde_json::from_slice::<Value>(&counted.bytes()).expect("a body is JSON"),
         json!({"generateContentRequest": {
             "model": "models/gemini-3.8-flash",
             "systemInstruction": sent["systemInstruction"],

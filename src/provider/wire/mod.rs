@@ -1,25 +1,28 @@
 //! The wire formats: for each a file that encodes and one that decodes, all of it pure.
 //!
 //! What the formats have in common is here and in four files: `turns` makes a view into what alternates,
-//! `parts` says what of it an endpoint takes, `encoding` keeps what was written so that each message is written
-//! once, `stream` decodes a reply's bytes.
-//! A format itself says how one turn is written (`Format`) and what one event means (`Decode`).
+//! `parts` says what of it an endpoint takes, `encoding` keeps what was written so that each message is
+//! written once, `stream` decodes a reply's bytes. `valid` knows what the services refuse, for those who play
+//! one. A format itself says how one turn is written (`Format`) and what one event means (`Decode`).
 
-pub(super) mod anthropic;
+mod anthropic;
 mod anthropic_stream;
-pub(super) mod chat;
+mod chat;
 mod chat_stream;
 pub mod encoding;
-pub(super) mod gemini;
+mod gemini;
 mod gemini_stream;
 mod parts;
-pub(super) mod responses;
+mod responses;
+mod responses_events;
 mod responses_stream;
 pub mod sse;
 pub mod stream;
 #[cfg(test)]
 mod test_views;
 mod turns;
+#[cfg(test)]
+mod usage_tests;
 pub mod valid;
 
 use std::fmt;
@@ -110,8 +113,8 @@ fn format_of(wire: WireFormat) -> &'static dyn Format {
 
 /// How a format reads a reply, event by event.
 trait Decode: fmt::Debug + Send {
-    /// Reads the data of one event. Kinds that are not known are passed over, and so is everything behind
-    /// the final event.
+    /// Reads the data of one event, which is not blank and not behind the final one. Kinds that are not
+    /// known are passed over.
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError>;
 
     /// Whether the final event was seen.

@@ -4,13 +4,12 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Decode;
+use super::responses_events::{Event, Place, Response};
 use super::stream::{DecodeError, Unfinished, append, read_event};
 use crate::provider::{ProviderEvent, ReplyStop};
-use crate::thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug)]
@@ -62,9 +61,8 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        let data = data.trim();
         // Some servers end as Chat Completions does.
-        if data.is_empty() || data == "[DONE]" || self.whole {
+        if data == "[DONE]" {
             return Ok(());
         }
         let mut whole = String::new();
@@ -317,20 +315,6 @@ impl Kind {
     }
 }
 
-/// By what an event names its item.
-struct Place<'a> {
-    index: Option<u64>,
-    id: &'a str,
-    call_id: &'a str,
-}
-
-impl<'a> Place<'a> {
-    fn of(index: Option<u64>, item: &'a Value) -> Place<'a> {
-        let text = |name: &str| item[name].as_str().unwrap_or_default();
-        Place { index, id: text("id"), call_id: text("call_id") }
-    }
-}
-
 /// The texts under these names in a list of parts.
 fn texts(parts: &Value, names: &[&str], between: &str) -> String {
     let parts = parts.as_array().into_iter().flatten();
@@ -357,93 +341,4 @@ fn without_nulls(mut item: Value) -> Value {
 
 fn own_index(at: usize) -> u32 {
     u32::try_from(at).expect("a reply's bytes are bounded, so its items are few")
-}
-
-/// All kinds of event in one: an enum chosen by `type` would be buffered before it could be read.
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(rename = "type", borrow, default)]
-    kind: Cow<'a, str>,
-    output_index: Option<u64>,
-    item_id: Option<String>,
-    summary_index: Option<u64>,
-    content_index: Option<u64>,
-    delta: Option<Delta>,
-    #[serde(default)]
-    arguments: Value,
-    #[serde(default)]
-    item: Value,
-    response: Option<Response>,
-    #[serde(default)]
-    error: Value,
-}
-
-/// Text in every event that is read here.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Delta {
-    Text(String),
-    Other(serde::de::IgnoredAny),
-}
-
-impl Event<'_> {
-    fn text(&self) -> &str {
-        match &self.delta {
-            Some(Delta::Text(text)) => text,
-            Some(Delta::Other(_)) | None => "",
-        }
-    }
-
-    fn place(&self) -> Place<'_> {
-        Place { index: self.output_index, id: self.item_id.as_deref().unwrap_or_default(), call_id: "" }
-    }
-}
-
-#[derive(Default, Deserialize)]
-struct Response {
-    status: Option<String>,
-    output: Option<Vec<Value>>,
-    usage: Option<UsageSaid>,
-    error: Option<Value>,
-    incomplete_details: Option<Incomplete>,
-}
-
-#[derive(Deserialize)]
-struct Incomplete {
-    reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct UsageSaid {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    input_tokens_details: Option<InputDetails>,
-    output_tokens_details: Option<OutputDetails>,
-}
-
-#[derive(Deserialize)]
-struct InputDetails {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct OutputDetails {
-    reasoning_tokens: Option<u64>,
-}
-
-impl UsageSaid {
-    /// `input_tokens` is the whole context, with what the cache had.
-    fn read(self) -> Usage {
-        let (cached, written) = self
-            .input_tokens_details
-            .map_or((None, None), |details| (details.cached_tokens, details.cache_write_tokens));
-        Usage {
-            input: self.input_tokens.unwrap_or(0),
-            output: self.output_tokens.unwrap_or(0),
-            cache_read: cached.unwrap_or(0),
-            cache_write: written.unwrap_or(0),
-            thinking: self.output_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
-        }
-    }
 }

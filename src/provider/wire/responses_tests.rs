@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::encoding::{Encoded, Encoding};
+use super::super::encoding::Encoding;
 use super::super::parts::{document_left_out, image_left_out};
 use super::super::stream::Decoding;
 use super::*;
@@ -12,7 +12,7 @@ use crate::provider::abilities::{Abilities, Thinking};
 use crate::provider::collect::Collector;
 use crate::provider::endpoint::test_endpoint;
 use crate::provider::wire::test_views::{
-    Item as Viewed, OwnedView, call, image, outcome, text, thinking as thought, views,
+    Item as Viewed, OwnedView, body, call, encode, image, outcome, text, thinking as thought, views,
 };
 use crate::thread::{OutcomeStatus, ThoughtLevel};
 
@@ -31,14 +31,6 @@ fn compatible() -> Endpoint {
     endpoint.abilities = Abilities { images: true, documents: false, thinking: Thinking::None };
     endpoint.max_output = 32_000;
     endpoint
-}
-
-fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
-    Encoding::default().encode(endpoint, request, Purpose::Reply)
-}
-
-fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
-    serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
 }
 
 fn input(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {

@@ -65,7 +65,11 @@ impl Decoding {
             );
         }
         let Decoding { events, decoder, .. } = self;
-        let result = events.push(piece, |data| decoder.event(data, out));
+        let result = events.push(piece, |data| match data.trim() {
+            "" => Ok(()),
+            _ if decoder.is_whole() => Ok(()),
+            data => decoder.event(data, out),
+        });
         self.begun |= out.iter().any(|event| !matches!(event, ProviderEvent::Usage(_)));
         result.map_err(|error| self.fault(error))
     }

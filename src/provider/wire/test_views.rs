@@ -6,16 +6,26 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::Purpose;
-use super::encoding::Encoding;
+use super::encoding::{Encoded, Encoding};
 use super::turns::{Turn, turns};
 use crate::config::WireFormat;
-use crate::provider::Request;
 use crate::provider::endpoint::Endpoint;
+use crate::provider::{Basis, Request};
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
     Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, ThoughtLevel, Thread,
     ToolCall, ToolOutcome, ToolSpec, ViewItem, edits,
 };
+
+/// A request that stands alone, as it is sent for a reply.
+pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
+    Encoding::default().encode(endpoint, request, Purpose::Reply)
+}
+
+/// Its body.
+pub fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
+    serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
+}
 
 /// A view that owns what it shows.
 #[derive(Clone, Debug, Default)]
@@ -66,7 +76,8 @@ impl OwnedView {
             thought: ThoughtLevel::Medium,
             max_output: 32_000,
             cache_key: "s_1",
-            basis: None,
+            // Of a conversation that goes on.
+            basis: Some(Basis::default()),
         }
     }
 }
@@ -111,7 +122,7 @@ impl OwnedView {
             let mut item = item.clone();
             if let Item::Agent(message, _) = &mut item {
                 let so_far = if own.items.is_empty() { own.clone().user(Vec::new()) } else { own.clone() };
-                let before = Encoding::default().encode(endpoint, &so_far.request(), Purpose::Reply);
+                let before = encode(endpoint, &so_far.request());
                 for part in &mut message.content {
                     if let Content::Thinking { native: Some(native), .. } = part {
                         let is_signed = native.provider == "anthropic";

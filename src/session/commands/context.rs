@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::thread::text::tokens as short;
-use crate::thread::{Change, ModelName, Origin, Thread};
+use crate::provider::spent::Spent;
+use crate::thread::text::{spent, tokens as short};
+use crate::thread::{Change, ModelName, Origin, Thread, Usage};
 use crate::tokens::Ruler;
 
 /// Pins that are named; of more it says how many.
@@ -16,6 +17,8 @@ pub(super) struct Facts {
     /// The model and its window, in tokens; `None` where none is chosen.
     pub model: Option<(ModelName, u64)>,
     pub next: Next,
+    /// What all model calls of the thread took.
+    pub spent: Spent,
 }
 
 /// When a compaction happens by itself.
@@ -76,7 +79,19 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
         Next::At(tokens) => format!("at about {} tokens", short(tokens)),
     };
     let _ = write!(out, "- next automatic compaction: {next}");
+    if let Some(last) = last_call(thread) {
+        let _ = write!(out, "\n- the last model call: {}", spent(last, None));
+        let _ = write!(out, "\n- all model calls: {}", spent(&facts.spent.usage, facts.spent.cost));
+    }
     out
+}
+
+/// What the newest reply took.
+fn last_call(thread: &Thread) -> Option<&Usage> {
+    thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::Replied { usage, .. } => usage.as_ref(),
+        _ => None,
+    })
 }
 
 impl Parts {
@@ -137,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_new_session_has_an_empty_window() {
-        let facts = Facts { used: 0, model: None, next: Next::Never };
+        let facts = Facts { used: 0, model: None, next: Next::Never, spent: Spent::default() };
         assert_eq!(
             text(&Ruler::of(None), &thread(Vec::new()), &facts),
             "The context takes about 0 tokens; no model is chosen, so its window is not known. By part, as an \
@@ -158,8 +173,12 @@ mod tests {
 
     #[test]
     fn the_window_and_the_next_compaction_are_told() {
-        let facts =
-            |next| Facts { used: 50_000, model: Some((ModelName("anthropic/claude".into()), 200_000)), next };
+        let facts = |next| Facts {
+            used: 50_000,
+            model: Some((ModelName("anthropic/claude".into()), 200_000)),
+            next,
+            spent: Spent::default(),
+        };
         let told = text(&Ruler::of(None), &long_story(), &facts(Next::At(160_000)));
         for part in [
             "about 50.0k of 200.0k tokens of anthropic/claude (25 %)",

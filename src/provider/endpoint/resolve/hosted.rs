@@ -1,0 +1,163 @@
+//! The providers that are known without configuration: where they are, and which variables hold their keys.
+
+use super::{Environment, get, is_own_host};
+use crate::config::{BuiltInSettings, Settings, WireFormat};
+use crate::provider::ProviderError;
+use crate::provider::abilities::needs_chat;
+use crate::provider::address::host_of;
+use crate::provider::endpoint::Endpoint;
+use crate::provider::endpoint::errors::missing_key;
+
+/// A provider that is known without configuration.
+pub struct Hosted {
+    pub name: &'static str,
+    /// Its name for people.
+    title: &'static str,
+    wire: WireFormat,
+    base: &'static str,
+    base_variable: &'static str,
+    /// Whether the base URL alone means that it is wanted: servers of one's own need no key.
+    base_suffices: bool,
+    /// The key; the first that is set counts.
+    keys: &'static [&'static str],
+    /// A token that is sent beside the key, or instead of it.
+    token: Option<&'static str>,
+    /// Variables that are sent as headers.
+    headers: &'static [(&'static str, &'static str)],
+    /// A variable with `Name: value` lines.
+    custom_headers: Option<&'static str>,
+    /// The model where only a key was given.
+    pub default_model: &'static str,
+}
+
+/// In the order in which they are chosen.
+pub const HOSTED: [Hosted; 3] = [
+    Hosted {
+        name: "anthropic",
+        title: "Anthropic",
+        wire: WireFormat::AnthropicMessages,
+        base: "https://api.anthropic.com",
+        base_variable: "ANTHROPIC_BASE_URL",
+        base_suffices: false,
+        keys: &["ANTHROPIC_API_KEY"],
+        token: Some("ANTHROPIC_AUTH_TOKEN"),
+        headers: &[],
+        custom_headers: Some("ANTHROPIC_CUSTOM_HEADERS"),
+        default_model: "anthropic/claude-sonnet-5-5",
+    },
+    Hosted {
+        name: "openai",
+        title: "OpenAI",
+        wire: WireFormat::OpenAiResponses,
+        base: "https://api.openai.com/v1",
+        base_variable: "OPENAI_BASE_URL",
+        base_suffices: true,
+        keys: &["OPENAI_API_KEY"],
+        token: None,
+        headers: &[("OPENAI_ORG_ID", "openai-organization"), ("OPENAI_PROJECT_ID", "openai-project")],
+        custom_headers: Some("OPENAI_CUSTOM_HEADERS"),
+        default_model: "openai/gpt-6-sol",
+    },
+    Hosted {
+        name: "gemini",
+        title: "Google",
+        wire: WireFormat::Gemini,
+        base: "https://generativelanguage.googleapis.com",
+        base_variable: "GOOGLE_GEMINI_BASE_URL",
+        base_suffices: false,
+        // As the vendor's own clients have it.
+        keys: &["GOOGLE_API_KEY", "GEMINI_API_KEY"],
+        token: None,
+        headers: &[],
+        custom_headers: None,
+        default_model: "gemini/gemini-3.8-flash",
+    },
+];
+
+impl Hosted {
+    /// Whether this provider can be called, as far as settings and environment tell.
+    pub fn is_there(&self, settings: &Settings, env: &Environment) -> bool {
+        !settings.providers.contains_key(self.name)
+            && (self.key(settings.built_in.get(self.name), env).is_some()
+                || self.token.is_some_and(|token| get(env, token).is_some())
+                || (self.base_suffices && get(env, self.base_variable).is_some()))
+    }
+
+    /// The key, behind the name of its variable.
+    fn key<'a>(
+        &self,
+        configured: Option<&'a BuiltInSettings>,
+        env: &Environment,
+    ) -> Option<(&'a str, String)> {
+        match configured.and_then(|configured| configured.key_variable.as_deref()) {
+            Some(variable) => Some((variable, get(env, variable)?)),
+            None => self.keys.iter().find_map(|variable| Some((*variable, get(env, variable)?))),
+        }
+    }
+
+    pub(super) fn resolve(
+        &self,
+        mut endpoint: Endpoint,
+        settings: &Settings,
+        env: &Environment,
+    ) -> Result<Endpoint, ProviderError> {
+        let configured = settings.built_in.get(self.name);
+        let base = get(env, self.base_variable).unwrap_or_else(|| self.base.to_owned());
+        let wire = configured.and_then(|configured| configured.wire).unwrap_or_else(|| match self.wire {
+            // Whoever copies OpenAI's API copies Chat Completions first.
+            WireFormat::OpenAiResponses
+                if !is_own_host(self.wire, host_of(&base)) || needs_chat(&endpoint.model) =>
+            {
+                WireFormat::OpenAiChat
+            }
+            wire => wire,
+        });
+        endpoint.set_place(wire, &base);
+        // Both may be given, as Anthropic's own clients allow; the key wins there.
+        if let Some((variable, key)) = self.key(configured, env) {
+            endpoint.set_key(&key, variable);
+        }
+        if let Some((variable, token)) = self.token.and_then(|token| Some((token, get(env, token)?))) {
+            endpoint.set_header("authorization", format!("Bearer {token}"));
+            endpoint.key_variable = Some(match endpoint.key_variable.take() {
+                Some(key) => format!("{key} and {variable}"),
+                None => variable.to_owned(),
+            });
+        }
+        for (variable, header) in self.headers {
+            if let Some(value) = get(env, variable) {
+                endpoint.set_header(header, value);
+            }
+        }
+        let custom = self.custom_headers.and_then(|variable| get(env, variable)).unwrap_or_default();
+        for (name, value) in custom.lines().filter_map(|line| line.split_once(':')) {
+            endpoint.set_header(name.trim(), value.trim());
+        }
+        endpoint.adjust(configured);
+        // A server of one's own may want no key; the vendor's does.
+        if endpoint.own_api && !endpoint.has_key() {
+            return Err(missing_key(self.title, self.how_to_get_a_key(configured)));
+        }
+        Ok(endpoint)
+    }
+
+    fn how_to_get_a_key(&self, configured: Option<&BuiltInSettings>) -> String {
+        if let Some(variable) = configured.and_then(|configured| configured.key_variable.as_ref()) {
+            return format!("Set {variable}, which config.toml names as the key of \"{}\".", self.name);
+        }
+        let others: Vec<&str> = self.keys[1..].iter().copied().chain(self.token).collect();
+        let others = if others.is_empty() { String::new() } else { format!(" (or {})", others.join(", ")) };
+        format!("Set {}{others}, or choose another model: --model, or the editor's picker.", self.keys[0])
+    }
+}
+
+/// The names of the providers that need no configuration but a key.
+pub fn built_in_providers() -> impl Iterator<Item = &'static str> {
+    HOSTED.iter().map(|hosted| hosted.name)
+}
+
+/// A provider's name for people.
+pub fn provider_title(provider: &str) -> &str {
+    let hosted = HOSTED.iter().find(|hosted| hosted.name == provider);
+    hosted.map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
+}

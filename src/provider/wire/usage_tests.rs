@@ -1,0 +1,88 @@
+//! One story in the words of each service: what they count differs, what we say of it must not.
+
+use super::stream::Decoding;
+use crate::config::Settings;
+use crate::provider::ProviderEvent;
+use crate::provider::collect::Collector;
+use crate::provider::endpoint::{Endpoint, test_chat_endpoint, test_endpoint};
+use crate::provider::models::cost;
+use crate::thread::Usage;
+
+/// What the reply to a request of 10,000 tokens reports, of which 8,000 were in the cache and 1,500 were put
+/// there, with 1,000 tokens in return, of which 600 were thought.
+const STORY: [(&str, &str); 4] = [
+    // What was not in the cache, what was read, what was written: three numbers beside each other.
+    (
+        "anthropic",
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":500,"cache_read_input_tokens":8000,"cache_creation_input_tokens":1500,"output_tokens":1}}}
+{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Done."}}
+{"type":"content_block_stop","index":0}
+{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1000,"output_tokens_details":{"thinking_tokens":600}}}
+{"type":"message_stop"}"#,
+    ),
+    // Everything, and in it what was read and written.
+    (
+        "responses",
+        r#"{"type":"response.created","response":{"status":"in_progress"}}
+{"type":"response.output_item.added","output_index":0,"item":{"type":"message","id":"msg_1","role":"assistant","content":[]}}
+{"type":"response.output_text.delta","output_index":0,"content_index":0,"item_id":"msg_1","delta":"Done."}
+{"type":"response.output_item.done","output_index":0,"item":{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Done."}]}}
+{"type":"response.completed","response":{"status":"completed","usage":{"input_tokens":10000,"input_tokens_details":{"cached_tokens":8000,"cache_write_tokens":1500},"output_tokens":1000,"output_tokens_details":{"reasoning_tokens":600},"total_tokens":11000}}}"#,
+    ),
+    (
+        "chat",
+        r#"{"choices":[{"index":0,"delta":{"role":"assistant","content":"Done."},"finish_reason":null}]}
+{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
+{"choices":[],"usage":{"prompt_tokens":10000,"prompt_tokens_details":{"cached_tokens":8000,"cache_write_tokens":1500},"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":600},"total_tokens":11000}}
+[DONE]"#,
+    ),
+    // Everything, and in it what was read; nothing is paid for writing. Thoughts are not in the candidates.
+    (
+        "gemini",
+        r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Done."}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10000,"cachedContentTokenCount":8000,"candidatesTokenCount":400,"thoughtsTokenCount":600,"totalTokenCount":11000}}"#,
+    ),
+];
+
+fn endpoint_of(service: &str) -> Endpoint {
+    match service {
+        "anthropic" => test_endpoint("anthropic/claude-sonnet-5-5"),
+        "responses" => test_endpoint("openai/gpt-6-sol"),
+        "chat" => test_chat_endpoint("openai/gpt-6-sol"),
+        "gemini" => test_endpoint("gemini/gemini-4-argon"),
+        other => panic!("no such service: {other}"),
+    }
+}
+
+fn usage_of(endpoint: &Endpoint, events: &str) -> Usage {
+    let mut decoding = Decoding::new(endpoint.clone(), "p".into(), None);
+    let mut out = Vec::new();
+    for data in events.lines() {
+        decoding.push(format!("data: {data}\n\n").as_bytes(), &mut out).expect("a sound stream");
+    }
+    decoding.end(&mut out).expect("a whole stream");
+    let mut collector = Collector::new(&endpoint.name);
+    assert!(out.iter().any(|event| matches!(event, ProviderEvent::Text(_))), "{out:?}");
+    for event in out {
+        collector.feed(event);
+    }
+    collector.finish().usage.expect("usage was told")
+}
+
+#[test]
+fn the_same_tokens_are_the_same_usage_and_cost_what_the_price_lists_say() {
+    let all = Usage { input: 10_000, output: 1_000, cache_read: 8_000, cache_write: 1_500, thinking: 600 };
+    // By hand, in dollars for a million: 500 fresh, 8,000 read, 1,500 written, 1,000 of output.
+    let cases = [
+        (all, 500.0 * 2.0 + 8_000.0 * 0.1 + 1_500.0 * 2.5 + 1_000.0 * 10.0),
+        (all, 500.0 * 2.0 + 8_000.0 * 0.2 + 1_500.0 * 2.5 + 1_000.0 * 10.0),
+        (all, 500.0 * 2.0 + 8_000.0 * 0.2 + 1_500.0 * 2.5 + 1_000.0 * 10.0),
+        (Usage { cache_write: 0, ..all }, 2_000.0 * 2.0 + 8_000.0 * 0.1 + 1_000.0 * 10.0),
+    ];
+    for ((service, events), (expected, millionths)) in STORY.into_iter().zip(cases) {
+        let endpoint = endpoint_of(service);
+        let usage = usage_of(&endpoint, events);
+        assert_eq!(usage, expected, "{service}");
+        let dollars = cost(&Settings::default(), &endpoint.name, &usage).expect("the price is known");
+        assert!((dollars * 1e6 - millionths).abs() < 1e-6, "{service}: {dollars}");
+    }
+}
