@@ -139,7 +139,8 @@ fn writing(endpoint: &Endpoint, messages: usize, count: u32, lines: &mut Vec<Lin
             let write = || encoding.encode(endpoint, &request(&thread), Purpose::Reply);
             let (encoded, took) = timed(write);
             times[turn].push(took);
-            bytes[turn] = (encoded.fresh, encoded.len() - encoded.fresh);
+            // The comma before the first message is written and not sent.
+            bytes[turn] = (encoded.fresh, encoded.len().saturating_sub(encoded.fresh));
             ensure!(!encoded.is_empty(), "nothing was written");
             say(&mut thread, messages);
             reply(&mut thread, endpoint);
