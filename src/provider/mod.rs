@@ -85,6 +85,21 @@ pub enum ProviderEvent {
     Stopped(ReplyStop),
 }
 
+impl ProviderEvent {
+    /// Whether a person sees this when it comes. Calls are shown when the reply is whole: one that breaks
+    /// before any of it was shown can be asked for again.
+    pub fn is_shown(&self) -> bool {
+        match self {
+            ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
+            ProviderEvent::ThinkingSealed { .. }
+            | ProviderEvent::CallStarted { .. }
+            | ProviderEvent::CallArguments { .. }
+            | ProviderEvent::Usage(_)
+            | ProviderEvent::Stopped(_) => false,
+        }
+    }
+}
+
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyStop {

@@ -155,7 +155,7 @@ impl Session {
                 let message = call.message;
                 let mut pieces = Vec::new();
                 for event in events {
-                    call.seen |= !matches!(event, ProviderEvent::Usage(_) | ProviderEvent::Stopped(_));
+                    call.seen |= event.is_shown();
                     pieces.extend(call.collector.feed(event));
                 }
                 for out in pieces.into_iter().filter_map(|piece| live(message, piece)) {

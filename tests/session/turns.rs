@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use epitome::config::WireFormat;
 use epitome::provider::scripted::ModelStep;
 use epitome::session::{Decision, Out, Replay, SessionCommand, SessionError};
 use epitome::thread::{Change, OutcomeStatus, StopReason};
@@ -29,6 +30,20 @@ fn a_tool_that_panics_fails_its_own_call_alone() {
         })
         .collect();
     assert_eq!(statuses, [OutcomeStatus::Failed, OutcomeStatus::Completed]);
+}
+
+/// A connection broke while the model wrote a long call. A call is shown when it is whole, so that nothing
+/// could be seen of this one, and yet the person was told to send the prompt again.
+#[test]
+fn a_reply_that_breaks_in_a_call_is_asked_for_again() {
+    for format in WireFormat::ALL {
+        let mut replies =
+            vec![vec![call(json!({"says": "one"})), ModelStep::Cut], vec![text("Done.")]].into_iter();
+        let mut desk = Desk::of_format(format, &[], move |_| replies.next().expect("no more is asked for"));
+        assert_eq!(desk.ask("Go"), StopReason::EndTurn, "{format:?}");
+        let whole = desk.log().iter().filter(|entry| matches!(entry.change, Change::Replied { .. })).count();
+        assert_eq!((whole, desk.model.requests().len()), (1, 2), "{format:?}");
+    }
 }
 
 /// The card was never shown, and the turn waited for an answer to it.

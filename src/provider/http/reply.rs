@@ -47,7 +47,7 @@ enum State {
 impl ReplyStream {
     /// All events of everything that has arrived, waiting until there is at least one. `None` once
     /// after the reply's final event; a stream that ends without it is an error of class `Broken`, or
-    /// `Retry` if it ended before anything was given out.
+    /// `Retry` if it ended before anything of it was shown.
     ///
     /// Cancel-safe: dropping the future loses nothing, and silence counts on.
     pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {

@@ -22,8 +22,8 @@ pub struct Decoding {
     events: Events,
     decoder: Box<dyn Decode>,
     received: usize,
-    /// Text, thinking or a call was given out.
-    begun: bool,
+    /// Something that a person sees was given out.
+    shown: bool,
 }
 
 /// Why an event could not be decoded.
@@ -52,7 +52,7 @@ impl Decoding {
     /// error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
         let decoder = decoder_of(endpoint.wire, prefix);
-        Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0, begun: false }
+        Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0, shown: false }
     }
 
     /// Reads a piece of the stream, of any size, and appends its events. What came before an error in
@@ -70,7 +70,7 @@ impl Decoding {
             _ if decoder.is_whole() => Ok(()),
             data => decoder.event(data, out),
         });
-        self.begun |= out.iter().any(|event| !matches!(event, ProviderEvent::Usage(_)));
+        self.shown |= out.iter().any(ProviderEvent::is_shown);
         result.map_err(|error| self.fault(error))
     }
 
@@ -80,7 +80,7 @@ impl Decoding {
     }
 
     /// The stream ended. An error says that it was cut, or that there was nothing in it at all; of class
-    /// `Broken` where something of it was given out before.
+    /// `Broken` where something of it was shown before.
     pub fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
         if self.is_whole() {
             return Ok(());
@@ -103,9 +103,9 @@ impl Decoding {
         })
     }
 
-    /// The error for a stream that was cut: worth another try as long as nothing of it was given out.
+    /// The error for a stream that was cut: worth another try as long as nothing of it was shown.
     pub fn lost(&self, why: &str) -> ProviderError {
-        match self.begun {
+        match self.shown {
             true => self.broken(why),
             false => {
                 ProviderError { class: ErrorClass::Retry { after: None }, hint: None, ..self.broken(why) }
