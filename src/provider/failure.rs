@@ -243,7 +243,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
             after.as_secs()
         )),
         // Told when all tries are used up, and where a reply broke off in the middle.
-        ErrorClass::Retry { .. } => Some("Try again in a while, or choose another model.".into()),
+        ErrorClass::Retry { .. } => None,
         ErrorClass::Auth if is_billing(failure.status, said) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }
