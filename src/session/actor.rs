@@ -69,6 +69,8 @@ pub struct Session {
     pub(super) window_from: Source,
     /// The endpoint's server was asked for the window of the loaded model.
     pub(super) asked_loaded: bool,
+    /// Its provider was asked for its list of models since the model is in use.
+    pub(super) list_asked: bool,
     pub(super) found: Option<LocalServer>,
     pub(super) attachments: Vec<Attachment>,
     /// Who sent the newest prompt: their own words are not shown to them again.
@@ -159,6 +161,7 @@ impl Session {
             endpoint: None,
             window_from: Source::Guess,
             asked_loaded: false,
+            list_asked: false,
             found: None,
             attachments: Vec::new(),
             speaker: None,

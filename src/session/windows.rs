@@ -20,14 +20,17 @@ impl Session {
     /// Calls this model from now on, with what is known of it; more may be known a moment later.
     pub(super) fn use_endpoint(&mut self, mut endpoint: Endpoint) {
         self.window_from = self.services.learned.apply(&self.settings, &mut endpoint);
+        self.list_asked = false;
         let model = endpoint.name.clone();
-        self.endpoint = Some(endpoint);
+        self.endpoint = Some(endpoint.clone());
         // A child's parent has done it.
         if !self.lineage.is_child() {
             let services = self.services.clone();
+            // A service on the network is not spoken to before the person has said something.
+            let next = listing::is_near(&endpoint).then_some(When::Due);
             self.background.spawn(async move {
                 services.recall().await;
-                Background::ModelsAsked(Box::new(Asked { model, next: Some(When::Due) }))
+                Background::ModelsAsked(Box::new(Asked { model, next }))
             });
         }
     }
@@ -35,6 +38,7 @@ impl Session {
     /// Asks the model's provider for its list where that is due. No prompt waits for it.
     fn ask_provider(&mut self, when: When) {
         let Some(endpoint) = self.endpoint.clone().filter(|_| !self.lineage.is_child()) else { return };
+        self.list_asked = true;
         let (learned, http) = (self.services.learned.clone(), self.services.http.clone());
         self.background.spawn(async move {
             if let Err(error) = learned.refresh(&http, &endpoint, when).await {
@@ -92,6 +96,9 @@ impl Session {
 
     /// What the numbers of a reply tell, before it is in the log.
     pub(super) fn learn_from_reply(&mut self, reply: &Reply, model: &ModelName) {
+        if !self.list_asked {
+            self.ask_provider(When::Due);
+        }
         let Some(endpoint) = self.endpoint.as_ref().filter(|endpoint| endpoint.name == *model) else {
             return;
         };
