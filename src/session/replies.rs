@@ -11,7 +11,7 @@ use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::wire::Purpose;
 use crate::provider::wire::encoding::Encoded;
-use crate::provider::{ErrorClass, ProviderError, ProviderEvent, ReplyStop, models, retry};
+use crate::provider::{ErrorClass, ProviderError, ReplyStop, models, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
