@@ -176,6 +176,8 @@ impl Session {
                     tokens_after: 1,
                     model: None,
                     usage: None,
+                    masks: Vec::new(),
+                    account: Default::default(),
                 });
             }
             Step::Mutated(roles, kept) => {
@@ -217,6 +219,7 @@ impl Session {
                 shown: Vec::new(),
                 locations: Vec::new(),
                 raw: None,
+                whole: None,
             };
             self.append(Change::ToolFinished { outcome });
         }

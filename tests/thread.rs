@@ -511,6 +511,8 @@ fn compact(thread: &mut Thread) -> Seq {
             tokens_after: 1,
             model: None,
             usage: None,
+            masks: Vec::new(),
+            account: Default::default(),
         },
     )
 }

@@ -211,6 +211,8 @@ impl Play {
                     tokens_after: 1,
                     model: None,
                     usage: None,
+                    masks: Vec::new(),
+                    account: Default::default(),
                 };
                 self.tell(Answer::Compacted(CompactAnswer::Done(Box::new(change))));
             }

@@ -173,6 +173,8 @@ impl Play {
             tokens_after: 1,
             model: None,
             usage: None,
+            masks: Vec::new(),
+            account: Default::default(),
         }
     }
 }

@@ -154,7 +154,7 @@ impl Cursor {
                 }
                 match origin {
                     // For the model alone.
-                    Origin::Context { .. } => {}
+                    Origin::Context { .. } | Origin::Instructions { .. } => {}
                     // Clients refuse words of the person's that come in the middle of a turn.
                     Origin::Hook { hook } if !shown.replay => hook_wire::follow_up(message, hook, updates),
                     Origin::Hook { .. } => user_message(message, origin, updates),
@@ -230,7 +230,9 @@ impl Cursor {
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
-            Change::Undone { .. } => entry_line(entry, updates),
+            Change::Undone { .. } | Change::Redone { .. } | Change::Pruned { .. } => {
+                entry_line(entry, updates)
+            }
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } => {
                 if !shown.replay {
@@ -385,7 +387,7 @@ impl Cursor {
     fn notice_turn(&mut self, change: &Change, updates: &mut Vec<SessionUpdate>) {
         match change {
             // Context may come before the prompt that begins the turn.
-            Change::Said { origin: Origin::Context { .. }, .. } => {}
+            Change::Said { origin: Origin::Context { .. } | Origin::Instructions { .. }, .. } => {}
             Change::Said { .. }
             | Change::Commanded { .. }
             | Change::Withheld { .. }
@@ -397,6 +399,8 @@ impl Cursor {
             | Change::ToolFinished { .. }
             | Change::Compacted { .. }
             | Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Pruned { .. }
             | Change::Noted { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }

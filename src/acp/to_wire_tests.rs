@@ -140,6 +140,8 @@ fn compacted() -> Change {
         tokens_after: 6_200,
         model: None,
         usage: None,
+        masks: Vec::new(),
+        account: Default::default(),
     }
 }
 
@@ -150,7 +152,18 @@ fn by_threshold() -> Change {
         unreachable!("it is one")
     };
     let trigger = Trigger::Threshold;
-    Change::Compacted { through, summary, trigger, focus, tokens_before, tokens_after, model, usage }
+    Change::Compacted {
+        through,
+        summary,
+        trigger,
+        focus,
+        tokens_before,
+        tokens_after,
+        model,
+        usage,
+        masks: Vec::new(),
+        account: Default::default(),
+    }
 }
 
 fn mutated() -> Change {
@@ -588,6 +601,7 @@ fn the_diff_comes_first_in_an_outcome() {
             Shown::Diff { path: "/w/a.rs".into(), old: None, new: "fn a() {}\n".into() },
         ],
         raw: Some(json!({ "exitCode": 0 })),
+        whole: None,
         locations: vec![Location { path: "/w/a.rs".into(), line: None }],
         ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, "ok")
     };
@@ -641,6 +655,7 @@ fn a_terminal_that_missed_output_is_shown_beside_the_text() {
         client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
         let outcome = ToolOutcome {
             raw: Some(json!({ "stdout": output, "exitCode": 3 })),
+            whole: None,
             ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, output)
         };
         client.entry(Change::ToolFinished { outcome });

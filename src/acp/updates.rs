@@ -67,7 +67,11 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     };
     let typed = match origin {
         Origin::Recipe { typed, .. } => Some(typed),
-        Origin::Person | Origin::Queue { .. } | Origin::Hook { .. } | Origin::Context { .. } => None,
+        Origin::Person
+        | Origin::Queue { .. }
+        | Origin::Hook { .. }
+        | Origin::Context { .. }
+        | Origin::Instructions { .. } => None,
     };
     if let Some(typed) = typed {
         send(wire::ContentBlock::from(typed.clone()));
@@ -225,7 +229,7 @@ pub(super) fn wire_path(path: &std::path::Path) -> PathBuf {
 pub(super) fn boundary(session: &str, entry: Seq, trigger: Trigger, tokens_before: u64) -> wire::Meta {
     let trigger = match trigger {
         Trigger::Manual => "manual",
-        Trigger::Overflow | Trigger::Threshold | Trigger::Hook => "auto",
+        Trigger::Overflow | Trigger::Threshold | Trigger::Hook | Trigger::Must => "auto",
     };
     let boundary = serde_json::json!({
         "type": "system",

@@ -122,6 +122,8 @@ impl<'a> JsonLines<'a> {
             | Change::GoalSet { .. }
             | Change::ThinkingDropped { .. }
             | Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Pruned { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
                 Some(line) => self.notice("info", &line),

@@ -268,6 +268,8 @@ impl<'a> Printer<'a> {
             | Change::GoalSet { .. }
             | Change::ThinkingDropped { .. }
             | Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Pruned { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
                 Some(line) => self.line(Kind::Call, Ink::Cyan, &line),

@@ -155,6 +155,8 @@ fn a_compaction_is_one_line() {
         tokens_after: 1_500,
         model: None,
         usage: None,
+        masks: Vec::new(),
+        account: Default::default(),
     };
     let (out, _) = printed(Dress::Plain, &[entry(change)]);
     assert_eq!(out, "Compacted: 42.0k → 1.5k tokens. What was replaced is kept; /undo brings it back.\n");

@@ -142,6 +142,8 @@ mod tests {
                             tokens_after: 0,
                             model: None,
                             usage: None,
+                            masks: Vec::new(),
+                            account: Default::default(),
                         },
                     );
                     pace.gained();

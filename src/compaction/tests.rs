@@ -1,10 +1,13 @@
 //! What a summary replaces, what it quotes, and what it must not bring back.
 
+use super::ledger::Ledger;
 use super::*;
 use crate::thread::{
-    CallId, Card, Edit, FORMAT_VERSION, Origin, OutcomeStatus, Role, SessionId, Spoken, ToolCall,
-    ToolOutcome, edits,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome, Trigger, edits,
 };
+use crate::tokens::Ruler;
+use std::sync::Arc;
 
 fn message(text: &str) -> Message {
     Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
@@ -52,8 +55,21 @@ fn thread() -> Thread {
 
 fn compact(thread: &Thread, keep: Keep, window: u64) -> Option<Change> {
     let through = through(&Ruler::of(None), thread, keep, window);
-    let order = Order { trigger: Trigger::Manual, focus: None, through, room_bytes: 1_000_000 };
-    compacted(&Ruler::of(None), thread, thread.next_message(), "SUMMARY", None, order).ok()
+    made(thread, through).ok()
+}
+
+fn made(thread: &Thread, through: Seq) -> Result<Change, String> {
+    let plan = Plan {
+        trigger: Trigger::Manual,
+        focus: None,
+        revision: thread.view().revision(),
+        through,
+        masks: Vec::new(),
+    };
+    let budget = Budget::of(&Default::default(), 1_000_000, 0, 0);
+    let written = Written { text: Some("SUMMARY".into()), ..Written::default() };
+    let id = thread.next_message();
+    compacted(&Ruler::of(None), thread, &Ledger::default(), &budget, &plan, id, written)
 }
 
 fn summary_of(change: &Change) -> String {
@@ -217,9 +233,7 @@ fn pins_that_leave_no_gain_are_named() {
     let at = Part { entry: Seq(4), part: None };
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
     let through = through(&Ruler::of(None), &thread, Keep::Nothing, 0);
-    let order = Order { trigger: Trigger::Manual, focus: None, through, room_bytes: 1_000_000 };
-    let why = compacted(&Ruler::of(None), &thread, MessageId(9), "SUMMARY", None, order)
-        .expect_err("pins take nearly all");
+    let why = made(&thread, through).expect_err("pins take nearly all");
     assert!(why.contains("e2, e4") && why.contains("unpin"), "{why}");
     let too_large = pins_too_large(&Ruler::of(None), &thread, 100).expect("more than 100 tokens");
     assert!(too_large.contains("e2, e4") && too_large.contains("may take 100"), "{too_large}");

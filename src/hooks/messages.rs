@@ -52,7 +52,9 @@ fn all(view: &View) -> Vec<One> {
     pieces
         .map(|(at, piece)| {
             let (role, kind, content, call) = match piece {
-                Piece::Said(_, Origin::Context { .. }) => ("user", "context", piece.text(), None),
+                Piece::Said(_, Origin::Context { .. } | Origin::Instructions { .. }) => {
+                    ("user", "context", piece.text(), None)
+                }
                 Piece::Said(
                     _,
                     Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } | Origin::Hook { .. },

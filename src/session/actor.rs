@@ -24,6 +24,7 @@ use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError};
+use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
 use crate::config::Settings;
 use crate::hooks::discover::Found;
@@ -102,6 +103,8 @@ pub struct Session {
     pub(super) start_context: Vec<String>,
     pub(super) told_hooks: HashSet<(String, Verdict)>,
     pub(super) pace: Pace,
+    /// The facts of the conversation.
+    pub(super) ledger: Ledger,
     pub(super) others: Others,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
@@ -187,6 +190,7 @@ impl Session {
             start_context: Vec::new(),
             told_hooks: HashSet::new(),
             pace: Pace::default(),
+            ledger: Ledger::default(),
             others: Others::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),

@@ -220,7 +220,9 @@ impl Session {
                 Some(What::PostCompact {
                     trigger: match trigger {
                         Trigger::Manual => CompactTrigger::Manual,
-                        Trigger::Overflow | Trigger::Threshold | Trigger::Hook => CompactTrigger::Auto,
+                        Trigger::Overflow | Trigger::Threshold | Trigger::Hook | Trigger::Must => {
+                            CompactTrigger::Auto
+                        }
                     },
                     tokens_before: *tokens_before,
                     tokens_after: *tokens_after,

@@ -9,7 +9,7 @@ use super::replies::sentence;
 use super::work::{Done, Point};
 use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
-use crate::compaction::{self, Order};
+use crate::compaction::{self, Budget, Plan, Written};
 use crate::hooks::handlers::{self, Declared, Table};
 use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Keep};
@@ -17,11 +17,8 @@ use crate::provider::{ErrorClass, ProviderError, models};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, ModelName, Seq, Trigger, Usage};
+use crate::thread::{Change, Content, Seq, Trigger};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
-
-/// What of the last request is quoted even in the smallest window, in bytes.
-const ROOM_BYTES_MIN: usize = 512;
 
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
@@ -182,7 +179,8 @@ impl Session {
             }
         }
         if let Some(summary) = self.work.as_mut().and_then(|work| work.order.summary.take()) {
-            return self.swap_in(summary, None, focus, why);
+            let written = Written { text: Some(summary), ..Written::default() };
+            return self.swap_in(written, focus, why);
         }
         let Some(endpoint) = self.endpoint_for(&Ask::Compact { focus: focus.clone(), why }) else { return };
         if let Err(message) = self.ensure_frame() {
@@ -255,11 +253,13 @@ impl Session {
         focus: Option<String>,
         why: Why,
     ) {
-        let (text, written) = match summary {
-            Ok(summary) => (summary.text, Some((summary.model, summary.usage))),
+        let written = match summary {
+            Ok(summary) => {
+                Written { text: Some(summary.text), by: Some((summary.model, summary.usage)), fallback: None }
+            }
             Err(error) if why == Why::Overflow && can_do_without(&error) => {
-                tracing::warn!(session = %self.id, %error, "no summary: the newest words stand for it");
-                (compaction::without_model(self.thread.view(), self.room_bytes()), None)
+                tracing::warn!(session = %self.id, %error, "no summary: the ledger stands for it");
+                Written { fallback: Some(sentence(&error)), ..Written::default() }
             }
             Err(error) => {
                 self.compaction_meta("failed", None);
@@ -273,22 +273,17 @@ impl Session {
                 return self.end_compaction(CompactAnswer::Failed(sentence(&error)));
             }
         };
-        self.swap_in(text, written, focus, why);
+        self.swap_in(written, focus, why);
     }
 
-    fn swap_in(
-        &mut self,
-        text: String,
-        written: Option<(ModelName, Usage)>,
-        focus: Option<String>,
-        why: Why,
-    ) {
+    fn swap_in(&mut self, mut written: Written, focus: Option<String>, why: Why) {
         let through = self.through(why);
         let kept = self.order().map(|order| order.context.clone()).unwrap_or_default();
-        let text = with_context(text, &kept);
+        let text = with_context(written.text.take().unwrap_or_default(), &kept);
+        written.text = Some(text.clone());
         let spent =
-            written.as_ref().map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage)));
-        let change = match self.compacted(&text, written, focus, through, trigger_of(why)) {
+            written.by.as_ref().map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage)));
+        let change = match self.compacted(written, focus, through, trigger_of(why)) {
             Ok(change) => change,
             Err(no_gain) => {
                 // It was paid for all the same.
@@ -331,16 +326,19 @@ impl Session {
 
     fn compacted(
         &mut self,
-        text: &str,
-        written: Option<(ModelName, Usage)>,
+        written: Written,
         focus: Option<String>,
         through: Seq,
         trigger: Trigger,
     ) -> Result<Change, String> {
         let told = self.work.as_ref().and_then(|work| work.compacting);
         let id = told.unwrap_or_else(|| self.fresh_message());
-        let order = Order { trigger, focus, through, room_bytes: self.room_bytes() };
-        compaction::compacted(&self.ruler(), &self.thread, id, text, written, order)
+        let plan =
+            Plan { trigger, focus, revision: self.thread.view().revision(), through, masks: Vec::new() };
+        let budget = self.budget();
+        let ruler = self.ruler();
+        self.ledger.follow(&self.thread);
+        compaction::compacted(&ruler, &self.thread, &self.ledger, &budget, &plan, id, written)
     }
 
     /// The change that puts a reply's text in the place of the history (the handler `swap_context`).
@@ -353,17 +351,20 @@ impl Session {
             Keep::Ratio(ratio) => compaction::Keep::Ratio(ratio),
         };
         let through = compaction::through(&self.ruler(), &self.thread, keep, window);
-        self.compacted(&summary, None, None, through, Trigger::Hook)
+        let written = Written { text: Some(summary), ..Written::default() };
+        self.compacted(written, None, through, Trigger::Hook)
             .map_err(|no_gain| format!("nothing is gained: {no_gain}"))
     }
 
-    /// Bytes of text for which there is room beside the frame, a summary and the next reply.
-    fn room_bytes(&self) -> usize {
-        let Some(endpoint) = &self.endpoint else { return ROOM_BYTES_MIN };
-        let frame = self.ruler().frame_of(&self.thread);
-        let taken = frame + 2 * u64::from(endpoint.max_output);
-        let tokens = endpoint.window.saturating_sub(taken) / 2;
-        usize::try_from(tokens * 3).unwrap_or(usize::MAX).max(ROOM_BYTES_MIN)
+    /// The room of the model's window, and how a compaction may use it.
+    pub(super) fn budget(&self) -> Budget {
+        let settings = &self.settings.compaction;
+        let (window, output) = self
+            .endpoint
+            .as_ref()
+            .map_or((models::WINDOW_DEFAULT, u32::MAX), |endpoint| (endpoint.window, endpoint.max_output));
+        let reserve = u64::from(settings.output_reserve.min(output)).min(window / 4);
+        Budget::of(settings, window, reserve, self.ruler().frame_of(&self.thread))
     }
 
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {

@@ -240,6 +240,7 @@ pub async fn run_tool(
         shown: result.shown,
         locations: result.locations,
         raw: result.raw,
+        whole: None,
     };
     (outcome, result.plan)
 }

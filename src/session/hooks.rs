@@ -114,7 +114,10 @@ impl Session {
                     message.set_text(typed);
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
-                Origin::Person | Origin::Hook { .. } | Origin::Context { .. } => {
+                Origin::Person
+                | Origin::Hook { .. }
+                | Origin::Context { .. }
+                | Origin::Instructions { .. } => {
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
             });

@@ -59,6 +59,8 @@ impl Header {
             | Change::ToolFinished { .. }
             | Change::Compacted { .. }
             | Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Pruned { .. }
             | Change::Mutated { .. }
             | Change::Edited { .. }
             | Change::CallChanged { .. }

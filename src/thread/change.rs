@@ -130,6 +130,19 @@ pub enum Change {
         /// What writing it took.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
+        /// What of the rest is shown shorter from now on.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        masks: Vec<Mask>,
+        #[serde(default, skip_serializing_if = "Account::is_empty")]
+        account: Account,
+    },
+    /// Old outcomes are shown shorter from now on, without a summary.
+    Pruned {
+        masks: Vec<Mask>,
+        trigger: Trigger,
+        /// Estimated tokens of the view before and after.
+        tokens_before: u64,
+        tokens_after: u64,
     },
     /// A hook put another history in the place of the view up to and with `through`.
     Mutated {
@@ -179,6 +192,10 @@ pub enum Change {
     },
     /// The layer that `entry` made is taken back; what was appended since stays.
     Undone {
+        entry: Seq,
+    },
+    /// A layer that was taken back holds again, in its old place.
+    Redone {
         entry: Seq,
     },
     /// Something that the person is told and the model is not.
@@ -238,7 +255,9 @@ impl Change {
             Change::Hooked { .. } => "hooked",
             Change::GoalSet { .. } => "goal_set",
             Change::ThinkingDropped { .. } => "thinking_dropped",
+            Change::Pruned { .. } => "pruned",
             Change::Undone { .. } => "undone",
+            Change::Redone { .. } => "redone",
             Change::Noted { .. } => "noted",
             Change::ModelChosen { .. } => "model_chosen",
             Change::ModeChosen { .. } => "mode_chosen",
@@ -252,7 +271,10 @@ impl Change {
 
     /// Whether an `Undone` of this entry means anything.
     pub fn can_be_undone(&self) -> bool {
-        matches!(self, Change::Compacted { .. } | Change::Mutated { .. } | Change::Edited { .. })
+        matches!(
+            self,
+            Change::Compacted { .. } | Change::Pruned { .. } | Change::Mutated { .. } | Change::Edited { .. }
+        )
     }
 
     /// Whether it is a layer over the view: something that `/undo` takes back. Pins alone are none.
@@ -267,7 +289,7 @@ impl Change {
     pub fn rewrites(&self) -> bool {
         match self {
             Change::Edited { edits, .. } => edits.iter().any(Edit::rewrites),
-            Change::Undone { .. } | Change::ThinkingDropped { .. } => true,
+            Change::Undone { .. } | Change::Redone { .. } | Change::ThinkingDropped { .. } => true,
             other => other.can_be_undone(),
         }
     }
@@ -289,6 +311,9 @@ pub enum Origin {
     /// Something that the model is told beside what the person says: a hook's context, the goal. Not
     /// shown as the person's words.
     Context { by: String },
+    /// Instructions of the project that hold from here on: a file that lies below the working directory, or
+    /// one that was changed since the system text was made. Not shown as the person's words.
+    Instructions { path: PathBuf },
 }
 
 impl Origin {
@@ -296,7 +321,7 @@ impl Origin {
     pub fn is_prompt(&self) -> bool {
         match self {
             Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => true,
-            Origin::Hook { .. } | Origin::Context { .. } => false,
+            Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => false,
         }
     }
 }
@@ -340,6 +365,47 @@ pub enum Trigger {
     Threshold,
     /// A hook or a recipe's handler asked for it.
     Hook,
+    /// The next request might not have fitted.
+    Must,
+}
+
+/// An outcome or a user message that is shown as another text, while the log keeps what it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mask {
+    pub entry: Seq,
+    pub text: String,
+}
+
+/// What became of the view in a compaction, for people: how much of it stays as it is, is shown shorter, is
+/// covered by the summary, and what found no room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    pub kept: Share,
+    pub masked: Share,
+    pub summarised: Share,
+    /// Entries that are quoted word for word beside the summary.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quoted: Vec<Seq>,
+    /// Facts of the ledger that are told, and the entries of those that there was no room for.
+    pub facts: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<Seq>,
+    /// Why no model's summary is in it, where one was wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
+}
+
+/// A part of a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    pub entries: u32,
+    pub tokens: u64,
+}
+
+impl Account {
+    fn is_empty(&self) -> bool {
+        *self == Account::default()
+    }
 }
 
 /// Why a turn ended; ACP's stop reasons, and the one for a turn that a crash ended.

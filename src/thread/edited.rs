@@ -2,9 +2,10 @@
 //!
 //! Whether an edit may be made at all is `edits`' business; here each is made that can be.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::change::{Change, Entry};
+use super::change::{Change, Entry, Mask, Seq};
 use super::hooked::{Edit, Part, Spoken};
 use super::message::{Content, Message, OutcomeContent, ToolOutcome};
 use super::view::{Place, View, has_text, is_outcome, rank, spoken_entry};
@@ -60,6 +61,27 @@ impl View {
             }
         }
         Ok(())
+    }
+
+    /// Shows outcomes and user messages as other texts. What is not in the view stays as it is.
+    pub(super) fn mask_all(&mut self, masks: &[Mask]) {
+        if masks.is_empty() {
+            return;
+        }
+        let texts: HashMap<Seq, &str> = masks.iter().map(|mask| (mask.entry, mask.text.as_str())).collect();
+        for at in 0..self.shown.len() {
+            let entry = &self.shown[at];
+            let Some(text) = texts.get(&entry.seq).filter(|_| self.places[at].nth.is_none()) else {
+                continue;
+            };
+            let content = [Content::Text { text: (*text).to_owned() }];
+            match entry.change {
+                Change::Said { .. } => self.put(Spot::Message(at), &content),
+                Change::ToolFinished { .. } => self.put(Spot::Outcome(at), &content),
+                // A reply stays as its model made it, and a summary goes as a whole.
+                _ => {}
+            }
+        }
     }
 
     pub(super) fn find(&self, part: Part) -> Option<Spot> {

@@ -37,6 +37,13 @@ pub fn one_line(change: &Change) -> Option<String> {
         Change::Undone { entry } => {
             Some(format!("Undone: {entry} is taken back; what it replaced is in view again."))
         }
+        Change::Redone { entry } => Some(format!("Redone: {entry} holds again.")),
+        Change::Pruned { masks, tokens_before, tokens_after, .. } => Some(format!(
+            "Shortened {} old outcomes: {} → {} tokens. They are kept whole; /undo brings them back.",
+            masks.len(),
+            tokens(*tokens_before),
+            tokens(*tokens_after)
+        )),
         Change::Noted { text, .. } => Some(text.clone()),
         Change::Planned { steps } => {
             let done = steps.iter().filter(|step| step.status == PlanStatus::Completed).count();
@@ -70,7 +77,7 @@ pub fn follow_up(hook: &str, message: &Message) -> String {
 pub fn compacted(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual | Trigger::Overflow => "Compacted",
-        Trigger::Threshold => "Compacted, because the window filled up",
+        Trigger::Threshold | Trigger::Must => "Compacted, because the window filled up",
         Trigger::Hook => "Compacted, because a hook asked for it",
     }
 }

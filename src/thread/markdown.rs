@@ -48,6 +48,8 @@ pub fn markdown(thread: &Thread) -> String {
                 let _ = write!(text, "\n---\n\n*{line}*\n\n{}\n", quoted(&summary.text()));
             }
             Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Pruned { .. }
             | Change::Edited { .. }
             | Change::CallChanged { .. }
             | Change::GoalSet { .. }

@@ -192,6 +192,9 @@ pub struct ToolOutcome {
     /// For machines: `{stdout, stderr, exitCode}` of a command, and the like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Value>,
+    /// All of its text, where `content` is only a part: what is too large for the view stays in the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<String>,
 }
 
 impl ToolOutcome {
@@ -204,6 +207,7 @@ impl ToolOutcome {
             shown: Vec::new(),
             locations: Vec::new(),
             raw: None,
+            whole: None,
         }
     }
 

@@ -125,12 +125,18 @@ impl Thread {
                 self.saw_message(message.id);
                 match origin {
                     Origin::Queue { entry: taken } => self.queued.retain(|queued| queued.seq != *taken),
-                    Origin::Person | Origin::Recipe { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
-                    }
+                    Origin::Person
+                    | Origin::Recipe { .. }
+                    | Origin::Hook { .. }
+                    | Origin::Context { .. }
+                    | Origin::Instructions { .. } => {}
                 }
                 // Context may come before the prompt that it is for, and a background callback says its
                 // words between turns: alone they begin nothing.
-                self.in_turn |= !matches!(origin, Origin::Context { .. } | Origin::Hook { .. });
+                self.in_turn |= !matches!(
+                    origin,
+                    Origin::Context { .. } | Origin::Instructions { .. } | Origin::Hook { .. }
+                );
             }
             Change::Replied { message, usage, .. } => {
                 self.saw_message(message.id);
@@ -163,9 +169,13 @@ impl Thread {
             }
             Change::Undone { entry: layer } => {
                 self.undone.insert(*layer);
-                self.view = View::fold(&self.entries, &self.undone);
-                self.view.set_revision(entry.seq);
+                self.fold_again(entry.seq);
             }
+            Change::Redone { entry: layer } => {
+                self.undone.remove(layer);
+                self.fold_again(entry.seq);
+            }
+            Change::Pruned { .. } => {}
             Change::Noted { message, .. } => self.saw_message(*message),
             Change::Commanded { message, .. } => {
                 self.saw_message(*message);
@@ -368,6 +378,11 @@ impl Thread {
             Change::Undone { entry: layer } => *layer > reply,
             change => !change.rewrites() || self.undone.contains(&entry.seq),
         })
+    }
+
+    fn fold_again(&mut self, revision: Seq) {
+        self.view = View::fold(&self.entries, &self.undone);
+        self.view.set_revision(revision);
     }
 
     fn newest_active(&self, is_one: impl Fn(&Change) -> bool) -> Option<&Arc<Entry>> {

@@ -139,6 +139,8 @@ impl<'a> Reader<'a> {
                 block
             }
             Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Pruned { .. }
             | Change::GoalSet { .. }
             | Change::ThinkingDropped { .. }
             | Change::Noted { .. }
@@ -289,6 +291,7 @@ pub(super) fn speaker(origin: &Origin) -> String {
         Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => "you".to_owned(),
         Origin::Hook { hook } => format!("the hook {hook}"),
         Origin::Context { by } => format!("context, from {by}"),
+        Origin::Instructions { path } => format!("instructions, from {}", path.display()),
     }
 }
 
@@ -334,9 +337,11 @@ fn run_line(run: &HookRun) -> String {
 /// What the person typed, with what they attached named behind it.
 pub(super) fn said(message: &Message, origin: &Origin) -> String {
     let mut text = match origin {
-        Origin::Person | Origin::Queue { .. } | Origin::Hook { .. } | Origin::Context { .. } => {
-            message.text()
-        }
+        Origin::Person
+        | Origin::Queue { .. }
+        | Origin::Hook { .. }
+        | Origin::Context { .. }
+        | Origin::Instructions { .. } => message.text(),
         Origin::Recipe { recipe, typed } => format!("{typed}\n(the recipe {recipe} made a prompt of it)"),
     };
     for content in &message.content {

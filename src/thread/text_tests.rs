@@ -97,6 +97,8 @@ fn what_left_the_view_is_still_shown_and_marked() {
         tokens_after: 900,
         model: None,
         usage: None,
+        masks: Vec::new(),
+        account: Default::default(),
     });
     changes.push(Change::TurnEnded { reason: StopReason::EndTurn, usage: Usage::default(), quiet_hooks: 0 });
     let text = readable(&thread(changes.clone()), Detail::Full);

@@ -73,7 +73,7 @@ impl View {
         let mut view = View::default();
         for entry in entries {
             match &entry.change {
-                Change::Undone { .. } => view.revision = entry.seq,
+                Change::Undone { .. } | Change::Redone { .. } => view.revision = entry.seq,
                 change if change.can_be_undone() && undone.contains(&entry.seq) => {}
                 _ => view.take(entry),
             }
@@ -211,9 +211,11 @@ impl View {
         match &entry.change {
             Change::Said { .. } | Change::Replied { .. } => self.push(entry.clone(), Place::default()),
             Change::ToolFinished { outcome } => self.insert_outcome(entry, outcome),
-            Change::Compacted { through, .. } => {
+            Change::Compacted { through, masks, .. } => {
                 self.put_in_front(*through, vec![(entry.clone(), Place::default())]);
+                self.mask_all(masks);
             }
+            Change::Pruned { masks, .. } => self.mask_all(masks),
             Change::Mutated { through, messages, by, .. } => {
                 let derived = (1..).zip(messages).map(|(nth, spoken)| {
                     (spoken_entry(entry, spoken, by), Place { nth: Some(nth), calls: None })
@@ -243,6 +245,7 @@ impl View {
             | Change::Hooked { .. }
             | Change::GoalSet { .. }
             | Change::Undone { .. }
+            | Change::Redone { .. }
             | Change::Noted { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }

@@ -298,6 +298,8 @@ fn a_summary_is_known_by_its_kind() {
             tokens_after: 1,
             model: None,
             usage: None,
+            masks: Vec::new(),
+            account: Default::default(),
         },
     ]);
     let expected = json!({"id": "e2", "role": "user", "content": "S", "kind": "compaction_summary"});

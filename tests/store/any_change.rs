@@ -91,6 +91,7 @@ pub fn one_of_each() -> Vec<Change> {
                 ],
                 locations: vec![Location { path: "/w/a".into(), line: None }],
                 raw: Some(json!({"stdout": "", "exitCode": 1})),
+                whole: Some("all of it".into()),
             },
         },
         Change::Compacted {
@@ -102,7 +103,18 @@ pub fn one_of_each() -> Vec<Change> {
             tokens_after: 10,
             model: None,
             usage: Some(usage),
+            masks: vec![mask()],
+            account: Account {
+                kept: Share { entries: 2, tokens: 30 },
+                quoted: vec![Seq(1)],
+                facts: 3,
+                left_out: vec![Seq(2)],
+                fallback: Some("no model".into()),
+                ..Account::default()
+            },
         },
+        Change::Pruned { masks: vec![mask()], trigger: Trigger::Must, tokens_before: 100, tokens_after: 10 },
+        Change::Redone { entry: Seq(6) },
         Change::Undone { entry: Seq(6) },
         Change::Noted { message: MessageId(4), text: "undone".into() },
         Change::ModelChosen { model },
@@ -173,6 +185,10 @@ fn one_edit_of_each(message: Message) -> Vec<Edit> {
     ]
 }
 
+fn mask() -> Mask {
+    Mask { entry: Seq(3), text: "[cut]".into() }
+}
+
 fn kind(change: &Change) -> usize {
     match change {
         Change::Opened { .. } => 0,
@@ -199,6 +215,8 @@ fn kind(change: &Change) -> usize {
         Change::Hooked { .. } => 21,
         Change::GoalSet { .. } => 22,
         Change::ThinkingDropped { .. } => 23,
+        Change::Pruned { .. } => 24,
+        Change::Redone { .. } => 25,
     }
 }
 

@@ -428,6 +428,7 @@ fn no_text_can_pass_for_a_moved_body() {
     let input = json!({"blobs": {"/title": hash}, "type": "image", "data": "x"});
     let outcome = ToolOutcome {
         raw: Some(input),
+        whole: None,
         ..ToolOutcome::text(CallId("c".into()), OutcomeStatus::Completed, &*forged)
     };
     let (session, entries) = home.session(1, &[titled(&forged), Change::ToolFinished { outcome }]);

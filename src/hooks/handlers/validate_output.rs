@@ -78,7 +78,7 @@ fn retries_so_far(moment: &Moment) -> u64 {
         match origin {
             Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => break,
             Origin::Hook { .. } => count += u64::from(message.text().starts_with(FOLLOW_UP)),
-            Origin::Context { .. } => {}
+            Origin::Context { .. } | Origin::Instructions { .. } => {}
         }
     }
     count

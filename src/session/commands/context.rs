@@ -102,7 +102,9 @@ impl Parts {
             let part = match &entry.change {
                 Change::Said { origin, .. } => match origin {
                     Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => &mut parts.person,
-                    Origin::Hook { .. } | Origin::Context { .. } => &mut parts.hooks,
+                    Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => {
+                        &mut parts.hooks
+                    }
                 },
                 Change::Compacted { .. } => &mut parts.summaries,
                 Change::ToolFinished { .. } => &mut parts.outcomes,

@@ -60,6 +60,8 @@ mod tests {
             tokens_after: 1,
             model: None,
             usage: None,
+            masks: Vec::new(),
+            account: Default::default(),
         }
     }
 

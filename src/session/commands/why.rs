@@ -114,6 +114,8 @@ fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             if reason.trim().is_empty() { "it gave no reason".to_owned() } else { line(reason) }
         )),
         Change::Undone { entry } => Some(format!("you took {entry} back (/undo)")),
+        Change::Redone { entry } => Some(format!("you brought {entry} again (/redo)")),
+        Change::Pruned { .. } => words::one_line(change),
         _ => None,
     }
 }
@@ -123,6 +125,7 @@ fn asked_by(trigger: Trigger) -> &'static str {
         Trigger::Manual => "you asked for it",
         Trigger::Overflow => "the model refused the length",
         Trigger::Threshold => "the window filled up",
+        Trigger::Must => "the next request might not have fitted",
         Trigger::Hook => "a hook asked for it",
     }
 }
@@ -247,6 +250,7 @@ fn what_it_is(change: &Change) -> String {
                 Origin::Recipe { typed, .. } => format!("what {} said for you", line(typed)),
                 Origin::Hook { hook } => format!("what {hook} said"),
                 Origin::Context { by } => format!("what {by} told the model"),
+                Origin::Instructions { path } => format!("the instructions in {}", path.display()),
             };
             format!("{who}: {}", line(&message.text()))
         }

@@ -52,6 +52,8 @@ fn compacted(through: u64, trigger: Trigger) -> Change {
         tokens_after: 900,
         model: Some(ModelName("anthropic/claude".into())),
         usage: None,
+        masks: Vec::new(),
+        account: Default::default(),
     }
 }
 

@@ -1,0 +1,67 @@
+//! What there is room for. All in tokens.
+
+use crate::config;
+
+/// The room of one model's window, and how a compaction may use it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    /// All that a request and its reply may take together.
+    pub window: u64,
+    /// Of that, what is kept free for the reply.
+    pub reserve: u64,
+    /// The system text and the tools.
+    pub frame: u64,
+    /// What the model's summary may take.
+    pub summary_max: u64,
+    /// What the ledger may take.
+    pub ledger_max: u64,
+    /// What the person's own words may take, beside the last request.
+    pub person_max: u64,
+    /// What pins may take.
+    pub pins_max: u64,
+    pub prune: PruneRule,
+}
+
+/// Which outcomes are cut, and what stays of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PruneRule {
+    /// Texts of so many characters or fewer stay as they are.
+    pub min_chars: usize,
+    /// What stays of a longer one.
+    pub keep_chars: usize,
+    /// The newest messages whose outcomes stay as they are.
+    pub keep_recent: usize,
+}
+
+impl Default for PruneRule {
+    /// As the specification of agents' context management has it that we follow.
+    fn default() -> PruneRule {
+        PruneRule { min_chars: 1_000, keep_chars: 200, keep_recent: 6 }
+    }
+}
+
+/// The part of a window that the ledger may take, as a divisor.
+const LEDGER_PART: u64 = 16;
+
+impl Budget {
+    /// What a configuration says for a window. `reserve` and `frame` are the model's and the thread's.
+    pub fn of(settings: &config::Compaction, window: u64, reserve: u64, frame: u64) -> Budget {
+        let share = |share: f64| (window as f64 * share) as u64;
+        let summary_max = u64::from(settings.max_summary_tokens);
+        Budget {
+            window,
+            reserve,
+            frame,
+            summary_max,
+            ledger_max: summary_max.min(window / LEDGER_PART),
+            person_max: share(settings.person_share),
+            pins_max: share(settings.pin_share),
+            prune: PruneRule::default(),
+        }
+    }
+
+    /// What a view may take beside the frame and the reply.
+    pub fn room(&self) -> u64 {
+        self.window.saturating_sub(self.frame + self.reserve)
+    }
+}
