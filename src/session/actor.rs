@@ -297,9 +297,11 @@ impl Session {
         match &entry.change {
             Change::Replied { .. }
             | Change::Compacted { .. }
+            | Change::Pruned { .. }
             | Change::Mutated { .. }
             | Change::Edited { .. }
-            | Change::Undone { .. } => self.announce_usage(),
+            | Change::Undone { .. }
+            | Change::Redone { .. } => self.announce_usage(),
             _ => {}
         }
         self.sync_soon();

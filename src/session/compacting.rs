@@ -6,7 +6,7 @@ use super::actor::Session;
 use super::effects::{self, Summary};
 use super::recipes::Text;
 use super::replies::sentence;
-use super::work::{Done, Point};
+use super::work::{Compacting, Done, Point};
 use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
 use crate::compaction::{self, Budget, Plan, Written};
@@ -19,6 +19,10 @@ use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Seq, Trigger};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
+
+/// What is shown of a summary as it is written, in bytes, tries that came to nothing counted in; the whole
+/// stands in the entry.
+const SHOWN_BYTES_MAX: usize = 256 * 1024;
 
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
@@ -139,9 +143,34 @@ impl Session {
 
     /// Tells clients that a compaction which they were shown the beginning of will not be.
     pub(super) fn compaction_came_to_nothing(&mut self, state: CompactionState) {
-        if let Some(id) = self.work.as_mut().and_then(|work| work.compacting.take()) {
+        if let Some(Compacting { id, .. }) = self.work.as_mut().and_then(|work| work.compacting.take()) {
             self.announce(&Out::Compaction { id, state });
         }
+    }
+
+    /// Shows the next piece of the summary that a model writes.
+    pub(super) fn compaction_wrote(&mut self, piece: String) {
+        let Some(compacting) = self.work.as_mut().and_then(|work| work.compacting.as_mut()) else { return };
+        if piece.is_empty() || compacting.wrote.len() + piece.len() > SHOWN_BYTES_MAX {
+            return;
+        }
+        compacting.wrote.push_str(&piece);
+        let id = compacting.id;
+        self.announce(&Out::Compaction { id, state: CompactionState::Wrote(piece) });
+    }
+
+    /// How the running compaction stands, for a client that joins in the middle of it.
+    pub(super) fn live_compaction(&self) -> Vec<Out> {
+        let Some(Compacting { id, tokens, wrote }) =
+            self.work.as_ref().and_then(|work| work.compacting.as_ref())
+        else {
+            return Vec::new();
+        };
+        let mut outs = vec![Out::Compaction { id: *id, state: CompactionState::Began { tokens: *tokens } }];
+        if !wrote.is_empty() {
+            outs.push(Out::Compaction { id: *id, state: CompactionState::Wrote(wrote.clone()) });
+        }
+        outs
     }
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
@@ -195,7 +224,7 @@ impl Session {
         let tokens = self.tokens_in_context();
         self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
         let Some(work) = &mut self.work else { return };
-        work.compacting = Some(id);
+        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
         work.jobs.spawn(async move {
             let summarise = effects::summarise(http, endpoint, snapshot, instruction);
             let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
@@ -331,8 +360,8 @@ impl Session {
         through: Seq,
         trigger: Trigger,
     ) -> Result<Change, String> {
-        let told = self.work.as_ref().and_then(|work| work.compacting);
-        let id = told.unwrap_or_else(|| self.fresh_message());
+        let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
+        let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
         let plan =
             Plan { trigger, focus, revision: self.thread.view().revision(), through, masks: Vec::new() };
         let budget = self.budget();
