@@ -9,7 +9,7 @@ use super::effects;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Summary, SummaryOrder};
-use super::work::{Done, Point};
+use super::work::{Compacting, Done, Point};
 use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
 use crate::compaction::{self, Budget, Decision, Plan, Wish, Written};
@@ -24,6 +24,10 @@ use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Mask, Seq, Trigger};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
+
+/// What is shown of a summary as it is written, in bytes, tries that came to nothing counted in; the whole
+/// stands in the entry.
+const SHOWN_BYTES_MAX: usize = 256 * 1024;
 
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
@@ -160,9 +164,34 @@ impl Session {
 
     /// Tells clients that a compaction which they were shown the beginning of will not be.
     pub(super) fn compaction_came_to_nothing(&mut self, state: CompactionState) {
-        if let Some(id) = self.work.as_mut().and_then(|work| work.compacting.take()) {
+        if let Some(Compacting { id, .. }) = self.work.as_mut().and_then(|work| work.compacting.take()) {
             self.announce(&Out::Compaction { id, state });
         }
+    }
+
+    /// Shows the next piece of the summary that a model writes.
+    pub(super) fn compaction_wrote(&mut self, piece: String) {
+        let Some(compacting) = self.work.as_mut().and_then(|work| work.compacting.as_mut()) else { return };
+        if piece.is_empty() || compacting.wrote.len() + piece.len() > SHOWN_BYTES_MAX {
+            return;
+        }
+        compacting.wrote.push_str(&piece);
+        let id = compacting.id;
+        self.announce(&Out::Compaction { id, state: CompactionState::Wrote(piece) });
+    }
+
+    /// How the running compaction stands, for a client that joins in the middle of it.
+    pub(super) fn live_compaction(&self) -> Vec<Out> {
+        let Some(Compacting { id, tokens, wrote }) =
+            self.work.as_ref().and_then(|work| work.compacting.as_ref())
+        else {
+            return Vec::new();
+        };
+        let mut outs = vec![Out::Compaction { id: *id, state: CompactionState::Began { tokens: *tokens } }];
+        if !wrote.is_empty() {
+            outs.push(Out::Compaction { id: *id, state: CompactionState::Wrote(wrote.clone()) });
+        }
+        outs
     }
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
@@ -228,7 +257,7 @@ impl Session {
         self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
         let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
         let Some(work) = &mut self.work else { return };
-        work.compacting = Some(id);
+        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
         work.pieces = Some(shown);
         work.jobs.spawn(async move {
             let written = async {
@@ -380,8 +409,8 @@ impl Session {
     }
 
     fn compacted(&mut self, plan: &Plan, written: Written) -> Result<Change, String> {
-        let told = self.work.as_ref().and_then(|work| work.compacting);
-        let id = told.unwrap_or_else(|| self.fresh_message());
+        let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
+        let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
         let (ruler, budget) = (self.ruler(), self.budget());
         self.ledger.follow(&self.thread);
         compaction::compacted(&ruler, &self.thread, &self.ledger, &budget, plan, id, written)

@@ -79,8 +79,8 @@ pub struct Work {
     pub handlers: Table,
     /// How the next compaction is to be made.
     pub order: CompactionOrder,
-    /// The compaction that clients were told of, by the id of its summary's message.
-    pub compacting: Option<MessageId>,
+    /// The compaction that clients were told of.
+    pub compacting: Option<Compacting>,
     /// The summary, as it is being written.
     pub pieces: Option<mpsc::Receiver<String>>,
     /// The summary that hooks see before it takes the history's place.
@@ -109,6 +109,16 @@ pub struct Work {
     pub too_long: bool,
     pub ask: Option<OpenAsk>,
     pub jobs: JoinSet<Done>,
+}
+
+/// A compaction that clients were told the beginning of.
+pub struct Compacting {
+    /// The id of its summary's message.
+    pub id: MessageId,
+    /// The tokens that it began with.
+    pub tokens: u64,
+    /// What of the summary was shown, for a client that joins in the middle.
+    pub wrote: String,
 }
 
 impl Work {
