@@ -120,7 +120,11 @@ impl Session {
         }
         let reserve = self.budget().reserve as f64 / size.max(1) as f64;
         let at = (self.settings.compaction.must_ratio - reserve).max(threshold);
-        let used = self.tokens_at_most();
+        // Who counts before the call need not fear the worst of an estimate.
+        let used = match endpoint.count_url() {
+            Some(_) => self.tokens_in_context(),
+            None => self.tokens_at_most(),
+        };
         self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }
 

@@ -428,7 +428,7 @@ mod tests {
         let of = |main: &str, small: &str, tokens| {
             is_cheaper(&settings, &ModelName(main.into()), &ModelName(small.into()), tokens)
         };
-        assert!(of("anthropic/claude-opus-4-8", "openai/gpt-4.1-nano", 100_000));
+        assert!(of("anthropic/claude-opus-4-8", "openai/gpt-6-luna", 100_000));
         assert!(!of("anthropic/claude-sonnet-5-5", "anthropic/claude-opus-4-8", 100_000));
         assert!(!of("anthropic/claude-sonnet-5-5", "somebody/unknown", 100_000));
     }
