@@ -28,6 +28,7 @@ pub use choices::*;
 pub use hooked::*;
 pub use layers::{Fate, Layer};
 pub use message::*;
+pub use pins::PINNED_BY_PERSON;
 pub use view::{Piece, View, ViewItem};
 
 /// Everything that a log says, kept up to date entry by entry.
