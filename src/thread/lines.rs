@@ -2,8 +2,8 @@
 //! and in editors.
 
 use super::{
-    Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PlanStatus, StopReason, ToolCall, ToolKind,
-    Trigger, Usage, Verdict, Withheld,
+    Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PINNED_BY_PERSON, PlanStatus, StopReason,
+    ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
 };
 
 /// What a change is in one line, for those that are no message; `None` where there is nothing that
@@ -104,8 +104,37 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
+/// How a trigger is called where machines read it.
+pub fn trigger(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Manual => "manual",
+        Trigger::Overflow => "overflow",
+        Trigger::Threshold => "threshold",
+        Trigger::Hook => "hook",
+        Trigger::Must => "must",
+    }
+}
+
+/// What a person pinned or let go of.
+fn pinned_by_person(edits: &[Edit]) -> String {
+    let names = |wanted: fn(&Edit) -> bool| {
+        let named = edits.iter().filter(|edit| wanted(edit)).filter_map(Edit::at);
+        named.map(|at| at.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let unpinned = names(|edit| matches!(edit, Edit::Unpin { .. }));
+    if !unpinned.is_empty() {
+        return format!("No longer pinned: {unpinned}.");
+    }
+    let pinned = names(|edit| matches!(edit, Edit::Pin { .. }));
+    let told = if edits.iter().all(Edit::only_pins) { "" } else { ", and told to the model" };
+    format!("Pinned{told}: {pinned}. It survives every compaction as it is; /unpin {pinned} lets go of it.")
+}
+
 /// How often each operation was made.
 fn edited(by: &str, edits: &[Edit]) -> String {
+    if by == PINNED_BY_PERSON {
+        return pinned_by_person(edits);
+    }
     let count = |op: fn(&Edit) -> bool, word: &str| {
         let count = edits.iter().filter(|edit| op(edit)).count();
         (count > 0).then(|| format!("{count} {word}"))
