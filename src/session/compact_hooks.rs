@@ -8,6 +8,7 @@ use super::recipes::Text;
 use super::rounds::{apply_to, text_content};
 use super::work::{Pending, Point};
 use super::{CompactionState, Severity};
+use crate::compaction::Plan;
 use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{CompactTrigger, Round, What};
 use crate::hooks::output::{Action, Resolution};
@@ -20,21 +21,21 @@ use crate::turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
-    pub(super) fn pre_compact(&mut self, why: Why, focus: Option<String>) -> What {
+    pub(super) fn pre_compact(&mut self, plan: &Plan, why: Why) -> What {
         let used = self.tokens_in_context();
-        let through = self.through(why);
         let view = self.thread.view();
-        let preserve_count = view.kept_behind(through).len();
+        let preserve_count = view.kept_behind(plan.through).len();
         What::PreCompact {
             trigger: trigger_word(why),
             reason: match why {
                 Why::Command => "command",
                 Why::Overflow => "overflow",
+                Why::Must => "must_compact",
                 Why::Threshold => "threshold",
                 Why::Hook if self.order().is_some_and(|order| order.by_recipe) => "recipe",
                 Why::Hook => "hook",
             },
-            custom_instructions: focus,
+            custom_instructions: plan.focus.clone(),
             context: Vec::new(),
             tokens: used,
             compact_count: view.entries().len() - preserve_count,
@@ -43,7 +44,7 @@ impl Session {
                 .order()
                 .and_then(|order| order.recipe.as_ref())
                 .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
-            must: why == Why::Overflow,
+            must: matches!(why, Why::Overflow | Why::Must),
         }
     }
 
@@ -72,7 +73,7 @@ impl Session {
                     self.commit_all(vec![note]);
                 }
                 // It would be asked again at each round's end.
-                Why::Threshold | Why::Hook => {
+                Why::Threshold | Why::Hook | Why::Must => {
                     self.say(Severity::Info, text);
                     self.pace.gained_nothing(&self.thread);
                 }
@@ -276,6 +277,6 @@ fn told_to_programs(entry: &Entry, session: &str) -> serde_json::Value {
 fn trigger_word(why: Why) -> CompactTrigger {
     match why {
         Why::Command => CompactTrigger::Manual,
-        Why::Overflow | Why::Threshold | Why::Hook => CompactTrigger::Auto,
+        Why::Overflow | Why::Threshold | Why::Hook | Why::Must => CompactTrigger::Auto,
     }
 }

@@ -32,6 +32,7 @@ mod replies;
 mod rounds;
 mod services;
 mod side;
+mod summary;
 mod taken;
 mod windows;
 mod work;

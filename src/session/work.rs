@@ -6,14 +6,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
-use super::effects::{ModelCall, Summary};
+use super::effects::ModelCall;
+use super::summary::Summary;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
+use crate::compaction::Plan;
 use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::Table;
@@ -78,6 +81,8 @@ pub struct Work {
     pub order: CompactionOrder,
     /// The compaction that clients were told of.
     pub compacting: Option<Compacting>,
+    /// The summary, as it is being written.
+    pub pieces: Option<mpsc::Receiver<String>>,
     /// The summary that hooks see before it takes the history's place.
     pub summary: Option<String>,
     /// What hooks decided about calls: by whom, and why.
@@ -130,6 +135,7 @@ impl Work {
             handlers: Table::new(),
             order: CompactionOrder::default(),
             compacting: None,
+            pieces: None,
             summary: None,
             decisions: HashMap::new(),
             notes: HashMap::new(),
@@ -203,7 +209,7 @@ impl Drop for Responder {
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
     Preview(CallId, Vec<Shown>),
-    Summary(Box<Result<Summary, ProviderError>>, Option<String>, Why),
+    Summary(Box<Result<Summary, ProviderError>>, Box<Plan>, Why),
     Hooks(Point, Box<Resolution>),
     Callback(Box<Pending>, Result<Called, String>),
     /// What came of a history for another conversation, in words.
