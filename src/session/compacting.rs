@@ -346,8 +346,8 @@ impl Session {
             tracing::warn!(session = %self.id, %error, "no summary: the facts found by code stand for it");
         }
         let written = match summary {
-            Ok(Summary { text, model, usage }) => {
-                Written { text: Some(text), by: Some((model, usage)), ..Written::default() }
+            Ok(Summary { text, native, model, usage }) => {
+                Written { text, native, by: Some((model, usage)), ..Written::default() }
             }
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
