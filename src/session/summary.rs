@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::complete::find_endpoint;
 use super::effects::{self, Snapshot};
 use super::registry::Services;
-use crate::compaction;
+use crate::compaction::{self, Written};
 use crate::config::Settings;
 use crate::provider::collect::{Collector, Piece, PieceKind, Reply};
 use crate::provider::compact::{NativeCompaction, compact};
@@ -58,6 +58,13 @@ pub struct Summary {
     pub native: Vec<Content>,
     pub model: ModelName,
     pub usage: Usage,
+}
+
+impl Summary {
+    pub fn written(self) -> Written {
+        let Summary { text, native, model, usage } = self;
+        Written { text, native, by: Some((model, usage)), fallback: None }
+    }
 }
 
 /// What is to be written, by whom and in what time.
