@@ -18,6 +18,7 @@ use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
+use super::instructions::Watch;
 use super::recipes::Rendering;
 use super::registry::{Others, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
@@ -105,6 +106,8 @@ pub struct Session {
     pub(super) pace: Pace,
     /// The facts of the conversation.
     pub(super) ledger: Ledger,
+    /// The files that hold instructions, as they were seen last.
+    pub(super) instructions: Watch,
     pub(super) others: Others,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
@@ -191,6 +194,7 @@ impl Session {
             told_hooks: HashSet::new(),
             pace: Pace::default(),
             ledger: Ledger::default(),
+            instructions: Watch::default(),
             others: Others::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
@@ -382,7 +386,8 @@ impl Session {
             };
             match work.turn.next(&self.thread) {
                 Next::Commit(change) => {
-                    if let Err(error) = self.commit(*change) {
+                    let change = self.arrived(*change);
+                    if let Err(error) = self.commit(change) {
                         self.abandon(&error);
                     }
                 }
