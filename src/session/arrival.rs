@@ -183,3 +183,96 @@ fn with_text(mut outcome: ToolOutcome, text: String) -> ToolOutcome {
     outcome.content.insert(0, OutcomeContent::Text { text });
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::{CallId, OutcomeStatus};
+
+    const LARGE: Room =
+        Room { window: 200_000, free: 180_000, taken: 0, open: 1, keep_bytes: WHOLES_BYTES_MAX };
+
+    fn outcome(text: String) -> ToolOutcome {
+        ToolOutcome::text(CallId("c".to_owned()), OutcomeStatus::Completed, text)
+    }
+
+    fn arrives(outcome: ToolOutcome, room: &Room) -> ToolOutcome {
+        cut(&Ruler::of(None), outcome, Source::Tool, Seq(7), room)
+    }
+
+    #[test]
+    fn an_outcome_has_its_part_of_the_window_and_of_what_is_free() {
+        for (story, room, share) in [
+            ("alone in an empty window", LARGE, 25_000),
+            ("one of four", Room { open: 4, ..LARGE }, 22_500),
+            ("the last of four", Room { open: 1, taken: 67_500, ..LARGE }, 22_500),
+            ("those before took all", Room { taken: 100_000, ..LARGE }, 0),
+            ("a small window", Room { window: 8_000, free: 6_000, ..LARGE }, 1_000),
+            ("nearly full", Room { free: 1_000, ..LARGE }, 500),
+        ] {
+            assert_eq!(room.share(), share, "{story}");
+        }
+    }
+
+    #[test]
+    fn what_fits_stays_as_it_is() {
+        let mut image = outcome("A picture.".to_owned());
+        image.content.insert(0, OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
+        for small in [outcome("all is well\n".repeat(1_000)), outcome(String::new()), image] {
+            assert_eq!(arrives(small.clone(), &LARGE), small);
+        }
+        let full = Room { free: 0, ..LARGE };
+        let short = outcome("x".repeat(SHOWN_BYTES_MIN));
+        assert_eq!(arrives(short.clone(), &full), short);
+    }
+
+    #[test]
+    fn the_view_gets_head_and_tail_and_the_log_all_of_it() {
+        let lines: Vec<String> = (0..20_000).map(|number| format!("line {number} of the build\n")).collect();
+        let text = lines.concat();
+        for (room, bytes) in [
+            (LARGE, SHOWN_BYTES_MAX + 200),
+            (Room { window: 16_000, ..LARGE }, 12_000),
+            (Room { free: 0, ..LARGE }, 1_300),
+        ] {
+            let cut = arrives(outcome(text.clone()), &room);
+            let shown = cut.model_text();
+            assert!(shown.len() <= bytes && shown.len() > bytes / 3, "{} of {bytes}", shown.len());
+            assert!(shown.starts_with("line 0 of") && shown.ends_with("line 19999 of the build\n"));
+            assert!(shown.contains("recall with entry \"e7\" reads all of it"), "{shown}");
+            assert_eq!(cut.whole.as_deref(), Some(text.as_str()));
+            let tokens = Ruler::of(None).text(&shown);
+            assert!(tokens <= room.share().max(SHOWN_BYTES_MIN as u64), "{tokens} tokens");
+        }
+    }
+
+    #[test]
+    fn what_a_tool_kept_whole_and_what_hooks_said_of_the_call_come_together() {
+        let mut part = outcome("the beginning […] the end".to_owned());
+        part.whole = Some("word ".repeat(20_000));
+        part.content.push(OutcomeContent::Text { text: "A hook's note.".to_owned() });
+        let cut = arrives(part, &LARGE);
+        assert!(cut.model_text().ends_with("\nA hook's note."));
+        assert_eq!(cut.whole, Some("word ".repeat(20_000) + "\nA hook's note."));
+
+        let mut fits = outcome("the beginning […]".to_owned());
+        fits.whole = Some("all of it".to_owned());
+        assert_eq!(arrives(fits, &LARGE), outcome("all of it".to_owned()));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_says_so() {
+        let text = "0123456789abcde\n".repeat(truncate::WHOLE_BYTES_MAX / 16 + 1_000);
+        let whole = arrives(outcome(text.clone()), &LARGE).whole.expect("it is kept");
+        assert!(whole.len() < truncate::WHOLE_BYTES_MAX + 200 && whole.contains(truncate::KEPT_NOWHERE));
+
+        let full = Room { keep_bytes: 100, ..LARGE };
+        let cut = arrives(outcome(text.clone()), &full);
+        assert_eq!(cut.whole, None);
+        assert!(cut.model_text().contains("kept nowhere"));
+
+        let recalled = super::cut(&Ruler::of(None), outcome(text), Source::Recall, Seq(7), &LARGE);
+        assert_eq!(recalled.whole, None, "it is in the log already");
+        assert!(recalled.model_text().contains("`limit`"));
+    }
+}
