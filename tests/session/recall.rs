@@ -85,7 +85,7 @@ fn a_large_outcome_is_cut_for_the_view_and_read_from_the_log_also_after_a_restar
     let whole = format!("{}{middle}{}", line.repeat(4_000), line.repeat(4_000));
     let says = json!({"says": whole});
     let at = 4_000 * line.len();
-    let (entry_at, offset) = ("e4", at.to_string());
+    let (entry_at, offset) = ("e5", at.to_string());
     let replies = vec![
         vec![call(says)],
         vec![text("ok")],
