@@ -358,6 +358,7 @@ impl Cursor {
         let update = |status| wire::CompactionUpdate::new(id.to_string(), status);
         updates.push(SessionUpdate::CompactionUpdate(match state {
             CompactionState::Began { .. } => update(wire::CompactionStatus::InProgress),
+            CompactionState::Wrote(_) => return,
             CompactionState::Failed(why) => update(wire::CompactionStatus::Failed).error(why),
             CompactionState::Cancelled => update(wire::CompactionStatus::Cancelled),
         }));

@@ -27,6 +27,9 @@ impl Session {
         let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
         let ready =
             self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| self.give_word_to_agent());
+        if ready.is_ok() && self.must_compact(&endpoint) {
+            return self.tell(Told::Model(ModelAnswer::MustCompact));
+        }
         let started = ready.and_then(|()| {
             let message = self.fresh_message();
             let counting = self.count_before_call(&endpoint);
