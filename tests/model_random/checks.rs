@@ -136,14 +136,15 @@ fn is_beyond_pins(thread: &Thread, part: Part) -> bool {
 }
 
 /// What the person said last is in the view, as it is or quoted; the middle of a long one may be left out.
-/// What a hook rewrote is not brought back.
+/// What a hook rewrote, itself or the summary that quoted it, is not brought back.
 pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
     let newest = thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Said { message, origin } if origin.is_prompt() => Some((entry.seq, message)),
         _ => None,
     });
     let Some((seq, message)) = newest else { return Ok(None) };
-    if thread.is_rewritten(seq) {
+    let is_rewritten = |entry: &Arc<Entry>| thread.is_rewritten(entry.seq);
+    if thread.is_rewritten(seq) || thread.last_compaction().is_some_and(is_rewritten) {
         return Ok(None);
     }
     match thread.view().piece(Part { entry: seq, part: None }) {

@@ -164,12 +164,14 @@ impl Walk {
     fn item(&mut self, item: &Value) {
         match item["type"].as_str().unwrap_or("message") {
             "reasoning" => {
+                self.enter("");
                 let signature = item["encrypted_content"].as_str().unwrap_or_default();
                 self.found(signature);
                 self.digest.update([0, 2]);
                 self.digest.update(signature);
             }
             "function_call" => {
+                self.enter("");
                 self.digest.update([0, 3]);
                 self.feed(&item["call_id"]);
                 self.feed(&item["name"]);
@@ -177,16 +179,18 @@ impl Walk {
                 self.feed(&serde_json::from_str(arguments).unwrap_or(Value::Null));
             }
             "message" => {
-                self.digest.update([0, 4]);
-                self.feed(&item["role"]);
+                self.enter(item["role"].as_str().unwrap_or_default());
                 for part in list(&item["content"]) {
                     match part["text"].as_str() {
-                        Some(text) => self.digest.update(text),
+                        Some(text) => self.text(text),
                         None => self.feed(part),
                     }
                 }
             }
-            _ => self.feed(item),
+            _ => {
+                self.enter("");
+                self.feed(item);
+            }
         }
     }
 
