@@ -20,13 +20,15 @@ use std::sync::Mutex;
 use checks::Counts;
 use model::Model;
 use proptest::collection::vec;
+use proptest::prop_oneof;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 /// Steps where nothing else is asked for.
 const STEPS: u64 = 100_000;
 
-/// Steps of one session, at most.
-const SESSION_STEPS_MAX: usize = 200;
+/// Steps of one session, at most. Most are short: a step costs what its session has become.
+const SHORT_STEPS_MAX: usize = 60;
+const LONG_STEPS_MAX: usize = 250;
 
 /// Threads that play at once.
 const PLAYERS: usize = 2;
@@ -66,7 +68,10 @@ fn play(steps: u64, counts: &Mutex<Counts>) {
         };
         let mut runner = TestRunner::new(config);
         let own = Mutex::new((0, Counts::new()));
-        let session = vec(step::step(), 1..SESSION_STEPS_MAX);
+        let session = prop_oneof![
+            5 => vec(step::step(), 1..SHORT_STEPS_MAX),
+            1 => vec(step::step(), 1..LONG_STEPS_MAX),
+        ];
         let result = runner.run(&session, |steps| {
             let mut model = Model::new();
             for step in &steps {

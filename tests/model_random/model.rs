@@ -67,6 +67,8 @@ pub struct Model {
     answered: Vec<Answered>,
     /// What was sent in each state.
     sent: HashMap<State, (Seq, Vec<u8>)>,
+    /// The revision of the view that was looked at last.
+    looked_at: Seq,
     /// For texts, ids and signatures that are like no other.
     number: usize,
     pub counts: Counts,
@@ -96,10 +98,11 @@ struct State {
     thought: u8,
 }
 
-/// A request as it was written.
-pub struct Sent {
+/// A request as it was written and looked at.
+struct Sent {
     encoded: Encoded,
-    text: String,
+    /// The messages in it, without cache marks.
+    messages: String,
     body: Value,
 }
 
@@ -122,6 +125,7 @@ impl Model {
             service: Service::default(),
             answered: Vec::new(),
             sent: HashMap::new(),
+            looked_at: Seq(0),
             number: 0,
             counts: Counts::new(),
         };
@@ -259,20 +263,19 @@ impl Model {
         if self.thread.frame().is_none() {
             self.append(Change::Framed { system: self.system.clone(), tools: self.tools.clone() });
         }
-        let sent = self.request()?;
+        let Sent { encoded, messages, body } = self.request()?;
         let endpoint = self.endpoints[self.chosen].clone();
         let (parts, signatures) = self.parts(&endpoint, reply);
-        self.service.seal(endpoint.wire, &endpoint.name.0, &sent.body, &parts);
+        let frame = frame_of(&body).map(Value::clone);
+        self.service.seal(endpoint.wire, &endpoint.name.0, body, &parts);
         let stream = service::stream(endpoint.wire, &parts);
-        let mut decoding = Decoding::new(endpoint.clone(), sent.encoded.prefix.clone(), None);
+        let mut decoding = Decoding::new(endpoint.clone(), encoded.prefix, None);
         let mut events = Vec::new();
         decoding.push(stream.as_bytes(), &mut events).map_err(|error| format!("{error:?}: {stream}"))?;
         decoding.end(&mut events).map_err(|error| format!("{error:?}: {stream}"))?;
         let mut collector = Collector::new(&endpoint.name);
         events.into_iter().for_each(|event| drop(collector.feed(event)));
         let message = self.message(collector.finish().content);
-        let frame = frame_of(&sent.body);
-        let messages = checks::messages(endpoint.wire, &without_marks(&sent.text)).to_owned();
         let layers = self.holding();
         let seq = self.append(Change::Replied { message, model: endpoint.name, usage: None, cut: None });
         self.answered.push(Answered { endpoint: self.chosen, seq, layers, frame, messages, signatures });
@@ -603,7 +606,9 @@ impl Model {
         let undone: HashSet<Seq> =
             self.thread.entries().iter().map(|entry| entry.seq).filter(|seq| self.thread.is_undone(*seq)).collect();
         checks::same_view(self.thread.view(), &View::fold(self.thread.entries(), &undone))?;
-        if !undone.is_empty() {
+        let is_rewritten = self.thread.view().revision() != self.looked_at;
+        self.looked_at = self.thread.view().revision();
+        if is_rewritten && !undone.is_empty() {
             self.leaves_no_trace(&undone)?;
         }
         let pairs = checks::paired(self.thread.view(), self.thread.open_calls())?;
@@ -675,22 +680,16 @@ impl Model {
             .map_err(|why| format!("{}: {why}\n{text}", endpoint.name))?;
         self.count("requests");
         self.count_times("reasoning taken back", taken_back.len() as u64);
-        self.goes_on(&endpoint, &text, &body, &taken_back)?;
+        let unmarked = without_marks(&text);
+        let messages = checks::messages(endpoint.wire, &unmarked);
+        self.goes_on(messages, &body, &taken_back).map_err(|why| format!("{}: {why}", endpoint.name))?;
         self.is_what_it_was(text.as_bytes())?;
-        Ok(Sent { encoded, text, body })
+        Ok(Sent { encoded, messages: messages.to_owned(), body })
     }
 
     /// What was sent and still holds is sent again as it was, and the reasoning of the reply to it too.
-    fn goes_on(
-        &mut self,
-        endpoint: &Endpoint,
-        text: &str,
-        body: &Value,
-        taken_back: &HashSet<String>,
-    ) -> Checked {
+    fn goes_on(&mut self, now: &str, body: &Value, taken_back: &HashSet<String>) -> Checked {
         let layers = self.holding();
-        let text = without_marks(text);
-        let now = checks::messages(endpoint.wire, &text);
         let (mut sent_again, mut continued, mut after_undo) = (0, 0, 0);
         for answered in self.answered.iter().rev().filter(|answered| answered.endpoint == self.chosen) {
             let (old, new): (Vec<Seq>, Vec<Seq>) = layers.iter().partition(|layer| **layer < answered.seq);
@@ -699,14 +698,14 @@ impl Model {
                 continue;
             }
             if let Some(lost) = answered.signatures.iter().find(|signature| !taken_back.contains(*signature)) {
-                return Err(format!("{} is not sent {lost} again: {text}", endpoint.name));
+                return Err(format!("{lost} is not sent again: {now}"));
             }
             sent_again += answered.signatures.len() as u64;
             // Each one begins with those before it.
             if continued == 0 {
                 checks::continues(&answered.messages, now)?;
-                if answered.frame != frame_of(body) {
-                    return Err(format!("system text or tools are not those of {}: {text}", answered.seq));
+                if answered.frame.iter().ne(frame_of(body)) {
+                    return Err(format!("system text or tools are not those of {}: {body}", answered.seq));
                 }
                 continued += 1;
                 after_undo += u64::from(answered.seq < self.thread.view().revision());
@@ -830,12 +829,12 @@ fn without_marks(text: &str) -> String {
 }
 
 /// The system text and the tools, in whichever format.
-fn frame_of(body: &Value) -> [Value; 3] {
+fn frame_of(body: &Value) -> [&Value; 3] {
     let system = match &body["system"][0]["text"] {
         Value::Null => &body["instructions"],
         text => text,
     };
-    [system.clone(), body["systemInstruction"].clone(), body["tools"].clone()]
+    [system, &body["systemInstruction"], &body["tools"]]
 }
 
 /// All that a thread says beside its view.

@@ -39,11 +39,10 @@ pub struct Service {
 
 impl Service {
     /// Takes note of what a reply seals. `body` is the request that it answers.
-    pub fn seal(&mut self, wire: WireFormat, model: &str, body: &Value, parts: &[Part]) {
-        let mut whole = body.clone();
-        let list = whole[list_of(wire)].as_array_mut().expect("a request has a list of messages");
+    pub fn seal(&mut self, wire: WireFormat, model: &str, mut body: Value, parts: &[Part]) {
+        let list = body[list_of(wire)].as_array_mut().expect("a request has a list of messages");
         list.extend(echo(wire, parts));
-        for (signature, before) in signatures(wire, &whole) {
+        for (signature, before) in signatures(wire, &body) {
             let sealed = Sealed { model: model.to_owned(), before };
             self.sealed.entry(signature).or_insert(sealed);
         }

@@ -155,7 +155,7 @@ fn rarely() -> impl Strategy<Value = bool> {
 
 /// Most texts are short, some take a good part of a small window.
 fn words() -> impl Strategy<Value = usize> {
-    prop_oneof![12 => 1..40usize, 4 => 40..400usize, 1 => 1_000..4_000usize]
+    prop_oneof![24 => 1..30usize, 4 => 40..300usize, 1 => 1_000..2_000usize]
 }
 
 fn role() -> impl Strategy<Value = Role> {
