@@ -136,6 +136,14 @@ impl WireFormat {
             WireFormat::Gemini => "gemini",
         }
     }
+
+    /// Whether a service of this format can make a conversation short in a form of its own.
+    pub fn compacts(self) -> bool {
+        match self {
+            WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => true,
+            WireFormat::OpenAiChat | WireFormat::Gemini => false,
+        }
+    }
 }
 
 /// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to

@@ -46,7 +46,8 @@ const PRUNE_KEYS: [&str; 3] = ["min_chars", "keep_chars", "keep_recent"];
 /// Reads the text and gives back what is wrong in it.
 pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { path, text, owner, unreadable: BTreeSet::new(), problems: Vec::new() };
+    let mut reader =
+        Reader { path, text, owner, unreadable: BTreeSet::new(), native: Vec::new(), problems: Vec::new() };
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let (line, _) = place_in(text, span.start);
@@ -65,6 +66,8 @@ pub(super) struct Reader<'a> {
     owner: Owner<'a>,
     /// Lines that are not TOML. Whatever else seems wrong with them follows from that.
     unreadable: BTreeSet<u64>,
+    /// Models whose provider is to compact in its own way, and where the file says so.
+    pub(super) native: Vec<(String, Range<usize>)>,
     problems: Vec<Problem>,
 }
 
@@ -97,6 +100,7 @@ impl Reader<'_> {
                 _ => self.unknown(key.span(), name, &KEYS),
             }
         }
+        self.check_native(settings);
     }
 
     /// Refuses a key that only the person may set; says whether it did.

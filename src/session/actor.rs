@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::ahead::Ahead;
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
 use super::effects::{self, ModelStep};
@@ -103,6 +104,8 @@ pub struct Session {
     pub(super) start_context: Vec<String>,
     pub(super) told_hooks: HashSet<(String, Verdict)>,
     pub(super) pace: Pace,
+    /// A summary that is written before it is needed.
+    pub(super) ahead: Ahead,
     /// The facts of the conversation.
     pub(super) ledger: Ledger,
     pub(super) others: Others,
@@ -192,6 +195,7 @@ impl Session {
             start_context: Vec::new(),
             told_hooks: HashSet::new(),
             pace: Pace::default(),
+            ahead: Ahead::default(),
             ledger: Ledger::default(),
             others: Others::default(),
             side: None,

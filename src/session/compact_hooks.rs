@@ -15,7 +15,7 @@ use crate::hooks::output::{Action, Resolution};
 use crate::provider::spent::cost_of_change;
 use crate::recipe::command::Arguments;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, HookRun, Message, ModelName, Trigger, Verdict, View};
+use crate::thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
 use crate::turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
 
 impl Session {
@@ -200,15 +200,15 @@ impl Session {
         // A hook's own history may have taken the summary's place: that is no compaction.
         let newest = self.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
-        let uuid = compaction.map(|entry| entry.seq.uuid_in(&self.id.0));
+        let told = compaction.map(|entry| told_to_programs(entry, &self.id.0));
         if let Some(work) = &mut self.work {
             work.summary = None;
             work.order = CompactionOrder::default();
-            if let (Some(meta), Some(uuid)) = (&mut work.meta, &uuid) {
-                meta["epitome"]["compaction"]["uuid"] = uuid.as_str().into();
+            if let Some(told) = &told {
+                work.meta = Some(serde_json::json!({ "epitome": { "compaction": told } }));
             }
         }
-        if uuid.is_none() {
+        if told.is_none() {
             self.compaction_came_to_nothing(CompactionState::Cancelled);
             return self.tell(Told::Hooks(HooksAnswer::default()));
         }
@@ -256,6 +256,22 @@ impl Session {
         self.start_resolved(resolution);
         self.tell(Told::Hooks(HooksAnswer::default()));
     }
+}
+
+/// What a compaction did, for the answer's `_meta`.
+fn told_to_programs(entry: &Entry, session: &str) -> serde_json::Value {
+    let Change::Compacted { tokens_before, tokens_after, account, .. } = &entry.change else {
+        return serde_json::Value::Null;
+    };
+    let mut told = account.counts();
+    // Programs look for this word where no model's summary stands for what was left out.
+    let status = if account.fallback.is_some() { "truncated" } else { "compacted" };
+    told["status"] = status.into();
+    told["pre_tokens"] = (*tokens_before).into();
+    told["post_tokens"] = (*tokens_after).into();
+    told["entry"] = entry.seq.to_string().into();
+    told["uuid"] = entry.seq.uuid_in(session).into();
+    told
 }
 
 fn trigger_word(why: Why) -> CompactTrigger {

@@ -120,7 +120,11 @@ impl Session {
         }
         let reserve = self.budget().reserve as f64 / size.max(1) as f64;
         let at = (self.settings.compaction.must_ratio - reserve).max(threshold);
-        let used = self.tokens_at_most();
+        // Who counts before the call need not fear the worst of an estimate.
+        let used = match endpoint.count_url() {
+            Some(_) => self.tokens_in_context(),
+            None => self.tokens_at_most(),
+        };
         self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }
 
@@ -241,43 +245,57 @@ impl Session {
         if self.settings.compaction.model.as_deref() == Some("none") {
             return self.swap_in(&plan, Written::default(), why);
         }
+        if let Some((plan, written)) = self.take_ahead(&plan, why) {
+            return self.swap_in(&plan, written, why);
+        }
         self.write_summary(endpoint, plan, why);
     }
 
     /// Has a model write what stands for the plan's part of the view. Clients see it grow.
     fn write_summary(&mut self, main: Endpoint, plan: Plan, why: Why) {
+        let instruction = self.instruction();
+        let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
+        let writing = self.writing(main, &plan, instruction, pieces);
+        let (id, tokens) = (self.fresh_message(), self.tokens_in_context());
+        self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
+        let Some(work) = &mut self.work else { return };
+        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
+        work.pieces = Some(shown);
+        work.jobs.spawn(async move {
+            let summary = effects::guarded(writing, || Err(effects::fault_of_ours())).await;
+            Done::Summary(Box::new(summary), Box::new(plan), why)
+        });
+    }
+
+    /// What a model does to write the summary for a plan. The frame must be there.
+    pub(super) fn writing(
+        &mut self,
+        main: Endpoint,
+        plan: &Plan,
+        instruction: String,
+        pieces: mpsc::Sender<String>,
+    ) -> impl Future<Output = Result<Summary, ProviderError>> + Send + use<> {
         let settings = self.settings.clone();
         let ordered = self.order().and_then(|order| order.summary_tokens_max);
         let mut snapshot = self.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
         snapshot.view = self.thread.view().replaced_by(plan.through);
         let (http, services) = (self.services.http.clone(), self.services.clone());
         let environment = self.workspace.environment.clone();
-        let (instruction, tokens) = (self.instruction(), self.tokens_in_context());
-        let id = self.fresh_message();
-        self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
-        let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
-        let Some(work) = &mut self.work else { return };
-        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
-        work.pieces = Some(shown);
-        work.jobs.spawn(async move {
-            let written = async {
-                let tokens = snapshot.tokens();
-                let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
-                let order = SummaryOrder {
-                    http,
-                    main,
-                    writer,
-                    snapshot,
-                    instruction,
-                    message_chars: settings.compaction.message_chars,
-                    time: (settings.compaction.summary_timeout, settings.compaction.timeout),
-                    pieces,
-                };
-                summary::write(order).await
+        async move {
+            let tokens = snapshot.tokens();
+            let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
+            let order = SummaryOrder {
+                http,
+                main,
+                writer,
+                snapshot,
+                instruction,
+                message_chars: settings.compaction.message_chars,
+                time: (settings.compaction.summary_timeout, settings.compaction.timeout),
+                pieces,
             };
-            let summary = effects::guarded(written, || Err(effects::fault_of_ours())).await;
-            Done::Summary(Box::new(summary), Box::new(plan), why)
-        });
+            summary::write(order).await
+        }
     }
 
     /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
@@ -342,9 +360,7 @@ impl Session {
             tracing::warn!(session = %self.id, %error, "no summary: the facts found by code stand for it");
         }
         let written = match summary {
-            Ok(Summary { text, model, usage }) => {
-                Written { text: Some(text), by: Some((model, usage)), ..Written::default() }
-            }
+            Ok(summary) => summary.written(),
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
         self.swap_in(plan, written, why);

@@ -5,6 +5,7 @@
 //! to a command is an item of that same stream.
 
 mod actor;
+mod ahead;
 mod callbacks;
 mod calls;
 pub mod child;

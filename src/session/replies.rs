@@ -137,7 +137,7 @@ impl Session {
     }
 
     /// The next request, of which only what is new is written.
-    pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose) -> Encoded {
+    pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose<'_>) -> Encoded {
         let frame = self.thread.frame_entry().expect("the frame is there before the first model call");
         let cache_key = self.lineage.parent.as_ref().unwrap_or(&self.id);
         let thought = self.thread.thought();
