@@ -167,19 +167,19 @@ impl Model {
             Step::Mutated { roles, kept, stale } => return self.mutate(roles, *kept, *stale),
             Step::Compacted(compaction) => return self.compact(compaction),
             Step::Undone(pick) => {
-                let layers = self.layers(|thread, layer| can_undo(thread, layer).is_ok());
+                let layers = self.layers(|thread, layer| thread.can_undo(layer).is_ok());
                 if let Some(layer) = picked(&layers, *pick) {
                     self.undo(*layer);
                 }
             }
             Step::Redone(pick) => {
-                let layers = self.layers(|thread, layer| can_redo(thread, layer).is_ok());
+                let layers = self.layers(|thread, layer| thread.can_redo(layer).is_ok());
                 if let Some(layer) = picked(&layers, *pick) {
                     self.redo(*layer);
                 }
             }
             Step::UndoneAndRedone => {
-                let layers = self.layers(|thread, layer| can_undo(thread, layer).is_ok());
+                let layers = self.layers(|thread, layer| thread.can_undo(layer).is_ok());
                 if let Some(layer) = layers.last() {
                     self.undo(*layer);
                     self.check()?;
@@ -442,17 +442,7 @@ impl Model {
                 self.count("compactions without a need");
                 return Ok(());
             }
-            Decision::Prune(masks) => {
-                let change = |tokens_after| Change::Pruned {
-                    masks: masks.clone(),
-                    trigger: asked.trigger,
-                    tokens_before: before,
-                    tokens_after,
-                };
-                let mut trial = self.thread.clone();
-                trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: change(0) }));
-                change(ruler.view(trial.view()))
-            }
+            Decision::Prune(masks) => compaction::pruned(&ruler, &self.thread, masks, asked.trigger),
             Decision::Summarise(plan) => {
                 let text = asked.summary.map(|words| self.words(words));
                 let written = Written { text, ..Written::default() };
@@ -766,8 +756,8 @@ impl Model {
     }
 
     fn layers(&self, is_one: impl Fn(&Thread, Seq) -> bool) -> Vec<Seq> {
-        let layers = self.thread.entries().iter().filter(|entry| entry.change.is_layer());
-        layers.map(|entry| entry.seq).filter(|layer| is_one(&self.thread, *layer)).collect()
+        let layers = self.thread.layers().into_iter().map(|layer| layer.entry);
+        layers.filter(|layer| is_one(&self.thread, *layer)).collect()
     }
 
     fn newest(&self) -> &Arc<Entry> {
@@ -843,29 +833,4 @@ fn state_of(thread: &Thread) -> String {
     let waiting = (thread.queued(), thread.open_calls(), thread.in_turn(), thread.next_message());
     let view = (thread.pins(), thread.view().revision(), thread.frame());
     format!("{beside:?} {waiting:?} {view:?} {:?}", thread.spent())
-}
-
-/// Whether a layer lies inside none that holds.
-fn can_undo(thread: &Thread, layer: Seq) -> Result<(), ()> {
-    if thread.is_undone(layer) { Err(()) } else { is_outermost(thread, layer)?; keeps_pins(thread, Change::Undone { entry: layer }) }
-}
-
-fn can_redo(thread: &Thread, layer: Seq) -> Result<(), ()> {
-    if thread.is_undone(layer) { is_outermost(thread, layer)?; keeps_pins(thread, Change::Redone { entry: layer }) } else { Err(()) }
-}
-
-fn keeps_pins(thread: &Thread, change: Change) -> Result<(), ()> {
-    let mut trial = thread.clone();
-    trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change }));
-    let begins = matches!(trial.view().entries().first().map(|entry| &entry.change), Some(Change::Said{..}|Change::Compacted{..}));
-    if begins && checks::pins(&trial).is_ok() && checks::last_request(&trial).is_ok() { Ok(()) } else { Err(()) }
-}
-
-fn is_outermost(thread: &Thread, layer: Seq) -> Result<(), ()> {
-    let later = thread.entries().iter().skip(layer.0 as usize + 1);
-    let mut later = later.filter(|entry| !thread.is_undone(entry.seq));
-    match later.any(|entry| matches!(entry.change, Change::Compacted { .. } | Change::Mutated { .. })) {
-        true => Err(()),
-        false => Ok(()),
-    }
 }
