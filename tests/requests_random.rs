@@ -14,7 +14,7 @@ use epitome::provider::wire::stream::Decoding;
 use epitome::provider::wire::{Purpose, valid};
 use epitome::provider::{Basis, Request};
 use epitome::thread::{
-    Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin, OutcomeContent,
+    Change, Content, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native, Origin, OutcomeContent,
     OutcomeStatus, Role, Seq, SessionId, Spoken, ThoughtLevel, Thread, ToolOutcome, ToolSpec, Trigger, edits,
 };
 use proptest::prelude::*;
@@ -43,10 +43,12 @@ fn models() -> Vec<Endpoint> {
         ("gemini/gemini-4-argon", WireFormat::Gemini, true),
     ];
     let env = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"].map(|key| (key.into(), "k".into()));
-    let model = |(name, wire, own_api): (&str, _, _)| {
+    let model = |(name, wire, own_api): (&str, WireFormat, bool)| {
         let endpoint =
             resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are there");
-        Endpoint { wire, own_api, ..endpoint }
+        // Of the others nobody wants it, or their format has none.
+        let native_compaction = wire.compacts() && own_api;
+        Endpoint { wire, own_api, native_compaction, ..endpoint }
     };
     table.map(model).into()
 }
@@ -98,7 +100,7 @@ struct Answered {
     messages: Vec<Value>,
 }
 
-/// Reasoning that a model has given out.
+/// Reasoning that a model has given out, or what it made of the conversation.
 struct Given {
     model: usize,
     /// Of the view that it was made from.
@@ -166,8 +168,10 @@ impl Session {
             Step::Chosen(model) => self.chosen = *model,
             Step::Compacted(kept) => {
                 let through = self.thread.through(self.thread.view().newest(*kept));
-                let summary = self.message(vec![Content::Text { text: "So far.".into() }]);
-                self.append(Change::Compacted {
+                let (signature, native) = self.made_short();
+                let text = Content::Text { text: "So far.".into() };
+                let summary = self.message(native.into_iter().chain([text]).collect());
+                let seq = self.append(Change::Compacted {
                     through,
                     summary,
                     trigger: Trigger::Manual,
@@ -179,6 +183,10 @@ impl Session {
                     masks: Vec::new(),
                     account: Default::default(),
                 });
+                if let Some(signature) = signature {
+                    let revision = self.thread.view().revision();
+                    self.given.push(Given { model: self.chosen, revision, signature, seq });
+                }
             }
             Step::Mutated(roles, kept) => {
                 let spoken = roles.iter().map(|role| Spoken {
@@ -208,6 +216,27 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// What the chosen model's provider makes of the conversation, where it has a form of its own for that.
+    fn made_short(&mut self) -> (Option<String>, Option<Content>) {
+        let endpoint = &self.models[self.chosen];
+        if !endpoint.native_compaction {
+            return (None, None);
+        }
+        self.number += 1;
+        let signature = format!("signature{}end", self.number);
+        let item = match endpoint.wire {
+            WireFormat::AnthropicMessages => {
+                json!({"type": "compaction", "content": "Of old.", "signature": signature})
+            }
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => {
+                json!({"type": "compaction", "encrypted_content": signature})
+            }
+        };
+        let (provider, model) = (endpoint.provider().to_owned(), endpoint.model.clone());
+        let native = Native { provider, model, data: json!({ "compaction": item }) };
+        (Some(signature), Some(Content::Thinking { text: String::new(), native: Some(native) }))
     }
 
     fn finish_calls(&mut self) {
