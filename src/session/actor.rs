@@ -128,6 +128,8 @@ enum Event {
     Model(ModelStep),
     Job(Result<Done, tokio::task::JoinError>),
     Progress(CallId, String),
+    /// More of a summary.
+    Summary(String),
     Child(ChildNews),
     Service(ServiceCall),
     Background(Result<Background, tokio::task::JoinError>),
@@ -227,9 +229,9 @@ impl Session {
     }
 
     async fn event(&mut self) -> Event {
-        let (model, jobs) = match &mut self.work {
-            Some(work) => (work.model.as_mut(), Some(&mut work.jobs)),
-            None => (None, None),
+        let (model, jobs, pieces) = match &mut self.work {
+            Some(work) => (work.model.as_mut(), Some(&mut work.jobs), work.pieces.as_mut()),
+            None => (None, None, None),
         };
         let http = &self.services.http;
         tokio::select! {
@@ -242,6 +244,8 @@ impl Session {
                 if model.is_some() => Event::Model(step),
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
+            Some(piece) = async { pieces.expect("the branch is on only with a summary").recv().await },
+                if pieces.is_some() => Event::Summary(piece),
             Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
             Some(news) = self.children.1.recv() => Event::Child(news),
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
@@ -265,6 +269,7 @@ impl Session {
             // What comes after the outcome is in the outcome.
             Event::Progress(call, _) if !self.thread.open_calls().contains(&call) => {}
             Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
+            Event::Summary(piece) => self.compaction_wrote(piece),
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
             Event::Background(Ok(done)) => self.background_done(done),
@@ -297,9 +302,11 @@ impl Session {
         match &entry.change {
             Change::Replied { .. }
             | Change::Compacted { .. }
+            | Change::Pruned { .. }
             | Change::Mutated { .. }
             | Change::Edited { .. }
-            | Change::Undone { .. } => self.announce_usage(),
+            | Change::Undone { .. }
+            | Change::Redone { .. } => self.announce_usage(),
             _ => {}
         }
         self.sync_soon();

@@ -133,9 +133,9 @@ impl Session {
         }
     }
 
-    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    /// What was streamed of the running reply or summary, for a client that joins in the middle of it.
     fn show_live_text(&self, attachment: &Attachment) {
-        for out in self.live_text() {
+        for out in self.live_text().into_iter().chain(self.live_compaction()) {
             attachment.outlet.put(&self.id, out);
         }
     }

@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
-    fn pin_tokens_max(&self) -> u64 {
+    pub(super) fn pin_tokens_max(&self) -> u64 {
         let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
         (window as f64 * self.settings.compaction.pin_share) as u64
     }
