@@ -1,7 +1,7 @@
 //! Writes a whole conversation: one task after another, as long as is asked for, with the facts told at their
 //! places. The same seed writes the same conversation.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use epitome::thread::{Change, OutcomeStatus, PlanPriority, PlanStatus, PlanStep};
 use epitome::tokens::Ruler;
@@ -43,6 +43,7 @@ pub fn generate(order: Order) -> Session {
         wanted: order.tokens,
         ruler: ruler(),
         calls: 0,
+        told: HashMap::new(),
         open: Vec::new(),
     };
     while writer.taken < order.tokens || !writer.due.is_empty() {
@@ -70,6 +71,8 @@ struct Writer {
     wanted: u64,
     ruler: Ruler,
     calls: usize,
+    /// Where each fact was told last: no message tells two values of one subject.
+    told: HashMap<usize, usize>,
     /// Tasks that are on the agent's list and stay there.
     open: Vec<String>,
 }
@@ -101,9 +104,12 @@ impl Writer {
         let mut waiting = HashSet::new();
         let at = self.due.iter().position(|due| {
             let is_next = waiting.insert(due.fact);
-            is_next && due.mention.voice == voice && due.mention.depth <= reached
+            let is_due = due.mention.voice == voice && due.mention.depth <= reached;
+            is_next && is_due && self.told.get(&due.fact) != Some(&self.steps.len())
         })?;
-        self.due.remove(at)
+        let due = self.due.remove(at)?;
+        self.told.insert(due.fact, self.steps.len());
+        Some(due)
     }
 
     fn person(&mut self, asks: bool) {

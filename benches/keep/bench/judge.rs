@@ -19,7 +19,7 @@ const WORDS_SHARE_MIN: f64 = 0.6;
 const NAMED_SHARE_MIN: f64 = 0.5;
 
 /// Words that tell that something is not done, or not any more.
-const AGAINST: [&str; 42] = [
+const AGAINST: &[&str] = &[
     "not",
     "no",
     "never",
@@ -60,10 +60,13 @@ const AGAINST: [&str; 42] = [
     "instead",
     "declined",
     "dismissed",
+    "alone",
+    "unfortunately",
+    "undone",
 ];
 
 /// Words behind which, or before which, a value is one that was.
-const FORMERLY: [&str; 19] = [
+const FORMERLY: &[&str] = &[
     "was",
     "were",
     "previously",
@@ -85,7 +88,7 @@ const FORMERLY: [&str; 19] = [
     "before",
 ];
 
-const STOP_WORDS: [&str; 44] = [
+const STOP_WORDS: &[&str] = &[
     "the", "and", "for", "with", "that", "this", "from", "into", "has", "have", "had", "are", "was", "were",
     "its", "our", "you", "your", "they", "them", "but", "not", "all", "any", "can", "may", "will", "would",
     "should", "must", "which", "when", "while", "there", "than", "then", "also", "who", "what", "where",

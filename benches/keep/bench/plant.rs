@@ -180,7 +180,7 @@ impl Source<'_> {
         let (file, anchor, about) = match kind {
             Kind::Path => {
                 let path = self.names.planted_path();
-                let what = self.names.pick(&values::WHATS_OF_FILES).to_owned();
+                let what = self.names.pick(values::WHATS_OF_FILES).to_owned();
                 slots.extend([("path", path.clone()), ("what", what)]);
                 if voice == Voice::Tool {
                     let (old, new) = (self.names.ident(), self.names.ident());
@@ -189,19 +189,19 @@ impl Source<'_> {
                 (phrases::PATH, path, String::new())
             }
             Kind::Decision => {
-                let (choice, other, reason) = self.names.pick(&values::DECISIONS);
+                let (choice, other, reason) = self.names.pick(values::DECISIONS);
                 let (choice, reason) = (fill(choice, &slots), fill(reason, &slots));
                 slots.extend([("choice", choice), ("other", other.to_owned()), ("reason", reason.clone())]);
                 (phrases::DECISION, ident, reason)
             }
             Kind::Rejected => {
-                let (approach, reason) = self.names.pick(&values::REJECTED);
+                let (approach, reason) = self.names.pick(values::REJECTED);
                 let (approach, reason) = (fill(approach, &slots), fill(reason, &slots));
                 slots.extend([("approach", approach), ("reason", reason.clone())]);
                 (phrases::REJECTED, ident, reason)
             }
             Kind::Pending => {
-                let task = fill(self.names.pick(&values::TASKS), &slots);
+                let task = fill(self.names.pick(values::TASKS), &slots);
                 slots.insert("task", task.clone());
                 if voice == Voice::Tool {
                     act = Act::Todo { task: task.clone() };
@@ -244,7 +244,7 @@ impl Source<'_> {
     /// Two to four values in the course of time, the newest at `depth`.
     fn superseded(&mut self, voice: Voice, depth: f64) -> Plant {
         let ident = self.names.planted_ident();
-        let (subject, unit) = self.names.pick(&values::SUBJECTS);
+        let (subject, unit) = self.names.pick(values::SUBJECTS);
         let subject = subject.replace("{ident}", &ident);
         let depth = depth.max(0.12);
         let count = 2 + self.names.rng.usize(..3);

@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use epitome::compaction::ledger::Ledger;
-use epitome::compaction::{Budget, Decision, Keep, Plan, PruneRule, Wish, Written, compacted, decide};
+use epitome::compaction::{Budget, Decision, Keep, Plan, Wish, Written, compacted, decide};
+use epitome::config::Prune;
 use epitome::thread::{Change, Thread, Trigger};
 use epitome::tokens::Ruler;
 
@@ -42,7 +43,7 @@ pub fn tail(session: &Session, tokens_max: u64) -> Left {
 
 /// The newest of the conversation, of older outcomes the beginning alone.
 pub fn masked(session: &Session, tokens_max: u64) -> Left {
-    let rule = PruneRule::default();
+    let rule = Prune::default();
     let steps = session.steps.len();
     newest(session, tokens_max, |at, text| {
         let is_outcome = matches!(session.steps[at].change, Change::ToolFinished { .. });
@@ -156,7 +157,7 @@ impl Shares {
             ledger_max: share(self.ledger),
             person_max: share(self.person),
             pins_max: tokens_max,
-            prune: PruneRule::default(),
+            prune: Prune::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::plant::Voice;
 use super::words::Names;
 
-pub const WHATS_OF_FILES: [&str; 16] = [
+pub const WHATS_OF_FILES: &[&str] = &[
     "retry middleware",
     "rate limiter",
     "login form",
@@ -23,7 +23,7 @@ pub const WHATS_OF_FILES: [&str; 16] = [
 ];
 
 /// A choice, what it was chosen over, and why.
-pub const DECISIONS: [(&str, &str, &str); 20] = [
+pub const DECISIONS: &[(&str, &str, &str)] = &[
     (
         "a bounded queue in `{ident}`",
         "an unbounded channel",
@@ -107,7 +107,7 @@ pub const DECISIONS: [(&str, &str, &str); 20] = [
 ];
 
 /// What was not done, and why.
-pub const REJECTED: [(&str, &str); 20] = [
+pub const REJECTED: &[(&str, &str)] = &[
     ("caching the permissions in `{ident}`", "revoked users kept their access for {num} seconds"),
     ("moving `{ident}` to a lambda", "the cold start alone exceeds the whole latency budget"),
     ("a global mutex around `{ident}`", "throughput dropped by half under four workers"),
@@ -134,7 +134,7 @@ pub const REJECTED: [(&str, &str); 20] = [
 ];
 
 /// What is still to be done.
-pub const TASKS: [&str; 20] = [
+pub const TASKS: &[&str] = &[
     "backfill `{ident}` for the tenants created before March",
     "write a rollback script for `{ident}`",
     "document the new header in `{ident}`",
@@ -158,7 +158,7 @@ pub const TASKS: [&str; 20] = [
 ];
 
 /// What a value is of, and what it looks like.
-pub const SUBJECTS: [(&str, Unit); 14] = [
+pub const SUBJECTS: &[(&str, Unit)] = &[
     ("the connection pool size (`{ident}`)", Unit::Count),
     ("the timeout in `{ident}`", Unit::Milliseconds),
     ("the port of `{ident}`", Unit::Port),

@@ -5,30 +5,29 @@ use std::collections::HashSet;
 
 use fastrand::Rng;
 
-const HEADS: [&str; 44] = [
+const HEADS: &[&str] = &[
     "heron", "ledger", "quota", "shard", "tenant", "invoice", "session", "cursor", "replica", "batch",
     "socket", "token", "refund", "tariff", "depot", "parcel", "beacon", "harbor", "mirror", "anchor",
     "falcon", "tundra", "copper", "walnut", "lantern", "orchid", "pepper", "saddle", "turbine", "velvet",
     "willow", "zephyr", "basalt", "cobalt", "dune", "ember", "fjord", "granite", "hazel", "indigo",
     "juniper", "kelp", "lotus", "maple",
 ];
-const MIDDLES: [&str; 36] = [
+const MIDDLES: &[&str] = &[
     "flush", "retry", "sync", "merge", "purge", "export", "import", "index", "audit", "replay", "drain",
     "fetch", "route", "scan", "seal", "split", "trim", "vault", "watch", "claim", "digest", "expiry", "feed",
     "grant", "hold", "intake", "join", "lease", "match", "notify", "offset", "parse", "query", "render",
     "stage", "throttle",
 ];
-const TAILS: [&str; 30] = [
+const TAILS: &[&str] = &[
     "queue", "cache", "store", "gate", "pool", "worker", "table", "codec", "guard", "handler", "job",
     "limit", "log", "map", "node", "policy", "probe", "registry", "router", "schema", "service", "state",
     "stream", "task", "timer", "tracker", "tree", "view", "window", "writer",
 ];
-const FOLDERS: [&str; 16] = [
+const FOLDERS: &[&str] = &[
     "api", "billing", "core", "db", "edge", "gateway", "infra", "jobs", "mail", "net", "ops", "search",
     "server", "storage", "sync", "web",
 ];
-const ENDINGS: [&str; 12] =
-    ["rs", "py", "ts", "go", "toml", "yaml", "sql", "md", "tsx", "json", "sh", "proto"];
+const ENDINGS: &[&str] = &["rs", "py", "ts", "go", "toml", "yaml", "sql", "md", "tsx", "json", "sh", "proto"];
 
 /// Gives names out.
 pub struct Names {
@@ -99,7 +98,7 @@ impl Names {
     }
 
     fn any_ident(&mut self) -> String {
-        let (head, middle, tail) = (self.pick(&HEADS), self.pick(&MIDDLES), self.pick(&TAILS));
+        let (head, middle, tail) = (self.pick(HEADS), self.pick(MIDDLES), self.pick(TAILS));
         match self.rng.u8(..3) {
             0 => format!("{head}_{tail}"),
             1 => format!("{middle}_{head}_{tail}"),
@@ -109,12 +108,12 @@ impl Names {
 
     fn any_path(&mut self) -> String {
         let top = self.pick(&["src", "lib", "crates", "packages", "services", "deploy", "tests", "scripts"]);
-        let (folder, ending) = (self.pick(&FOLDERS), self.pick(&ENDINGS));
+        let (folder, ending) = (self.pick(FOLDERS), self.pick(ENDINGS));
         let name = self.any_ident();
         match self.rng.u8(..3) {
             0 => format!("{top}/{name}.{ending}"),
             1 => format!("{top}/{folder}/{name}.{ending}"),
-            _ => format!("{top}/{folder}/{}/{name}.{ending}", self.pick(&MIDDLES)),
+            _ => format!("{top}/{folder}/{}/{name}.{ending}", self.pick(MIDDLES)),
         }
     }
 }
