@@ -64,7 +64,7 @@
 //! | `config` | layered settings | thread, problem, paths |
 //! | `family` | which model it is, by its name | |
 //! | `tokens` | counting, fitted to each model | thread, family |
-//! | `compaction` | what a summary replaces, pure | thread, tokens, config |
+//! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |

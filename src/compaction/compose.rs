@@ -9,7 +9,9 @@ use super::parts::{Summary, names};
 use super::plan::{NO_GAIN, Plan};
 use super::scene::Scene;
 use crate::thread::edits::Replacement;
-use crate::thread::{Account, Change, Mask, Message, MessageId, ModelName, Part, Seq, Share, Thread, Usage};
+use crate::thread::{
+    Account, Change, Content, Mask, Message, MessageId, ModelName, Part, Seq, Share, Thread, Usage,
+};
 use crate::tokens::Ruler;
 use std::collections::HashSet;
 
@@ -18,6 +20,8 @@ use std::collections::HashSet;
 pub struct Written {
     /// The summary; without one the ledger stands alone.
     pub text: Option<String>,
+    /// The provider's own form of it, for the model that made it: stands in front of all else.
+    pub native: Vec<Content>,
     /// Who wrote it, and what it took.
     pub by: Option<(ModelName, Usage)>,
     /// Why there is none of the kind that was wanted, in words.
@@ -51,7 +55,7 @@ pub(super) fn compacted_in(
     id: MessageId,
     written: Written,
 ) -> Result<Change, String> {
-    let Written { text, by, fallback } = written;
+    let Written { text, native, by, fallback } = written;
     let text = text.filter(|text| !text.trim().is_empty());
     // Only a model makes names up.
     let text = text.map(|text| if by.is_some() { flagged(text, scene.thread) } else { text });
@@ -61,7 +65,7 @@ pub(super) fn compacted_in(
         (None, Some(earlier)) => Summary::Earlier(earlier.clone()),
         (None, None) => Summary::None,
     };
-    let made = fitted(scene, ledger, plan, summary).map_err(|unfit| why_not(scene, &unfit))?;
+    let made = fitted(scene, ledger, plan, &native, summary).map_err(|unfit| why_not(scene, &unfit))?;
     let account = account(scene, &made, fallback);
     let Fitted { content: parts, through, masks, tokens_after, .. } = made;
     let (model, usage) = by.unzip();

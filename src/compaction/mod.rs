@@ -25,14 +25,14 @@ mod prune;
 mod scene;
 mod text;
 
-pub use budget::{Budget, PruneRule};
+pub use budget::Budget;
 pub use compose::{Fate, Written, compacted, mutated, pins_too_large};
 pub use identifiers::unknown_identifiers;
 pub use parts::{GOAL_HEAD, goal_words};
 pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, through};
 pub use preview::{Line, Preview, preview};
 pub use prune::{due, pruned};
-pub use text::{extract, flat, merged, pieces};
+pub use text::{extract, flat, pieces};
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;

@@ -6,9 +6,6 @@ use super::prune::RECALL;
 use super::scene::tools;
 use crate::thread::{Change, Content, Entry, Message, View};
 
-/// What of a message a model reads that summarises in pieces, in characters. What the person said is not cut.
-const MESSAGE_CHARS_MAX: usize = 2_000;
-
 /// Bytes of a piece at the least: a smaller one would hold nothing that could be summarised.
 const PIECE_BYTES_MIN: usize = 1_024;
 
@@ -51,16 +48,16 @@ pub fn flat(view: &View, bytes_max: usize) -> String {
 }
 
 /// The view as plain text in pieces of at most so many bytes (1,024 at the least), oldest first, for a model
-/// whose window does not hold all of it. Each message is cut to 2,000 characters, but for what the person said:
+/// whose window does not hold all of it. Each message is cut to so many characters, but for what the person said:
 /// that is in the pieces whole, and an earlier summary too.
-pub fn pieces(view: &View, bytes_max: usize) -> Vec<String> {
+pub fn pieces(view: &View, message_chars: usize, bytes_max: usize) -> Vec<String> {
     let bytes_max = bytes_max.max(PIECE_BYTES_MIN);
     let tools = tools(view.entries());
     let mut pieces: Vec<String> = Vec::new();
     for entry in view.entries() {
         let mut part = flat_entry(entry, &tools);
         let is_whole = matches!(entry.change, Change::Said { .. } | Change::Compacted { .. });
-        if !is_whole && let Some((end, _)) = part.char_indices().nth(MESSAGE_CHARS_MAX) {
+        if !is_whole && let Some((end, _)) = part.char_indices().nth(message_chars) {
             let left_out = part.len() - end;
             part.truncate(end);
             part.push_str(&format!("\n[… {left_out} bytes left out …]"));
@@ -79,13 +76,6 @@ pub fn pieces(view: &View, bytes_max: usize) -> Vec<String> {
         }
     }
     pieces
-}
-
-/// Summaries of pieces as one text, from which a model writes the summary of all.
-pub fn merged(summaries: &[String]) -> String {
-    let all = summaries.len();
-    let parts = (1..).zip(summaries).map(|(at, text)| format!("PART {at} OF {all}:\n\n{text}"));
-    parts.collect::<Vec<String>>().join("\n\n")
 }
 
 fn flat_entry(entry: &Entry, tools: &HashMap<&str, &str>) -> String {
