@@ -416,7 +416,10 @@ impl History {
                         prop_assert_eq!(&shown.decision, &decision);
                         prop_assert_eq!(&summary.text(), &shown.carried);
                         prop_assert_eq!(*tokens_after, shown.tokens_after.0);
-                        let is_roomy = shown.tokens_after.1 * 2 <= budget.room()
+                        // What was refused is made as small as it can be, by whatever it holds.
+                        let is_roomy = wish.trigger != Trigger::Overflow
+                            && shown.tokens_after.1 > shown.tokens_after.0
+                            && shown.tokens_after.1 * 2 <= budget.room()
                             && shown.tokens_after.1 * 10 <= shown.tokens_before * 9;
                         if let Ok(Change::Compacted { summary: other, .. }) = make(Some("So far.".to_owned()))
                             && is_roomy
