@@ -65,7 +65,7 @@ pub(super) fn compacted_in(
         (None, Some(earlier)) => Summary::Earlier(earlier.clone()),
         (None, None) => Summary::None,
     };
-    let made = fitted(scene, ledger, plan, summary).map_err(|unfit| why_not(scene, &unfit))?;
+    let made = fitted(scene, ledger, plan, &native, summary).map_err(|unfit| why_not(scene, &unfit))?;
     let account = account(scene, &made, fallback);
     let Fitted { content: parts, through, masks, tokens_after, .. } = made;
     let (model, usage) = by.unzip();

@@ -7,7 +7,7 @@ use super::parts::{Measure, Parts, Summary};
 use super::plan::Plan;
 use super::prune::{SAID_BYTES_MIN, Shorter};
 use super::scene::Scene;
-use crate::thread::{Mask, Message, MessageId, Seq, Trigger};
+use crate::thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
 /// What of a summary stays as long as anything else can give way, in bytes.
 const SUMMARY_BYTES_MIN: usize = 1_000;
@@ -90,6 +90,7 @@ pub(super) struct Unfit {
 struct Fit<'a> {
     scene: &'a Scene<'a>,
     ledger: &'a Ledger,
+    native: &'a [Content],
     summary: Summary,
     trigger: Trigger,
     cut: usize,
@@ -111,10 +112,11 @@ pub(super) fn fitted(
     scene: &Scene<'_>,
     ledger: &Ledger,
     plan: &Plan,
+    native: &[Content],
     summary: impl Fn(&Material) -> Summary,
 ) -> Result<Fitted, Unfit> {
-    let first = Fit::new(scene, ledger, plan, &summary, longest_summary(scene)).search(&summary);
-    first.or_else(|_| Fit::new(scene, ledger, plan, &summary, 0).search(&summary))
+    let first = Fit::new(scene, ledger, plan, native, &summary, longest_summary(scene)).search(&summary);
+    first.or_else(|_| Fit::new(scene, ledger, plan, native, &summary, 0).search(&summary))
 }
 
 /// The tokens that the longest summary is expected to take: what a model may write, and in a small window, or of
@@ -128,6 +130,7 @@ impl<'a> Fit<'a> {
         scene: &'a Scene<'a>,
         ledger: &'a Ledger,
         plan: &Plan,
+        native: &'a [Content],
         summary: &impl Fn(&Material) -> Summary,
         reserve: u64,
     ) -> Fit<'a> {
@@ -138,12 +141,26 @@ impl<'a> Fit<'a> {
         let summary = summary(&material);
         let measure = whole(scene, &material, &summary, plan.trigger);
         let (trigger, through) = (plan.trigger, plan.through);
-        Fit { scene, ledger, summary, trigger, cut, through, kept, material, measure, reserve, after: 0 }
+        Fit {
+            scene,
+            ledger,
+            native,
+            summary,
+            trigger,
+            cut,
+            through,
+            kept,
+            material,
+            measure,
+            reserve,
+            after: 0,
+        }
     }
 
     fn search(mut self, make: &impl Fn(&Material) -> Summary) -> Result<Fitted, Unfit> {
         loop {
-            let parts = Parts::of(self.scene, &self.material, self.ledger, &self.summary, &self.measure);
+            let mut parts = Parts::of(self.scene, &self.material, self.ledger, &self.summary, &self.measure);
+            parts.content.splice(..0, self.native.iter().cloned());
             let message = Message { id: MessageId(0), content: parts.content.clone() };
             let own = self.scene.ruler.text(&self.summary.part(self.measure.summary));
             let tokens_after = self.scene.ruler.message(&message) + self.kept.tokens;

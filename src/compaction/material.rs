@@ -128,8 +128,12 @@ fn message_of(entry: &Arc<Entry>) -> Option<&Message> {
 /// What a model wrote of what was before an earlier compaction: the log has it in no other form.
 fn earlier_summary(entry: &Entry) -> Option<String> {
     let Change::Compacted { summary, .. } = &entry.change else { return None };
-    let Some(Content::Text { text }) = summary.content.first() else { return None };
-    let (_, rest) = text.split_once(SUMMARY_OPEN)?;
+    // A provider's own form of it may stand in front.
+    let text = summary.content.iter().find_map(|content| match content {
+        Content::Text { text } => Some(text),
+        _ => None,
+    });
+    let (_, rest) = text?.split_once(SUMMARY_OPEN)?;
     let text =
         rest.strip_suffix(SUMMARY_CLOSE).or_else(|| rest.split_once(SUMMARY_CLOSE).map(|(text, _)| text))?;
     (!text.trim().is_empty()).then(|| text.to_owned())

@@ -16,9 +16,8 @@ const INTRO: &str = "The conversation so far was compacted. This is its summary,
                      new request: what it lists as done is done, and what it decided stands.";
 
 /// How it begins where no summary was written.
-const INTRO_WITHOUT: &str = "The conversation so far was compacted, and there is no summary of it: what follows \
-                             was kept of it, as background. It is not a new request: what was done is done, and \
-                             what was decided stands.";
+const INTRO_WITHOUT: &str = "The conversation so far was compacted. What follows was kept of it, as background. It \
+                             is not a new request: what was done is done, and what was decided stands.";
 
 /// How it begins where the summary is an older one.
 const INTRO_EARLIER: &str = "The conversation so far was compacted. This is the summary of its older part, kept as \

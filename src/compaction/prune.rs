@@ -5,12 +5,14 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::budget::Budget;
-use super::scene::{Scene, tools};
+use super::scene::{Scene, quick, tools};
 use super::text::said;
 use crate::thread::{
-    Change, Content, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome, Trigger,
+    Change, Content, Entry, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome,
+    Trigger,
 };
 use crate::tokens::Ruler;
 
@@ -68,23 +70,15 @@ pub(super) fn enough(scene: &Scene<'_>) -> Option<Vec<Mask>> {
     (freed >= step && used.saturating_sub(freed) <= goal).then(|| masks(batch))
 }
 
-/// The change that shows entries of the view as these texts from now on; `None` where that gains nothing.
-pub fn pruned(
-    ruler: &Ruler,
-    thread: &Thread,
-    budget: &Budget,
-    masks: Vec<Mask>,
-    trigger: Trigger,
-) -> Option<Change> {
-    let scene = Scene::of(ruler, thread, budget);
-    let texts: HashMap<Seq, &str> = masks.iter().map(|mask| (mask.entry, mask.text.as_str())).collect();
-    let mut tokens_after = 0;
-    for (entry, weight) in scene.entries().iter().zip(&scene.weights) {
-        let text = texts.get(&entry.seq).filter(|_| matches!(entry.change, Change::ToolFinished { .. }));
-        tokens_after += text.map_or(*weight, |text| tokens(&scene, text));
-    }
-    let tokens_before = scene.before;
-    (tokens_after < tokens_before).then_some(Change::Pruned { masks, trigger, tokens_before, tokens_after })
+/// The change that shows entries of the view as these texts from now on.
+pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger) -> Change {
+    let ruler = quick(ruler, thread);
+    let mut trial = thread.clone();
+    let change =
+        |masks, tokens_before, tokens_after| Change::Pruned { masks, trigger, tokens_before, tokens_after };
+    let seq = thread.next_seq();
+    trial.apply(Arc::new(Entry { seq, at: 0, change: change(masks.clone(), 0, 0) }));
+    change(masks, ruler.view(thread.view()), ruler.view(trial.view()))
 }
 
 /// One entry of the view that is shown shorter.

@@ -32,11 +32,7 @@ pub(super) struct Scene<'a> {
 impl<'a> Scene<'a> {
     pub fn of(ruler: &Ruler, thread: &'a Thread, budget: &'a Budget) -> Scene<'a> {
         let entries = thread.view().entries();
-        let is_short = entries
-            .iter()
-            .try_fold(EXACT_BYTES_MAX, |left, entry| left.checked_sub(text_bytes(entry)))
-            .is_some();
-        let ruler = if is_short { ruler.clone() } else { ruler.clone().exact(None) };
+        let ruler = quick(ruler, thread);
         let weights: Vec<u64> = entries.iter().map(|entry| ruler.entry(entry)).collect();
         let before = weights.iter().sum();
         let probe = ruler.at_most(Count { reported: 0, counted: MARGIN_PROBE_TOKENS });
@@ -84,6 +80,15 @@ impl<'a> Scene<'a> {
         let head = self.entries().first().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
         head.is_none_or(|head| self.entries().iter().any(|entry| entry.seq > head.seq))
     }
+}
+
+/// A ruler that counts a short view with the vocabulary and estimates a long one.
+pub(super) fn quick(ruler: &Ruler, thread: &Thread) -> Ruler {
+    let mut left = Some(EXACT_BYTES_MAX);
+    for entry in thread.view().entries() {
+        left = left.and_then(|left| left.checked_sub(text_bytes(entry)));
+    }
+    if left.is_some() { ruler.clone() } else { ruler.clone().exact(None) }
 }
 
 /// The bytes of text in an entry, as far as they count.

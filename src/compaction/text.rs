@@ -48,7 +48,7 @@ pub fn flat(view: &View, bytes_max: usize) -> String {
 }
 
 /// The view as plain text in pieces of at most so many bytes (1,024 at the least), oldest first, for a model
-/// whose window does not hold all of it. Each message is cut to `message_chars`, but for what the person said:
+/// whose window does not hold all of it. Each message is cut to so many characters, but for what the person said:
 /// that is in the pieces whole, and an earlier summary too.
 pub fn pieces(view: &View, message_chars: usize, bytes_max: usize) -> Vec<String> {
     let bytes_max = bytes_max.max(PIECE_BYTES_MIN);
