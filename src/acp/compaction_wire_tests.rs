@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::thread::{Account, Share};
+use crate::thread::{Seq, Trigger};
 
 fn entry(id: u64, parts: &[&str], account: Account) -> Entry {
     let content = parts.iter().map(|text| Content::Text { text: (*text).to_owned() }).collect();
