@@ -505,7 +505,7 @@ fn trigger_of(why: Why) -> Trigger {
     }
 }
 
-fn keep_of(keep: &Keep) -> compaction::Keep {
+pub(super) fn keep_of(keep: &Keep) -> compaction::Keep {
     match keep {
         Keep::Nothing => compaction::Keep::Nothing,
         Keep::Messages(messages) => compaction::Keep::Messages(*messages),
