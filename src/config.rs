@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::paths::Paths;
 use crate::problem::Problem;
@@ -135,13 +136,21 @@ impl WireFormat {
             WireFormat::Gemini => "gemini",
         }
     }
+
+    /// Whether a service of this format can make a conversation short in a form of its own.
+    pub fn compacts(self) -> bool {
+        match self {
+            WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => true,
+            WireFormat::OpenAiChat | WireFormat::Gemini => false,
+        }
+    }
 }
 
 /// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
 /// 1.
 ///
-/// All of them are read and checked. Not yet acted on are `must_ratio`, `model` and
-/// `person_share`: what a request that the provider refused as too long needs is done without them.
+/// `summary_role` is accepted for files that are shared with other programs, and without an effect: a summary is a
+/// user message, which every provider takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
     /// Whether it happens by itself.
@@ -151,8 +160,18 @@ pub struct Compaction {
     pub must_ratio: f64,
     /// The newest share of the conversation that a compaction by threshold keeps.
     pub preserve_ratio: f64,
-    /// Who writes the summary: `main`, `small` or a model's name; `None` decides by cost.
+    /// Who writes the summary: `main`, `small`, `none` or a model's name; `None` decides by cost. With `none`
+    /// the facts that are found by code stand alone.
     pub model: Option<String>,
+    /// Whether a summary is prepared in the background before it is needed.
+    pub ahead: bool,
+    /// How long one call of a model may take that writes a summary.
+    pub summary_timeout: Duration,
+    /// How long all tries together may take.
+    pub timeout: Duration,
+    /// Characters of one message that are told where a conversation is too long to be told whole.
+    pub message_chars: usize,
+    pub prune: Prune,
     /// Tokens.
     pub max_summary_tokens: u32,
     /// What pins may take: they never give way.
@@ -161,6 +180,23 @@ pub struct Compaction {
     pub person_share: f64,
     /// Tokens kept free for a reply, at most a quarter of the window.
     pub output_reserve: u32,
+}
+
+/// Which old outcomes of tools are cut, and what stays of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prune {
+    /// Texts of so many characters or fewer stay as they are.
+    pub min_chars: usize,
+    /// What stays of a longer one.
+    pub keep_chars: usize,
+    /// The newest messages whose outcomes stay as they are.
+    pub keep_recent: usize,
+}
+
+impl Default for Prune {
+    fn default() -> Prune {
+        Prune { min_chars: 1_000, keep_chars: 200, keep_recent: 6 }
+    }
 }
 
 /// The moment of an automatic compaction after a round.
@@ -191,6 +227,11 @@ impl Default for Compaction {
             must_ratio: 0.95,
             preserve_ratio: 0.40,
             model: None,
+            ahead: false,
+            summary_timeout: Duration::from_secs(120),
+            timeout: Duration::from_secs(180),
+            message_chars: 2_000,
+            prune: Prune::default(),
             max_summary_tokens: 4096,
             pin_share: 0.25,
             person_share: 0.20,

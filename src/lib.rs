@@ -64,7 +64,7 @@
 //! | `config` | layered settings | thread, problem, paths |
 //! | `family` | which model it is, by its name | |
 //! | `tokens` | counting, fitted to each model | thread, family |
-//! | `compaction` | what a summary replaces, pure | thread, tokens |
+//! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens |
 //! | `recall` | finds and reads what left the view, pure | thread |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |

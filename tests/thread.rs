@@ -28,6 +28,8 @@ enum Step {
     Told(String, Origin),
     Withheld(String),
     Undone,
+    /// Takes back, or brings again, the layer at this place of all, where that may be.
+    Toggled(usize),
     ThinkingDropped,
     Ended,
 }
@@ -78,6 +80,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         }),
         1 => "[a-z]{1,8}".prop_map(Step::Withheld),
         2 => Just(Step::Undone),
+        2 => (0..16usize).prop_map(Step::Toggled),
         1 => Just(Step::ThinkingDropped),
         1 => Just(Step::Ended),
     ];
@@ -103,14 +106,14 @@ proptest! {
     #[test]
     fn an_incremental_view_equals_a_cold_fold(steps in steps()) {
         let live = play(&steps);
-        let undone: HashSet<Seq> = live
-            .entries()
-            .iter()
-            .filter_map(|entry| match entry.change {
-                Change::Undone { entry } => Some(entry),
-                _ => None,
-            })
-            .collect();
+        let mut undone = HashSet::new();
+        for entry in live.entries() {
+            match entry.change {
+                Change::Undone { entry } => drop(undone.insert(entry)),
+                Change::Redone { entry } => drop(undone.remove(&entry)),
+                _ => {}
+            }
+        }
         let cold = View::fold(live.entries(), &undone);
         prop_assert_eq!(shown(live.view()), shown(&cold));
         prop_assert_eq!(parts(live.view()), parts(&cold));
@@ -232,6 +235,40 @@ proptest! {
         for before in views.into_iter().rev() {
             take_step(&mut thread, &Step::Undone);
             prop_assert_eq!(shown(thread.view()), before);
+        }
+    }
+
+    /// Of any log and any layer of it: what is taken back and brought again is what it was, byte for byte,
+    /// and what was said meanwhile stays; what lies inside another layer is refused.
+    #[test]
+    fn an_undo_and_its_redo_leave_what_was_there(steps in steps(), since in "[a-z]{1,8}", at in 0..16usize) {
+        let mut thread = play(&steps);
+        let layers = thread.layers();
+        let holding: Vec<_> = layers.iter().filter(|layer| layer.holds).collect();
+        prop_assert_eq!(holding.last().map(|layer| layer.entry), thread.last_layer().map(|entry| entry.seq));
+        for layer in &layers {
+            if let Some(outer) = layer.inside {
+                prop_assert!(outer > layer.entry && !thread.is_undone(outer));
+                prop_assert!(thread.can_undo(layer.entry).is_err() && thread.can_redo(layer.entry).is_err());
+            }
+        }
+        let Some(layer) = holding.get(at % holding.len().max(1)).map(|layer| layer.entry) else { return Ok(()) };
+        if thread.can_undo(layer).is_err() {
+            return Ok(());
+        }
+        let before = shown(thread.view());
+        append(&mut thread, Change::Undone { entry: layer });
+        prop_assert_eq!(thread.last_undone(), Some(layer));
+        let id = thread.next_message();
+        let later = append(&mut thread, said(id, &since));
+        prop_assert_eq!(thread.view().entries().last().map(|entry| entry.seq), Some(later));
+        if thread.can_redo(layer).is_ok() {
+            append(&mut thread, Change::Redone { entry: layer });
+            let mut after = shown(thread.view());
+            let last = after.pop();
+            prop_assert!(last.is_some());
+            prop_assert_eq!(after, before);
+            prop_assert_eq!(thread.view().entries().last().map(|entry| entry.seq), Some(later));
         }
     }
 
@@ -440,6 +477,15 @@ fn take_step(thread: &mut Thread, step: &Step) {
         Step::Undone => {
             if let Some(entry) = thread.last_layer().map(|entry| entry.seq) {
                 append(thread, Change::Undone { entry });
+            }
+        }
+        Step::Toggled(place) => {
+            let layers = thread.layers();
+            let Some(layer) = layers.get(place % layers.len().max(1)) else { return };
+            if layer.holds && thread.can_undo(layer.entry).is_ok() {
+                append(thread, Change::Undone { entry: layer.entry });
+            } else if thread.can_redo(layer.entry).is_ok() {
+                append(thread, Change::Redone { entry: layer.entry });
             }
         }
         Step::ThinkingDropped => {

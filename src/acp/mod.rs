@@ -11,6 +11,7 @@
 
 pub mod answers;
 mod attached;
+mod compaction_wire;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;

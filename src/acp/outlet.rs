@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::from_wire::ClientTraits;
 use super::requests::Requests;
-use crate::session::{Out, Outlet};
+use crate::session::{CompactionState, Out, Outlet};
 use crate::thread::{Change, MessageId, SessionId};
 
 /// Live text and progress that may wait for a client that does not read, in bytes.
@@ -58,7 +58,7 @@ struct Pending {
     text_bytes: usize,
     notices: usize,
     lines: usize,
-    /// Messages of which a piece was forgotten, so that none may follow before the entry.
+    /// Messages and summaries of which a piece was forgotten, so that none may follow before the entry.
     gaps: HashMap<SessionId, MessageId>,
     traits: ClientTraits,
     /// A wake-up is a system call even if nobody waits; this saves it.
@@ -200,19 +200,27 @@ impl Pending {
     fn put(&mut self, session: &SessionId, out: Out) {
         match &out {
             Out::Text { message, part, text, .. } => {
-                if self.gaps.get(session) == Some(message) {
+                if !self.has_room(session, *message, text) {
                     return;
                 }
-                if self.text_bytes + text.len() + PIECE_BYTES > PENDING_TEXT_BYTES_MAX {
-                    self.gaps.insert(session.clone(), *message);
-                    return;
-                }
-                self.text_bytes += text.len();
                 if let Some(Out::Text { message: before, part: part_before, text: whole, .. }) =
                     self.newest_of(session)
                     && (*before, *part_before) == (*message, *part)
                 {
                     whole.push_str(text);
+                    return;
+                }
+                self.text_bytes += PIECE_BYTES;
+            }
+            Out::Compaction { id, state: CompactionState::Wrote(piece) } => {
+                if !self.has_room(session, *id, piece) {
+                    return;
+                }
+                if let Some(Out::Compaction { id: before, state: CompactionState::Wrote(whole) }) =
+                    self.newest_of(session)
+                    && before == id
+                {
+                    whole.push_str(piece);
                     return;
                 }
                 self.text_bytes += PIECE_BYTES;
@@ -252,7 +260,8 @@ impl Pending {
                 self.notices += 1;
             }
             Out::Entry { entry, .. } => {
-                if let Change::Replied { message, .. } = &entry.change
+                if let Change::Replied { message, .. } | Change::Compacted { summary: message, .. } =
+                    &entry.change
                     && self.gaps.get(session) == Some(&message.id)
                 {
                     self.gaps.remove(session);
@@ -260,12 +269,28 @@ impl Pending {
             }
             Out::CallStarted { .. }
             | Out::CallFinished { .. }
-            | Out::Compaction { .. }
+            | Out::Compaction {
+                state: CompactionState::Began { .. } | CompactionState::Failed(_) | CompactionState::Cancelled,
+                ..
+            }
             | Out::Ask { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => {}
         }
         self.items.push_back(Item::News { session: session.clone(), out });
+    }
+
+    /// Counts a piece of a live message; `false` where it is to be forgotten.
+    fn has_room(&mut self, session: &SessionId, message: MessageId, piece: &str) -> bool {
+        if self.gaps.get(session) == Some(&message) {
+            return false;
+        }
+        if self.text_bytes + piece.len() + PIECE_BYTES > PENDING_TEXT_BYTES_MAX {
+            self.gaps.insert(session.clone(), message);
+            return false;
+        }
+        self.text_bytes += piece.len();
+        true
     }
 
     /// The last thing of this session that waits.
@@ -348,6 +373,9 @@ mod tests {
             Item::News { out: Out::Text { text, .. }, .. } => text.clone(),
             Item::News { out: Out::Usage(usage), .. } => format!("usage {}", usage.used),
             Item::News { out: Out::CallProgress { output, .. }, .. } => format!("progress {}", output.len()),
+            Item::News { out: Out::Compaction { state: CompactionState::Wrote(piece), .. }, .. } => {
+                format!("wrote {piece}")
+            }
             Item::News { .. } => "entry".to_owned(),
             Item::Line(_) => "line".to_owned(),
         };
@@ -382,6 +410,27 @@ mod tests {
         }
         outbox.put(&session(1), text(8, "new"));
         assert_eq!(waiting(&outbox), ["ababab", "cdcdcd", "new"]);
+    }
+
+    fn wrote(summary: u64, piece: &str) -> Out {
+        let state = CompactionState::Wrote(piece.to_owned());
+        Out::Compaction { id: MessageId(summary), state }
+    }
+
+    #[test]
+    fn a_summary_that_is_written_for_nobody_is_merged_and_forgotten_behind_the_bound() {
+        let outbox = Outbox::new(0);
+        let piece = "x".repeat(1000);
+        for _ in 0..10_000 {
+            outbox.put(&session(1), wrote(7, &piece));
+            assert!(outbox.pending_text_bytes() <= PENDING_TEXT_BYTES_MAX);
+        }
+        assert_eq!(waiting(&outbox).len(), 1);
+        // The writer took what waited; a piece behind the gap would stand in a wrong place.
+        outbox.take(&mut VecDeque::new());
+        outbox.put(&session(1), wrote(7, "late"));
+        outbox.put(&session(1), wrote(9, "the next one"));
+        assert_eq!(waiting(&outbox), ["wrote the next one"]);
     }
 
     #[test]

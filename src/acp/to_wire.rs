@@ -8,11 +8,12 @@ use agent_client_protocol::v1::schema as wire;
 use wire::SessionUpdate;
 
 use super::answers;
+use super::compaction_wire;
 use super::from_wire::ClientTraits;
 use super::hook_wire::{self, entry_line};
 use super::tool_wire::{self, Detail};
 use super::updates::{
-    agent_line, boundary, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
+    agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
     usage_update, user_message,
 };
 use crate::session::{CompactionState, Out, Severity, TextKind};
@@ -39,6 +40,7 @@ pub struct Cursor {
     live: Option<Live>,
     /// Calls that were announced and have no outcome yet.
     calls: HashMap<CallId, Running>,
+    compacting: compaction_wire::Open,
     /// Replayed prompts that waited in the queue and were not taken yet.
     queued: Vec<Arc<Entry>>,
     /// Those that were shown at the end of the turn that they had waited in.
@@ -213,20 +215,11 @@ impl Cursor {
                 let detail = if shown.replay { Detail::Replay } else { Detail::Live };
                 self.finish(outcome, detail, updates);
             }
-            Change::Compacted { summary, tokens_before, tokens_after, trigger, .. } => {
+            Change::Compacted { summary, .. } => {
                 if shown.traits.compaction {
-                    let id = summary.id.to_string();
-                    let update = wire::CompactionUpdate::new(id, wire::CompactionStatus::Completed)
-                        .summary(vec![wire::ContentBlock::from(summary.text())])
-                        .meta(boundary(&self.session, entry.seq, *trigger, *tokens_before));
-                    updates.push(SessionUpdate::CompactionUpdate(update));
-                } else {
-                    let line = format!(
-                        "{}: {} → {} tokens",
-                        text::compacted(*trigger),
-                        short(*tokens_before),
-                        short(*tokens_after)
-                    );
+                    self.compacting.completed(&self.session, entry, updates);
+                } else if let Some(line) = text::one_line(&entry.change) {
+                    // Never the summary's text: it is the model's, and long.
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
@@ -348,19 +341,12 @@ impl Cursor {
         traits: &ClientTraits,
         updates: &mut Vec<SessionUpdate>,
     ) {
-        if !traits.compaction {
-            if let CompactionState::Began { tokens } = state {
-                let text = format!("Compacting {} tokens…", short(tokens));
-                self.notice(Severity::Info, text, traits, updates);
-            }
-            return;
+        if traits.compaction {
+            self.compacting.state(id, state, updates);
+        } else if let CompactionState::Began { tokens } = state {
+            let text = format!("Compacting {} tokens…", short(tokens));
+            self.notice(Severity::Info, text, traits, updates);
         }
-        let update = |status| wire::CompactionUpdate::new(id.to_string(), status);
-        updates.push(SessionUpdate::CompactionUpdate(match state {
-            CompactionState::Began { .. } => update(wire::CompactionStatus::InProgress),
-            CompactionState::Failed(why) => update(wire::CompactionStatus::Failed).error(why),
-            CompactionState::Cancelled => update(wire::CompactionStatus::Cancelled),
-        }));
     }
 
     fn notice(

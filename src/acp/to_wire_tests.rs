@@ -349,13 +349,16 @@ fn entries_that_are_one_update_or_none() {
                 "Undone: e12 is taken back; what it replaced is in view again.",
             )],
         ),
-        (compacted(), vec![chunk("agent_message_chunk", "m9", "Compacted: 88k → 6k tokens")]),
+        (
+            compacted(),
+            vec![chunk("agent_message_chunk", "m9", "Compacted: 88.0k → 6.2k tokens. /undo takes it back.")],
+        ),
         (
             by_threshold(),
             vec![chunk(
                 "agent_message_chunk",
                 "m9",
-                "Compacted, because the window filled up: 88k → 6k tokens",
+                "Compacted, because the window filled up: 88.0k → 6.2k tokens. /undo takes it back.",
             )],
         ),
         (
@@ -492,31 +495,32 @@ fn a_notice_waits_for_the_prompt_and_not_for_context() {
 }
 
 #[test]
-fn a_client_that_shows_compactions_gets_one() {
+fn a_client_that_shows_compactions_gets_one_and_in_a_replay_what_stands() {
+    let statuses = |client: &Client| -> Vec<String> {
+        client.told.iter().map(|update| update["status"].as_str().unwrap_or("chunk").to_owned()).collect()
+    };
     let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
     let id = MessageId(9);
     client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
-    let boundary = json!({ "epitome": { "boundary": {
-        "type": "system", "subtype": "compact_boundary",
-        "compact_metadata": { "trigger": "manual", "pre_tokens": 88000 },
-        "uuid": Seq(1).uuid_in(""), "session_id": "",
-    } } });
-    assert_eq!(
-        client.entry(compacted()).told,
-        [
-            json!({ "sessionUpdate": "compaction_update", "compactionId": "m9", "status": "in_progress" }),
-            json!({ "sessionUpdate": "compaction_update", "compactionId": "m9", "status": "completed",
-                "summary": [{ "type": "text", "text": "We wrote a parser." }], "_meta": boundary }),
-        ]
-    );
-    for (state, status, error) in [
-        (CompactionState::Failed("no model".into()), "failed", Some("no model")),
-        (CompactionState::Cancelled, "cancelled", None),
-    ] {
-        client.put(Out::Compaction { id, state });
-        let told = client.told.last().expect("it was told");
-        assert_eq!((told["status"].as_str(), told["error"].as_str()), (Some(status), error));
-    }
+    client.put(Out::Compaction { id, state: CompactionState::Wrote("We wrote".into()) });
+    client.entry(compacted());
+    assert_eq!(statuses(&client), ["in_progress", "chunk", "completed"]);
+    client.told.clear();
+    client.replayed(compacted());
+    assert_eq!(statuses(&client), ["completed"]);
+    client.told.clear();
+    // It joins in the middle: what is running comes behind the replay.
+    let opened = Change::Opened { format: 1, session: SessionId("s".into()), cwd: PathBuf::from("/w") };
+    let id = MessageId(11);
+    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.replayed(opened);
+    client.put(Out::Compaction { id, state: CompactionState::Wrote("lost".into()) });
+    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.put(Out::Compaction { id, state: CompactionState::Wrote("We".into()) });
+    client.put(Out::Compaction { id, state: CompactionState::Failed("no model".into()) });
+    client.put(Out::Compaction { id, state: CompactionState::Cancelled });
+    assert_eq!(statuses(&client), ["in_progress", "in_progress", "chunk", "failed"]);
+    assert_eq!(client.told[3]["error"], "no model");
 }
 
 #[test]
@@ -526,6 +530,7 @@ fn a_client_that_shows_no_compactions_is_told_that_one_takes_a_while() {
     client.told.clear();
     let state = CompactionState::Began { tokens: 88_231 };
     client.put(Out::Compaction { id: MessageId(2), state });
+    client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Wrote("We wrote".into()) });
     client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Cancelled });
     assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "Compacting 88k tokens…")]);
 }

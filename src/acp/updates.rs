@@ -11,8 +11,7 @@ use wire::SessionUpdate;
 use super::answers;
 use crate::session::{CommandInfo, Severity, TextKind, UsageNow};
 use crate::thread::{
-    Content, Cut, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, Seq, StopReason, Trigger,
-    Usage,
+    Content, Cut, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
 };
 
 /// The longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
@@ -44,7 +43,7 @@ pub(super) fn chunks(kind: TextKind, id: &wire::MessageId, text: String, updates
 }
 
 /// A text in parts of at most `CHUNK_TEXT_BYTES_MAX`.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let (piece, after) = rest.split_at(rest.floor_char_boundary(CHUNK_TEXT_BYTES_MAX));
@@ -223,22 +222,4 @@ pub(super) fn short(tokens: u64) -> String {
 /// A path that serialises whatever its bytes are.
 pub(super) fn wire_path(path: &std::path::Path) -> PathBuf {
     PathBuf::from(path.to_string_lossy().into_owned())
-}
-
-/// The record that the Claude Agent SDK puts where a conversation was compacted.
-pub(super) fn boundary(session: &str, entry: Seq, trigger: Trigger, tokens_before: u64) -> wire::Meta {
-    let trigger = match trigger {
-        Trigger::Manual => "manual",
-        Trigger::Overflow | Trigger::Threshold | Trigger::Hook | Trigger::Must => "auto",
-    };
-    let boundary = serde_json::json!({
-        "type": "system",
-        "subtype": "compact_boundary",
-        "compact_metadata": { "trigger": trigger, "pre_tokens": tokens_before },
-        "uuid": entry.uuid_in(session),
-        "session_id": session,
-    });
-    let mut meta = wire::Meta::new();
-    meta.insert("epitome".to_owned(), serde_json::json!({ "boundary": boundary }));
-    meta
 }

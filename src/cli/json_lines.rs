@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::printer::Streamed;
 use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
-use crate::thread::{Change, HookRun, MessageId, SessionId, ToolOutcome, Usage, Verdict, text};
+use crate::thread::{Change, Entry, HookRun, MessageId, SessionId, ToolOutcome, Usage, Verdict, text};
 
 /// Writes one object a line.
 pub struct JsonLines<'a> {
@@ -27,7 +27,12 @@ impl<'a> JsonLines<'a> {
                 self.write(&said(*message, *kind, text))
             }
             Out::Entry { replay: true, .. } => Ok(()),
-            Out::Entry { entry, .. } => self.entry(&entry.change),
+            Out::Entry { entry, .. } => {
+                if let Change::Compacted { .. } = &entry.change {
+                    self.compacted(entry)?;
+                }
+                self.entry(&entry.change)
+            }
             Out::Usage(UsageNow { used, size, cost, last: _ }) => {
                 let mut line = json!({ "type": "usage", "used": used, "size": size });
                 if let Some(cost) = cost {
@@ -141,6 +146,20 @@ impl<'a> JsonLines<'a> {
             | Change::TurnEnded { .. } => Ok(()),
             Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
         }
+    }
+
+    /// A compaction in numbers; the same in words is the notice that comes with it.
+    fn compacted(&mut self, entry: &Entry) -> io::Result<()> {
+        let Change::Compacted { trigger, tokens_before, tokens_after, account, .. } = &entry.change else {
+            return Ok(());
+        };
+        let mut line = account.counts();
+        line["type"] = json!("compaction");
+        line["entry"] = json!(entry.seq.to_string());
+        line["trigger"] = json!(trigger);
+        line["pre_tokens"] = json!(tokens_before);
+        line["post_tokens"] = json!(tokens_after);
+        self.write(&line)
     }
 
     fn outcome(&mut self, outcome: &ToolOutcome) -> io::Result<()> {

@@ -162,7 +162,10 @@ impl<'a> Printer<'a> {
                 self.remark(Ink::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }
             // What came of it is an entry of the log, or the answer.
-            Out::Compaction { state: CompactionState::Failed(_) | CompactionState::Cancelled, .. } => Ok(()),
+            Out::Compaction {
+                state: CompactionState::Wrote(_) | CompactionState::Failed(_) | CompactionState::Cancelled,
+                ..
+            } => Ok(()),
             Out::CallProgress { .. }
             | Out::CallFinished { .. }
             | Out::Commands(_)

@@ -159,7 +159,7 @@ fn a_compaction_is_one_line() {
         account: Default::default(),
     };
     let (out, _) = printed(Dress::Plain, &[entry(change)]);
-    assert_eq!(out, "Compacted: 42.0k → 1.5k tokens. What was replaced is kept; /undo brings it back.\n");
+    assert_eq!(out, "Compacted: 42.0k → 1.5k tokens. /undo takes it back.\n");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::session::{Out, Outlet};
+use crate::session::{CompactionState, Out, Outlet};
 use crate::thread::{MessageId, SessionId};
 
 /// Items that may wait. What a turn commits is far less than this before it asks the model again.
@@ -76,7 +76,7 @@ impl Outlet for Queue {
         let mut state = self.state();
         match out {
             // The outcome has the whole output; nothing here shows it earlier.
-            Out::CallProgress { .. } => return,
+            Out::CallProgress { .. } | Out::Compaction { state: CompactionState::Wrote(_), .. } => return,
             Out::Text { message, part, kind, text } => state.put_text(message, part, kind, text),
             Out::Entry { .. }
             | Out::CallStarted { .. }

@@ -1,6 +1,6 @@
 //! What there is room for. All in tokens.
 
-use crate::config;
+use crate::config::{self, Prune};
 
 /// The room of one model's window, and how a compaction may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,25 +19,7 @@ pub struct Budget {
     pub person_max: u64,
     /// What pins may take.
     pub pins_max: u64,
-    pub prune: PruneRule,
-}
-
-/// Which outcomes are cut, and what stays of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PruneRule {
-    /// Texts of so many characters or fewer stay as they are.
-    pub min_chars: usize,
-    /// What stays of a longer one.
-    pub keep_chars: usize,
-    /// The newest messages whose outcomes stay as they are.
-    pub keep_recent: usize,
-}
-
-impl Default for PruneRule {
-    /// As the specification of agents' context management has it that we follow.
-    fn default() -> PruneRule {
-        PruneRule { min_chars: 1_000, keep_chars: 200, keep_recent: 6 }
-    }
+    pub prune: Prune,
 }
 
 /// The part of a window that the ledger may take, as a divisor.
@@ -56,7 +38,7 @@ impl Budget {
             ledger_max: summary_max.min(window / LEDGER_PART),
             person_max: share(settings.person_share),
             pins_max: share(settings.pin_share),
-            prune: PruneRule::default(),
+            prune: settings.prune,
         }
     }
 

@@ -22,6 +22,8 @@ const QUOTE_BYTES_MIN: usize = 512;
 pub struct Written {
     /// The summary; without one the ledger stands alone.
     pub text: Option<String>,
+    /// The provider's own form of it, for the model that made it: stands in front of all else.
+    pub native: Vec<Content>,
     /// Who wrote it, and what it took.
     pub by: Option<(ModelName, Usage)>,
     /// Why there is none of the kind that was wanted, in words.
@@ -44,7 +46,7 @@ pub fn compacted(
     written: Written,
 ) -> Result<Change, String> {
     let Plan { trigger, focus, through, masks, .. } = plan.clone();
-    let Written { text, by, fallback } = written;
+    let Written { text, native, by, fallback } = written;
     let summary = text.unwrap_or_default();
     let room_bytes = budget.room() as usize * 3 / 2;
     let kept = thread.view().kept_behind(through);
@@ -56,7 +58,8 @@ pub fn compacted(
     let (message, after) = loop {
         let quote = request.as_ref().map(|request| head_and_tail(request, quoted_max));
         let text = frame(&summary, quote.as_deref(), thread.goal(), &pins);
-        let message = Message { id, content: vec![Content::Text { text }] };
+        let content = native.iter().cloned().chain([Content::Text { text }]).collect();
+        let message = Message { id, content };
         let after = ruler.message(&message) + behind;
         if after * 100 <= before * (100 - GAIN_MIN_PERCENT) {
             break (message, after);

@@ -19,10 +19,10 @@ mod plan;
 mod prune;
 mod text;
 
-pub use budget::{Budget, PruneRule};
+pub use budget::Budget;
 pub use compose::{GOAL_HEAD, Written, compacted, goal_words, mutated, pins_too_large};
-pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, through};
-pub use text::{extract, flat};
+pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, pruned, through};
+pub use text::{extract, flat, pieces};
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;

@@ -1,8 +1,10 @@
 //! What a compaction does to a view: what goes, what is cut, what stays. Pure.
 
+use std::sync::Arc;
+
 use super::budget::Budget;
 use super::prune;
-use crate::thread::{Change, Mask, Seq, Thread, Trigger, View};
+use crate::thread::{Change, Entry, Mask, Seq, Thread, Trigger, View};
 use crate::tokens::Ruler;
 
 /// Why a conversation is left as it is.
@@ -56,6 +58,15 @@ pub struct Plan {
     pub through: Seq,
     /// What of the rest is shown shorter.
     pub masks: Vec<Mask>,
+}
+
+/// The change that cuts old outcomes.
+pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger) -> Change {
+    let tokens_before = ruler.view(thread.view());
+    let mut cut = thread.clone();
+    let change = |tokens_after| Change::Pruned { masks: masks.clone(), trigger, tokens_before, tokens_after };
+    cut.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change: change(0) }));
+    change(ruler.view(cut.view()))
 }
 
 /// Decides what a compaction of this thread does.

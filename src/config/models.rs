@@ -3,9 +3,9 @@
 
 use toml::de::DeValue;
 
-use super::Settings;
 use super::file::{Reader, Value};
 use super::values::{Wrong, model_name, names, number, small_tokens, text, tokens, truth, wanted};
+use super::{Settings, WireFormat};
 
 /// What a person knows of a model. It goes before all that is known of it otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +21,8 @@ pub struct ModelSettings {
     /// Whether it reads PDF documents.
     pub documents: Option<bool>,
     pub thinking: Option<ThinkingSettings>,
+    /// Whether its provider makes its conversations short in a form of its own.
+    pub native_compaction: Option<bool>,
     pub price: Option<PriceSettings>,
 }
 
@@ -83,7 +85,8 @@ impl Effort {
     }
 }
 
-const KEYS: [&str; 7] = ["context_window", "max_output", "betas", "images", "documents", "thinking", "price"];
+const KEYS: [&str; 8] =
+    ["context_window", "max_output", "betas", "images", "documents", "thinking", "compaction", "price"];
 const PRICE_KEYS: [&str; 4] = ["input", "output", "cache_read", "cache_write"];
 
 impl Reader<'_> {
@@ -110,6 +113,14 @@ impl Reader<'_> {
                     }
                     "images" => self.set(value, &mut model.images, |value| truth(value).map(Some)),
                     "documents" => self.set(value, &mut model.documents, |value| truth(value).map(Some)),
+                    "compaction" => {
+                        if !self.refused(key.span(), "compaction of a model") {
+                            self.set(value, &mut model.native_compaction, |value| native(value).map(Some));
+                            if model.native_compaction == Some(true) {
+                                self.native.push((name.get_ref().to_string(), value.span()));
+                            }
+                        }
+                    }
                     // What is tried out may cost more; so does a list of nothing but the largest effort,
                     // whatever level the person chose; a price of 0 would hide what was paid.
                     key_text @ ("betas" | "thinking" | "price") => {
@@ -128,6 +139,27 @@ impl Reader<'_> {
                 }
             }
             settings.models.insert(name.get_ref().to_string(), model);
+        }
+    }
+
+    /// Tells of the models whose provider is asked for a compaction of its own and has none, and lets them be
+    /// as if it were not asked. To be called when all else of the file is read: it may say which format a
+    /// provider speaks.
+    pub(super) fn check_native(&mut self, settings: &mut Settings) {
+        for (name, span) in std::mem::take(&mut self.native) {
+            let provider = name.split_once('/').map_or("", |(provider, _)| provider);
+            let Some(wire) = wire_of(provider, settings).filter(|wire| !wire.compacts()) else { continue };
+            let with: Vec<String> = WireFormat::ALL
+                .into_iter()
+                .filter(|wire| wire.compacts())
+                .map(|wire| format!("{:?}", wire.id()))
+                .collect();
+            let message = format!("the format {:?} has no compaction of its own", wire.id());
+            let hint = format!("{} have one; here it is compaction = \"summary\"", with.join(" and "));
+            self.problem(span, message, Some(hint));
+            if let Some(model) = settings.models.get_mut(&name) {
+                model.native_compaction = None;
+            }
         }
     }
 
@@ -151,6 +183,31 @@ impl Reader<'_> {
                 self.problem(value.span(), message, Some(hint.to_owned()));
             }
         }
+    }
+}
+
+/// The format that a provider is spoken to in, as far as settings alone tell.
+fn wire_of(provider: &str, settings: &Settings) -> Option<WireFormat> {
+    let configured = settings.providers.get(provider).map(|configured| configured.wire);
+    let adjusted = || settings.built_in.get(provider).and_then(|configured| configured.wire);
+    configured.or_else(adjusted).or(match provider {
+        "anthropic" => Some(WireFormat::AnthropicMessages),
+        "openai" => Some(WireFormat::OpenAiResponses),
+        "gemini" => Some(WireFormat::Gemini),
+        "local" => Some(WireFormat::OpenAiChat),
+        _ => None,
+    })
+}
+
+/// Whether the provider's own compaction is meant.
+fn native(value: &DeValue<'_>) -> Result<bool, Wrong> {
+    match text(value)?.as_str() {
+        "native" => Ok(true),
+        "summary" => Ok(false),
+        other => Err(Wrong {
+            message: format!("there is no way of compacting {other:?}"),
+            hint: Some("one of summary (a model writes it), native (the provider's own)".to_owned()),
+        }),
     }
 }
 

@@ -52,6 +52,7 @@ fn a_full_file_of_the_person_is_read() {
         threshold = -20000
         preserve_ratio = 0.5
         summary_timeout_s = 60
+        prune = { keep_recent = 3 }
         [hooks]
         trust = "never"
     "#;
@@ -75,6 +76,8 @@ fn a_full_file_of_the_person_is_read() {
         compaction: Compaction {
             threshold: Threshold::Left(20_000),
             preserve_ratio: 0.5,
+            summary_timeout: Duration::from_secs(60),
+            prune: Prune { keep_recent: 3, ..Prune::default() },
             ..Compaction::default()
         },
         hooks: Hooks { trust: Trust::Never, ..Hooks::default() },

@@ -2,6 +2,7 @@
 //! is another; none repeats a value that could be a secret.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use toml::de::DeValue;
 
@@ -52,6 +53,19 @@ pub(super) fn tokens(value: &DeValue<'_>) -> Result<u64, Wrong> {
 pub(super) fn small_tokens(value: &DeValue<'_>) -> Result<u32, Wrong> {
     let tokens = tokens(value)?;
     u32::try_from(tokens).map_err(|_| Wrong { message: "this number is too large".to_owned(), hint: None })
+}
+
+/// A time for a model's work, from a second to an hour.
+pub(super) fn seconds(value: &DeValue<'_>) -> Result<Duration, Wrong> {
+    between(value, 1..=3_600, "seconds").map(Duration::from_secs)
+}
+
+pub(super) fn characters(value: &DeValue<'_>) -> Result<usize, Wrong> {
+    between(value, 0..=1_000_000, "characters").map(|number| number as usize)
+}
+
+pub(super) fn messages(value: &DeValue<'_>) -> Result<usize, Wrong> {
+    between(value, 0..=10_000, "messages").map(|number| number as usize)
 }
 
 pub(super) fn number(value: &DeValue<'_>) -> Option<f64> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::endpoint::Endpoint;
-use super::failure::{self, Failure};
+use super::failure;
 use super::http::Http;
 use super::wire::encoding::Encoded;
 use super::{ErrorClass, ProviderError};
@@ -39,11 +39,7 @@ pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Resul
             http.note_uncounting(&asked_for, UNCOUNTING_MAX);
             Err(counts_nothing(endpoint))
         }
-        (status, _) => {
-            let failure =
-                Failure { status, retry_after: None, should_retry: None, request_id: None, body: &body };
-            Err(failure::classify(endpoint, &failure))
-        }
+        _ => Err(answer.refusal(endpoint)),
     }
 }
 

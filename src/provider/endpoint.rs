@@ -43,6 +43,9 @@ pub struct Endpoint {
     /// compatible with it.
     pub own_api: bool,
     pub abilities: Abilities,
+    /// Whether the person wants its conversations made short by the service itself. What that has made is
+    /// sent only as long as they do.
+    pub native_compaction: bool,
     /// The way there, out of the same environment.
     pub network: Network,
 }
@@ -74,6 +77,17 @@ impl Endpoint {
             WireFormat::OpenAiResponses => Some(self.at("/responses/input_tokens")),
             WireFormat::OpenAiChat => None,
             WireFormat::Gemini => Some(self.at(&format!("/models/{}:countTokens", self.model))),
+        }
+    }
+
+    /// Where a conversation is made short in the service's own form; `None` where the format has nothing for
+    /// it. A compatible service may not have it all the same.
+    pub fn compact_url(&self) -> Option<String> {
+        match self.wire {
+            // There it is a field of an ordinary request.
+            WireFormat::AnthropicMessages => Some(self.url()),
+            WireFormat::OpenAiResponses => Some(self.at("/responses/compact")),
+            WireFormat::OpenAiChat | WireFormat::Gemini => None,
         }
     }
 
@@ -133,6 +147,7 @@ impl fmt::Debug for Endpoint {
             max_output,
             own_api,
             abilities,
+            native_compaction,
             network,
         } = self;
         f.debug_struct("Endpoint")
@@ -146,6 +161,7 @@ impl fmt::Debug for Endpoint {
             .field("max_output", max_output)
             .field("own_api", own_api)
             .field("abilities", abilities)
+            .field("native_compaction", native_compaction)
             .field("network", network)
             .finish()
     }

@@ -57,7 +57,15 @@ pub type Starting = Pin<Box<dyn Future<Output = Result<ReplyStream, ProviderErro
 #[derive(Debug)]
 pub(super) struct Answer {
     pub status: u16,
+    headers: HeaderMap,
     pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// What an answer means that is no success.
+    pub(super) fn refusal(&self, endpoint: &Endpoint) -> ProviderError {
+        reply::refusal(endpoint, self.status, &self.headers, &String::from_utf8_lossy(&self.body))
+    }
 }
 
 impl Http {
@@ -108,9 +116,9 @@ impl Http {
         let limits = self.limits.unwrap_or_else(|| Limits::of(endpoint));
         let asking = async {
             let response = self.sending(endpoint, url, asked, limits)?.send(endpoint).await?;
-            let status = response.status().as_u16();
+            let (status, headers) = (response.status().as_u16(), response.headers().clone());
             let body = read(response, most).await.map_err(|why| unusable(endpoint, &why))?;
-            Ok(Answer { status, body })
+            Ok(Answer { status, headers, body })
         };
         timeout(time, asking).await.unwrap_or_else(|_| Err(no_first_byte(endpoint, time)))
     }

@@ -1,7 +1,7 @@
 //! Model providers: what is asked of one, what streams back, and what can go wrong.
 //!
 //! Encoders and decoders are pure and below `wire`, an encoder and a decoder file for each wire format;
-//! only `http` sends anything, for itself and for `listing`, `local` and `count`. No agent loop lives in a
+//! only `http` sends anything, for itself and for `listing`, `local`, `count` and `compact`. No agent loop lives in a
 //! provider.
 //!
 //! The way of a call: `wire::encoding` writes a `Request` for an `Endpoint`, `http` sends it and gives
@@ -12,6 +12,7 @@ mod address;
 pub mod attachments;
 pub mod catalog;
 pub mod collect;
+pub mod compact;
 pub mod count;
 pub mod endpoint;
 mod failure;

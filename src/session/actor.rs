@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::ahead::Ahead;
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
 use super::effects::{self, ModelStep};
@@ -104,6 +105,8 @@ pub struct Session {
     pub(super) start_context: Vec<String>,
     pub(super) told_hooks: HashSet<(String, Verdict)>,
     pub(super) pace: Pace,
+    /// A summary that is written before it is needed.
+    pub(super) ahead: Ahead,
     /// The facts of the conversation.
     pub(super) ledger: Ledger,
     /// The files that hold instructions, as they were seen last.
@@ -131,6 +134,8 @@ enum Event {
     Model(ModelStep),
     Job(Result<Done, tokio::task::JoinError>),
     Progress(CallId, String),
+    /// More of a summary.
+    Summary(String),
     Child(ChildNews),
     Service(ServiceCall),
     Background(Result<Background, tokio::task::JoinError>),
@@ -193,6 +198,7 @@ impl Session {
             start_context: Vec::new(),
             told_hooks: HashSet::new(),
             pace: Pace::default(),
+            ahead: Ahead::default(),
             ledger: Ledger::default(),
             instructions: Watch::default(),
             others: Others::default(),
@@ -231,9 +237,9 @@ impl Session {
     }
 
     async fn event(&mut self) -> Event {
-        let (model, jobs) = match &mut self.work {
-            Some(work) => (work.model.as_mut(), Some(&mut work.jobs)),
-            None => (None, None),
+        let (model, jobs, pieces) = match &mut self.work {
+            Some(work) => (work.model.as_mut(), Some(&mut work.jobs), work.pieces.as_mut()),
+            None => (None, None, None),
         };
         let http = &self.services.http;
         tokio::select! {
@@ -246,6 +252,8 @@ impl Session {
                 if model.is_some() => Event::Model(step),
             Some(job) = async { jobs.expect("the branch is on only with jobs").join_next().await },
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
+            Some(piece) = async { pieces.expect("the branch is on only with a summary").recv().await },
+                if pieces.is_some() => Event::Summary(piece),
             Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
             Some(news) = self.children.1.recv() => Event::Child(news),
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
@@ -269,6 +277,7 @@ impl Session {
             // What comes after the outcome is in the outcome.
             Event::Progress(call, _) if !self.thread.open_calls().contains(&call) => {}
             Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
+            Event::Summary(piece) => self.compaction_wrote(piece),
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
             Event::Background(Ok(done)) => self.background_done(done),
@@ -301,9 +310,11 @@ impl Session {
         match &entry.change {
             Change::Replied { .. }
             | Change::Compacted { .. }
+            | Change::Pruned { .. }
             | Change::Mutated { .. }
             | Change::Edited { .. }
-            | Change::Undone { .. } => self.announce_usage(),
+            | Change::Undone { .. }
+            | Change::Redone { .. } => self.announce_usage(),
             _ => {}
         }
         self.sync_soon();

@@ -149,7 +149,7 @@ impl Session {
         })
     }
 
-    fn is_compacted_since_reply(&self) -> bool {
+    pub(super) fn is_compacted_since_reply(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply())
     }
 

@@ -133,9 +133,9 @@ impl Session {
         }
     }
 
-    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    /// What was streamed of the running reply or summary, for a client that joins in the middle of it.
     fn show_live_text(&self, attachment: &Attachment) {
-        for out in self.live_text() {
+        for out in self.live_text().into_iter().chain(self.live_compaction()) {
             attachment.outlet.put(&self.id, out);
         }
     }
@@ -327,6 +327,7 @@ impl Session {
             }
             Background::LocalServer(server) => self.local_server_found(server),
             Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
+            Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
             Background::Side(called) => self.side_done(called),
             Background::ModelsAsked(asked) => self.models_asked(*asked),
             Background::Served => {}

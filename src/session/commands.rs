@@ -3,20 +3,21 @@
 //! None calls a model, and each works where none is configured. What a command says is an entry of the
 //! log, so that it is shown again whenever the session is.
 
+pub(super) mod compact;
 mod context;
 pub(super) mod goal;
 mod help;
 mod hooks;
+mod layers;
+mod pins;
 mod why;
-
-use std::sync::Arc;
 
 use super::actor::Session;
 use super::work::Prompt;
 use super::{Answer, CommandInfo, Out, Severity};
 use crate::provider::spent::Spent;
 use crate::recipe::command;
-use crate::thread::{Change, Entry, Seq, StopReason, Usage};
+use crate::thread::{Change, StopReason, Usage};
 
 /// The longest title that a person may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;
@@ -34,7 +35,7 @@ pub(super) struct BuiltIn {
 }
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
-const BUILT_IN: [BuiltIn; 7] = [
+const BUILT_IN: [BuiltIn; 11] = [
     BuiltIn {
         name: "help",
         description: "List the commands, and where recipes come from",
@@ -67,9 +68,33 @@ const BUILT_IN: [BuiltIn; 7] = [
     },
     BuiltIn {
         name: "undo",
-        description: "Take the last compaction back, or what a hook did to the history",
-        hint: None,
+        description: "Take the last compaction back, or what a hook did to the history; or an older one",
+        hint: Some("[an entry, as e12]"),
         run: Session::undo,
+    },
+    BuiltIn {
+        name: "redo",
+        description: "Bring again what was taken back last, or another one",
+        hint: Some("[an entry, as e12]"),
+        run: Session::redo,
+    },
+    BuiltIn {
+        name: "history",
+        description: "List what changed the history, who asked for it, and what can be undone now",
+        hint: None,
+        run: Session::history,
+    },
+    BuiltIn {
+        name: "pin",
+        description: "Keep an entry or some words through every compaction as they are; or list what is kept",
+        hint: Some("[an entry, as e12 | some words]"),
+        run: Session::pin,
+    },
+    BuiltIn {
+        name: "unpin",
+        description: "Let go of what was pinned",
+        hint: Some("an entry, as e12 | all"),
+        run: Session::unpin,
     },
     BuiltIn {
         name: "why",
@@ -84,6 +109,17 @@ struct Ran {
     changes: Vec<Change>,
     /// Goes into the answer's `_meta`.
     meta: Option<serde_json::Value>,
+}
+
+impl Ran {
+    fn of(changes: Vec<Change>) -> Ran {
+        Ran { changes, meta: None }
+    }
+
+    /// With what a machine is told of it, below the command's name.
+    fn with(self, command: &str, told: serde_json::Value) -> Ran {
+        Ran { meta: Some(serde_json::json!({ "epitome": { command: told } })), ..self }
+    }
 }
 
 /// The command that a text is, if it is one of ours.
@@ -115,11 +151,20 @@ impl Session {
     pub(super) fn run_built_in(&mut self, prompt: Prompt, built_in: &BuiltIn, typed: String) {
         self.tell_what_is_left_out(&prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
+        self.carry_out(prompt, typed, |session| (built_in.run)(session, &rest));
+    }
+
+    /// Commits the command, then what it comes to, and ends the turn. What the command runs sees its own
+    /// entry as the newest.
+    fn carry_out(&mut self, prompt: Prompt, typed: String, run: impl FnOnce(&mut Session) -> Ran) {
         let commanded = Change::Commanded { message: self.fresh_message(), typed };
-        let Ran { changes, meta } = (built_in.run)(self, &rest);
+        if let Err(error) = self.commit(commanded) {
+            return prompt.responder.answer(Err(error));
+        }
+        let Ran { changes, meta } = run(self);
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
-        for change in [commanded].into_iter().chain(changes).chain([ended]) {
+        for change in changes.into_iter().chain([ended]) {
             if let Err(error) = self.commit(change) {
                 return prompt.responder.answer(Err(error));
             }
@@ -141,7 +186,7 @@ impl Session {
 
     /// A command that only says something.
     fn said(&mut self, text: impl Into<String>) -> Ran {
-        Ran { changes: vec![self.noted(text)], meta: None }
+        Ran::of(vec![self.noted(text)])
     }
 
     // ── One function each ──────────────────────────────────────────────────────────────────────
@@ -189,7 +234,7 @@ impl Session {
             goal => Some(goal.to_owned()),
         };
         // The entry is shown in its own words; the model is told before its next reply.
-        Ran { changes: vec![Change::GoalSet { goal }], meta: None }
+        Ran::of(vec![Change::GoalSet { goal }])
     }
 
     fn show_hooks(&mut self, _: &str) -> Ran {
@@ -209,49 +254,12 @@ impl Session {
             ));
         }
         let noted = self.noted(format!("This session is now called: {title}"));
-        Ran { changes: vec![Change::Titled { title }, noted], meta: None }
+        Ran::of(vec![Change::Titled { title }, noted])
     }
 
     fn why(&mut self, typed: &str) -> Ran {
         let text = why::text(&self.thread, typed);
         self.said(text)
-    }
-
-    fn undo(&mut self, _: &str) -> Ran {
-        let layer = self.thread.last_layer().map(|entry| (entry.seq, entry.change.kind()));
-        let (status, change) = match layer {
-            Some((entry, _)) if let Some(text) = self.too_large_without(entry) => {
-                ("refused", self.noted(text))
-            }
-            Some((entry, layer)) => {
-                tracing::info!(session = %self.id, %entry, layer, "a layer is undone");
-                ("undone", Change::Undone { entry })
-            }
-            None => {
-                let text = "Nothing to undo: neither a compaction nor a hook changed this conversation.";
-                ("nothing_to_do", self.noted(text))
-            }
-        };
-        let meta = serde_json::json!({ "epitome": { "undo": { "status": status } } });
-        Ran { changes: vec![change], meta: Some(meta) }
-    }
-
-    /// Why a layer can't be taken back: what it replaced is more than the window holds, and the next
-    /// prompt would only be compacted again.
-    fn too_large_without(&self, layer: Seq) -> Option<String> {
-        let endpoint = self.endpoint.as_ref()?;
-        let mut without = self.thread.clone();
-        let undone = Change::Undone { entry: layer };
-        without.apply(Arc::new(Entry { seq: without.next_seq(), at: 0, change: undone }));
-        let tokens = self.ruler().in_context(&without);
-        let name = &endpoint.name;
-        let window = endpoint.window;
-        (tokens > window).then(|| {
-            format!(
-                "Not undone: without the compaction the conversation takes about {tokens} tokens, and {name} takes \
-                 {window}. Choose a model with a larger window and say /undo again."
-            )
-        })
     }
 }
 

@@ -8,33 +8,34 @@ use super::recipes::Text;
 use super::rounds::{apply_to, text_content};
 use super::work::{Pending, Point};
 use super::{CompactionState, Severity};
+use crate::compaction::Plan;
 use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{CompactTrigger, Round, What};
 use crate::hooks::output::{Action, Resolution};
 use crate::provider::spent::cost_of_change;
 use crate::recipe::command::Arguments;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, HookRun, Message, ModelName, Trigger, Verdict, View};
+use crate::thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
 use crate::turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
-    pub(super) fn pre_compact(&mut self, why: Why, focus: Option<String>) -> What {
+    pub(super) fn pre_compact(&mut self, plan: &Plan, why: Why) -> What {
         let used = self.tokens_in_context();
-        let through = self.through(why);
         let view = self.thread.view();
-        let preserve_count = view.kept_behind(through).len();
+        let preserve_count = view.kept_behind(plan.through).len();
         What::PreCompact {
             trigger: trigger_word(why),
             reason: match why {
                 Why::Command => "command",
                 Why::Overflow => "overflow",
+                Why::Must => "must_compact",
                 Why::Threshold => "threshold",
                 Why::Hook if self.order().is_some_and(|order| order.by_recipe) => "recipe",
                 Why::Hook => "hook",
             },
-            custom_instructions: focus,
+            custom_instructions: plan.focus.clone(),
             context: Vec::new(),
             tokens: used,
             compact_count: view.entries().len() - preserve_count,
@@ -43,7 +44,7 @@ impl Session {
                 .order()
                 .and_then(|order| order.recipe.as_ref())
                 .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
-            must: why == Why::Overflow,
+            must: matches!(why, Why::Overflow | Why::Must),
         }
     }
 
@@ -72,7 +73,7 @@ impl Session {
                     self.commit_all(vec![note]);
                 }
                 // It would be asked again at each round's end.
-                Why::Threshold | Why::Hook => {
+                Why::Threshold | Why::Hook | Why::Must => {
                     self.say(Severity::Info, text);
                     self.pace.gained_nothing(&self.thread);
                 }
@@ -199,15 +200,15 @@ impl Session {
         // A hook's own history may have taken the summary's place: that is no compaction.
         let newest = self.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
-        let uuid = compaction.map(|entry| entry.seq.uuid_in(&self.id.0));
+        let told = compaction.map(|entry| told_to_programs(entry, &self.id.0));
         if let Some(work) = &mut self.work {
             work.summary = None;
             work.order = CompactionOrder::default();
-            if let (Some(meta), Some(uuid)) = (&mut work.meta, &uuid) {
-                meta["epitome"]["compaction"]["uuid"] = uuid.as_str().into();
+            if let Some(told) = &told {
+                work.meta = Some(serde_json::json!({ "epitome": { "compaction": told } }));
             }
         }
-        if uuid.is_none() {
+        if told.is_none() {
             self.compaction_came_to_nothing(CompactionState::Cancelled);
             return self.tell(Told::Hooks(HooksAnswer::default()));
         }
@@ -216,7 +217,7 @@ impl Session {
         }
         let newest = self.thread.last_layer();
         let what = newest.and_then(|entry| match &entry.change {
-            Change::Compacted { summary, trigger, tokens_before, tokens_after, model, .. } => {
+            Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. } => {
                 Some(What::PostCompact {
                     trigger: match trigger {
                         Trigger::Manual => CompactTrigger::Manual,
@@ -228,7 +229,7 @@ impl Session {
                     tokens_after: *tokens_after,
                     summary: summary.text(),
                     uuid: entry.seq.uuid_in(&self.id.0),
-                    fallback: (*trigger == Trigger::Overflow && model.is_none()).then_some("truncated"),
+                    fallback: account.fallback.is_some().then_some("truncated"),
                 })
             }
             _ => None,
@@ -257,9 +258,25 @@ impl Session {
     }
 }
 
+/// What a compaction did, for the answer's `_meta`.
+fn told_to_programs(entry: &Entry, session: &str) -> serde_json::Value {
+    let Change::Compacted { tokens_before, tokens_after, account, .. } = &entry.change else {
+        return serde_json::Value::Null;
+    };
+    let mut told = account.counts();
+    // Programs look for this word where no model's summary stands for what was left out.
+    let status = if account.fallback.is_some() { "truncated" } else { "compacted" };
+    told["status"] = status.into();
+    told["pre_tokens"] = (*tokens_before).into();
+    told["post_tokens"] = (*tokens_after).into();
+    told["entry"] = entry.seq.to_string().into();
+    told["uuid"] = entry.seq.uuid_in(session).into();
+    told
+}
+
 fn trigger_word(why: Why) -> CompactTrigger {
     match why {
         Why::Command => CompactTrigger::Manual,
-        Why::Overflow | Why::Threshold | Why::Hook => CompactTrigger::Auto,
+        Why::Overflow | Why::Threshold | Why::Hook | Why::Must => CompactTrigger::Auto,
     }
 }

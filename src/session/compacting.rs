@@ -2,23 +2,32 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
+
 use super::actor::Session;
-use super::effects::{self, Summary};
+use super::effects;
 use super::recipes::Text;
 use super::replies::sentence;
-use super::work::{Done, Point};
+use super::summary::{self, Summary, SummaryOrder};
+use super::work::{Compacting, Done, Point};
 use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
-use crate::compaction::{self, Budget, Plan, Written};
+use crate::compaction::{self, Budget, Decision, Plan, Wish, Written};
 use crate::hooks::handlers::{self, Declared, Table};
 use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Keep};
-use crate::provider::{ErrorClass, ProviderError, models};
+use crate::provider::endpoint::Endpoint;
+use crate::provider::learned::Source;
+use crate::provider::{ProviderError, models};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Seq, Trigger};
+use crate::thread::{Change, Content, Mask, Seq, Trigger};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
+
+/// What is shown of a summary as it is written, in bytes, tries that came to nothing counted in; the whole
+/// stands in the entry.
+const SHOWN_BYTES_MAX: usize = 256 * 1024;
 
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +39,8 @@ pub struct CompactionOrder {
     pub instruction: Option<String>,
     /// What stays verbatim; `None` is the configured share for the threshold, and else nothing.
     pub keep: Option<Keep>,
+    /// Only what is older than this entry goes.
+    pub above: Option<Seq>,
     /// Tokens that the summary may have; `None` is what is configured.
     pub summary_tokens_max: Option<u32>,
     /// What the hook that asked wants its callback to know.
@@ -99,9 +110,27 @@ impl Session {
         !compacted && self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }
 
+    /// Whether the next request might not fit, so that the conversation must be made shorter before it is sent.
+    /// It is never so below the configured threshold: in a small window the room for a reply is a large part.
+    pub(super) fn must_compact(&mut self, endpoint: &Endpoint) -> bool {
+        let size = endpoint.window;
+        let Some(threshold) = self.auto_compact_at(size) else { return false };
+        if self.is_compacted_since_reply() {
+            return false;
+        }
+        let reserve = self.budget().reserve as f64 / size.max(1) as f64;
+        let at = (self.settings.compaction.must_ratio - reserve).max(threshold);
+        // Who counts before the call need not fear the worst of an estimate.
+        let used = match endpoint.count_url() {
+            Some(_) => self.tokens_in_context(),
+            None => self.tokens_at_most(),
+        };
+        self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
+    }
+
     /// Whether a compaction that a hook asks for could gain anything.
     pub(super) fn is_worth_compacting(&self) -> bool {
-        compaction::can_shrink(&self.ruler(), &self.thread.view().replaced_by(self.through(Why::Hook)))
+        !matches!(self.decide(None, Why::Hook), Decision::Nothing(_))
     }
 
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
@@ -139,9 +168,34 @@ impl Session {
 
     /// Tells clients that a compaction which they were shown the beginning of will not be.
     pub(super) fn compaction_came_to_nothing(&mut self, state: CompactionState) {
-        if let Some(id) = self.work.as_mut().and_then(|work| work.compacting.take()) {
+        if let Some(Compacting { id, .. }) = self.work.as_mut().and_then(|work| work.compacting.take()) {
             self.announce(&Out::Compaction { id, state });
         }
+    }
+
+    /// Shows the next piece of the summary that a model writes.
+    pub(super) fn compaction_wrote(&mut self, piece: String) {
+        let Some(compacting) = self.work.as_mut().and_then(|work| work.compacting.as_mut()) else { return };
+        if piece.is_empty() || compacting.wrote.len() + piece.len() > SHOWN_BYTES_MAX {
+            return;
+        }
+        compacting.wrote.push_str(&piece);
+        let id = compacting.id;
+        self.announce(&Out::Compaction { id, state: CompactionState::Wrote(piece) });
+    }
+
+    /// How the running compaction stands, for a client that joins in the middle of it.
+    pub(super) fn live_compaction(&self) -> Vec<Out> {
+        let Some(Compacting { id, tokens, wrote }) =
+            self.work.as_ref().and_then(|work| work.compacting.as_ref())
+        else {
+            return Vec::new();
+        };
+        let mut outs = vec![Out::Compaction { id: *id, state: CompactionState::Began { tokens: *tokens } }];
+        if !wrote.is_empty() {
+            outs.push(Out::Compaction { id: *id, state: CompactionState::Wrote(wrote.clone()) });
+        }
+        outs
     }
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
@@ -165,42 +219,92 @@ impl Session {
             }
             self.started = true;
         }
-        let replaced = self.thread.view().replaced_by(self.through(why));
-        if !compaction::can_shrink(&self.ruler(), &replaced) {
-            return self.nothing_to_compact(why, compaction::NO_GAIN);
-        }
+        let plan = match self.decide(focus.clone(), why) {
+            Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
+            Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
+            Decision::Summarise(plan) => plan,
+        };
         if self.order().is_some_and(|order| !order.seen) {
             if let Some(work) = &mut self.work {
                 work.order.seen = true;
             }
-            let what = self.pre_compact(why, focus.clone());
-            if self.run_hooks(what, Point::PreCompact { why, focus: focus.clone() }).is_ok() {
+            let what = self.pre_compact(&plan, why);
+            if self.run_hooks(what, Point::PreCompact { why, focus }).is_ok() {
                 return;
             }
         }
         if let Some(summary) = self.work.as_mut().and_then(|work| work.order.summary.take()) {
             let written = Written { text: Some(summary), ..Written::default() };
-            return self.swap_in(written, focus, why);
+            return self.swap_in(&plan, written, why);
         }
-        let Some(endpoint) = self.endpoint_for(&Ask::Compact { focus: focus.clone(), why }) else { return };
+        let ask = Ask::Compact { focus: plan.focus.clone(), why };
+        let Some(endpoint) = self.endpoint_for(&ask) else { return };
         if let Err(message) = self.ensure_frame() {
             return self.end_compaction(CompactAnswer::Failed(message));
         }
+        if self.settings.compaction.model.as_deref() == Some("none") {
+            return self.swap_in(&plan, Written::default(), why);
+        }
+        if let Some((plan, written)) = self.take_ahead(&plan, why) {
+            return self.swap_in(&plan, written, why);
+        }
+        self.write_summary(endpoint, plan, why);
+    }
+
+    /// Has a model write what stands for the plan's part of the view. Clients see it grow.
+    fn write_summary(&mut self, main: Endpoint, plan: Plan, why: Why) {
         let instruction = self.instruction();
-        let ordered = self.order().and_then(|order| order.summary_tokens_max);
-        let mut snapshot = self.snapshot(ordered.unwrap_or(self.settings.compaction.max_summary_tokens));
-        snapshot.view = replaced;
-        let http = self.services.http.clone();
-        let id = self.fresh_message();
-        let tokens = self.tokens_in_context();
+        let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
+        let writing = self.writing(main, &plan, instruction, pieces);
+        let (id, tokens) = (self.fresh_message(), self.tokens_in_context());
         self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
         let Some(work) = &mut self.work else { return };
-        work.compacting = Some(id);
+        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
+        work.pieces = Some(shown);
         work.jobs.spawn(async move {
-            let summarise = effects::summarise(http, endpoint, snapshot, instruction);
-            let summary = effects::guarded(summarise, || Err(effects::fault_of_ours())).await;
-            Done::Summary(Box::new(summary), focus, why)
+            let summary = effects::guarded(writing, || Err(effects::fault_of_ours())).await;
+            Done::Summary(Box::new(summary), Box::new(plan), why)
         });
+    }
+
+    /// What a model does to write the summary for a plan. The frame must be there.
+    pub(super) fn writing(
+        &mut self,
+        main: Endpoint,
+        plan: &Plan,
+        instruction: String,
+        pieces: mpsc::Sender<String>,
+    ) -> impl Future<Output = Result<Summary, ProviderError>> + Send + use<> {
+        let settings = self.settings.clone();
+        let ordered = self.order().and_then(|order| order.summary_tokens_max);
+        let mut snapshot = self.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
+        snapshot.view = self.thread.view().replaced_by(plan.through);
+        let (http, services) = (self.services.http.clone(), self.services.clone());
+        let environment = self.workspace.environment.clone();
+        async move {
+            let tokens = snapshot.tokens();
+            let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
+            let order = SummaryOrder {
+                http,
+                main,
+                writer,
+                snapshot,
+                instruction,
+                message_chars: settings.compaction.message_chars,
+                time: (settings.compaction.summary_timeout, settings.compaction.timeout),
+                pieces,
+            };
+            summary::write(order).await
+        }
+    }
+
+    /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
+    fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
+        let change = compaction::pruned(&self.ruler(), &self.thread, masks, trigger);
+        if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
+            self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
+        }
+        self.end_compaction(CompactAnswer::Done(Box::new(change)));
     }
 
     /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
@@ -210,27 +314,28 @@ impl Session {
             && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
-    fn keep(&self, why: Why) -> compaction::Keep {
-        let ordered = self.order().and_then(|order| order.keep);
-        match (ordered, why) {
-            (Some(Keep::Nothing), _) | (None, Why::Command | Why::Hook | Why::Overflow) => {
-                compaction::Keep::Nothing
-            }
-            (Some(Keep::Messages(messages)), _) => compaction::Keep::Messages(messages),
-            (Some(Keep::Ratio(ratio)), _) => compaction::Keep::Ratio(ratio),
-            (None, Why::Threshold) => compaction::Keep::Ratio(self.settings.compaction.preserve_ratio),
-        }
+    /// What a compaction would do to the conversation as it is now.
+    pub(super) fn decide(&self, focus: Option<String>, why: Why) -> Decision {
+        compaction::decide(&self.ruler(), &self.thread, &self.budget(), &self.wish(focus, why))
     }
 
-    /// The newest entry that goes. Where all fits into what is to be kept, all of it goes: a compaction
-    /// that was asked for is made.
-    pub(super) fn through(&self, why: Why) -> Seq {
-        let window = self.endpoint.as_ref().map_or(0, |endpoint| endpoint.window);
-        let through = compaction::through(&self.ruler(), &self.thread, self.keep(why), window);
-        let replaced = self.thread.view().replaced_by(through);
-        match compaction::can_shrink(&self.ruler(), &replaced) {
-            true => through,
-            false => compaction::through(&self.ruler(), &self.thread, compaction::Keep::Nothing, window),
+    pub(super) fn wish(&self, focus: Option<String>, why: Why) -> Wish {
+        let ordered = self.order().and_then(|order| order.keep.clone());
+        let newest = compaction::Keep::Ratio(self.settings.compaction.preserve_ratio);
+        let keep = match (ordered, why) {
+            (Some(keep), _) => keep_of(&keep),
+            (None, Why::Command | Why::Hook) => compaction::Keep::Nothing,
+            (None, Why::Threshold | Why::Must) => newest,
+            // How much fits is only known where somebody has told how large the window is.
+            (None, Why::Overflow) if self.window_from == Source::Guess => compaction::Keep::Nothing,
+            (None, Why::Overflow) => newest,
+        };
+        let above = self.order().and_then(|order| order.above);
+        Wish {
+            trigger: trigger_of(why),
+            keep: above.map_or(keep, compaction::Keep::From),
+            focus,
+            summary: matches!(why, Why::Command | Why::Hook),
         }
     }
 
@@ -247,43 +352,32 @@ impl Session {
         }
     }
 
-    pub(super) fn summarised(
-        &mut self,
-        summary: Result<Summary, ProviderError>,
-        focus: Option<String>,
-        why: Why,
-    ) {
+    pub(super) fn summarised(&mut self, summary: Result<Summary, ProviderError>, plan: &Plan, why: Why) {
+        if let Some(work) = &mut self.work {
+            work.pieces = None;
+        }
+        if let Err(error) = &summary {
+            tracing::warn!(session = %self.id, %error, "no summary: the facts found by code stand for it");
+        }
         let written = match summary {
-            Ok(summary) => {
-                Written { text: Some(summary.text), by: Some((summary.model, summary.usage)), fallback: None }
-            }
-            Err(error) if why == Why::Overflow && can_do_without(&error) => {
-                tracing::warn!(session = %self.id, %error, "no summary: the ledger stands for it");
-                Written { fallback: Some(sentence(&error)), ..Written::default() }
-            }
-            Err(error) => {
-                self.compaction_meta("failed", None);
-                if why != Why::Command {
-                    self.pace.gained_nothing(&self.thread);
-                    self.say(
-                        Severity::Warning,
-                        format!("The conversation was not compacted: {}", sentence(&error)),
-                    );
-                }
-                return self.end_compaction(CompactAnswer::Failed(sentence(&error)));
-            }
+            Ok(summary) => summary.written(),
+            Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
-        self.swap_in(written, focus, why);
+        self.swap_in(plan, written, why);
     }
 
-    fn swap_in(&mut self, mut written: Written, focus: Option<String>, why: Why) {
-        let through = self.through(why);
+    fn swap_in(&mut self, plan: &Plan, mut written: Written, why: Why) {
+        if plan.revision != self.thread.view().revision() {
+            let reason = "the conversation was changed while its summary was written; nothing was replaced";
+            return self.end_compaction(CompactAnswer::Failed(reason.to_owned()));
+        }
         let kept = self.order().map(|order| order.context.clone()).unwrap_or_default();
-        let text = with_context(written.text.take().unwrap_or_default(), &kept);
-        written.text = Some(text.clone());
+        written.text = with_context(written.text, &kept);
+        let shown = written.text.clone().unwrap_or_default();
+        let is_fallback = written.fallback.is_some();
         let spent =
             written.by.as_ref().map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage)));
-        let change = match self.compacted(written, focus, through, trigger_of(why)) {
+        let change = match self.compacted(plan, written) {
             Ok(change) => change,
             Err(no_gain) => {
                 // It was paid for all the same.
@@ -294,9 +388,10 @@ impl Session {
             }
         };
         if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
-            self.compaction_meta("compacted", Some((*tokens_before, *tokens_after)));
+            let status = if is_fallback { "truncated" } else { "compacted" };
+            self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
         }
-        if trigger_of(why) == Trigger::Overflow && self.drops_attachments(through) {
+        if plan.trigger == Trigger::Overflow && self.drops_attachments(&change) {
             self.say(
                 Severity::Warning,
                 "The request was larger than the provider takes, so what you attached to your last message is \
@@ -306,54 +401,49 @@ impl Session {
             );
         }
         if let Some(work) = &mut self.work {
-            work.summary = (why == Why::Command).then(|| text.clone());
+            work.summary = (why == Why::Command).then(|| shown.clone());
         }
-        if why == Why::Hook && self.ask_of_callback(&text, &change) {
+        if why == Why::Hook && self.ask_of_callback(&shown, &change) {
             return;
         }
         self.end_compaction(CompactAnswer::Done(Box::new(change)));
     }
 
-    /// Whether the newest that the person said holds an image or a document, and leaves the view.
-    fn drops_attachments(&self, through: Seq) -> bool {
+    /// Whether the newest that the person said holds an image or a document, and is not sent any more.
+    fn drops_attachments(&self, change: &Change) -> bool {
+        let Change::Compacted { through, summary, .. } = change else { return false };
+        let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
         let said = self.thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
             Change::Said { message, .. } => Some((entry.seq, message)),
             _ => None,
         });
-        let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
-        said.is_some_and(|(seq, message)| seq <= through && message.content.iter().any(is_attached))
+        said.is_some_and(|(seq, message)| {
+            seq <= *through
+                && message.content.iter().any(is_attached)
+                && !summary.content.iter().any(is_attached)
+        })
     }
 
-    fn compacted(
-        &mut self,
-        written: Written,
-        focus: Option<String>,
-        through: Seq,
-        trigger: Trigger,
-    ) -> Result<Change, String> {
-        let told = self.work.as_ref().and_then(|work| work.compacting);
-        let id = told.unwrap_or_else(|| self.fresh_message());
-        let plan =
-            Plan { trigger, focus, revision: self.thread.view().revision(), through, masks: Vec::new() };
-        let budget = self.budget();
-        let ruler = self.ruler();
+    fn compacted(&mut self, plan: &Plan, written: Written) -> Result<Change, String> {
+        let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
+        let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
+        let (ruler, budget) = (self.ruler(), self.budget());
         self.ledger.follow(&self.thread);
-        compaction::compacted(&ruler, &self.thread, &self.ledger, &budget, &plan, id, written)
+        compaction::compacted(&ruler, &self.thread, &self.ledger, &budget, plan, id, written)
     }
 
     /// The change that puts a reply's text in the place of the history (the handler `swap_context`).
     pub(super) fn swapped_by_text(&mut self, text: &str, keep: Keep) -> Result<Change, String> {
         let summary = compaction::extract(text).ok_or("the reply has no text that could be a summary")?;
-        let window = self.endpoint.as_ref().map_or(0, |endpoint| endpoint.window);
-        let keep = match keep {
-            Keep::Nothing => compaction::Keep::Nothing,
-            Keep::Messages(messages) => compaction::Keep::Messages(messages),
-            Keep::Ratio(ratio) => compaction::Keep::Ratio(ratio),
-        };
-        let through = compaction::through(&self.ruler(), &self.thread, keep, window);
-        let written = Written { text: Some(summary), ..Written::default() };
-        self.compacted(written, None, through, Trigger::Hook)
-            .map_err(|no_gain| format!("nothing is gained: {no_gain}"))
+        let wish = Wish { keep: keep_of(&keep), ..self.wish(None, Why::Hook) };
+        match compaction::decide(&self.ruler(), &self.thread, &self.budget(), &wish) {
+            Decision::Summarise(plan) => {
+                self.compacted(&plan, Written { text: Some(summary), ..Written::default() })
+            }
+            Decision::Nothing(reason) => Err(reason),
+            Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
+        }
+        .map_err(|no_gain| format!("nothing is gained: {no_gain}"))
     }
 
     /// The room of the model's window, and how a compaction may use it.
@@ -376,7 +466,7 @@ impl Session {
                     return self.abandon(&error);
                 }
             }
-            Why::Threshold | Why::Hook => {
+            Why::Threshold | Why::Hook | Why::Must => {
                 if why == Why::Hook {
                     self.say(Severity::Info, text);
                 }
@@ -408,24 +498,21 @@ fn trigger_of(why: Why) -> Trigger {
         Why::Overflow => Trigger::Overflow,
         Why::Threshold => Trigger::Threshold,
         Why::Hook => Trigger::Hook,
+        Why::Must => Trigger::Must,
+    }
+}
+
+fn keep_of(keep: &Keep) -> compaction::Keep {
+    match keep {
+        Keep::Nothing => compaction::Keep::Nothing,
+        Keep::Messages(messages) => compaction::Keep::Messages(*messages),
+        Keep::Ratio(ratio) => compaction::Keep::Ratio(*ratio),
     }
 }
 
 /// The summary, and behind it what hooks want kept, word for word: a model may have left it out.
-fn with_context(mut text: String, kept: &[(String, String)]) -> String {
-    for (by, words) in kept {
-        text.push_str(&format!("\n\nKept for {by}:\n{words}"));
-    }
-    text
-}
-
-/// Whether trying again or another key would not help: then a conversation that is too long goes on
-/// without a summary rather than not at all.
-fn can_do_without(error: &ProviderError) -> bool {
-    match error.class {
-        ErrorClass::TooLong { .. } | ErrorClass::BadReasoning | ErrorClass::Refused | ErrorClass::Broken => {
-            true
-        }
-        ErrorClass::Retry { .. } | ErrorClass::Auth => false,
-    }
+fn with_context(text: Option<String>, kept: &[(String, String)]) -> Option<String> {
+    let parts = kept.iter().map(|(by, words)| format!("Kept for {by}:\n{words}"));
+    let parts: Vec<String> = text.into_iter().chain(parts).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
 }

@@ -9,32 +9,19 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, Sleep};
 
-use crate::compaction;
 use crate::provider::collect::{Collector, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::http::{Http, ReplyStream, Starting};
 use crate::provider::wire::Purpose;
 use crate::provider::wire::encoding::{Encoded, Encoding};
-use crate::provider::{Basis, ErrorClass, ProviderError, ProviderEvent, ReplyStop, Request, retry};
+use crate::provider::{Basis, ErrorClass, ProviderError, ProviderEvent, Request, retry};
 use crate::store::Syncer;
 use crate::thread::{
     CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
-    ToolCall, ToolOutcome, Usage, View, ViewItem,
+    ToolCall, ToolOutcome, View, ViewItem,
 };
 use crate::tokens::Ruler;
 use crate::tools::{Tool, ToolContext};
-
-/// How long writing one summary may take.
-const SUMMARY_TIME_MAX: Duration = Duration::from_secs(120);
-
-/// How often the way that reuses the cached prefix is tried. A local server can fail it every time: with
-/// the tools in the request, a small model may write something that its grammar does not take, and the
-/// server calls that a fault of its own. The flat way has no tools.
-const CACHED_TRIES_MAX: u32 = 2;
-
-/// How often a summary from flat text is tried, each time on half as much: a window that is taken for
-/// a hundred times its size is still met.
-const FLAT_ATTEMPTS_MAX: u32 = 8;
 
 /// What a request is made of, apart from the thread so that it can outlive a borrow of it.
 #[derive(Clone)]
@@ -51,7 +38,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The tokens that the view and the frame take, by estimate.
-    fn tokens(&self) -> u64 {
+    pub fn tokens(&self) -> u64 {
         let frame = match &self.frame.change {
             Change::Framed { system, tools } => self.ruler.frame(system, tools),
             _ => 0,
@@ -245,98 +232,6 @@ pub async fn run_tool(
     (outcome, result.plan)
 }
 
-/// A written summary, and what it cost.
-#[derive(Debug)]
-pub struct Summary {
-    pub text: String,
-    pub model: ModelName,
-    pub usage: Usage,
-}
-
-/// Has the model write a summary of the view: by the same conversation with one instruction more,
-/// which reuses the provider's cached prefix; where that does not fit or is answered by a tool call,
-/// from flat text that is made smaller until it fits.
-pub async fn summarise(
-    http: Http,
-    endpoint: Endpoint,
-    snapshot: Snapshot,
-    instruction: String,
-) -> Result<Summary, ProviderError> {
-    let work = async {
-        let said = Message { id: MessageId(0), content: vec![Content::Text { text: instruction.clone() }] };
-        let max_output = output_behind_prefix(&endpoint, &snapshot);
-        let reserve = u64::from(max_output);
-        let taken = snapshot.tokens() + snapshot.ruler.message(&said) + reserve;
-        let mut window = endpoint.window;
-        let mut last_error = None;
-        if taken <= window {
-            let request = Request { max_output, ..snapshot.request(Some(&said)) };
-            let encoded = snapshot.encoding.clone().encode(&endpoint, &request, Purpose::Reply);
-            match ask(&http, &endpoint, &encoded, CACHED_TRIES_MAX).await {
-                Ok(summary) => return Ok(summary),
-                Err(error) if error.class == ErrorClass::Auth => return Err(error),
-                Err(error) => {
-                    window = narrowed(window, &error);
-                    last_error = Some(error);
-                }
-            }
-        }
-        let mut bytes = half_of(window);
-        for _ in 0..FLAT_ATTEMPTS_MAX {
-            let flat = compaction::flat(&snapshot.view, bytes);
-            let text = format!(
-                "Below is a conversation between a person and a coding agent.\n\n<conversation>\n{flat}\n</conversation>\n\n{instruction}"
-            );
-            let said = Message { id: MessageId(0), content: vec![Content::Text { text }] };
-            let request = Request {
-                system: "You write summaries of conversations between people and coding agents.",
-                tools: &[],
-                items: vec![ViewItem::User(&said)],
-                thought: ThoughtLevel::Off,
-                max_output: snapshot.max_output,
-                cache_key: &snapshot.cache_key,
-                basis: None,
-            };
-            match ask(&http, &endpoint, &encode(&endpoint, &request), retry::ATTEMPTS_MAX).await {
-                Ok(summary) => return Ok(summary),
-                Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
-                    window = narrowed(window, &error);
-                    bytes = (flat.len() / 2).min(half_of(window));
-                    last_error = Some(error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last_error.expect("every way that was tried left its error"))
-    };
-    tokio::time::timeout(SUMMARY_TIME_MAX, work).await.unwrap_or_else(|_| {
-        Err(ProviderError {
-            class: ErrorClass::Broken,
-            message: format!("the model wrote no summary within {} s", SUMMARY_TIME_MAX.as_secs()),
-            hint: Some("try /compact again, or another model".to_owned()),
-        })
-    })
-}
-
-/// The tokens that a summary's reply may have behind the cached prefix. Where thinking is steered by a budget,
-/// that must be the budget of the replies before, or Anthropic reads none of the messages from its cache; and
-/// a budget is at most half of what the reply may have.
-fn output_behind_prefix(endpoint: &Endpoint, snapshot: &Snapshot) -> u32 {
-    let budget = endpoint.abilities.thinking.budget(snapshot.thought, endpoint.max_output);
-    let least = budget.map_or(0, |budget| budget.saturating_mul(2));
-    snapshot.max_output.max(least).min(endpoint.max_output)
-}
-
-/// Asks for a summary, at most so many times where the provider can't answer just now.
-async fn ask(
-    http: &Http,
-    endpoint: &Endpoint,
-    request: &Encoded,
-    tries_max: u32,
-) -> Result<Summary, ProviderError> {
-    summary_of(endpoint, answer(http, endpoint, request, tries_max).await?)
-}
-
 /// A request that stands alone, written.
 pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
     Encoding::default().encode(endpoint, request, Purpose::Reply)
@@ -374,41 +269,6 @@ async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, Provi
         }
     }
     Ok(collector.finish())
-}
-
-fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderError> {
-    let broken = |message: &str| ProviderError {
-        class: ErrorClass::Broken,
-        message: message.to_owned(),
-        hint: Some("try /compact again, or another model".to_owned()),
-    };
-    if let Some(ReplyStop::Refused { reason }) = &reply.stop {
-        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        return Err(broken(&format!("the model declined to summarise{why}")));
-    }
-    let message = Message { id: MessageId(0), content: reply.content };
-    if message.calls().next().is_some() {
-        return Err(broken("the model called a tool instead of writing a summary"));
-    }
-    let mut text =
-        compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
-    if let Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded) = reply.stop {
-        text.push_str("\n[The summary was cut off here: it grew too long.]");
-    }
-    Ok(Summary { text, model: endpoint.name.clone(), usage: reply.usage.unwrap_or_default() })
-}
-
-/// The window, as far as the provider corrects what is known of it.
-fn narrowed(window: u64, error: &ProviderError) -> u64 {
-    match error.class {
-        ErrorClass::TooLong { limit: Some(limit), .. } => window.min(limit),
-        ErrorClass::TooLong { limit: None, .. }
-        | ErrorClass::Retry { .. }
-        | ErrorClass::Auth
-        | ErrorClass::BadReasoning
-        | ErrorClass::Refused
-        | ErrorClass::Broken => window,
-    }
 }
 
 /// Bytes of text that take half of a window, at three bytes a token: the rest is the instruction's and

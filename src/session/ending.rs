@@ -18,6 +18,10 @@ const ENCODING_KEPT: Duration = Duration::from_secs(60);
 impl Session {
     /// The turn's last entry is committed: bring it to the disk, then answer.
     pub(super) async fn end(&mut self, reason: StopReason) {
+        if reason == StopReason::Cancelled && self.work.as_ref().is_some_and(|work| work.compacting.is_some())
+        {
+            self.compaction_meta("cancelled", None);
+        }
         self.compaction_came_to_nothing(CompactionState::Cancelled);
         let Some(work) = self.work.take() else { return };
         // A cancelled turn passes by no other safe point.

@@ -5,6 +5,7 @@
 //! to a command is an item of that same stream.
 
 mod actor;
+mod ahead;
 mod arrival;
 mod callbacks;
 mod calls;
@@ -34,6 +35,7 @@ mod replies;
 mod rounds;
 mod services;
 mod side;
+mod summary;
 mod taken;
 mod windows;
 mod work;
@@ -200,7 +202,7 @@ pub enum Out {
     CallFinished {
         outcome: Arc<ToolOutcome>,
     },
-    /// A compaction began, or came to nothing. `id` is that of the summary's message; the entry that
+    /// A compaction began, goes on, or came to nothing. `id` is that of the summary's message; the entry that
     /// holds it says that it is done.
     Compaction {
         id: MessageId,
@@ -239,6 +241,9 @@ pub enum CompactionState {
     Began {
         tokens: u64,
     },
+    /// The next piece of the summary, as the model writes it. What is committed may be another text: a try
+    /// may come to nothing.
+    Wrote(String),
     /// It failed, with a sentence, or there was nothing to gain.
     Failed(String),
     Cancelled,

@@ -30,6 +30,9 @@ impl Session {
             .and_then(|()| self.tell_instructions())
             .and_then(|()| self.tell_goal())
             .and_then(|()| self.give_word_to_agent());
+        if ready.is_ok() && self.must_compact(&endpoint) {
+            return self.tell(Told::Model(ModelAnswer::MustCompact));
+        }
         let started = ready.and_then(|()| {
             let message = self.fresh_message();
             let counting = self.count_before_call(&endpoint);
@@ -137,7 +140,7 @@ impl Session {
     }
 
     /// The next request, of which only what is new is written.
-    pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose) -> Encoded {
+    pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose<'_>) -> Encoded {
         let frame = self.thread.frame_entry().expect("the frame is there before the first model call");
         let cache_key = self.lineage.parent.as_ref().unwrap_or(&self.id);
         let thought = self.thread.thought();

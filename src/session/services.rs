@@ -12,12 +12,13 @@ use super::actor::Session;
 use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
 use super::work::Background;
-use crate::compaction;
+use crate::compaction::Decision;
 use crate::hooks::hook::Messages;
 use crate::hooks::messages;
 use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
 use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
+use crate::turn::Why;
 
 /// Calls that may wait for the session; a hook that sends more waits.
 pub const SERVICE_CALLS_MAX: usize = 64;
@@ -133,10 +134,13 @@ impl Session {
     fn service_compact(&mut self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
         let mode = params.get("mode").and_then(Value::as_str).unwrap_or("do");
         let ruler = self.ruler();
-        let through = compaction::through(&ruler, &self.thread, compaction::Keep::Nothing, 0);
-        let replaced = self.thread.view().replaced_by(through);
+        let decision = self.decide(None, Why::Hook);
+        let replaced = match &decision {
+            Decision::Summarise(plan) => self.thread.view().replaced_by(plan.through),
+            Decision::Nothing(_) | Decision::Prune(_) => View::default(),
+        };
         let plan = json!({
-            "possible": compaction::can_shrink(&ruler, &replaced),
+            "possible": !matches!(decision, Decision::Nothing(_)),
             "entries": replaced.entries().len(),
             "tokens": ruler.view(&replaced),
         });

@@ -6,14 +6,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
-use super::effects::{ModelCall, Summary};
+use super::effects::ModelCall;
+use super::summary::Summary;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
+use crate::compaction::Plan;
 use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::Table;
@@ -76,8 +79,10 @@ pub struct Work {
     pub handlers: Table,
     /// How the next compaction is to be made.
     pub order: CompactionOrder,
-    /// The compaction that clients were told of, by the id of its summary's message.
-    pub compacting: Option<MessageId>,
+    /// The compaction that clients were told of.
+    pub compacting: Option<Compacting>,
+    /// The summary, as it is being written.
+    pub pieces: Option<mpsc::Receiver<String>>,
     /// The summary that hooks see before it takes the history's place.
     pub summary: Option<String>,
     /// What hooks decided about calls: by whom, and why.
@@ -106,6 +111,16 @@ pub struct Work {
     pub jobs: JoinSet<Done>,
 }
 
+/// A compaction that clients were told the beginning of.
+pub struct Compacting {
+    /// The id of its summary's message.
+    pub id: MessageId,
+    /// The tokens that it began with.
+    pub tokens: u64,
+    /// What of the summary was shown, for a client that joins in the middle.
+    pub wrote: String,
+}
+
 impl Work {
     /// A turn with the one who sent it and nothing else yet.
     pub fn new(turn: Turn, responder: Responder) -> Work {
@@ -120,6 +135,7 @@ impl Work {
             handlers: Table::new(),
             order: CompactionOrder::default(),
             compacting: None,
+            pieces: None,
             summary: None,
             decisions: HashMap::new(),
             notes: HashMap::new(),
@@ -193,7 +209,7 @@ impl Drop for Responder {
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
     Preview(CallId, Vec<Shown>),
-    Summary(Box<Result<Summary, ProviderError>>, Option<String>, Why),
+    Summary(Box<Result<Summary, ProviderError>>, Box<Plan>, Why),
     Hooks(Point, Box<Resolution>),
     Callback(Box<Pending>, Result<Called, String>),
     /// What came of a history for another conversation, in words.
@@ -253,6 +269,8 @@ pub enum Background {
     LocalServer(Option<LocalServer>),
     /// What the n-th look for hooks found.
     Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
+    /// A summary that was written ahead.
+    Ahead(Box<Plan>, Box<Result<Summary, ProviderError>>),
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.

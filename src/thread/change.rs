@@ -406,6 +406,22 @@ impl Account {
     fn is_empty(&self) -> bool {
         *self == Account::default()
     }
+
+    /// The numbers for programs: entries of each fate, facts, and why there is no model's summary.
+    pub fn counts(&self) -> serde_json::Value {
+        let mut counts = serde_json::json!({
+            "kept": self.kept.entries,
+            "masked": self.masked.entries,
+            "summarised": self.summarised.entries,
+            "quoted": self.quoted.len(),
+            "facts": self.facts,
+            "left_out": self.left_out.len(),
+        });
+        if let Some(why) = &self.fallback {
+            counts["fallback"] = why.as_str().into();
+        }
+        counts
+    }
 }
 
 /// Why a turn ended; ACP's stop reasons, and the one for a turn that a crash ended.

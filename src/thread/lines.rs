@@ -2,20 +2,17 @@
 //! and in editors.
 
 use super::{
-    Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PlanStatus, StopReason, ToolCall, ToolKind,
-    Trigger, Usage, Verdict, Withheld,
+    Account, Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PINNED_BY_PERSON, PlanStatus,
+    StopReason, ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
 };
 
 /// What a change is in one line, for those that are no message; `None` where there is nothing that
 /// a person would want to read.
 pub fn one_line(change: &Change) -> Option<String> {
     match change {
-        Change::Compacted { tokens_before, tokens_after, trigger, .. } => Some(format!(
-            "{}: {} → {} tokens. What was replaced is kept; /undo brings it back.",
-            compacted(*trigger),
-            tokens(*tokens_before),
-            tokens(*tokens_after)
-        )),
+        Change::Compacted { tokens_before, tokens_after, trigger, account, .. } => {
+            Some(compaction(*trigger, *tokens_before, *tokens_after, account))
+        }
         Change::Mutated { by, tokens_before, tokens_after, .. } => Some(format!(
             "History replaced by {by}: {} → {} tokens; /undo takes it back.",
             tokens(*tokens_before),
@@ -73,8 +70,40 @@ pub fn follow_up(hook: &str, message: &Message) -> String {
     format!("↻ {hook}: {}", message.text())
 }
 
+/// A compaction with its numbers, and how it is taken back.
+fn compaction(trigger: Trigger, before: u64, after: u64, account: &Account) -> String {
+    let count = |count: usize, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {many}")),
+    };
+    let told = [
+        count(account.quoted.len(), "of your messages word for word", "of your messages word for word"),
+        count(account.facts as usize, "fact", "facts"),
+    ];
+    let shortened = count(account.masked.entries as usize, "outcome shortened", "outcomes shortened");
+    let left_out = count(account.left_out.len(), "fact only found by recall", "facts only found by recall");
+    let told = told.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let told = [Some(told).filter(|told| !told.is_empty()), shortened, left_out];
+    let told = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    let told = if told.is_empty() { told } else { format!(" ({told})") };
+    let fallback = match &account.fallback {
+        Some(why) => {
+            format!(" No model could write a summary ({}); the facts found by code stand for it.", bare(why))
+        }
+        None => String::new(),
+    };
+    let called = compacted(trigger);
+    format!("{called}: {} → {} tokens{told}.{fallback} /undo takes it back.", tokens(before), tokens(after))
+}
+
+/// A sentence as it stands within another one.
+fn bare(sentence: &str) -> &str {
+    sentence.trim().trim_end_matches('.')
+}
+
 /// How a compaction is called by what it came from.
-pub fn compacted(trigger: Trigger) -> &'static str {
+fn compacted(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual | Trigger::Overflow => "Compacted",
         Trigger::Threshold | Trigger::Must => "Compacted, because the window filled up",
@@ -104,8 +133,37 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
+/// How a trigger is called where machines read it.
+pub fn trigger(trigger: Trigger) -> &'static str {
+    match trigger {
+        Trigger::Manual => "manual",
+        Trigger::Overflow => "overflow",
+        Trigger::Threshold => "threshold",
+        Trigger::Hook => "hook",
+        Trigger::Must => "must",
+    }
+}
+
+/// What a person pinned or let go of.
+fn pinned_by_person(edits: &[Edit]) -> String {
+    let names = |wanted: fn(&Edit) -> bool| {
+        let named = edits.iter().filter(|edit| wanted(edit)).filter_map(Edit::at);
+        named.map(|at| at.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let unpinned = names(|edit| matches!(edit, Edit::Unpin { .. }));
+    if !unpinned.is_empty() {
+        return format!("No longer pinned: {unpinned}.");
+    }
+    let pinned = names(|edit| matches!(edit, Edit::Pin { .. }));
+    let told = if edits.iter().all(Edit::only_pins) { "" } else { ", and told to the model" };
+    format!("Pinned{told}: {pinned}. It survives every compaction as it is; /unpin {pinned} lets go of it.")
+}
+
 /// How often each operation was made.
 fn edited(by: &str, edits: &[Edit]) -> String {
+    if by == PINNED_BY_PERSON {
+        return pinned_by_person(edits);
+    }
     let count = |op: fn(&Edit) -> bool, word: &str| {
         let count = edits.iter().filter(|edit| op(edit)).count();
         (count > 0).then(|| format!("{count} {word}"))

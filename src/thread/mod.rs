@@ -11,6 +11,7 @@ mod edited;
 pub mod edits;
 pub mod halves;
 pub mod hooked;
+mod layers;
 mod lines;
 mod markdown;
 pub mod message;
@@ -25,7 +26,9 @@ use std::sync::Arc;
 pub use change::*;
 pub use choices::*;
 pub use hooked::*;
+pub use layers::{Fate, Layer};
 pub use message::*;
+pub use pins::PINNED_BY_PERSON;
 pub use view::{Piece, View, ViewItem};
 
 /// Everything that a log says, kept up to date entry by entry.

@@ -3,6 +3,9 @@
 
 use super::{Change, Edit, Part, Piece, Thread};
 
+/// Who asked for what a person pins, in the log. No hook has this name: a hook's is that of a file.
+pub const PINNED_BY_PERSON: &str = "/pin";
+
 impl Thread {
     /// The parts that are pinned now, in the order in which they were, each with its text as the log has
     /// it.

@@ -52,6 +52,8 @@ pub enum Why {
     Threshold,
     /// A hook or a recipe's handler asked for it.
     Hook,
+    /// The next request might not fit.
+    Must,
 }
 
 /// What came of an ask. An answer that nothing waits for is ignored.
@@ -97,6 +99,8 @@ pub enum ModelAnswer {
     Reply { replied: Box<Change>, stop: ReplyEnd },
     /// The request does not fit the window.
     TooLong(String),
+    /// It might not fit, and was not made.
+    MustCompact,
     /// It failed for good and nothing of it was shown.
     Failed(String),
 }

@@ -223,6 +223,8 @@ impl Turn {
                     }
                 }
                 *entered |= enters;
+                // What was said since may be what does not fit.
+                self.compacted &= !enters;
                 self.commits.extend(commits);
             }
             (State::Sampling, Answer::Model(answer)) => self.tell_model(answer),
@@ -377,6 +379,11 @@ impl Turn {
                 self.failure = Some(message);
                 self.compact_for(Why::Overflow, Then::CallModel);
             }
+            ModelAnswer::MustCompact => {
+                // A request that was not made was no round.
+                self.rounds -= 1;
+                self.compact_for(Why::Must, Then::CallModel);
+            }
             ModelAnswer::Failed(message) => self.fail(message),
         }
     }
@@ -414,7 +421,12 @@ impl Turn {
                 let message = self.failure.take().unwrap_or_default();
                 self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"));
             }
-            (Why::Threshold | Why::Hook, CompactAnswer::Done(change)) => self.swap(*change, then),
+            (Why::Threshold | Why::Hook | Why::Must, CompactAnswer::Done(change)) => self.swap(*change, then),
+            // It was tried; now the provider has the word.
+            (Why::Must, CompactAnswer::Nothing | CompactAnswer::Failed(_)) => {
+                self.compacted = true;
+                self.follow(then, thread);
+            }
             // The conversation goes on as it is; the session has told why.
             (Why::Threshold | Why::Hook, CompactAnswer::Nothing | CompactAnswer::Failed(_)) => {
                 self.follow(then, thread);
@@ -451,8 +463,9 @@ impl Turn {
     }
 
     fn swap(&mut self, compacted: Change, then: Then) {
+        // Cutting old outcomes is not the last that can be done.
+        self.compacted |= !matches!(compacted, Change::Pruned { .. });
         self.commits.push_back(compacted);
-        self.compacted = true;
         self.state = State::Swapping { asked: false, then };
     }
 

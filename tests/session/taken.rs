@@ -72,7 +72,7 @@ fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
     const WINDOW: &str = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 12000\n";
     let files = [("home/config.toml".to_owned(), WINDOW.to_owned())];
     let mut replies = vec![
-        vec![ModelStep::Usage { input: 5_000, output: 10 }, text("Yes.")],
+        vec![ModelStep::Usage { input: 4_200, output: 10 }, text("Yes.")],
         vec![text(SUMMARY)],
         vec![text("Yes again.")],
     ]

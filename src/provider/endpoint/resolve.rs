@@ -40,6 +40,9 @@ pub(super) const LOCAL_BASES: [&str; 2] = ["http://127.0.0.1:11434/v1", "http://
 const ANTHROPIC_VERSION: &str = "2026-10-21";
 const ANTHROPIC_VERSION_COMPATIBLE: &str = "2023-06-01";
 
+/// The trial feature that an Anthropic request must ask for which wants a compaction, or sends one back.
+const COMPACTION_BETA: &str = "compact-2026-09-04";
+
 /// Loopback answers at once or not at all.
 const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 
@@ -171,6 +174,7 @@ impl Endpoint {
             max_output,
             own_api: false,
             abilities: Abilities::likely(wire, name),
+            native_compaction: false,
             network: Network::default(),
         }
     }
@@ -214,8 +218,13 @@ impl Endpoint {
         if let Some(configured) = configured {
             self.abilities = self.abilities.clone().with(configured);
         }
+        self.native_compaction = configured.and_then(|model| model.native_compaction).unwrap_or(false);
         if self.wire == WireFormat::AnthropicMessages {
-            self.add_betas(configured.map_or(&[], |model| &model.betas));
+            let mut betas = configured.map_or_else(Vec::new, |model| model.betas.clone());
+            if self.native_compaction {
+                betas.push(COMPACTION_BETA.to_owned());
+            }
+            self.add_betas(&betas);
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use reqwest::Response;
+use reqwest::header::HeaderMap;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::limits::{TRIED_AGAIN_MAX, spoken};
@@ -115,7 +116,7 @@ impl ReplyStream {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let request_id = header("request-id").or_else(|| header("x-request-id"));
+        let request_id = request_id(&headers);
         let kind = header("content-type").unwrap_or_default();
         let is_text_of_another_kind = kind.starts_with("application/json") || kind.starts_with("text/html");
         if status == 200 && !is_text_of_another_kind {
@@ -136,14 +137,7 @@ impl ReplyStream {
                 hint: Some(format!("Check that {} is the base URL of the service.", endpoint.place())),
             });
         }
-        let failure = Failure {
-            status,
-            retry_after: retry::retry_after(header),
-            should_retry: header("x-should-retry").and_then(|value| value.parse().ok()),
-            request_id,
-            body: &body,
-        };
-        Err(failure::classify(&endpoint, &failure))
+        Err(refusal(&endpoint, status, &headers, &body))
     }
 
     fn fell_silent(&self) -> ProviderError {
@@ -160,6 +154,24 @@ impl ReplyStream {
         // Too late is no matter: then the connection is closed instead of kept.
         let _ = timeout(END_OF_TRANSFER_MAX, to_end).await;
     }
+}
+
+/// What a response means that is no reply.
+pub(super) fn refusal(endpoint: &Endpoint, status: u16, headers: &HeaderMap, body: &str) -> ProviderError {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let failure = Failure {
+        status,
+        retry_after: retry::retry_after(header),
+        should_retry: header("x-should-retry").and_then(|value| value.parse().ok()),
+        request_id: request_id(headers),
+        body,
+    };
+    failure::classify(endpoint, &failure)
+}
+
+fn request_id(headers: &HeaderMap) -> Option<&str> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    header("request-id").or_else(|| header("x-request-id"))
 }
 
 async fn read_error(response: &mut Response) -> String {

@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use super::parts::{Sendable, said, shown};
 use super::turns::{Answer, NO_OUTCOME, NO_OUTPUT, Turn, without_blanks, without_thinking_at_end};
 use super::{
-    Around, Envelope, Format, Marks, Prefix, Purpose, Written, is_own, json, json_text, put, write_up_to,
+    Around, Envelope, Format, Marks, Prefix, Purpose, Written, compaction, is_own, json, json_text, put,
+    write_up_to,
 };
 use crate::family::Family;
 use crate::provider::abilities::{Effort, Thinking as Steered};
@@ -34,7 +35,19 @@ impl Format for Anthropic {
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
         match turn {
-            Turn::User { answers, parts } => {
+            Turn::User { compacted, answers, parts } => {
+                let given: Vec<&Value> =
+                    compacted.iter().filter_map(|native| compaction::own(native, endpoint)).collect();
+                // It takes one, as the very first block; the newest is what is in force.
+                if let Some(given) = given.last() {
+                    put(&Message { role: Role::Assistant, content: vec![Sent::Native(given)] }, prefix, out);
+                }
+                let repeated = match (given.last(), parts.as_slice()) {
+                    // Something of the person's must follow.
+                    (Some(given), [first, _, ..]) => compaction::is_repeated(given, first),
+                    (Some(_) | None, _) => false,
+                };
+                let parts = &parts[usize::from(repeated)..];
                 let results = answers.iter().map(|answer| Sent::Block(result(answer, endpoint)));
                 let said = parts.iter().filter_map(|part| said(part, endpoint)).map(Sent::from);
                 let content: Vec<Sent<'_>> = results.chain(said).collect();
@@ -77,20 +90,27 @@ impl Format for Anthropic {
         let system = (!request.system.trim().is_empty()).then(|| {
             [SystemText { r#type: "text", text: request.system, cache_control: mark(marks_blocks) }]
         });
-        let is_reply = around.purpose == Purpose::Reply;
+        let (is_answered, summarise) = match around.purpose {
+            Purpose::Reply => (true, None),
+            Purpose::Count => (false, None),
+            Purpose::Compact { instruction } => {
+                (true, Some(Summarise { r#type: "summarize", instructions: instruction }))
+            }
+        };
         let opening = Opening {
             model: &endpoint.model,
-            max_tokens: is_reply.then_some(max_tokens),
-            stream: is_reply.then_some(true),
-            cache_control: mark(endpoint.own_api && goes_on && is_reply),
+            max_tokens: is_answered.then_some(max_tokens),
+            stream: is_answered.then_some(true),
+            cache_control: mark(endpoint.own_api && goes_on && is_answered),
             thinking,
             output_config: effort,
+            compaction: summarise,
             system,
             tools: (!request.tools.is_empty()).then(|| json_text(around.tools)),
         };
         let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
         write_up_to("messages", &opening, &mut head);
-        let marks = (marks_blocks && is_reply)
+        let marks = (marks_blocks && is_answered)
             .then_some(Marks { text: r#","cache_control":{"type":"ephemeral"}"#, newest: !endpoint.own_api });
         Envelope { head, tail: "]}", marks }
     }
@@ -110,9 +130,19 @@ struct Opening<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     output_config: Option<OutputConfig>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    compaction: Option<Summarise<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<[SystemText<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tools: Option<&'a RawValue>,
+}
+
+/// Asks for the conversation made short, and for no reply.
+#[derive(Serialize)]
+struct Summarise<'a> {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<&'a str>,
 }
 
 #[derive(Serialize)]

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Decode;
-use super::stream::{DecodeError, Unfinished, append, read_event};
+use super::compaction;
+use super::stream::{DecodeError, Unfinished, append, read_event, without_nulls};
 use crate::provider::{ProviderEvent, ReplyStop};
 use crate::thread::Usage;
 
@@ -27,6 +28,8 @@ enum Block {
         text: String,
         signature: String,
     },
+    /// The conversation made short.
+    Compaction(Value),
     /// Hidden thinking, complete from its start.
     Redacted(Value),
     /// `whole` is what the start already had as input; pieces that follow replace it.
@@ -102,6 +105,7 @@ impl Decoder {
                 append(out, ProviderEvent::Thinking(thought.clone()));
                 self.block = Block::Thinking { text: thought, signature: text("signature") };
             }
+            Some("compaction") => self.block = Block::Compaction(block),
             Some("redacted_thinking") => self.block = Block::Redacted(block),
             Some("tool_use") => {
                 out.push(ProviderEvent::CallStarted { index, id: text("id"), name: text("name") });
@@ -114,6 +118,7 @@ impl Decoder {
     }
 
     fn delta(&mut self, delta: Delta<'_>, out: &mut Vec<ProviderEvent>) {
+        self.compaction(&delta);
         if let Some(text) = delta.text {
             append(out, ProviderEvent::Text(text));
         }
@@ -135,6 +140,20 @@ impl Decoder {
         }
     }
 
+    /// More of a compaction: text and metadata come whole, and take the place of what its start had.
+    fn compaction(&mut self, delta: &Delta<'_>) {
+        let Block::Compaction(block) = &mut self.block else { return };
+        let said = [("content", &delta.content), ("encrypted_content", &delta.encrypted_content)];
+        for (name, said) in said {
+            if let Some(said) = said.as_ref().filter(|said| said.is_string()) {
+                block[name] = said.clone();
+            }
+        }
+        if let Some(signature) = &delta.signature {
+            block["signature"] = signature.as_str().into();
+        }
+    }
+
     fn block_stopped(&mut self, out: &mut Vec<ProviderEvent>) {
         let block = match std::mem::replace(&mut self.block, Block::Plain) {
             Block::Plain => return,
@@ -149,6 +168,13 @@ impl Decoder {
                 json!({ "type": "thinking", "thinking": text, "signature": signature })
             }
             Block::Redacted(block) => block,
+            // Without a text the service has failed to make one.
+            Block::Compaction(block) if !block["content"].is_string() => return,
+            Block::Compaction(block) => {
+                let data = compaction::kept(without_nulls(block));
+                out.push(ProviderEvent::ThinkingSealed { data });
+                return;
+            }
         };
         out.push(ProviderEvent::ThinkingSealed { data: json!({ "block": block, "prefix": self.prefix }) });
     }
@@ -190,6 +216,10 @@ struct Delta<'a> {
     partial_json: Option<String>,
     thinking: Option<String>,
     signature: Option<String>,
+    #[serde(default)]
+    content: Option<Value>,
+    #[serde(default)]
+    encrypted_content: Option<Value>,
     #[serde(borrow)]
     stop_reason: Option<Cow<'a, str>>,
     stop_details: Option<Value>,
@@ -207,6 +237,11 @@ struct UsageSaid {
     cache_read_input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     output_tokens_details: Option<OutputDetails>,
+    #[serde(default)]
+    iterations: Option<Vec<UsageSaid>>,
+    /// Of an iteration.
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -215,8 +250,18 @@ struct OutputDetails {
 }
 
 impl UsageSaid {
-    /// `input_tokens` is only what no cache had; the context is the sum.
+    /// What all of it took: a compaction is told apart from the rest, and is not in the sums.
     fn read(self) -> Usage {
+        let UsageSaid { iterations, .. } = &self;
+        let apart = iterations.iter().flatten().filter(|one| one.kind.as_deref() == Some("compaction"));
+        let mut usage = Usage::default();
+        apart.for_each(|one| usage.add(&one.alone()));
+        usage.add(&self.alone());
+        usage
+    }
+
+    /// `input_tokens` is only what no cache had; the context is the sum.
+    fn alone(&self) -> Usage {
         let cache_read = self.cache_read_input_tokens.unwrap_or(0);
         let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
         Usage {
@@ -227,7 +272,11 @@ impl UsageSaid {
             output: self.output_tokens.unwrap_or(0),
             cache_read,
             cache_write,
-            thinking: self.output_tokens_details.and_then(|details| details.thinking_tokens).unwrap_or(0),
+            thinking: self
+                .output_tokens_details
+                .as_ref()
+                .and_then(|details| details.thinking_tokens)
+                .unwrap_or(0),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Format for Chat {
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
         match turn {
             Turn::Agent { replies } => put(&agent(replies), prefix, out),
-            Turn::User { answers, parts } => {
+            Turn::User { compacted: _, answers, parts } => {
                 let mut content: Vec<Part<'_>> = Vec::new();
                 for answer in answers {
                     let id = &answer.call.id;

@@ -71,6 +71,7 @@ struct Of {
     wire: WireFormat,
     own_api: bool,
     abilities: Abilities,
+    native_compaction: bool,
     basis: Basis,
 }
 
@@ -85,7 +86,7 @@ struct Piece {
 impl Encoding {
     /// Encodes a request. What was written for an earlier one of the same endpoint and basis is used
     /// again; any other, and one without a basis, is written anew.
-    pub fn encode(&mut self, endpoint: &Endpoint, request: &Request<'_>, purpose: Purpose) -> Encoded {
+    pub fn encode(&mut self, endpoint: &Endpoint, request: &Request<'_>, purpose: Purpose<'_>) -> Encoded {
         let format = format_of(endpoint.wire);
         let turns = turns(&request.items);
         // The newest turn may get more behind it before the other side speaks.
@@ -129,6 +130,7 @@ impl Encoding {
             wire: endpoint.wire,
             own_api: endpoint.own_api,
             abilities: endpoint.abilities.clone(),
+            native_compaction: endpoint.native_compaction,
             basis: *basis,
         };
         let of = of(&request.basis.unwrap_or_default());

@@ -51,7 +51,7 @@ impl Format for Gemini {
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
         match turn {
-            Turn::User { answers, parts } => {
+            Turn::User { compacted: _, answers, parts } => {
                 let from = out.len();
                 out.extend_from_slice(br#"{"role":"user","parts":"#);
                 let mut sent = responses(endpoint, answers);
@@ -96,7 +96,7 @@ impl Format for Gemini {
             .then(|| Instruction { parts: [Part::from(Data::Text(request.system.into()))] });
         let max_output_tokens = request.max_output.min(endpoint.max_output);
         let (before, tail, model, generation_config) = match around.purpose {
-            Purpose::Reply => {
+            Purpose::Reply | Purpose::Compact { .. } => {
                 let thinking_config =
                     thinking(endpoint.abilities.thinking, request.thought, max_output_tokens);
                 ("", "]}", None, Some(GenerationConfig { max_output_tokens, thinking_config }))

@@ -9,6 +9,7 @@ mod anthropic;
 mod anthropic_stream;
 mod chat;
 mod chat_stream;
+pub(super) mod compaction;
 pub mod encoding;
 mod gemini;
 mod gemini_stream;
@@ -71,16 +72,20 @@ struct Around<'a> {
     tools: &'a [u8],
     /// The newest turn answers calls, and the reply with them did not begin with thinking.
     goes_on_without_thinking: bool,
-    purpose: Purpose,
+    purpose: Purpose<'a>,
 }
 
 /// What a request is sent for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum Purpose<'a> {
     /// A reply, streamed.
     Reply,
     /// The number of tokens that the same request would take, from the provider's endpoint for that.
     Count,
+    /// The conversation made short, in the provider's own form. `instruction` says what to write, all of it:
+    /// Anthropic's takes it in the place of its own. A format that has no such thing writes what it writes
+    /// for a reply.
+    Compact { instruction: Option<&'a str> },
 }
 
 /// The two ends of a request's body.

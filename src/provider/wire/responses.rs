@@ -10,7 +10,9 @@ use serde_json::value::RawValue;
 
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
 use super::turns::{Answer, NO_OUTCOME, Turn, without_thinking_at_end};
-use super::{Around, Envelope, Format, Prefix, Purpose, Written, is_own, json, json_text, put, write_up_to};
+use super::{
+    Around, Envelope, Format, Prefix, Purpose, Written, compaction, is_own, json, json_text, put, write_up_to,
+};
 use crate::provider::Request;
 use crate::provider::abilities::Effort;
 use crate::provider::endpoint::Endpoint;
@@ -44,7 +46,10 @@ impl Format for Responses {
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
         match turn {
-            Turn::User { answers, parts } => {
+            Turn::User { compacted, answers, parts } => {
+                for given in compacted.iter().filter_map(|native| compaction::own(native, endpoint)) {
+                    put(&Item::Native(given), prefix, out);
+                }
                 let mut content: Vec<Part<'_>> = Vec::new();
                 for answer in answers {
                     let output = output(endpoint, answer, &mut content);
@@ -95,6 +100,10 @@ impl Format for Responses {
 
     fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
         let request = around.request;
+        let system = Some(request.system).filter(|system| !system.trim().is_empty());
+        if let Purpose::Compact { instruction } = around.purpose {
+            return short(endpoint, request, system, instruction);
+        }
         let is_reply = around.purpose == Purpose::Reply;
         let own_reply = is_reply && endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output).max(OUTPUT_TOKENS_MIN);
@@ -111,13 +120,41 @@ impl Format for Responses {
             prompt_cache_key: Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
             reasoning,
             parallel_tool_calls: has_tools.then_some(true),
-            instructions: Some(request.system).filter(|system| !system.trim().is_empty()),
+            instructions: system,
             tools: has_tools.then(|| json_text(around.tools)),
         };
         let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
         write_up_to("input", &opening, &mut head);
         Envelope { head, tail: "]}", marks: None }
     }
+}
+
+/// What is around the messages for the endpoint that makes them short. It takes few fields, and none for
+/// what to write: that goes behind the system text, where the prompt cache finds neither.
+fn short(
+    endpoint: &Endpoint,
+    request: &Request<'_>,
+    system: Option<&str>,
+    instruction: Option<&str>,
+) -> Envelope {
+    let told: Vec<&str> = system.into_iter().chain(instruction).collect();
+    let opening = Shortening {
+        model: &endpoint.model,
+        prompt_cache_key: Some(request.cache_key).filter(|key| endpoint.own_api && !key.is_empty()),
+        instructions: (!told.is_empty()).then(|| told.join("\n\n")),
+    };
+    let mut head = Vec::with_capacity(request.system.len() + 512);
+    write_up_to("input", &opening, &mut head);
+    Envelope { head, tail: "]}", marks: None }
+}
+
+#[derive(Serialize)]
+struct Shortening<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instructions: Option<String>,
 }
 
 #[derive(Serialize)]

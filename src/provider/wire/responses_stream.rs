@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Decode;
 use super::responses_events::{Event, Place, Response};
-use super::stream::{DecodeError, Unfinished, append, read_event};
+use super::stream::{DecodeError, Unfinished, append, read_event, without_nulls};
 use crate::provider::{ProviderEvent, ReplyStop};
 
 /// Decodes one reply.
@@ -329,14 +329,6 @@ fn arguments_text(arguments: &Value) -> Cow<'_, str> {
         // Whole arguments that were not made into text.
         whole => whole.to_string().into(),
     }
-}
-
-/// A field that an item has as `null` is refused when it comes back.
-fn without_nulls(mut item: Value) -> Value {
-    if let Some(fields) = item.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
-    item
 }
 
 fn own_index(at: usize) -> u32 {

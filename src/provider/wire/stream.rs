@@ -2,6 +2,7 @@
 //! pushes them in.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, Events};
 use super::{Decode, decoder_of};
@@ -166,6 +167,14 @@ pub(super) fn read_event<'a, T: Deserialize<'a>>(
         }
         None => Err(DecodeError::unreadable(&error)),
     })
+}
+
+/// A field that an item or a block has as `null` is refused when it comes back.
+pub(super) fn without_nulls(mut item: Value) -> Value {
+    if let Some(fields) = item.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    item
 }
 
 /// Appends an event, merging it with the one before where both are pieces of the same part.

@@ -6,14 +6,15 @@
 
 use std::borrow::Cow;
 
-use crate::thread::{Content, ToolCall, ToolOutcome, ViewItem};
+use crate::thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
 
 /// What one side says before the other does.
 #[derive(Debug)]
 pub enum Turn<'a> {
     /// The answers to all calls of the message before, in their order, and then what the person says.
-    /// Never empty; parts are text that isn't blank, images, documents, resources and links.
-    User { answers: Vec<Answer<'a>>, parts: Vec<Cow<'a, Content>> },
+    /// Never empty; parts are text that isn't blank, images, documents, resources and links. In front of the
+    /// first turn there may be what a provider has made of all before it; it takes the place of no part.
+    User { compacted: Vec<&'a Native>, answers: Vec<Answer<'a>>, parts: Vec<Cow<'a, Content>> },
     /// Replies, most often one; several stand behind one another where a model paused and went on. Each
     /// has text that isn't blank or calls. Beside it there may be blank texts and thinking that its
     /// provider can take back, also at the end.
@@ -50,8 +51,10 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
                 }
                 match turns.last_mut() {
                     Some(Turn::User { parts, .. }) => parts.append(&mut said),
-                    Some(Turn::Agent { .. }) | None => {
-                        turns.push(Turn::User { answers: Vec::new(), parts: said });
+                    Some(Turn::Agent { .. }) => turns.push(user(said)),
+                    None => {
+                        let compacted = message.content.iter().filter_map(native).collect();
+                        turns.push(Turn::User { compacted, answers: Vec::new(), parts: said });
                     }
                 }
             }
@@ -64,14 +67,14 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
                     Some(Turn::Agent { replies }) => replies.push(parts),
                     Some(Turn::User { .. }) => turns.push(Turn::Agent { replies: vec![parts] }),
                     None => {
-                        turns.push(Turn::User { answers: Vec::new(), parts: vec![nothing_said()] });
+                        turns.push(user(vec![nothing_said()]));
                         turns.push(Turn::Agent { replies: vec![parts] });
                     }
                 }
                 let answers: Vec<Answer<'a>> =
                     message.calls().map(|call| Answer { call, outcome: None }).collect();
                 if !answers.is_empty() {
-                    turns.push(Turn::User { answers, parts: Vec::new() });
+                    turns.push(Turn::User { compacted: Vec::new(), answers, parts: Vec::new() });
                 }
             }
             ViewItem::Outcomes(outcomes) => {
@@ -94,6 +97,22 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
 pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Content] {
     let end = parts.iter().rposition(|part| !matches!(part, Content::Thinking { .. }));
     &parts[..end.map_or(0, |end| end + 1)]
+}
+
+fn user<'a>(parts: Vec<Cow<'a, Content>>) -> Turn<'a> {
+    Turn::User { compacted: Vec::new(), answers: Vec::new(), parts }
+}
+
+fn native(part: &Content) -> Option<&Native> {
+    match part {
+        Content::Thinking { native, .. } => native.as_ref(),
+        Content::Text { .. }
+        | Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_) => None,
+    }
 }
 
 fn can_be_said(part: &Content) -> bool {

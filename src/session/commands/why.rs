@@ -71,7 +71,7 @@ fn newest(thread: &Thread) -> String {
 }
 
 /// What a change that is no trail did; `None` for what needs no explanation.
-fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
+pub(super) fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
     match change {
         Change::Compacted { through, trigger, focus, tokens_before, tokens_after, model, .. } => {
             let mut done = format!(

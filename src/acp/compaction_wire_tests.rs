@@ -1,0 +1,158 @@
+//! The life of a compaction as a client sees it.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::thread::{Account, Share};
+
+fn entry(id: u64, parts: &[&str], account: Account) -> Entry {
+    let content = parts.iter().map(|text| Content::Text { text: (*text).to_owned() }).collect();
+    let change = Change::Compacted {
+        through: Seq(4),
+        summary: Message { id: MessageId(id), content },
+        trigger: Trigger::Threshold,
+        focus: None,
+        tokens_before: 88_000,
+        tokens_after: 6_200,
+        model: None,
+        usage: None,
+        masks: Vec::new(),
+        account,
+    };
+    Entry { seq: Seq(7), at: 0, change }
+}
+
+fn told(updates: &[SessionUpdate]) -> Vec<Value> {
+    updates.iter().map(|update| serde_json::to_value(update).expect("an update is JSON")).collect()
+}
+
+/// An update in a few words: the status or the piece, and its id.
+fn brief(update: &Value) -> String {
+    let id = update["compactionId"].as_str().expect("it is of a compaction");
+    let what = update["status"].as_str().or(update["content"]["text"].as_str());
+    format!("{id} {}", what.expect("it has a status or a piece"))
+}
+
+fn blocks(entry: &Entry) -> Vec<String> {
+    let mut updates = Vec::new();
+    Open::default().completed("s", entry, &mut updates);
+    let summary = told(&updates)[0]["summary"].clone();
+    let texts = summary.as_array().expect("there is a summary").iter();
+    texts.map(|block| block["text"].as_str().expect("blocks are text").to_owned()).collect()
+}
+
+#[test]
+fn it_begins_is_written_and_is_done() {
+    let (mut open, mut updates) = (Open::default(), Vec::new());
+    let id = MessageId(9);
+    open.state(id, CompactionState::Began { tokens: 88_000 }, &mut updates);
+    open.state(id, CompactionState::Wrote("We wrote".into()), &mut updates);
+    open.state(id, CompactionState::Wrote(" a parser.".into()), &mut updates);
+    let account = Account {
+        quoted: vec![Seq(1), Seq(3)],
+        facts: 34,
+        masked: Share { entries: 3, tokens: 900 },
+        ..Account::default()
+    };
+    let text = "An introduction.\n\n<summary>\nWe wrote a parser.\n</summary>";
+    open.completed("s", &entry(9, &[text, "<goal>\nShip ```it```.\n</goal>"], account), &mut updates);
+    let told = told(&updates);
+    let brief: Vec<String> = told.iter().map(brief).collect();
+    assert_eq!(brief, ["m9 in_progress", "m9 We wrote", "m9  a parser.", "m9 completed"]);
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    assert_eq!(
+        told[3]["summary"],
+        json!([
+            text("We wrote a parser."),
+            text("````text\n<goal>\nShip ```it```.\n</goal>\n````"),
+            text(
+                "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 of your messages word for word, \
+                 34 facts; 3 outcomes shortened). /undo takes it back."
+            ),
+        ])
+    );
+    assert_eq!(
+        told[3]["_meta"]["epitome"],
+        json!({
+            "boundary": {
+                "type": "system", "subtype": "compact_boundary",
+                "compact_metadata": { "trigger": "auto", "pre_tokens": 88000 },
+                "uuid": Seq(7).uuid_in("s"), "session_id": "s",
+            },
+            "compaction": {
+                "entry": "e7", "pre_tokens": 88000, "post_tokens": 6200, "kept": 0, "masked": 3,
+                "summarised": 0, "quoted": 2, "facts": 34, "left_out": 0,
+            },
+        })
+    );
+}
+
+#[test]
+fn without_a_model_s_summary_the_facts_stand_for_it() {
+    let account =
+        Account { fallback: Some("the model did not answer.".into()), facts: 1, ..Account::default() };
+    assert_eq!(
+        blocks(&entry(9, &["An introduction.", "<ledger>\na.rs\n</ledger>"], account)),
+        [
+            "```text\n<ledger>\na.rs\n</ledger>\n```",
+            "Compacted, because the window filled up: 88.0k → 6.2k tokens (1 fact). No model could write a \
+             summary (the model did not answer); the facts found by code stand for it. /undo takes it back.",
+        ]
+    );
+}
+
+#[test]
+fn a_long_part_is_shown_by_its_head() {
+    let long = "é".repeat(PART_BYTES_MAX);
+    let shown = blocks(&entry(9, &["<summary>\nS\n</summary>", &long], Account::default()));
+    assert!(shown[1].ends_with("```\n(8192 bytes more, which the model reads as well)"), "{}", shown[1]);
+    assert!(shown[1].len() < PART_BYTES_MAX + 100);
+}
+
+#[test]
+fn what_an_older_build_wrote_in_one_text_is_shown_in_parts() {
+    let text = "Intro.\n\n<summary>\nDone.\n</summary>\n\nThe goal:\n\n<goal>\nShip.\n</goal>";
+    let shown = blocks(&entry(9, &[text], Account::default()));
+    assert_eq!(shown[..2], ["Done.", "```text\nThe goal:\n\n<goal>\nShip.\n</goal>\n```"]);
+}
+
+/// What may come of a session, in any order: also what a session does not do, and a client that joins
+/// in the middle.
+fn any_step() -> impl Strategy<Value = (u64, Option<CompactionState>)> {
+    let state = prop_oneof![
+        Just(Some(CompactionState::Began { tokens: 5 })),
+        "[a-z]{1,3}".prop_map(|piece| Some(CompactionState::Wrote(piece))),
+        Just(Some(CompactionState::Failed("no".into()))),
+        Just(Some(CompactionState::Cancelled)),
+        Just(None),
+    ];
+    (0u64..3, state)
+}
+
+proptest! {
+    /// Chunks stand only between a beginning and its end, each beginning has one end, and an end without
+    /// a beginning is a `completed`.
+    #[test]
+    fn every_stream_is_one_that_the_protocol_allows(steps in prop::collection::vec(any_step(), 0..40)) {
+        let (mut open, mut updates) = (Open::default(), Vec::new());
+        for (id, state) in steps {
+            match state {
+                Some(state) => open.state(MessageId(id), state, &mut updates),
+                None => open.completed("s", &entry(id, &["S"], Account::default()), &mut updates),
+            }
+        }
+        let mut running: Option<String> = None;
+        for update in told(&updates) {
+            let id = update["compactionId"].as_str().expect("it is of a compaction").to_owned();
+            match update["status"].as_str() {
+                Some("in_progress") => prop_assert_eq!(running.replace(id), None),
+                None => prop_assert_eq!(running.as_ref(), Some(&id)),
+                Some("completed") => prop_assert!(running.take().is_none_or(|open| open == id)),
+                Some(_) => prop_assert_eq!(running.take(), Some(id)),
+            }
+            prop_assert_eq!(update.get("summary").is_some(), update["status"] == "completed");
+            prop_assert_eq!(update.get("error").is_some(), update["status"] == "failed");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `/compact`: what is asked for behind its name. Pure.
+
+use super::layers::entry_named;
+use crate::thread::Seq;
+
+/// What a person wants of `/compact`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::session) enum Asked {
+    /// The conversation is compacted; `focus` is what must not be lost.
+    Compact { focus: Option<String> },
+    /// What stands above this entry is compacted; it and all behind it stays.
+    Above { entry: Seq, focus: Option<String> },
+    /// Nothing is done, and what would be is told.
+    Dry { above: Option<Seq>, focus: Option<String> },
+}
+
+/// Reads what was typed behind `/compact`, or says what is wrong with it.
+pub(in crate::session) fn parse(typed: &str) -> Result<Asked, String> {
+    match first_word(typed) {
+        ("dry", rest) => {
+            let (above, focus) = above(rest)?;
+            Ok(Asked::Dry { above, focus })
+        }
+        _ => match above(typed)? {
+            (Some(entry), focus) => Ok(Asked::Above { entry, focus }),
+            (None, focus) => Ok(Asked::Compact { focus }),
+        },
+    }
+}
+
+/// `above e40` at the beginning, and what is left.
+fn above(typed: &str) -> Result<(Option<Seq>, Option<String>), String> {
+    let focus = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let ("above", rest) = first_word(typed) else { return Ok((None, focus(typed.trim()))) };
+    let (named, rest) = first_word(rest);
+    match entry_named(named) {
+        Some(entry) => Ok((Some(entry), focus(rest))),
+        None => Err(format!(
+            "`above` needs the entry from which on all stays, as /compact above e40; {named:?} is none. `epitome \
+             sessions show` has their numbers. Where the word belongs to what must not be lost, begin with \
+             another one."
+        )),
+    }
+}
+
+fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    (&text[..end], text[end..].trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_of_a_compaction_is_read_from_its_first_words() {
+        let focus = |text: &str| Some(text.to_owned());
+        for (typed, wanted) in [
+            ("", Asked::Compact { focus: None }),
+            ("keep the parser", Asked::Compact { focus: focus("keep the parser") }),
+            ("dryly said", Asked::Compact { focus: focus("dryly said") }),
+            ("dry", Asked::Dry { above: None, focus: None }),
+            ("dry  keep the parser ", Asked::Dry { above: None, focus: focus("keep the parser") }),
+            ("above e40", Asked::Above { entry: Seq(40), focus: None }),
+            ("above E40 keep it", Asked::Above { entry: Seq(40), focus: focus("keep it") }),
+            ("dry above e40 keep it", Asked::Dry { above: Some(Seq(40)), focus: focus("keep it") }),
+            // A focus of several lines stays as it was typed.
+            ("keep\n  this", Asked::Compact { focus: focus("keep\n  this") }),
+        ] {
+            assert_eq!(parse(typed), Ok(wanted), "{typed:?}");
+        }
+        for typed in ["above", "above all", "dry above e4.1"] {
+            let why = parse(typed).expect_err("no entry is named");
+            assert!(why.contains("/compact above e40"), "{typed}: {why}");
+        }
+    }
+}

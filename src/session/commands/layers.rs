@@ -1,0 +1,293 @@
+//! `/undo`, `/redo` and `/history`: the changes of the view, taken back, brought again and listed.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::super::actor::Session;
+use super::super::rounds::apply_to;
+use super::{Ran, why};
+use crate::thread::text::trigger as trigger_word;
+use crate::thread::{Change, Entry, Layer, ModelName, Part, Seq, Thread};
+
+/// Layers that are listed; of more it says how many. The machine's form has as many.
+const LAYERS_SHOWN_MAX: usize = 100;
+
+/// Which of the two is asked for.
+#[derive(Clone, Copy)]
+enum Way {
+    Undo,
+    Redo,
+}
+
+impl Way {
+    /// The command's name, and the key of its answer.
+    fn name(self) -> &'static str {
+        match self {
+            Way::Undo => "undo",
+            Way::Redo => "redo",
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Way::Undo => "undone",
+            Way::Redo => "redone",
+        }
+    }
+
+    fn change(self, entry: Seq) -> Change {
+        match self {
+            Way::Undo => Change::Undone { entry },
+            Way::Redo => Change::Redone { entry },
+        }
+    }
+
+    fn can(self, thread: &Thread, layer: Seq) -> Result<(), String> {
+        match self {
+            Way::Undo => thread.can_undo(layer),
+            Way::Redo => thread.can_redo(layer),
+        }
+    }
+
+    /// The layer that is meant where none is named.
+    fn newest(self, thread: &Thread) -> Option<Seq> {
+        match self {
+            Way::Undo => thread.last_layer().map(|entry| entry.seq),
+            Way::Redo => thread.last_undone(),
+        }
+    }
+}
+
+/// The entry that a person names, as `e12`.
+pub(super) fn entry_named(typed: &str) -> Option<Seq> {
+    let part: Part = typed.trim().to_ascii_lowercase().parse().ok()?;
+    part.part.is_none().then_some(part.entry)
+}
+
+impl Session {
+    pub(super) fn undo(&mut self, typed: &str) -> Ran {
+        self.turn_layer(Way::Undo, typed)
+    }
+
+    pub(super) fn redo(&mut self, typed: &str) -> Ran {
+        self.turn_layer(Way::Redo, typed)
+    }
+
+    pub(super) fn history(&mut self, _: &str) -> Ran {
+        let layers = self.thread.layers();
+        let meta = json!({ "status": "done", "layers": history_json(&self.thread, &layers) });
+        let text = history(&self.thread, &layers);
+        self.said(text).with("history", meta)
+    }
+
+    fn turn_layer(&mut self, way: Way, typed: &str) -> Ran {
+        let layer = match (typed, entry_named(typed)) {
+            ("", _) => way.newest(&self.thread),
+            (_, Some(entry)) => Some(entry),
+            (other, None) => {
+                let text = format!(
+                    "Not {}: {:?} names no entry; say it as e12. /history lists what there is.",
+                    way.done(),
+                    why::line(other)
+                );
+                return self.said(text).with(way.name(), json!({ "status": "refused" }));
+            }
+        };
+        let Some(layer) = layer else {
+            let text = match way {
+                Way::Undo => "Nothing to undo: neither a compaction nor a hook changed this conversation.",
+                Way::Redo => "Nothing to redo: nothing was taken back that was not brought again.",
+            };
+            return self.said(text).with(way.name(), json!({ "status": "nothing_to_do" }));
+        };
+        let checked = way.can(&self.thread, layer).and_then(|()| self.sizes(way, layer));
+        match checked {
+            Ok((before, after)) => {
+                let kind = self.thread.entries()[layer.0 as usize].change.kind();
+                tracing::info!(session = %self.id, %layer, kind, "a layer is {}", way.done());
+                let meta = json!({
+                    "status": way.done(), "entry": layer.to_string(),
+                    "pre_tokens": before, "post_tokens": after,
+                });
+                Ran::of(vec![way.change(layer)]).with(way.name(), meta)
+            }
+            Err(why) => {
+                let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });
+                self.said(format!("Not {}: {why}.", way.done())).with(way.name(), meta)
+            }
+        }
+    }
+
+    /// The tokens in context before and after, or why that can't be: the window does not hold what would
+    /// be in view then, and the next prompt would only be compacted again.
+    fn sizes(&self, way: Way, layer: Seq) -> Result<(u64, u64), String> {
+        let mut then = self.thread.clone();
+        apply_to(&mut then, way.change(layer));
+        let ruler = self.ruler();
+        let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
+        let Some(endpoint) = &self.endpoint else { return Ok((before, after)) };
+        let reserve = self.budget().reserve;
+        if after <= before || after.saturating_add(reserve) <= endpoint.window {
+            return Ok((before, after));
+        }
+        let (name, window) = (&endpoint.name, endpoint.window);
+        let with = match way {
+            Way::Undo => "without",
+            Way::Redo => "with",
+        };
+        Err(format!(
+            "{with} {} the conversation takes about {after} tokens, and {name} takes {window}, of which {reserve} \
+             are for its reply. Choose a model with a larger window and say /{} again, or ask the model to look \
+             up what you need with its tool recall, or compact less than all with /compact above and an entry",
+            self.thread.named(layer),
+            way.name()
+        ))
+    }
+}
+
+// ── The list ───────────────────────────────────────────────────────────────────────────────────────
+
+fn history(thread: &Thread, layers: &[Layer]) -> String {
+    if layers.is_empty() {
+        return "Nothing changed the history so far: no compaction, no hook, no pinned text.".to_owned();
+    }
+    let mut out = "What changed the history, newest first:\n\n".to_owned();
+    for layer in layers.iter().rev().take(LAYERS_SHOWN_MAX) {
+        let done = why::what_was_done(thread, change_of(thread, layer)).unwrap_or_default();
+        let _ = writeln!(out, "- {}: {done}. {}", layer.entry, state(thread, layer));
+    }
+    if layers.len() > LAYERS_SHOWN_MAX {
+        let _ = writeln!(out, "- older: {}", layers.len() - LAYERS_SHOWN_MAX);
+    }
+    out.push_str("\n/why and an entry tells more of it. What was said later stays, whatever is taken back.");
+    out
+}
+
+/// Whether it holds, and what can be done about it.
+fn state(thread: &Thread, layer: &Layer) -> String {
+    let entry = layer.entry;
+    match (layer.holds, layer.inside) {
+        (true, Some(outer)) => format!("It lies below {outer}"),
+        (false, Some(outer)) => format!("Taken back, and {outer} covers it now"),
+        (true, None) => match thread.can_undo(entry) {
+            Ok(()) if Way::Undo.newest(thread) == Some(entry) => "It holds; /undo takes it back".to_owned(),
+            Ok(()) => format!("It holds; /undo {entry} takes it back"),
+            Err(why) => format!("It holds: {why}"),
+        },
+        (false, None) => match thread.can_redo(entry) {
+            Ok(()) if Way::Redo.newest(thread) == Some(entry) => {
+                "Taken back; /redo brings it again".to_owned()
+            }
+            Ok(()) => format!("Taken back; /redo {entry} brings it again"),
+            Err(why) => format!("Taken back: {why}"),
+        },
+    }
+}
+
+fn history_json(thread: &Thread, layers: &[Layer]) -> Vec<Value> {
+    let one = |layer: &Layer| {
+        let change = change_of(thread, layer);
+        let (can, refused) = if layer.holds {
+            ("undo", thread.can_undo(layer.entry).err())
+        } else {
+            ("redo", thread.can_redo(layer.entry).err())
+        };
+        let mut told = json!({
+            "entry": layer.entry.to_string(), "kind": change.kind(), "holds": layer.holds,
+            "inside": layer.inside.map(|outer| outer.to_string()),
+            "can": refused.is_none().then_some(can),
+        });
+        let facts = facts(change);
+        if let Some(by) = facts.by {
+            told["by"] = json!(by);
+        }
+        if let Some((before, after)) = facts.tokens {
+            told["pre_tokens"] = json!(before);
+            told["post_tokens"] = json!(after);
+        }
+        if let Some(model) = facts.model {
+            told["model"] = json!(model);
+        }
+        if let Some(why) = refused {
+            told["reason"] = json!(why);
+        }
+        told
+    };
+    layers.iter().rev().take(LAYERS_SHOWN_MAX).map(one).collect()
+}
+
+/// What a layer's change says of itself.
+struct Facts<'a> {
+    by: Option<&'a str>,
+    tokens: Option<(u64, u64)>,
+    model: Option<&'a ModelName>,
+}
+
+fn facts(change: &Change) -> Facts<'_> {
+    match change {
+        Change::Compacted { trigger, tokens_before, tokens_after, model, .. } => Facts {
+            by: Some(trigger_word(*trigger)),
+            tokens: Some((*tokens_before, *tokens_after)),
+            model: model.as_ref(),
+        },
+        Change::Pruned { trigger, tokens_before, tokens_after, .. } => Facts {
+            by: Some(trigger_word(*trigger)),
+            tokens: Some((*tokens_before, *tokens_after)),
+            model: None,
+        },
+        Change::Mutated { by, tokens_before, tokens_after, .. } => {
+            Facts { by: Some(by), tokens: Some((*tokens_before, *tokens_after)), model: None }
+        }
+        Change::Edited { by, .. } => Facts { by: Some(by), tokens: None, model: None },
+        _ => Facts { by: None, tokens: None, model: None },
+    }
+}
+
+fn change_of<'a>(thread: &'a Thread, layer: &Layer) -> &'a Change {
+    let entry: &Entry = &thread.entries()[layer.entry.0 as usize];
+    &entry.change
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::why::tests::long_story;
+    use super::*;
+
+    #[test]
+    fn an_entry_is_named_by_its_number() {
+        for (typed, wanted) in
+            [("e12", Some(12)), (" E7 ", Some(7)), ("e7.1", None), ("12", None), ("all", None)]
+        {
+            assert_eq!(entry_named(typed), wanted.map(Seq), "{typed}");
+        }
+    }
+
+    #[test]
+    fn the_history_says_what_each_layer_is_and_what_can_be_done_about_it() {
+        let thread = long_story();
+        assert_eq!(
+            history(&thread, &thread.layers()),
+            "What changed the history, newest first:\n\
+             \n\
+             - e10: compacted up to e9, 4.0k → 900 tokens; the window filled up; summary by anthropic/claude. \
+             Taken back; /redo brings it again\n\
+             - e7: compacted up to e6, 4.0k → 900 tokens; you asked for it; summary by anthropic/claude. It \
+             holds; /undo takes it back\n\
+             - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens. It lies below \
+             e7\n\
+             \n\
+             /why and an entry tells more of it. What was said later stays, whatever is taken back."
+        );
+        let told = history_json(&thread, &thread.layers());
+        assert_eq!(
+            told[2],
+            json!({
+                "entry": "e5", "kind": "mutated", "by": "shrink", "holds": true, "inside": "e7", "can": null,
+                "pre_tokens": 12_000, "post_tokens": 4_000,
+                "reason": "e5 lies below the compaction e7: undo that first",
+            })
+        );
+        assert_eq!((&told[1]["can"], &told[1]["by"]), (&json!("undo"), &json!("manual")));
+    }
+}

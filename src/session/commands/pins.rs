@@ -1,0 +1,231 @@
+//! `/pin` and `/unpin`: what survives every compaction word for word.
+//!
+//! A pin keeps the text that the log has. What a hook took out of the history is never pinned: that would
+//! bring it back.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::super::actor::Session;
+use super::super::rounds::{apply_to, text_content};
+use super::{Ran, why};
+use crate::compaction;
+use crate::thread::{Change, Edit, Fate, Message, PINNED_BY_PERSON, Part, Role, Thread};
+use crate::tokens::Ruler;
+
+/// Pins that are listed with their beginning; of more it says how many.
+const PINS_SHOWN_MAX: usize = 50;
+
+/// How a part comes to be pinned.
+#[derive(Clone, Debug, PartialEq)]
+enum How {
+    /// The model sees it as it is.
+    InView,
+    /// It does not, and is told the text again.
+    Again(String),
+}
+
+impl Session {
+    pub(super) fn pin(&mut self, typed: &str) -> Ran {
+        match typed.parse::<Part>() {
+            _ if typed.is_empty() => self.list_pins(),
+            Ok(part) => match how(&self.thread, part) {
+                Ok(_) if self.thread.pinned().contains(&part) => {
+                    let meta = self.pin_meta("nothing_to_do");
+                    self.said(format!("{part} is pinned already.")).with("pin", meta)
+                }
+                Ok(How::InView) => self.pin_by(vec![Edit::Pin { at: part }], part),
+                Ok(How::Again(text)) => {
+                    let text = format!("<pinned entry=\"{part}\">\n{text}\n</pinned>");
+                    let again = self.append(text);
+                    self.pin_by(vec![again, Edit::Pin { at: part }], part)
+                }
+                Err(why) => self.not_pinned(&why),
+            },
+            Err(()) => {
+                // It becomes the first message of the entry that these edits will be.
+                let at = Part { entry: self.thread.next_seq(), part: Some(1) };
+                let said = self.append(typed.to_owned());
+                self.pin_by(vec![said, Edit::Pin { at }], at)
+            }
+        }
+    }
+
+    pub(super) fn unpin(&mut self, typed: &str) -> Ran {
+        let pinned = self.thread.pinned();
+        let wanted: Vec<Part> = match (typed, typed.parse::<Part>()) {
+            ("all", _) => pinned,
+            (_, Ok(part)) if pinned.contains(&part) => vec![part],
+            (_, Ok(part)) => {
+                let meta = self.pin_meta("nothing_to_do");
+                return self.said(format!("{part} is not pinned. /pin lists what is.")).with("unpin", meta);
+            }
+            (_, Err(())) => {
+                let meta = self.pin_meta("refused");
+                let text = "Say which: /unpin and an entry as e12, or /unpin all. /pin lists what is pinned.";
+                return self.said(text).with("unpin", meta);
+            }
+        };
+        if wanted.is_empty() {
+            let meta = self.pin_meta("nothing_to_do");
+            return self.said("Nothing is pinned.").with("unpin", meta);
+        }
+        let edits: Vec<Edit> = wanted.iter().map(|at| Edit::Unpin { at: *at }).collect();
+        let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
+        let mut then = self.thread.clone();
+        apply_to(&mut then, change.clone());
+        let mut meta = pins_json("unpinned", &self.ruler(), &then, self.pin_tokens_max());
+        meta["entries"] = json!(names(&wanted));
+        Ran::of(vec![change]).with("unpin", meta)
+    }
+
+    fn append(&mut self, text: String) -> Edit {
+        let message = Message { id: self.fresh_message(), content: text_content(text) };
+        Edit::Append { role: Role::User, message }
+    }
+
+    /// Makes these edits, of which the last pins `at`, unless pins would grow too large.
+    fn pin_by(&mut self, edits: Vec<Edit>, at: Part) -> Ran {
+        let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
+        let mut then = self.thread.clone();
+        apply_to(&mut then, change.clone());
+        let tokens_max = self.pin_tokens_max();
+        if let Some(why) = compaction::pins_too_large(&self.ruler(), &then, tokens_max) {
+            return self.not_pinned(&why);
+        }
+        let mut meta = pins_json("pinned", &self.ruler(), &then, tokens_max);
+        meta["entry"] = json!(at.to_string());
+        Ran::of(vec![change]).with("pin", meta)
+    }
+
+    fn not_pinned(&mut self, why: &str) -> Ran {
+        let mut meta = self.pin_meta("refused");
+        meta["reason"] = json!(why);
+        self.said(format!("Not pinned: {why}.")).with("pin", meta)
+    }
+
+    fn list_pins(&mut self) -> Ran {
+        let meta = self.pin_meta("done");
+        let text = listed(&self.ruler(), &self.thread, self.pin_tokens_max());
+        self.said(text).with("pin", meta)
+    }
+
+    fn pin_meta(&self, status: &str) -> Value {
+        pins_json(status, &self.ruler(), &self.thread, self.pin_tokens_max())
+    }
+}
+
+/// How a part can be pinned, or why it can't.
+fn how(thread: &Thread, part: Part) -> Result<How, String> {
+    let Some(text) = thread.text_of(part) else {
+        return Err(format!("there is no text of {part}; /why and an entry tells what it is"));
+    };
+    if text.trim().is_empty() {
+        return Err(format!("{part} has no text that could be kept"));
+    }
+    if thread.view().piece(part).is_some_and(|piece| piece.text() == text) {
+        return Ok(How::InView);
+    }
+    if thread.is_undone(part.entry) {
+        return Err(format!("{part} was taken back; /redo {} brings it again", part.entry));
+    }
+    let by = match thread.fate(part.entry) {
+        Fate::Changed { by } | Fate::Left { by } => thread.entries().get(by.0 as usize),
+        Fate::Whole | Fate::NeverShown => None,
+    };
+    let is_by_hook = by.is_some_and(|by| matches!(by.change, Change::Edited { .. } | Change::Mutated { .. }));
+    if is_by_hook || thread.is_rewritten(part.entry) {
+        return Err(format!("a hook changed {part}, and a pin would bring back what it was"));
+    }
+    Ok(How::Again(text))
+}
+
+fn listed(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> String {
+    let pins = thread.pins();
+    if pins.is_empty() {
+        return "Nothing is pinned. /pin and an entry (as e12) or some words keeps them word for word through every \
+                compaction."
+            .to_owned();
+    }
+    let tokens: u64 = pins.iter().map(|(_, text)| ruler.text(text)).sum();
+    let mut out = format!("Pinned: about {tokens} tokens of the {tokens_max} that pins may take.\n\n");
+    for (part, text) in pins.iter().take(PINS_SHOWN_MAX) {
+        let _ = writeln!(out, "- {part} ({} tokens): {}", ruler.text(text), why::line(text));
+    }
+    if pins.len() > PINS_SHOWN_MAX {
+        let _ = writeln!(out, "- and {} more", pins.len() - PINS_SHOWN_MAX);
+    }
+    out.push_str("\n/unpin and an entry, or /unpin all, ends it.");
+    out
+}
+
+fn pins_json(status: &str, ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Value {
+    let tokens: u64 = thread.pins().iter().map(|(_, text)| ruler.text(text)).sum();
+    json!({
+        "status": status, "pinned": names(&thread.pinned()), "tokens": tokens, "tokens_max": tokens_max,
+    })
+}
+
+fn names(parts: &[Part]) -> Vec<String> {
+    parts.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::why::tests::{long_story, thread};
+    use super::*;
+    use crate::thread::{Content, Mask, MessageId, Origin, Seq, Trigger};
+
+    fn said(text: &str) -> Change {
+        let content = vec![Content::Text { text: text.to_owned() }];
+        Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person }
+    }
+
+    #[test]
+    fn what_the_model_no_longer_sees_is_told_again_unless_a_hook_took_it_away() {
+        let at = |entry: u64, part| Part { entry: Seq(entry), part };
+        let masks = vec![Mask { entry: Seq(1), text: "[shorter]".into() }];
+        let pruned = Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 };
+        let edited = |edit| Change::Edited { by: "tidy".into(), edits: vec![edit] };
+        let dropped = edited(Edit::Drop { at: at(1, None) });
+        let again = |text: &str| Ok(How::Again(text.to_owned()));
+        for (story, changes, part, wanted) in [
+            ("in view", vec![said("one")], at(1, None), Ok(How::InView)),
+            ("shortened", vec![said("one"), said("two"), pruned], at(1, None), again("one")),
+            (
+                "dropped by a hook",
+                vec![said("one"), said("two"), dropped],
+                at(1, None),
+                Err("a hook changed e1, and a pin would bring back what it was".to_owned()),
+            ),
+            ("blank", vec![said("  ")], at(1, None), Err("e1 has no text that could be kept".to_owned())),
+            (
+                "nothing that was said",
+                vec![said("one")],
+                at(0, None),
+                Err("there is no text of e0; /why and an entry tells what it is".to_owned()),
+            ),
+            (
+                "no such part",
+                vec![said("one")],
+                at(1, Some(2)),
+                Err("there is no text of e1.2; /why and an entry tells what it is".to_owned()),
+            ),
+        ] {
+            assert_eq!(how(&thread(changes), part), wanted, "{story}");
+        }
+        // In the long story a hook replaced e2, and the compaction e10 is taken back.
+        assert!(how(&long_story(), at(2, None)).is_err_and(|why| why.contains("a hook changed e2")));
+        assert!(how(&long_story(), at(10, None)).is_err_and(|why| why.contains("/redo e10")));
+        assert_eq!(how(&long_story(), at(9, None)), Ok(How::InView));
+    }
+
+    #[test]
+    fn pins_are_listed_with_what_they_take() {
+        let told = listed(&Ruler::of(None), &long_story(), 100);
+        assert!(told.starts_with("Pinned: about ") && told.contains("of the 100 that"), "{told}");
+        assert!(told.contains("\n- e2 (") && told.contains("tokens): Sorted.\n"), "{told}");
+        assert!(listed(&Ruler::of(None), &thread(Vec::new()), 100).starts_with("Nothing is pinned."));
+    }
+}

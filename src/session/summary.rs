@@ -1,0 +1,466 @@
+//! Who writes the summary of a compaction: the ways that are tried, one behind the other, and their time.
+//!
+//! ```text
+//!  the provider's own compaction, where the person wants it
+//!  flat text, by another model that is configured for summaries, in parts where it is longer than its window
+//!  the model's own next request with one instruction more, which reuses the provider's cached prefix
+//!  flat text, by the session's own model
+//!  none: the ledger stands alone, and that always works
+//! ```
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::complete::find_endpoint;
+use super::effects::{self, Snapshot};
+use super::registry::Services;
+use crate::compaction::{self, Written};
+use crate::config::Settings;
+use crate::provider::collect::{Collector, Piece, PieceKind, Reply};
+use crate::provider::compact::{NativeCompaction, compact};
+use crate::provider::endpoint::Endpoint;
+use crate::provider::http::Http;
+use crate::provider::wire::Purpose;
+use crate::provider::wire::encoding::Encoded;
+use crate::provider::{ErrorClass, ProviderError, ReplyStop, Request, models, retry};
+use crate::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
+
+/// How often the way that reuses the cached prefix is tried. A local server can fail it every time: with
+/// the tools in the request, a small model may write something that its grammar does not take, and the
+/// server calls that a fault of its own. The flat way has no tools.
+const CACHED_TRIES_MAX: u32 = 2;
+
+/// How often a summary from flat text is tried, each time on half as much: a window that is taken for
+/// a hundred times its size is still met.
+const FLAT_ATTEMPTS_MAX: u32 = 8;
+
+/// Parts in which a conversation is told that is longer than the model's window; each is one more call. What is
+/// longer still is told shorter.
+const PARTS_MAX: usize = 6;
+
+/// Pieces of a summary that wait for the session.
+pub const PIECES_MAX: usize = 64;
+
+/// What a summary may take of a window, as a divisor: in a small one it must leave room for the conversation.
+const OUTPUT_PART: u64 = 4;
+
+/// What a reply with a summary takes, by experience: for comparing prices alone.
+const SUMMARY_TOKENS: u64 = 2_000;
+
+/// A written summary, and what it cost.
+#[derive(Debug)]
+pub struct Summary {
+    /// What can be read of it; a provider's own compaction may be for its model alone.
+    pub text: Option<String>,
+    /// The provider's own form of it, for the model that made it.
+    pub native: Vec<Content>,
+    pub model: ModelName,
+    pub usage: Usage,
+}
+
+impl Summary {
+    pub fn written(self) -> Written {
+        let Summary { text, native, model, usage } = self;
+        Written { text, native, by: Some((model, usage)), fallback: None }
+    }
+}
+
+/// What is to be written, by whom and in what time.
+pub struct SummaryOrder {
+    pub http: Http,
+    /// The session's own model.
+    pub main: Endpoint,
+    pub writer: Writer,
+    /// What the summary takes the place of.
+    pub snapshot: Snapshot,
+    pub instruction: String,
+    pub message_chars: usize,
+    /// For one call of a model, and for all of them together.
+    pub time: (Duration, Duration),
+    /// Takes the summary as it is written. Nobody need listen.
+    pub pieces: mpsc::Sender<String>,
+}
+
+/// Which model writes it.
+pub enum Writer {
+    /// The session's own.
+    Main,
+    /// This one; where it can't, the session's own.
+    Other(Box<Endpoint>),
+}
+
+/// Which model the settings want, for a conversation of so many tokens: `compaction.model`, or the cheaper one.
+pub async fn writer(
+    services: &Services,
+    settings: &Settings,
+    environment: &[(std::ffi::OsString, std::ffi::OsString)],
+    main: &Endpoint,
+    tokens: u64,
+) -> Writer {
+    let small = || settings.small_model.clone().map(ModelName);
+    let name = match settings.compaction.model.as_deref() {
+        Some("main" | "none") => None,
+        Some("small") => small(),
+        Some(name) => Some(ModelName(name.to_owned())),
+        None => small().filter(|small| is_cheaper(settings, &main.name, small, tokens)),
+    };
+    let Some(name) = name.filter(|name| *name != main.name) else { return Writer::Main };
+    match find_endpoint(services, Some(&name), settings, environment).await {
+        Ok(endpoint) => Writer::Other(Box::new(endpoint)),
+        Err(error) => {
+            tracing::warn!(%error, model = %name, "the model that is to write summaries can't be called");
+            Writer::Main
+        }
+    }
+}
+
+/// Whether reading all of it anew costs less with the small model than the cached prefix does with the main one.
+/// Where a price is not known, the cached prefix is taken: it knows most.
+fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: u64) -> bool {
+    let output = SUMMARY_TOKENS;
+    let cached = Usage { input: tokens, cache_read: tokens, output, ..Usage::default() };
+    let anew = Usage { input: tokens, output, ..Usage::default() };
+    let costs = models::cost(settings, main, &cached).zip(models::cost(settings, small, &anew));
+    costs.is_some_and(|(main, small)| small < main)
+}
+
+/// Has a model write the summary. An error is that of the last way, when all of them failed.
+pub async fn write(order: SummaryOrder) -> Result<Summary, ProviderError> {
+    let deadline = Instant::now() + order.time.1;
+    let mut spent = Usage::default();
+    let mut last = None;
+    for way in ways(&order) {
+        let work = async {
+            match way {
+                Way::Native => native(&order).await,
+                Way::Prefix => behind_prefix(&order).await,
+                Way::Flat(endpoint) => flat(&order, endpoint, &mut spent).await,
+            }
+        };
+        match timeout_at(deadline, work).await {
+            Ok(Ok(mut summary)) => {
+                summary.usage.add(&spent);
+                return Ok(summary);
+            }
+            Ok(Err(error)) => {
+                tracing::info!(%error, ?way, "no summary this way");
+                last = Some(error);
+            }
+            Err(_) => return Err(too_slow(order.time.1)),
+        }
+    }
+    Err(last.expect("there is always a way, and it left its error"))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Way<'a> {
+    Native,
+    Prefix,
+    Flat(&'a Endpoint),
+}
+
+fn ways(order: &SummaryOrder) -> Vec<Way<'_>> {
+    let said = instruction(&order.instruction);
+    let reserve = u64::from(output_behind_prefix(order));
+    let taken = order.snapshot.tokens() + order.snapshot.ruler.message(&said) + reserve;
+    let fits = taken <= order.main.window;
+    let mut ways = Vec::new();
+    if order.main.native_compaction && fits {
+        ways.push(Way::Native);
+    }
+    if let Writer::Other(other) = &order.writer {
+        ways.push(Way::Flat(other));
+    }
+    if fits {
+        ways.push(Way::Prefix);
+    }
+    ways.push(Way::Flat(&order.main));
+    ways
+}
+
+/// By the provider itself.
+async fn native(order: &SummaryOrder) -> Result<Summary, ProviderError> {
+    let max_output = output_behind_prefix(order);
+    let request = Request { max_output, ..order.snapshot.request(None) };
+    let purpose = Purpose::Compact { instruction: Some(&order.instruction) };
+    let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
+    let made = timeout(order.time.0, compact(&order.http, &order.main, &encoded))
+        .await
+        .unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
+    let NativeCompaction { parts, text, usage } = made;
+    Ok(Summary { text, native: parts, model: order.main.name.clone(), usage })
+}
+
+/// By the same conversation with one instruction more.
+async fn behind_prefix(order: &SummaryOrder) -> Result<Summary, ProviderError> {
+    let said = instruction(&order.instruction);
+    let max_output = output_behind_prefix(order);
+    let request = Request { max_output, ..order.snapshot.request(Some(&said)) };
+    let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, Purpose::Reply);
+    ask(order, &order.main, &encoded, CACHED_TRIES_MAX, true).await
+}
+
+/// From flat text, which is made smaller until it fits.
+async fn flat(
+    order: &SummaryOrder,
+    endpoint: &Endpoint,
+    spent: &mut Usage,
+) -> Result<Summary, ProviderError> {
+    let mut window = endpoint.window;
+    let mut last = None;
+    for _ in 0..FLAT_ATTEMPTS_MAX {
+        match in_parts(order, endpoint, bytes_for(order, window), spent).await {
+            Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
+                window = narrowed(window, &error).min(window / 2);
+                last = Some(error);
+            }
+            done => return done,
+        }
+    }
+    Err(last.expect("a conversation that was too long left its error"))
+}
+
+/// One call, or one for each part of a long conversation: each brings the summary of the parts before up to date.
+async fn in_parts(
+    order: &SummaryOrder,
+    endpoint: &Endpoint,
+    bytes: usize,
+    spent: &mut Usage,
+) -> Result<Summary, ProviderError> {
+    let mut parts = compaction::pieces(&order.snapshot.view, order.message_chars, bytes);
+    if parts.len() > PARTS_MAX {
+        parts = vec![compaction::flat(&order.snapshot.view, bytes)];
+    }
+    let last = parts.len().saturating_sub(1);
+    let mut so_far: Option<Summary> = None;
+    for (at, part) in parts.iter().enumerate() {
+        let before = so_far.as_ref().and_then(|summary| summary.text.as_deref());
+        let text = part_text(part, at, parts.len(), before, &order.instruction);
+        let said = instruction(&text);
+        let request = Request {
+            system: "You write summaries of conversations between people and coding agents.",
+            tools: &[],
+            items: vec![ViewItem::User(&said)],
+            thought: ThoughtLevel::Off,
+            max_output: max_output(order, endpoint),
+            cache_key: &order.snapshot.cache_key,
+            basis: None,
+        };
+        let encoded = effects::encode(endpoint, &request);
+        let summary = ask(order, endpoint, &encoded, retry::ATTEMPTS_MAX, at == last).await?;
+        if at < last {
+            spent.add(&summary.usage);
+        }
+        so_far = Some(summary);
+    }
+    so_far.ok_or_else(|| broken("there is nothing to summarise"))
+}
+
+fn part_text(part: &str, at: usize, parts: usize, before: Option<&str>, instruction: &str) -> String {
+    let mut text = match parts {
+        1 => "Below is a conversation between a person and a coding agent.".to_owned(),
+        _ => format!(
+            "Below is part {} of {parts} of a conversation between a person and a coding agent.",
+            at + 1
+        ),
+    };
+    if let Some(before) = before {
+        text.push_str(&format!(
+            " This is the summary of the parts before; carry over all of it that still holds, and bring it up to \
+             date.\n\n<summary_so_far>\n{before}\n</summary_so_far>"
+        ));
+    }
+    format!("{text}\n\n<conversation>\n{part}\n</conversation>\n\n{instruction}")
+}
+
+fn instruction(text: &str) -> Message {
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+}
+
+/// What a summary may take of this model's window.
+fn max_output(order: &SummaryOrder, endpoint: &Endpoint) -> u32 {
+    let share = u32::try_from(endpoint.window / OUTPUT_PART).unwrap_or(u32::MAX).max(1);
+    order.snapshot.max_output.min(endpoint.max_output).min(share)
+}
+
+/// The tokens that a summary's reply may have behind the cached prefix. Where thinking is steered by a budget,
+/// that must be the budget of the replies before, or Anthropic reads none of the messages from its cache; and
+/// a budget is at most half of what the reply may have.
+fn output_behind_prefix(order: &SummaryOrder) -> u32 {
+    let endpoint = &order.main;
+    let budget = endpoint.abilities.thinking.budget(order.snapshot.thought, endpoint.max_output);
+    let least = budget.map_or(0, |budget| budget.saturating_mul(2));
+    order.snapshot.max_output.max(least).min(endpoint.max_output)
+}
+
+/// Bytes of a conversation for which there is room beside the instruction and the summary.
+fn bytes_for(order: &SummaryOrder, window: u64) -> usize {
+    let instruction = u64::try_from(order.instruction.len()).unwrap_or(u64::MAX);
+    let half = u64::try_from(effects::half_of(window)).unwrap_or(u64::MAX);
+    usize::try_from(half.saturating_sub(instruction).max(half / 4)).unwrap_or(usize::MAX)
+}
+
+/// Asks for a summary, at most so many times where the provider can't answer just now.
+async fn ask(
+    order: &SummaryOrder,
+    endpoint: &Endpoint,
+    request: &Encoded,
+    tries_max: u32,
+    shown: bool,
+) -> Result<Summary, ProviderError> {
+    let pieces = shown.then_some(&order.pieces);
+    let mut tries = 0;
+    let work = async {
+        loop {
+            let error = match collect(&order.http, endpoint, request, pieces).await {
+                Ok(reply) => return summary_of(endpoint, reply),
+                Err(error) => error,
+            };
+            tries += 1;
+            match retry::delay(&error.class, tries, fastrand::f64()) {
+                Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
+                Some(_) | None => return Err(error),
+            }
+        }
+    };
+    timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))
+}
+
+async fn collect(
+    http: &Http,
+    endpoint: &Endpoint,
+    request: &Encoded,
+    pieces: Option<&mpsc::Sender<String>>,
+) -> Result<Reply, ProviderError> {
+    let mut stream = http.start(endpoint, request)?.await?;
+    let mut collector = Collector::new(&endpoint.name);
+    let mut between = BetweenTags::default();
+    while let Some(events) = stream.next().await? {
+        for event in events {
+            let Some(Piece::Text { kind: PieceKind::Reply, text, .. }) = collector.feed(event) else {
+                continue;
+            };
+            if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
+                // A session that shows none has dropped the other end.
+                let _ = pieces.send(piece).await;
+            }
+        }
+    }
+    Ok(collector.finish())
+}
+
+/// What of a streaming reply stands between `<summary>` tags, as soon as that is certain.
+#[derive(Debug, Default)]
+struct BetweenTags {
+    text: String,
+    /// Bytes of `text` that were given out, once the tag has come.
+    given: Option<usize>,
+    closed: bool,
+}
+
+impl BetweenTags {
+    const OPEN: &'static str = "<summary>";
+    const CLOSE: &'static str = "</summary>";
+
+    fn take(&mut self, more: &str) -> Option<String> {
+        if self.closed {
+            return None;
+        }
+        self.text.push_str(more);
+        let from = match self.given {
+            Some(from) => from,
+            None => self.text.find(Self::OPEN)? + Self::OPEN.len(),
+        };
+        let rest = &self.text[from..];
+        let to = match rest.find(Self::CLOSE) {
+            Some(end) => {
+                self.closed = true;
+                from + end
+            }
+            None => self.text.len() - begun(rest, Self::CLOSE),
+        };
+        self.given = Some(to);
+        let piece = self.text[from..to].to_owned();
+        (!piece.is_empty()).then_some(piece)
+    }
+}
+
+/// Bytes at the end of a text that may be the beginning of a tag.
+fn begun(text: &str, tag: &str) -> usize {
+    (1..tag.len()).rev().find(|length| text.ends_with(&tag[..*length])).unwrap_or(0)
+}
+
+fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderError> {
+    if let Some(ReplyStop::Refused { reason }) = &reply.stop {
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        return Err(broken(&format!("the model declined to summarise{why}")));
+    }
+    let message = Message { id: MessageId(0), content: reply.content };
+    if message.calls().next().is_some() {
+        return Err(broken("the model called a tool instead of writing a summary"));
+    }
+    let mut text =
+        compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
+    if let Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded) = reply.stop {
+        text.push_str("\n[The summary was cut off here: it grew too long.]");
+    }
+    let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
+    Ok(Summary { text: Some(text), native: Vec::new(), model, usage })
+}
+
+fn broken(message: &str) -> ProviderError {
+    ProviderError { class: ErrorClass::Broken, message: message.to_owned(), hint: None }
+}
+
+fn too_slow(time: Duration) -> ProviderError {
+    broken(&format!("the model wrote no summary within {} s", time.as_secs()))
+}
+
+/// The window, as far as the provider corrects what is known of it.
+fn narrowed(window: u64, error: &ProviderError) -> u64 {
+    match error.class {
+        ErrorClass::TooLong { limit: Some(limit), .. } => window.min(limit),
+        ErrorClass::TooLong { limit: None, .. }
+        | ErrorClass::Retry { .. }
+        | ErrorClass::Auth
+        | ErrorClass::BadReasoning
+        | ErrorClass::Refused
+        | ErrorClass::Broken => window,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_shown_from_its_tag_to_its_end_however_it_streams() {
+        let reply = "<analysis>hm < summary</analysis>\n<summary>\nA <b> é\n</summary> more";
+        for size in 1..reply.len() {
+            let mut between = BetweenTags::default();
+            let mut shown = String::new();
+            let mut rest = reply;
+            while !rest.is_empty() {
+                let (piece, more) = rest.split_at(rest.ceil_char_boundary(size.min(rest.len())));
+                shown.extend(between.take(piece));
+                rest = more;
+            }
+            assert_eq!(shown, "\nA <b> é\n", "in pieces of {size}");
+        }
+        let mut between = BetweenTags::default();
+        assert_eq!(between.take("no tags at all"), None);
+    }
+
+    #[test]
+    fn the_small_model_writes_where_it_costs_less_than_the_cached_prefix() {
+        let settings = Settings::default();
+        let of = |main: &str, small: &str, tokens| {
+            is_cheaper(&settings, &ModelName(main.into()), &ModelName(small.into()), tokens)
+        };
+        assert!(of("anthropic/claude-opus-4-8", "openai/gpt-6-luna", 100_000));
+        assert!(!of("anthropic/claude-sonnet-5-5", "anthropic/claude-opus-4-8", 100_000));
+        assert!(!of("anthropic/claude-sonnet-5-5", "somebody/unknown", 100_000));
+    }
+}

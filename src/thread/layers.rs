@@ -1,0 +1,309 @@
+//! The layers over a thread's view: which hold, which lie inside which, and what may be taken back or
+//! brought again. Pure.
+//!
+//! A layer lies inside a later one that holds and covers all that it did: to take it back alone would
+//! change nothing that is shown, and would show up as a surprise when the outer one is taken back.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Change, Edit, Entry, Seq, Thread, View};
+
+/// One compaction, mutation, shortening or edit of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    pub entry: Seq,
+    /// Whether it shapes the view; `false` where it was taken back.
+    pub holds: bool,
+    /// The nearest layer that holds and covers all that this one did, or would do again.
+    pub inside: Option<Seq>,
+}
+
+/// What became of an entry on its way to the view as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The model never saw it.
+    NeverShown,
+    /// As it came into the log.
+    Whole,
+    /// In view, changed last by this entry.
+    Changed { by: Seq },
+    /// Out of the view since this entry.
+    Left { by: Seq },
+}
+
+impl Thread {
+    /// All layers of the log, oldest first, those that were taken back among them.
+    pub fn layers(&self) -> Vec<Layer> {
+        let layers = self.entries().iter().filter(|entry| entry.change.is_layer());
+        layers.map(|entry| self.layer_of(entry)).collect()
+    }
+
+    /// The layer that this entry is; `None` if it is none.
+    pub fn layer(&self, entry: Seq) -> Option<Layer> {
+        let entry = self.entry(entry)?;
+        entry.change.is_layer().then(|| self.layer_of(entry))
+    }
+
+    /// The layer that was taken back last and was not brought again since.
+    pub fn last_undone(&self) -> Option<Seq> {
+        self.entries().iter().rev().find_map(|entry| match &entry.change {
+            Change::Undone { entry: layer } if self.is_undone(*layer) && self.layer(*layer).is_some() => {
+                Some(*layer)
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether a layer may be taken back, or why not, in words.
+    pub fn can_undo(&self, layer: Seq) -> Result<(), String> {
+        let Layer { holds, .. } = self.known_layer(layer)?;
+        if !holds {
+            return Err(format!("{layer} is taken back already; /redo {layer} brings it again"));
+        }
+        self.is_outermost(layer)?;
+        self.stays_sendable(layer)
+    }
+
+    /// Whether a layer that was taken back may hold again, or why not, in words.
+    pub fn can_redo(&self, layer: Seq) -> Result<(), String> {
+        let Layer { holds, .. } = self.known_layer(layer)?;
+        if holds {
+            return Err(format!("{layer} holds; only what was taken back can be brought again"));
+        }
+        self.is_outermost(layer)?;
+        if let Some(edit) = self.edit_that_it_would_hide(layer) {
+            return Err(format!(
+                "{layer} was made from what {} has changed since, and would bring that back",
+                self.named(edit)
+            ));
+        }
+        self.stays_sendable(layer)
+    }
+
+    /// What became of an entry.
+    pub fn fate(&self, seq: Seq) -> Fate {
+        let of_entry = |view: &View| -> Vec<Arc<Entry>> {
+            view.entries().iter().filter(|shown| shown.seq == seq).cloned().collect()
+        };
+        let mut view = View::default();
+        let (mut fate, mut shown) = (Fate::NeverShown, Vec::new());
+        for entry in self.entries().iter().filter(|entry| self.is_folded(entry)) {
+            view.take(entry);
+            if entry.seq < seq || (entry.seq > seq && !entry.change.rewrites()) {
+                continue;
+            }
+            let now = of_entry(&view);
+            fate = match (fate, now.is_empty()) {
+                (Fate::NeverShown, true) => Fate::NeverShown,
+                (Fate::NeverShown, false) => Fate::Whole,
+                (Fate::Left { by }, true) => Fate::Left { by },
+                (_, true) => Fate::Left { by: entry.seq },
+                (fate, false) if now == shown => fate,
+                (_, false) => Fate::Changed { by: entry.seq },
+            };
+            shown = now;
+        }
+        fate
+    }
+
+    /// A layer as a person is told of it: `the compaction e40`.
+    pub fn named(&self, layer: Seq) -> String {
+        match self.entry(layer).map(|entry| &entry.change) {
+            Some(Change::Compacted { .. }) => format!("the compaction {layer}"),
+            Some(Change::Pruned { .. }) => format!("the shortening {layer}"),
+            Some(Change::Mutated { by, .. }) => format!("the history {layer} by {by}"),
+            Some(Change::Edited { by, .. }) => format!("the edit {layer} by {by}"),
+            Some(_) | None => layer.to_string(),
+        }
+    }
+
+    fn entry(&self, seq: Seq) -> Option<&Arc<Entry>> {
+        self.entries().get(usize::try_from(seq.0).ok()?)
+    }
+
+    fn known_layer(&self, layer: Seq) -> Result<Layer, String> {
+        self.layer(layer).ok_or_else(|| match self.entry(layer) {
+            Some(_) => format!("{layer} did nothing to the history; /history lists what did"),
+            None => format!("there is no entry {layer}; /history lists what can be taken back"),
+        })
+    }
+
+    fn layer_of(&self, entry: &Arc<Entry>) -> Layer {
+        let inside = match &entry.change {
+            Change::Compacted { .. } | Change::Mutated { .. } => self.next_replacement(entry.seq),
+            _ => self.covered_by(entry),
+        };
+        Layer { entry: entry.seq, holds: !self.is_undone(entry.seq), inside }
+    }
+
+    /// The next compaction or mutation that holds. It always replaces what an older one has put in front.
+    fn next_replacement(&self, layer: Seq) -> Option<Seq> {
+        let later = self.entries().iter().skip(layer.0 as usize + 1).filter(|later| self.is_folded(later));
+        let replaces = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Mutated { .. });
+        later.into_iter().find(|later| replaces(&later.change)).map(|later| later.seq)
+    }
+
+    /// The layer behind which it makes no difference any more whether this one holds.
+    fn covered_by(&self, layer: &Arc<Entry>) -> Option<Seq> {
+        let mut without = self.fold_before(layer.seq);
+        let mut with = without.clone();
+        with.take(layer);
+        if is_same(&with, &without) {
+            return None;
+        }
+        let later = self.entries().iter().skip(layer.seq.0 as usize + 1);
+        for later in later.filter(|later| self.is_folded(later)) {
+            with.take(later);
+            without.take(later);
+            if later.change.is_layer() && is_same(&with, &without) {
+                return Some(later.seq);
+            }
+        }
+        None
+    }
+
+    /// Refuses a layer that lies inside another, and names the one that has to be taken back first.
+    fn is_outermost(&self, layer: Seq) -> Result<(), String> {
+        let mut outer = None;
+        let mut next = self.layer(layer).and_then(|layer| layer.inside);
+        while let Some(seq) = next {
+            outer = Some(seq);
+            next = self.layer(seq).and_then(|layer| layer.inside);
+        }
+        match outer {
+            Some(outer) => Err(format!("{layer} lies below {}: undo that first", self.named(outer))),
+            None => Ok(()),
+        }
+    }
+
+    /// An edit that rewrites what the layer covers, holds now, and did not when the layer was made. The
+    /// layer's texts know nothing of it, and what was masked would be read again.
+    fn edit_that_it_would_hide(&self, layer: Seq) -> Option<Seq> {
+        let made = self.entry(layer)?;
+        let undone_then = self.undone_before(layer);
+        let covered = self.covers(made);
+        let holds_newly = |edit: &&Arc<Entry>| {
+            edit.seq != layer && !self.is_undone(edit.seq) && {
+                // What came later is made on top of the layer; only a text that quotes is older than it.
+                let later = edit.seq > layer && covered.quotes;
+                later || (edit.seq < layer && undone_then.contains(&edit.seq))
+            }
+        };
+        let rewrites = |edit: &Entry| match &edit.change {
+            Change::Edited { edits, .. } => edits
+                .iter()
+                .filter(|edit| edit.rewrites())
+                .any(|edit| edit.at().is_some_and(|at| covered.has(at.entry))),
+            // Its whole history stands in the place of another.
+            Change::Mutated { .. } => covered.quotes,
+            _ => false,
+        };
+        self.entries().iter().filter(holds_newly).find(|edit| rewrites(edit)).map(|edit| edit.seq)
+    }
+
+    /// The layers that were taken back when this entry was appended.
+    fn undone_before(&self, seq: Seq) -> HashSet<Seq> {
+        let mut undone = HashSet::new();
+        for entry in self.entries().iter().take(seq.0 as usize) {
+            match &entry.change {
+                Change::Undone { entry } => {
+                    undone.insert(*entry);
+                }
+                Change::Redone { entry } => {
+                    undone.remove(entry);
+                }
+                _ => {}
+            }
+        }
+        undone
+    }
+
+    fn covers(&self, layer: &Entry) -> Covered {
+        match &layer.change {
+            Change::Compacted { through, masks, .. } => {
+                let mut entries = self.in_front(layer.seq, *through);
+                entries.extend(masks.iter().map(|mask| mask.entry));
+                Covered { through: Some(*through), entries, quotes: true }
+            }
+            Change::Mutated { through, .. } => {
+                Covered { through: Some(*through), entries: self.in_front(layer.seq, *through), quotes: true }
+            }
+            Change::Pruned { masks, .. } => {
+                let entries = masks.iter().map(|mask| mask.entry).collect();
+                Covered { through: None, entries, quotes: false }
+            }
+            Change::Edited { edits, .. } => {
+                let entries = edits.iter().filter_map(Edit::at).map(|at| at.entry).collect();
+                Covered { through: None, entries, quotes: false }
+            }
+            _ => Covered { through: None, entries: HashSet::new(), quotes: false },
+        }
+    }
+
+    /// The entries that a layer replaces, in the view as it would find it now.
+    fn in_front(&self, layer: Seq, through: Seq) -> HashSet<Seq> {
+        let replaced = self.fold_before(layer).replaced_by(through);
+        replaced.entries().iter().map(|entry| entry.seq).collect()
+    }
+
+    /// The view in front of an entry, made of the layers that hold now.
+    fn fold_before(&self, seq: Seq) -> View {
+        let mut view = View::default();
+        let before = self.entries().iter().take(seq.0 as usize);
+        before.filter(|entry| self.is_folded(entry)).for_each(|entry| view.take(entry));
+        view
+    }
+
+    fn is_folded(&self, entry: &Entry) -> bool {
+        match &entry.change {
+            Change::Undone { .. } | Change::Redone { .. } => false,
+            change => !(change.can_be_undone() && self.is_undone(entry.seq)),
+        }
+    }
+
+    /// Refuses what would leave a view that no provider takes: one that begins with the agent's words.
+    fn stays_sendable(&self, layer: Seq) -> Result<(), String> {
+        let mut undone = self.undone.clone();
+        if !undone.remove(&layer) {
+            undone.insert(layer);
+        }
+        let begins_with_agent = |view: &View| match view.entries().first().map(|entry| &entry.change) {
+            None | Some(Change::Said { .. } | Change::Compacted { .. }) => false,
+            Some(_) => true,
+        };
+        if begins_with_agent(&View::fold(self.entries(), &undone)) && !begins_with_agent(self.view()) {
+            return Err(
+                "the conversation would begin with the agent's words, which no model takes".to_owned()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What a layer rewrites.
+struct Covered {
+    /// All up to and with this entry.
+    through: Option<Seq>,
+    entries: HashSet<Seq>,
+    /// Whether it has a text of its own that was made from what it covers.
+    quotes: bool,
+}
+
+impl Covered {
+    fn has(&self, entry: Seq) -> bool {
+        self.through.is_some_and(|through| entry <= through) || self.entries.contains(&entry)
+    }
+}
+
+fn is_same(a: &View, b: &View) -> bool {
+    let same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| Arc::ptr_eq(a, b) || a == b;
+    a.shown.len() == b.shown.len()
+        && a.head == b.head
+        && a.places == b.places
+        && a.shown.iter().zip(&b.shown).all(same)
+}
+
+#[cfg(test)]
+#[path = "layers_tests.rs"]
+mod tests;

@@ -1,0 +1,272 @@
+//! Layers in small logs, each told by its changes behind the opening entry e0.
+
+use super::*;
+use crate::thread::{
+    CallId, Card, Content, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin, OutcomeStatus, Part,
+    Role, SessionId, Spoken, ToolCall, ToolOutcome, Trigger,
+};
+
+fn thread(changes: Vec<Change>) -> Thread {
+    let session = SessionId("s_00000000000000000000".into());
+    let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+    let log = [opened].into_iter().chain(changes).zip(0..);
+    Thread::replay(log.map(|(change, seq)| Arc::new(Entry { seq: Seq(seq), at: 0, change })))
+        .expect("the log begins with its opening entry")
+}
+
+fn message(text: &str) -> Message {
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.into() }] }
+}
+
+fn said(text: &str) -> Change {
+    Change::Said { message: message(text), origin: Origin::Person }
+}
+
+fn replied(text: &str) -> Change {
+    Change::Replied { message: message(text), model: ModelName("a/b".into()), usage: None, cut: None }
+}
+
+/// A reply with one call; its outcome comes with [`came`].
+fn called(id: &str) -> Change {
+    let call = ToolCall {
+        id: CallId(id.into()),
+        name: "bash".into(),
+        input: serde_json::json!({}),
+        card: Card::default(),
+    };
+    let message = Message { id: MessageId(0), content: vec![Content::Call(call)] };
+    Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None }
+}
+
+fn came(id: &str, text: &str) -> Change {
+    Change::ToolFinished { outcome: ToolOutcome::text(CallId(id.into()), OutcomeStatus::Completed, text) }
+}
+
+fn compacted(through: u64, masks: &[u64]) -> Change {
+    Change::Compacted {
+        through: Seq(through),
+        summary: message("So far."),
+        trigger: Trigger::Manual,
+        focus: None,
+        tokens_before: 9,
+        tokens_after: 1,
+        model: None,
+        usage: None,
+        masks: masks.iter().map(|entry| mask(*entry)).collect(),
+        account: Default::default(),
+    }
+}
+
+fn mask(entry: u64) -> Mask {
+    Mask { entry: Seq(entry), text: "[shorter]".into() }
+}
+
+fn pruned(entries: &[u64]) -> Change {
+    let masks = entries.iter().map(|entry| mask(*entry)).collect();
+    Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 }
+}
+
+fn mutated(through: u64) -> Change {
+    let messages = vec![Spoken { role: Role::User, message: message("Another past.") }];
+    Change::Mutated { through: Seq(through), messages, by: "swap".into(), tokens_before: 9, tokens_after: 1 }
+}
+
+fn at(entry: u64) -> Part {
+    Part { entry: Seq(entry), part: None }
+}
+
+fn edited(edits: Vec<Edit>) -> Change {
+    Change::Edited { by: "tidy".into(), edits }
+}
+
+fn masked(entry: u64) -> Edit {
+    Edit::Mask { at: at(entry), note: String::new() }
+}
+
+fn undone(entry: u64) -> Change {
+    Change::Undone { entry: Seq(entry) }
+}
+
+fn redone(entry: u64) -> Change {
+    Change::Redone { entry: Seq(entry) }
+}
+
+/// e1 to e4: two rounds of which the first has a tool's outcome; e5 is the next prompt.
+fn talk() -> Vec<Change> {
+    vec![said("Look."), called("c1"), came("c1", "long output"), replied("Done."), said("And now?")]
+}
+
+fn after(later: Vec<Change>) -> Thread {
+    thread(talk().into_iter().chain(later).collect())
+}
+
+/// The layers as `e6` (holds), `(e6)` (taken back) and `e6<e8` (inside).
+fn told(thread: &Thread) -> String {
+    let layer = |layer: &Layer| {
+        let name = if layer.holds { layer.entry.to_string() } else { format!("({})", layer.entry) };
+        layer.inside.map_or(name.clone(), |outer| format!("{name}<{outer}"))
+    };
+    thread.layers().iter().map(layer).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_layer_lies_inside_the_next_one_that_covers_all_it_did() {
+    for (story, later, wanted) in [
+        ("nothing was done", vec![], ""),
+        ("pins alone are no layer", vec![edited(vec![Edit::Pin { at: at(1) }])], ""),
+        ("two compactions", vec![compacted(5, &[]), said("More."), compacted(7, &[])], "e6<e8 e8"),
+        (
+            "three, the middle one taken back",
+            vec![compacted(5, &[]), compacted(6, &[]), compacted(7, &[]), undone(7)],
+            "e6<e8 (e7)<e8 e8",
+        ),
+        ("a compaction and a history by a hook", vec![compacted(4, &[]), mutated(5)], "e6<e7 e7"),
+        ("the outer one is taken back", vec![compacted(4, &[]), mutated(5), undone(7)], "e6 (e7)"),
+        ("an edit of what was compacted since", vec![edited(vec![masked(3)]), compacted(4, &[])], "e6<e7 e7"),
+        ("an edit of what was kept", vec![edited(vec![masked(5)]), compacted(4, &[])], "e6 e7"),
+        ("an edit of both", vec![edited(vec![masked(3), masked(5)]), compacted(4, &[])], "e6 e7"),
+        (
+            "a dropped entry that would have been compacted",
+            vec![edited(vec![Edit::Drop { at: at(1) }]), compacted(4, &[])],
+            "e6<e7 e7",
+        ),
+        ("an outcome goes with its call", vec![pruned(&[3]), compacted(2, &[])], "e6<e7 e7"),
+        (
+            "a shortening that the next compaction makes again",
+            vec![pruned(&[3]), compacted(1, &[3])],
+            "e6<e7 e7",
+        ),
+        ("one that holds beside it", vec![pruned(&[3]), compacted(1, &[])], "e6 e7"),
+        ("a mask by a hook over a shortening", vec![pruned(&[3]), edited(vec![masked(3)])], "e6<e7 e7"),
+        (
+            "a message that was added, and compacted",
+            vec![
+                edited(vec![Edit::Append { role: Role::User, message: message("By the way.") }]),
+                compacted(6, &[]),
+            ],
+            "e6<e7 e7",
+        ),
+    ] {
+        assert_eq!(told(&after(later)), wanted, "{story}");
+    }
+}
+
+#[test]
+fn what_may_be_taken_back_is_told_with_the_reason_where_not() {
+    let two = || after(vec![compacted(4, &[]), said("More."), compacted(7, &[])]);
+    let edit_below = || after(vec![edited(vec![masked(3)]), compacted(4, &[]), compacted(7, &[])]);
+    for (thread, layer, wanted) in [
+        (two(), 8, Ok(())),
+        (two(), 6, Err("e6 lies below the compaction e8: undo that first")),
+        // The one to begin with is named, not the nearest.
+        (edit_below(), 6, Err("e6 lies below the compaction e8: undo that first")),
+        (two(), 5, Err("e5 did nothing to the history; /history lists what did")),
+        (two(), 99, Err("there is no entry e99; /history lists what can be taken back")),
+        (
+            after(vec![compacted(4, &[]), undone(6)]),
+            6,
+            Err("e6 is taken back already; /redo e6 brings it again"),
+        ),
+        (
+            after(vec![mutated(4), mutated(5)]),
+            6,
+            Err("e6 lies below the history e7 by swap: undo that first"),
+        ),
+        (
+            after(vec![pruned(&[3]), edited(vec![masked(3)])]),
+            6,
+            Err("e6 lies below the edit e7 by tidy: undo that first"),
+        ),
+        // The hook that dropped the prompt counted on the message that it had put before it.
+        (
+            after(vec![mutated(0), edited(vec![Edit::Drop { at: at(1) }])]),
+            6,
+            Err("the conversation would begin with the agent's words, which no model takes"),
+        ),
+    ] {
+        let wanted = wanted.map_err(str::to_owned);
+        assert_eq!(thread.can_undo(Seq(layer)), wanted, "{layer} of {}", told(&thread));
+    }
+}
+
+/// A compaction was taken back, a hook masked a key in what it had covered, and the compaction was
+/// brought again: its summary had the key.
+#[test]
+fn a_redo_never_brings_masked_text_back() {
+    for (story, later, layer, wanted) in [
+        ("right after the undo", vec![compacted(4, &[]), undone(6)], 6, Ok(())),
+        (
+            "it holds",
+            vec![compacted(4, &[])],
+            6,
+            Err("e6 holds; only what was taken back can be brought again"),
+        ),
+        (
+            "masked since",
+            vec![compacted(4, &[]), undone(6), edited(vec![masked(3)])],
+            6,
+            Err("e6 was made from what the edit e8 by tidy has changed since, and would bring that back"),
+        ),
+        (
+            "the mask is taken back",
+            vec![compacted(4, &[]), undone(6), edited(vec![masked(3)]), undone(8)],
+            6,
+            Ok(()),
+        ),
+        ("masked since, elsewhere", vec![compacted(4, &[]), undone(6), edited(vec![masked(5)])], 6, Ok(())),
+        (
+            "an older mask that did not hold then",
+            vec![edited(vec![masked(3)]), undone(6), compacted(4, &[]), undone(8), redone(6)],
+            8,
+            Err("e8 was made from what the edit e6 by tidy has changed since, and would bring that back"),
+        ),
+        (
+            "a shortening that shows the beginning of what is masked again",
+            vec![edited(vec![masked(3)]), undone(6), pruned(&[3]), undone(8), redone(6)],
+            8,
+            Err("e8 was made from what the edit e6 by tidy has changed since, and would bring that back"),
+        ),
+        ("the mask held then, too", vec![edited(vec![masked(3)]), compacted(4, &[]), undone(7)], 7, Ok(())),
+        (
+            "a later one covers it",
+            vec![compacted(4, &[]), undone(6), compacted(5, &[])],
+            6,
+            Err("e6 lies below the compaction e8: undo that first"),
+        ),
+    ] {
+        let thread = after(later);
+        assert_eq!(thread.can_redo(Seq(layer)), wanted.map_err(str::to_owned), "{story}");
+    }
+}
+
+#[test]
+fn the_last_undone_is_the_one_that_was_taken_back_last() {
+    let both = vec![compacted(4, &[]), compacted(5, &[]), undone(7), undone(6)];
+    let then = |more: Vec<Change>| after(both.clone().into_iter().chain(more).collect()).last_undone();
+    assert_eq!(then(vec![]), Some(Seq(6)));
+    assert_eq!(then(vec![redone(6)]), Some(Seq(7)));
+    assert_eq!(then(vec![redone(6), redone(7)]), None);
+    assert_eq!(then(vec![redone(6), undone(6)]), Some(Seq(6)));
+}
+
+#[test]
+fn an_entry_knows_what_became_of_it() {
+    let drop_call = Edit::Drop { at: Part { entry: Seq(2), part: Some(1) } };
+    for (story, later, entry, wanted) in [
+        ("nothing", vec![], 3, Fate::Whole),
+        ("compacted", vec![compacted(4, &[])], 3, Fate::Left { by: Seq(6) }),
+        ("compacted twice", vec![compacted(4, &[]), compacted(5, &[])], 3, Fate::Left { by: Seq(6) }),
+        ("and taken back", vec![compacted(4, &[]), undone(6)], 3, Fate::Whole),
+        ("shortened", vec![pruned(&[3])], 3, Fate::Changed { by: Seq(6) }),
+        ("its call was dropped", vec![edited(vec![drop_call])], 3, Fate::Left { by: Seq(6) }),
+        (
+            "a summary, compacted again",
+            vec![compacted(4, &[]), compacted(6, &[])],
+            6,
+            Fate::Left { by: Seq(7) },
+        ),
+        ("what the model never sees", vec![compacted(4, &[])], 0, Fate::NeverShown),
+    ] {
+        assert_eq!(after(later).fate(Seq(entry)), wanted, "{story}");
+    }
+}
