@@ -116,7 +116,9 @@ impl Session {
     /// Tells the model of instructions that its view does not say, or says in an old form. No call is open
     /// here. What a child sees is its parent's.
     pub(super) fn tell_instructions(&mut self) -> Result<(), String> {
-        if self.lineage.is_child() {
+        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
+        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if is_paused || self.lineage.is_child() {
             return Ok(());
         }
         self.look_for_instructions();
