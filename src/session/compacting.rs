@@ -245,48 +245,65 @@ impl Session {
         if self.settings.compaction.model.as_deref() == Some("none") {
             return self.swap_in(&plan, Written::default(), why);
         }
+        if let Some((plan, written)) = self.take_ahead(&plan, why) {
+            return self.swap_in(&plan, written, why);
+        }
         self.write_summary(endpoint, plan, why);
     }
 
     /// Has a model write what stands for the plan's part of the view. Clients see it grow.
     fn write_summary(&mut self, main: Endpoint, plan: Plan, why: Why) {
+        let instruction = self.instruction();
+        let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
+        let writing = self.writing(main, &plan, instruction, pieces);
+        let (id, tokens) = (self.fresh_message(), self.tokens_in_context());
+        self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
+        let Some(work) = &mut self.work else { return };
+        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
+        work.pieces = Some(shown);
+        work.jobs.spawn(async move {
+            let summary = effects::guarded(writing, || Err(effects::fault_of_ours())).await;
+            Done::Summary(Box::new(summary), Box::new(plan), why)
+        });
+    }
+
+    /// What a model does to write the summary for a plan. The frame must be there.
+    pub(super) fn writing(
+        &mut self,
+        main: Endpoint,
+        plan: &Plan,
+        instruction: String,
+        pieces: mpsc::Sender<String>,
+    ) -> impl Future<Output = Result<Summary, ProviderError>> + Send + use<> {
         let settings = self.settings.clone();
         let ordered = self.order().and_then(|order| order.summary_tokens_max);
         let mut snapshot = self.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
         snapshot.view = self.thread.view().replaced_by(plan.through);
         let (http, services) = (self.services.http.clone(), self.services.clone());
         let environment = self.workspace.environment.clone();
-        let (instruction, tokens) = (self.instruction(), self.tokens_in_context());
-        let id = self.fresh_message();
-        self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
-        let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
-        let Some(work) = &mut self.work else { return };
-        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
-        work.pieces = Some(shown);
-        work.jobs.spawn(async move {
-            let written = async {
-                let tokens = snapshot.tokens();
-                let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
-                let order = SummaryOrder {
-                    http,
-                    main,
-                    writer,
-                    snapshot,
-                    instruction,
-                    message_chars: settings.compaction.message_chars,
-                    time: (settings.compaction.summary_timeout, settings.compaction.timeout),
-                    pieces,
-                };
-                summary::write(order).await
+        async move {
+            let tokens = snapshot.tokens();
+            let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
+            let order = SummaryOrder {
+                http,
+                main,
+                writer,
+                snapshot,
+                instruction,
+                message_chars: settings.compaction.message_chars,
+                time: (settings.compaction.summary_timeout, settings.compaction.timeout),
+                pieces,
             };
-            let summary = effects::guarded(written, || Err(effects::fault_of_ours())).await;
-            Done::Summary(Box::new(summary), Box::new(plan), why)
-        });
+            summary::write(order).await
+        }
     }
 
     /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
     fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
-        let change = compaction::pruned(&self.ruler(), &self.thread, masks, trigger);
+        let (ruler, budget) = (self.ruler(), self.budget());
+        let Some(change) = compaction::pruned(&ruler, &self.thread, &budget, masks, trigger) else {
+            return self.end_compaction(CompactAnswer::Nothing);
+        };
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
         }
@@ -346,9 +363,7 @@ impl Session {
             tracing::warn!(session = %self.id, %error, "no summary: the facts found by code stand for it");
         }
         let written = match summary {
-            Ok(Summary { text, model, usage }) => {
-                Written { text: Some(text), by: Some((model, usage)), ..Written::default() }
-            }
+            Ok(summary) => summary.written(),
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
         self.swap_in(plan, written, why);

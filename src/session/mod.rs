@@ -5,6 +5,8 @@
 //! to a command is an item of that same stream.
 
 mod actor;
+mod ahead;
+mod arrival;
 mod callbacks;
 mod calls;
 pub mod child;
@@ -22,6 +24,7 @@ mod foreign;
 #[cfg(test)]
 mod foreign_tests;
 mod hooks;
+mod instructions;
 mod models;
 mod moments;
 pub mod port;

@@ -12,7 +12,7 @@ use crate::hooks::moment::What;
 use crate::hooks::output::{Action, Keep, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use crate::hooks::settle::{self, Guards};
 use crate::provider::models;
-use crate::thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
+use crate::thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
 use crate::turn::{Answer as Told, HooksAnswer, Why};
 
 impl Session {
@@ -26,7 +26,9 @@ impl Session {
         if self.run_hooks(What::TurnEnd(self.round()), Point::RoundEnd { last }).is_err() {
             let due = self.compaction_is_due().then_some(Why::Threshold);
             let compact = self.wanted_compaction().or(due);
-            self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
+            let mut answer = HooksAnswer { compact, ..HooksAnswer::default() };
+            self.ease(&mut answer);
+            self.tell(Told::Hooks(answer));
         }
     }
 
@@ -46,6 +48,29 @@ impl Session {
         if self.run_hooks(what, Point::Stop).is_err() {
             self.tell(Told::Hooks(HooksAnswer::default()));
         }
+    }
+
+    /// What keeps a conversation short beside compactions: cuts of old outcomes where they pay by themselves, and a
+    /// summary that is begun before it is needed.
+    fn ease(&mut self, answer: &mut HooksAnswer) {
+        let touched = answer.compact.is_some() || answer.replaced || answer.swap.is_some();
+        if touched || self.is_compacted_since_reply() {
+            return;
+        }
+        let has_edits = answer.commits.iter().any(Change::rewrites);
+        let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);
+        if !has_edits && window.and_then(|window| self.auto_compact_at(window)).is_some() {
+            let ruler = self.ruler();
+            let budget = self.budget();
+            let pruned = compaction::due(&ruler, &self.thread, &budget).and_then(|masks| {
+                compaction::pruned(&ruler, &self.thread, &budget, masks, Trigger::Threshold)
+            });
+            if let Some(pruned) = pruned {
+                answer.commits.push(pruned);
+                return;
+            }
+        }
+        self.look_ahead();
     }
 
     /// A resident hook asked for a compaction since the last safe point.
@@ -142,6 +167,9 @@ impl Session {
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);
+        if event == HookEvent::TurnEnd {
+            self.ease(&mut answer);
+        }
         self.tell(Told::Hooks(answer));
     }
 

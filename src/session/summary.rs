@@ -1,10 +1,11 @@
 //! Who writes the summary of a compaction: the ways that are tried, one behind the other, and their time.
 //!
 //! ```text
-//!  the model's own next request with one instruction more    reuses the provider's cached prefix
-//!   └─► flat text, by the model that is configured for it, in parts where it is longer than its window
-//!        └─► flat text, by the session's own model
-//!             └─► none: the ledger stands alone, and that always works
+//!  the provider's own compaction, where the person wants it
+//!  flat text, by another model that is configured for summaries, in parts where it is longer than its window
+//!  the model's own next request with one instruction more, which reuses the provider's cached prefix
+//!  flat text, by the session's own model
+//!  none: the ledger stands alone, and that always works
 //! ```
 
 use std::time::Duration;
@@ -15,9 +16,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::complete::find_endpoint;
 use super::effects::{self, Snapshot};
 use super::registry::Services;
-use crate::compaction;
+use crate::compaction::{self, Written};
 use crate::config::Settings;
 use crate::provider::collect::{Collector, Piece, PieceKind, Reply};
+use crate::provider::compact::{NativeCompaction, compact};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::http::Http;
 use crate::provider::wire::Purpose;
@@ -50,9 +52,19 @@ const SUMMARY_TOKENS: u64 = 2_000;
 /// A written summary, and what it cost.
 #[derive(Debug)]
 pub struct Summary {
-    pub text: String,
+    /// What can be read of it; a provider's own compaction may be for its model alone.
+    pub text: Option<String>,
+    /// The provider's own form of it, for the model that made it.
+    pub native: Vec<Content>,
     pub model: ModelName,
     pub usage: Usage,
+}
+
+impl Summary {
+    pub fn written(self) -> Written {
+        let Summary { text, native, model, usage } = self;
+        Written { text, native, by: Some((model, usage)), fallback: None }
+    }
 }
 
 /// What is to be written, by whom and in what time.
@@ -122,6 +134,7 @@ pub async fn write(order: SummaryOrder) -> Result<Summary, ProviderError> {
     for way in ways(&order) {
         let work = async {
             match way {
+                Way::Native => native(&order).await,
                 Way::Prefix => behind_prefix(&order).await,
                 Way::Flat(endpoint) => flat(&order, endpoint, &mut spent).await,
             }
@@ -143,6 +156,7 @@ pub async fn write(order: SummaryOrder) -> Result<Summary, ProviderError> {
 
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
+    Native,
     Prefix,
     Flat(&'a Endpoint),
 }
@@ -153,6 +167,9 @@ fn ways(order: &SummaryOrder) -> Vec<Way<'_>> {
     let taken = order.snapshot.tokens() + order.snapshot.ruler.message(&said) + reserve;
     let fits = taken <= order.main.window;
     let mut ways = Vec::new();
+    if order.main.native_compaction && fits {
+        ways.push(Way::Native);
+    }
     if let Writer::Other(other) = &order.writer {
         ways.push(Way::Flat(other));
     }
@@ -161,6 +178,19 @@ fn ways(order: &SummaryOrder) -> Vec<Way<'_>> {
     }
     ways.push(Way::Flat(&order.main));
     ways
+}
+
+/// By the provider itself.
+async fn native(order: &SummaryOrder) -> Result<Summary, ProviderError> {
+    let max_output = output_behind_prefix(order);
+    let request = Request { max_output, ..order.snapshot.request(None) };
+    let purpose = Purpose::Compact { instruction: Some(&order.instruction) };
+    let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
+    let made = timeout(order.time.0, compact(&order.http, &order.main, &encoded))
+        .await
+        .unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
+    let NativeCompaction { parts, text, usage } = made;
+    Ok(Summary { text, native: parts, model: order.main.name.clone(), usage })
 }
 
 /// By the same conversation with one instruction more.
@@ -206,7 +236,7 @@ async fn in_parts(
     let last = parts.len().saturating_sub(1);
     let mut so_far: Option<Summary> = None;
     for (at, part) in parts.iter().enumerate() {
-        let before = so_far.as_ref().map(|summary| summary.text.as_str());
+        let before = so_far.as_ref().and_then(|summary| summary.text.as_deref());
         let text = part_text(part, at, parts.len(), before, &order.instruction);
         let said = instruction(&text);
         let request = Request {
@@ -376,7 +406,8 @@ fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderErro
     if let Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded) = reply.stop {
         text.push_str("\n[The summary was cut off here: it grew too long.]");
     }
-    Ok(Summary { text, model: endpoint.name.clone(), usage: reply.usage.unwrap_or_default() })
+    let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
+    Ok(Summary { text: Some(text), native: Vec::new(), model, usage })
 }
 
 fn broken(message: &str) -> ProviderError {

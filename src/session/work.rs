@@ -269,6 +269,8 @@ pub enum Background {
     LocalServer(Option<LocalServer>),
     /// What the n-th look for hooks found.
     Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
+    /// A summary that was written ahead.
+    Ahead(Box<Plan>, Box<Result<Summary, ProviderError>>),
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.

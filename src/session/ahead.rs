@@ -1,0 +1,123 @@
+//! Summaries that are written before they are needed, beside the person's work (`compaction.ahead`). One is put in
+//! only where the view that it was made for still stands as it was, with what came since behind it.
+
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::actor::Session;
+use super::effects;
+use super::summary::Summary;
+use super::work::Background;
+use crate::compaction::pace::Fullness;
+use crate::compaction::{Decision, Plan, Written};
+use crate::provider::{ProviderError, models};
+use crate::thread::Seq;
+use crate::turn::Why;
+
+/// The share of the window before the threshold at which a summary is begun, in per cent.
+const BEFORE_PERCENT: u64 = 10;
+
+/// A summary that nobody waits for yet.
+#[derive(Debug, Default)]
+pub enum Ahead {
+    #[default]
+    None,
+    Writing {
+        job: AbortHandle,
+        revision: Seq,
+    },
+    Ready {
+        plan: Box<Plan>,
+        summary: Box<Summary>,
+    },
+    /// No summary could be written for this revision of the view; it is not tried again.
+    Failed {
+        revision: Seq,
+    },
+}
+
+impl Session {
+    /// Begins a summary where one will soon be needed.
+    pub(super) fn look_ahead(&mut self) {
+        let settings = &self.settings.compaction;
+        if !settings.ahead || settings.model.as_deref() == Some("none") || self.thread.frame().is_none() {
+            return;
+        }
+        let Some(main) = self.endpoint.clone() else { return };
+        let Some(at) = self.auto_compact_at(main.window) else { return };
+        let revision = self.thread.view().revision();
+        match &self.ahead {
+            Ahead::Writing { revision: known, .. } | Ahead::Failed { revision: known }
+                if *known == revision =>
+            {
+                return;
+            }
+            Ahead::Ready { plan, .. } if plan.revision == revision => return,
+            Ahead::None | Ahead::Writing { .. } | Ahead::Failed { .. } | Ahead::Ready { .. } => {}
+        }
+        let size = main.window;
+        let used = self.tokens_at_most() + size.saturating_mul(BEFORE_PERCENT) / 100;
+        if !self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at }) {
+            return;
+        }
+        let Decision::Summarise(plan) = self.decide(None, Why::Threshold) else { return };
+        self.drop_ahead();
+        // Nobody is shown what may never be used.
+        let (pieces, _) = mpsc::channel(1);
+        let writing = self.writing(main, &plan, self.summary_instruction(), pieces);
+        let job = self.background.spawn(async move {
+            let summary = effects::guarded(writing, || Err(effects::fault_of_ours())).await;
+            Background::Ahead(Box::new(plan), Box::new(summary))
+        });
+        self.ahead = Ahead::Writing { job, revision };
+    }
+
+    pub(super) fn ahead_written(&mut self, plan: Plan, summary: Result<Summary, ProviderError>) {
+        let awaited = matches!(&self.ahead, Ahead::Writing { revision, .. } if *revision == plan.revision);
+        match summary {
+            Ok(summary) if awaited => {
+                self.ahead = Ahead::Ready { plan: Box::new(plan), summary: Box::new(summary) };
+            }
+            Ok(summary) => self.spend_in_vain(&summary),
+            Err(error) => {
+                tracing::info!(session = %self.id, %error, "no summary could be prepared");
+                if awaited {
+                    self.ahead = Ahead::Failed { revision: plan.revision };
+                }
+            }
+        }
+    }
+
+    /// The prepared summary and its plan, where it may take the place of the one that is wanted now.
+    pub(super) fn take_ahead(&mut self, wanted: &Plan, why: Why) -> Option<(Plan, Written)> {
+        let is_plain = matches!(why, Why::Threshold | Why::Must)
+            && self.order().is_none_or(|order| {
+                order.instruction.is_none() && order.recipe.is_none() && order.context.is_empty()
+            });
+        let Ahead::Ready { plan, summary } = std::mem::take(&mut self.ahead) else {
+            self.drop_ahead();
+            return None;
+        };
+        if !is_plain || plan.revision != wanted.revision || plan.through > wanted.through {
+            self.spend_in_vain(&summary);
+            return None;
+        }
+        let plan = Plan { trigger: wanted.trigger, ..*plan };
+        Some((plan, summary.written()))
+    }
+
+    /// Ends what is being written ahead.
+    pub(super) fn drop_ahead(&mut self) {
+        match std::mem::take(&mut self.ahead) {
+            Ahead::None | Ahead::Failed { .. } => {}
+            Ahead::Writing { job, .. } => job.abort(),
+            Ahead::Ready { summary, .. } => self.spend_in_vain(&summary),
+        }
+    }
+
+    /// It was paid for all the same.
+    fn spend_in_vain(&mut self, summary: &Summary) {
+        let cost = models::cost(&self.settings, &summary.model, &summary.usage);
+        self.spend(&summary.usage, cost);
+    }
+}
