@@ -109,6 +109,7 @@ impl Score {
                     fact.anchor,
                     fact.about
                 ));
+                self.lost.extend(left.carried.around(fact).into_iter().map(|words| format!("    {words}")));
             }
         }
         self.tokens.push(left.tokens);
