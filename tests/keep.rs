@@ -84,6 +84,7 @@ fn fact(kind: Kind, anchor: &str, about: &str, values: &[&str]) -> Fact {
         about: about.to_owned(),
         values: values.iter().map(|value| (*value).to_owned()).collect(),
         pinned: false,
+        depth: 0.0,
     }
 }
 

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use epitome::compaction::ledger::Ledger;
 use epitome::compaction::pace::{Fullness, Pace};
-use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, pruned};
+use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, due, pruned};
 use epitome::config::{Compaction, Prune, Settings, WireFormat};
 use epitome::provider::endpoint::{Endpoint, resolve};
 use epitome::provider::models::price;
@@ -140,12 +140,15 @@ struct Keeper {
 impl Keeper {
     fn keep(&mut self, thread: &mut Thread, calls: &mut Calls) -> Result<()> {
         self.ledger.follow(thread);
+        let settings = Compaction::default();
+        let budget = Budget::of(&settings, WINDOW, RESERVE, self.ruler.frame_of(thread));
+        if let Some(masks) = due(&self.ruler, thread, &budget) {
+            self.cut(thread, &budget, masks, calls);
+        }
         let used = self.ruler.view(thread.view()) + self.ruler.frame_of(thread);
         if !self.pace.is_due(&self.ruler, thread, Fullness { used, size: WINDOW, at: THRESHOLD }) {
             return Ok(());
         }
-        let settings = Compaction::default();
-        let budget = Budget::of(&settings, WINDOW, RESERVE, self.ruler.frame_of(thread));
         let keep = Keep::Ratio(settings.preserve_ratio);
         let wish = Wish { trigger: Trigger::Threshold, keep, focus: None, summary: false };
         match decide(&self.ruler, thread, &budget, &wish) {
@@ -153,9 +156,7 @@ impl Keeper {
                 self.pace.gained_nothing(thread);
             }
             Decision::Prune(masks) => {
-                let change = pruned(&self.ruler, thread, masks, Trigger::Threshold);
-                append(thread, change);
-                calls.prunes += 1;
+                self.cut(thread, &budget, masks, calls);
             }
             Decision::Summarise(plan) => {
                 let id = thread.next_message();
@@ -173,6 +174,15 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+}
+
+impl Keeper {
+    fn cut(&self, thread: &mut Thread, budget: &Budget, masks: Vec<Mask>, calls: &mut Calls) {
+        if let Some(change) = pruned(&self.ruler, thread, budget, masks, Trigger::Threshold) {
+            append(thread, change);
+            calls.prunes += 1;
+        }
     }
 }
 

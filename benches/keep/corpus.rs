@@ -53,6 +53,9 @@ struct ToldFact {
     about: String,
     #[serde(default)]
     values: Vec<String>,
+    /// Where it is told, as a share of the session.
+    #[serde(default)]
+    depth: f64,
 }
 
 /// A summary that a model wrote of one of our conversations, with what it was asked.
@@ -142,9 +145,9 @@ fn session(name: &str, file: &Path) -> Result<Session> {
         true => serde_json::from_str(&text(&facts)?).with_context(|| facts.display().to_string())?,
         false => Vec::new(),
     };
-    let facts = facts.into_iter().map(|ToldFact { kind, anchor, about, values }| {
+    let facts = facts.into_iter().map(|ToldFact { kind, anchor, about, values, depth }| {
         let kind = Kind::of_title(&kind).with_context(|| format!("{name}: no kind is called {kind:?}"))?;
-        Ok(Fact { kind, anchor, about, values, pinned: false })
+        Ok(Fact { kind, anchor, about, values, pinned: false, depth })
     });
     let facts = facts.collect::<Result<Vec<Fact>>>()?;
     let ruler = ruler();

@@ -74,6 +74,8 @@ impl Share {
 pub struct Score {
     pub kinds: BTreeMap<Kind, Share>,
     pub pinned: Share,
+    /// Told in the first, the second and the last third of the conversation.
+    pub thirds: [Share; 3],
     /// Older values, and how many are shown as current.
     pub stale: Share,
     pub tokens: Vec<u64>,
@@ -91,6 +93,7 @@ impl Score {
         for fact in &session.facts {
             let held = left.carried.holds(fact);
             self.kinds.entry(fact.kind).or_default().add(held);
+            self.thirds[((fact.depth * 3.0) as usize).min(2)].add(held);
             if fact.pinned {
                 self.pinned.add(held);
             }
@@ -106,6 +109,7 @@ impl Score {
                     fact.anchor,
                     fact.about
                 ));
+                self.lost.extend(left.carried.around(fact).into_iter().map(|words| format!("    {words}")));
             }
         }
         self.tokens.push(left.tokens);

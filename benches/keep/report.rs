@@ -39,6 +39,8 @@ impl Report {
         }
         text.push_str("\n## All kinds together, by what may be carried over\n\n");
         text.push_str(&self.by_budget());
+        text.push_str("\n## By where the fact was told, at 4,000 tokens\n\n");
+        text.push_str(&self.by_depth());
         text.push_str("\n## The calls of whole conversations\n\n");
         text.push_str(&self.of_calls());
         text.push_str("\n## Time\n\n");
@@ -140,6 +142,21 @@ impl Report {
         text.push_str(
             "\nrecall: of the entries that left the view, how many per cent the log gives back whole by their number.\n",
         );
+        text
+    }
+
+    fn by_depth(&self) -> String {
+        let mut text = String::from(
+            "| way | compactions | first third | second third | last third |\n| --- | --: | --: | --: | --: |\n",
+        );
+        for way in Way::ALL {
+            for compactions in [1, 10] {
+                let score = self.score(way, compactions, BUDGET);
+                let third = |at: usize| shown(score.and_then(|score| score.thirds[at].percent()));
+                let cells = [0, 1, 2].map(third).join(" | ");
+                let _ = writeln!(text, "| {} | {compactions} | {cells} |", way.title());
+            }
+        }
         text
     }
 

@@ -44,6 +44,7 @@ pub fn generate(order: Order) -> Session {
         ruler: ruler(),
         calls: 0,
         told: HashMap::new(),
+        depths: HashMap::new(),
         open: Vec::new(),
     };
     while writer.taken < order.tokens || !writer.due.is_empty() {
@@ -53,6 +54,9 @@ pub fn generate(order: Order) -> Session {
         Half::Open => "open",
         Half::HeldOut => "held-out",
     };
+    for (fact, depth) in writer.depths {
+        facts[fact].depth = depth as f64 / writer.taken as f64;
+    }
     let name = format!("{half}-{}k-{}", order.tokens / 1_000, order.seed);
     Session { name, steps: writer.steps, facts, tokens: writer.taken }
 }
@@ -73,6 +77,8 @@ struct Writer {
     calls: usize,
     /// Where each fact was told last: no message tells two values of one subject.
     told: HashMap<usize, usize>,
+    /// The tokens before each fact, or before its newest value.
+    depths: HashMap<usize, u64>,
     /// Tasks that are on the agent's list and stay there.
     open: Vec<String>,
 }
@@ -81,16 +87,16 @@ impl Writer {
     /// A person's request, rounds of calls, an answer, sometimes a word about it.
     fn task(&mut self) {
         self.person(true);
-        for _ in 0..self.names.rng.usize(3..9) {
+        for _ in 0..self.names.rng.usize(2..7) {
             self.round();
         }
         if self.names.rng.u8(..3) == 0 {
             self.trouble_and_its_end();
         }
         self.answer();
-        if self.names.rng.bool() {
+        if self.names.rng.u8(..3) > 0 {
             self.person(false);
-            for _ in 0..self.names.rng.usize(0..4) {
+            for _ in 0..self.names.rng.usize(0..3) {
                 self.round();
             }
             self.answer();
@@ -109,6 +115,7 @@ impl Writer {
         })?;
         let due = self.due.remove(at)?;
         self.told.insert(due.fact, self.steps.len());
+        self.depths.insert(due.fact, self.taken);
         Some(due)
     }
 
@@ -119,7 +126,7 @@ impl Writer {
             sentences.push(noise::aside(&mut self.names));
         }
         let mut told = Vec::new();
-        while told.len() < 2
+        while told.len() < 3
             && let Some(due) = self.next(Voice::Person)
         {
             // What is pinned is said alone, so that a pin costs what it is worth.
@@ -146,7 +153,7 @@ impl Writer {
     /// Some words, one to three calls, their outcomes.
     fn round(&mut self) {
         let mut text = noise::progress(&mut self.names);
-        if self.names.rng.u8(..3) == 0
+        if self.names.rng.bool()
             && let Some(due) = self.next(Voice::Agent)
         {
             text = format!("{}\n\n{text}", due.mention.text);
@@ -194,13 +201,13 @@ impl Writer {
         match names.rng.u8(..12) {
             0..=4 => {
                 let path = names.path();
-                let lines = names.rng.usize(30..220);
+                let lines = names.rng.usize(20..150);
                 let text = noise::file(names, &path, lines);
                 Done::of("file_read", json!({"file_path": path}), text)
             }
             5 | 6 => {
                 let pattern = names.ident();
-                let matches = names.rng.usize(2..40);
+                let matches = names.rng.usize(2..25);
                 Done::of("grep_tool", json!({"pattern": pattern}), noise::grep(names, matches))
             }
             7 => {

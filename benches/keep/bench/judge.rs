@@ -155,6 +155,19 @@ impl Carried {
         self.pieces.push(Piece { text: plain(rest), said_at: None });
     }
 
+    /// What stands around the fact's anchor, for who looks into a verdict.
+    pub fn around(&self, fact: &Fact) -> Vec<String> {
+        let mut found = Vec::new();
+        for piece in &self.pieces {
+            for at in occurrences(&piece.text, &fact.anchor) {
+                let words = &piece.text[around(&piece.text, at, VALUE_BYTES)];
+                let when = piece.said_at.map_or("now".to_owned(), |at| format!("e{at}"));
+                found.push(format!("{when}: {}", one_line(words)));
+            }
+        }
+        found
+    }
+
     /// Whether the fact is in there.
     pub fn holds(&self, fact: &Fact) -> bool {
         self.pieces.iter().any(|piece| piece.holds(fact))

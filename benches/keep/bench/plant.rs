@@ -92,6 +92,8 @@ pub struct Fact {
     /// Values of a subject, oldest first; the last one holds. Only of `Superseded`.
     pub values: Vec<String>,
     pub pinned: bool,
+    /// Where it is told, or its newest value, as a share of the conversation.
+    pub depth: f64,
 }
 
 /// A fact, where it is told and how.
@@ -237,7 +239,7 @@ impl Source<'_> {
             Kind::Error => values::around_error(self.names, voice, &anchor),
             _ => fill(self.phrase(file, voice.prefix()), &slots),
         };
-        let fact = Fact { kind, anchor, about, values: Vec::new(), pinned: false };
+        let fact = Fact { kind, anchor, about, values: Vec::new(), pinned: false, depth };
         Plant { fact, mentions: vec![Mention { voice, depth, text, act }] }
     }
 
@@ -286,6 +288,7 @@ impl Source<'_> {
             about: String::new(),
             values: plain,
             pinned: false,
+            depth,
         };
         Plant { fact, mentions }
     }

@@ -151,6 +151,7 @@ impl Shares {
         let share = |share: f64| (tokens_max as f64 * share) as u64;
         Budget {
             window: 1_000_000,
+            due_at: 1_000_000,
             reserve: 16_000,
             frame: 0,
             summary_max: share(SUMMARY_SHARE),
