@@ -23,6 +23,7 @@ pub use budget::Budget;
 pub use compose::{GOAL_HEAD, Written, compacted, goal_words, mutated, pins_too_large};
 pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, pruned, through};
 pub use text::{extract, flat, pieces};
+pub fn due(r: &crate::tokens::Ruler, t: &crate::thread::Thread, b: &Budget) -> Option<Vec<crate::thread::Mask>> { prune::enough(r, t, b) }
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;

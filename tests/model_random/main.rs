@@ -11,7 +11,9 @@
 //! `EPITOME_STEPS=10000000 cargo test --test model_random` goes on for longer.
 
 mod checks;
+mod crash;
 mod model;
+mod proofs;
 mod service;
 mod step;
 
