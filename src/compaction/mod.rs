@@ -3,9 +3,9 @@
 //! ```text
 //!  pace ── is it time? ─► plan ── what goes, is cut, stays ─┬─► prune: old outcomes are cut, no model is asked
 //!                          ▲                                └─► text ─► the model's summary, or none
-//!                        budget                                            │
-//!  log ─► ledger ── facts, by code ─────────────────────────► compose ◄────┘
-//!                                                               └─► one `Compacted`, or why it gains nothing
+//!                  budget, scene                                         │
+//!  log ─► ledger ── facts, by code ──┬─► parts ─► fit ─► compose ◄───────┘
+//!      ─► material ── word for word ─┘            └─► one `Compacted`, or why it gains nothing
 //! ```
 //!
 //! What is decided is stored with its texts in one entry of the log, so that an old view never changes with
@@ -13,17 +13,26 @@
 
 mod budget;
 mod compose;
+mod fit;
+mod identifiers;
 pub mod ledger;
+mod material;
 pub mod pace;
+mod parts;
 mod plan;
+mod preview;
 mod prune;
+mod scene;
 mod text;
 
 pub use budget::Budget;
-pub use compose::{GOAL_HEAD, Written, compacted, goal_words, mutated, pins_too_large};
-pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, pruned, through};
+pub use compose::{Fate, Written, compacted, mutated, pins_too_large};
+pub use identifiers::unknown_identifiers;
+pub use parts::{GOAL_HEAD, goal_words};
+pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, through};
+pub use preview::{Line, Preview, preview};
+pub use prune::{due, pruned};
 pub use text::{extract, flat, pieces};
-pub fn due(r: &crate::tokens::Ruler, t: &crate::thread::Thread, b: &Budget) -> Option<Vec<crate::thread::Mask>> { prune::enough(r, t, b) }
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;
