@@ -57,7 +57,8 @@ impl Watch {
         for place in places {
             let nested = self.places.iter().filter(|watched| watched.is_nested).count();
             let is_known = self.places.iter().any(|watched| watched.place.directory == place.directory);
-            if !is_known && !(is_nested && nested == NESTED_MAX) {
+            let is_too_many = is_nested && nested == NESTED_MAX;
+            if !is_known && !is_too_many {
                 self.places.push(Watched { place, is_nested, stamps: None, file: None });
                 self.told_at = None;
             }
