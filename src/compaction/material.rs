@@ -87,7 +87,8 @@ impl Material {
                     }
                 }
                 Origin::Instructions { path } if !told.contains_key(path.as_path()) => {
-                    let text = message.map(said).filter(|text| !text.trim().is_empty());
+                    let text = message.map(|message| file_text(said(message), path));
+                    let text = text.filter(|text| !text.trim().is_empty());
                     let text = text.filter(|_| !kept.contains(&entry.seq) && !quoted.contains(&entry.seq));
                     let newest = text.map(|text| Instructions {
                         entry: entry.seq,
@@ -105,6 +106,13 @@ impl Material {
         let earlier = shown[..cut].first().and_then(|entry| earlier_summary(entry));
         Material { kept, request: request.flatten(), person, instructions, pins, goal, earlier }
     }
+}
+
+/// The file's own text in a message that tells it; the words around it are those of the moment.
+fn file_text(text: String, path: &Path) -> String {
+    let head = format!("<instructions path=\"{}\">\n", path.display());
+    let told = text.split_once(&head).and_then(|(_, rest)| rest.strip_suffix("\n</instructions>"));
+    told.map(str::to_owned).unwrap_or(text)
 }
 
 impl Request {

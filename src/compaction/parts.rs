@@ -187,6 +187,9 @@ fn person(scene: &Scene<'_>, material: &Material, tokens_max: u64) -> Person {
     Person { text: Some(text), entries }
 }
 
+/// How the sentence begins that names instructions which gave way.
+pub const NO_ROOM_FOR_INSTRUCTIONS: &str = "There was no room for the instructions of";
+
 /// How what is no longer in view can be found.
 fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator<Item = &'a str>) -> String {
     let gone = scene.thread.entries().iter().filter(|entry| is_spoken(&entry.change)).map(|entry| entry.seq);
@@ -201,7 +204,7 @@ fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator
     let files: Vec<&str> = without.collect();
     if !files.is_empty() {
         line.push_str(&format!(
-            " There was no room for the instructions of {}: read them before you change anything they may be about.",
+            " {NO_ROOM_FOR_INSTRUCTIONS} {}: read them before you change anything they may be about.",
             files.join(", ")
         ));
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::actor::Session;
 use super::prompt::{self, Instructions, Place};
+use crate::compaction::NO_ROOM_FOR_INSTRUCTIONS;
 use crate::problem::Problem;
 use crate::thread::{Change, Content, Edit, Entry, Message, Origin, OutcomeStatus, Seq, Thread};
 
@@ -56,7 +57,8 @@ impl Watch {
         for place in places {
             let nested = self.places.iter().filter(|watched| watched.is_nested).count();
             let is_known = self.places.iter().any(|watched| watched.place.directory == place.directory);
-            if !is_known && !(is_nested && nested == NESTED_MAX) {
+            let is_too_many = is_nested && nested == NESTED_MAX;
+            if !is_known && !is_too_many {
                 self.places.push(Watched { place, is_nested, stamps: None, file: None });
                 self.told_at = None;
             }
@@ -220,13 +222,21 @@ fn known(thread: &Thread, path: &Path) -> Option<String> {
     if let Some(entry) = newest.filter(|entry| is_edited(thread, entry.seq)) {
         return text_of(entry);
     }
-    let head = prompt::block_head(path);
+    let (head, name) = (prompt::block_head(path), path.display().to_string());
     let in_view = thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
         // As it was told: a compaction that shows it shorter had no room for more.
         Change::Said { origin: Origin::Instructions { path: told }, .. } if told == path => {
             thread.entries().get(entry.seq.0 as usize).and_then(|own| text_of(own))
         }
-        Change::Compacted { summary, .. } => Some(summary.text()).filter(|text| text.contains(&head)),
+        Change::Compacted { summary, .. } => {
+            let summary = summary.text();
+            if summary.contains(&head) {
+                return Some(summary);
+            }
+            // They gave way, and the model was told so: said again they would be too much again.
+            let gave_way = summary.split(NO_ROOM_FOR_INSTRUCTIONS).skip(1).any(|named| named.contains(&name));
+            newest.filter(|_| gave_way).and_then(text_of)
+        }
         _ => None,
     });
     let in_frame = || thread.frame().map(|(system, _)| system).filter(|system| system.contains(&head));
@@ -339,6 +349,16 @@ mod tests {
                 replaced,
             ),
             ("a compaction left it out", vec![hi(), told("a"), compacted(2, "Past.".to_owned())], "a", new),
+            (
+                "a compaction had no room for it and said so",
+                vec![
+                    hi(),
+                    told("a"),
+                    compacted(2, format!("{NO_ROOM_FOR_INSTRUCTIONS} {}: …", path.display())),
+                ],
+                "a",
+                None,
+            ),
             (
                 "a newer one stays behind the compaction",
                 vec![told("a"), told("b"), compacted(1, prompt::block(path, "a"))],
