@@ -14,7 +14,9 @@
 
 mod calls;
 mod cues;
+mod ending;
 mod fact;
+mod judge;
 mod names;
 mod outcomes;
 mod printed;

@@ -96,11 +96,9 @@ fn words(text: &str) -> impl Iterator<Item = (&str, bool)> {
                 at += 1;
             }
             let ticked = start > 0 && bytes[start - 1] == b'`' && bytes.get(at) == Some(&b'`');
-            if (telling || ticked) && at - start <= NAME_BYTES_MAX + 4 {
-                return Some((
-                    text[start..at].trim_matches(['.', ':', '!', '?', '*', '=', '…', '。', '，']),
-                    ticked,
-                ));
+            let word = text[start..at].trim_matches(['.', ':', '!', '?', '*', '=', '…', '。', '，']);
+            if (telling || ticked) && !word.is_empty() && word.len() <= NAME_BYTES_MAX {
+                return Some((word, ticked));
             }
         }
     })
@@ -130,6 +128,10 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
     }
     if word.contains("://") {
         return Some(4);
+    }
+    // A setting with its value is a value.
+    if word.contains('=') {
+        return None;
     }
     let letters = lower + upper;
     if letters == 0 {

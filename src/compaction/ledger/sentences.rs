@@ -159,7 +159,7 @@ pub(super) fn is_prose(sentence: &str) -> bool {
     }
     let wide = sentence.chars().any(|character| character as u32 >= 0x3040);
     let words = sentence.split_whitespace().count();
-    (words >= 2 || wide)
+    (words >= 2 || wide || trimmed.trim_end().ends_with(':'))
         && letters >= 4
         && marks * 12 <= letters + 24
         && letters * 2 >= sentence.chars().count().saturating_sub(ticked_length(sentence))

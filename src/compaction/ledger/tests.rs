@@ -1,1 +1,608 @@
-//! x
+//! What the ledger finds in conversations as people have them, and what it doesn't take for a fact.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Ledger, Told};
+use crate::thread::{
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    OutcomeStatus, Part, PlanPriority, PlanStatus, PlanStep, Seq, SessionId, Thread, ToolCall, ToolKind,
+    ToolOutcome, Withheld,
+};
+use crate::tokens::Ruler;
+
+/// More than all that these conversations hold.
+const PLENTY: u64 = 100_000;
+
+pub(super) enum Line<'a> {
+    Person(&'a str),
+    Agent(&'a str),
+    /// A command, what it printed, and its exit code.
+    Run(&'a str, &'a str, i64),
+    /// A tool's name, its input, and what came of it.
+    Tool(&'a str, serde_json::Value, &'a str),
+}
+
+use Line::{Agent, Person, Run, Tool};
+
+pub(super) fn opened() -> Thread {
+    let session = SessionId("s_00000000000000000001".into());
+    let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+    Thread::replay([Arc::new(Entry { seq: Seq(0), at: 0, change: opened })]).expect("an opened thread")
+}
+
+pub(super) fn append(thread: &mut Thread, change: Change) -> Seq {
+    let seq = thread.next_seq();
+    thread.apply(Arc::new(Entry { seq, at: 0, change }));
+    seq
+}
+
+fn message(content: Vec<Content>) -> Message {
+    Message { id: MessageId(0), content }
+}
+
+fn text(text: &str) -> Content {
+    Content::Text { text: text.to_owned() }
+}
+
+pub(super) fn say(thread: &mut Thread, line: &Line) {
+    let model = ModelName("a/b".into());
+    match line {
+        Person(words) => {
+            append(thread, Change::Said { message: message(vec![text(words)]), origin: Origin::Person });
+        }
+        Agent(words) => {
+            append(
+                thread,
+                Change::Replied { message: message(vec![text(words)]), model, usage: None, cut: None },
+            );
+        }
+        Run(command, printed, code) => {
+            let raw = serde_json::json!({"stdout": printed, "stderr": "", "exitCode": code});
+            let input = serde_json::json!({"command": command, "description": "x"});
+            call(
+                thread,
+                "bash",
+                ToolKind::Execute,
+                input,
+                &format!("{printed}\n[exit code {code}]"),
+                Some(raw),
+            );
+        }
+        Tool(name, input, printed) => {
+            let kind = match *name {
+                "file_read" => ToolKind::Read,
+                "file_edit" | "file_write" => ToolKind::Edit,
+                "grep_tool" => ToolKind::Search,
+                _ => ToolKind::Other,
+            };
+            call(thread, name, kind, input.clone(), printed, None);
+        }
+    }
+}
+
+fn call(
+    thread: &mut Thread,
+    name: &str,
+    kind: ToolKind,
+    input: serde_json::Value,
+    printed: &str,
+    raw: Option<serde_json::Value>,
+) {
+    let id = CallId(format!("c{}", thread.next_seq().0));
+    let card = Card { title: String::new(), kind, locations: Vec::new() };
+    let asked = Content::Call(ToolCall { id: id.clone(), name: name.to_owned(), input, card });
+    append(
+        thread,
+        Change::Replied {
+            message: message(vec![asked]),
+            model: ModelName("a/b".into()),
+            usage: None,
+            cut: None,
+        },
+    );
+    let outcome = ToolOutcome { raw, ..ToolOutcome::text(id, OutcomeStatus::Completed, printed) };
+    append(thread, Change::ToolFinished { outcome });
+}
+
+pub(super) fn thread(lines: &[Line]) -> Thread {
+    let mut thread = opened();
+    for line in lines {
+        say(&mut thread, line);
+    }
+    thread
+}
+
+pub(super) fn told_of(thread: &Thread, tokens_max: u64) -> Told {
+    let mut ledger = Ledger::default();
+    ledger.follow(thread);
+    ledger.told(&Ruler::of(None), thread, &HashSet::new(), tokens_max)
+}
+
+fn told(lines: &[Line]) -> String {
+    told_of(&thread(lines), PLENTY).text
+}
+
+/// The lines below a heading that begins so.
+fn below(told: &str, heading: &str) -> String {
+    let rest = told.lines().skip_while(|line| !line.starts_with(&format!("## {heading}")));
+    rest.skip(1).take_while(|line| !line.starts_with("## ")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_the_person_wants_is_quoted() {
+    for words in [
+        "Never touch the generated files in src/gen.",
+        "Please don't reformat files you are not changing",
+        "Everything has to work on Rust 1.80.",
+        "All new code must be covered by tests",
+        "Keep the public API backwards compatible.",
+        "I'd rather have three small commits than a big one.",
+        "Use tabs, not spaces.",
+        "no new dependencies, please",
+        "The demo is on Thursday, so this has to be done by Wednesday evening.",
+        "You are not allowed to push to main.",
+        "Ask me before you run any migration.",
+        "Antworte bitte immer auf Deutsch.",
+        "Ne touche jamais au dossier legacy.",
+        "请不要修改测试文件。",
+        "The staging cluster is off limits.",
+        "Commit messages should be in imperative mood",
+        "Prefer `anyhow` over `eyre` in the binaries",
+        "leave migrations/ alone",
+        "Only the cli crate may print to stdout.",
+        "The response should stay under 200 ms at p99.",
+    ] {
+        let told = told(&[Person(words)]);
+        let wanted = below(&told, "What the person wants");
+        assert!(wanted.contains(words.trim_end_matches('\n')), "{words}: {told}");
+    }
+}
+
+#[test]
+fn talk_is_no_rule() {
+    for words in [
+        "Thanks, that looks great!",
+        "What does this function return?",
+        "ok, go on",
+        "Hm, interesting.",
+        "fn must_never(only: bool) { always(); }",
+        "{\"must\": true, \"never\": {\"only\": [1, 2, 3]}, \"dont\": {}}",
+    ] {
+        let told = told(&[Person(words)]);
+        assert_eq!(below(&told, "What the person wants"), "", "{words}");
+    }
+}
+
+#[test]
+fn what_the_person_took_back_is_not_told() {
+    for (rule, back) in [
+        ("Don't touch the tests.", "You may touch the tests now."),
+        ("Never run the integration suite.", "Forget what I said about the integration suite."),
+        ("Only use the standard library.", "Scratch that."),
+        ("Please answer in French only.", "Never mind the French answers."),
+        ("Don't use any new crates.", "It's fine to use new crates after all."),
+    ] {
+        let other = "Always sign your commits.";
+        let told = told(&[Person(other), Agent("Understood."), Person(rule), Agent("Sure."), Person(back)]);
+        assert!(!told.contains(&format!("- {rule} (")), "{back}: {told}");
+        assert!(told.contains(other), "{back}: {told}");
+    }
+    let other =
+        told(&[Person("Don't use the old helper."), Person("You can use the new helper for the parser.")]);
+    assert!(other.contains("Don't use the old helper."), "{other}");
+}
+
+#[test]
+fn decisions_and_rejections_come_with_their_reasons() {
+    for (words, heading, piece) in [
+        (
+            "I looked around. We'll go with SQLite because there is only one writer.",
+            "Decided",
+            "SQLite because there is only one writer",
+        ),
+        (
+            "After some benchmarks I settled on zstd level 3. Reason: it is twice as fast as gzip here.",
+            "Decided",
+            "twice as fast",
+        ),
+        (
+            "I tried a RwLock. That didn't work because readers starve the writer.",
+            "Tried",
+            "I tried a RwLock. That didn't work because readers starve",
+        ),
+        (
+            "Streaming the rows is not an option: the driver buffers everything.",
+            "Tried",
+            "the driver buffers everything",
+        ),
+        ("The root cause is a missing index on orders.customer_id.", "Decided", "orders.customer_id"),
+        ("I reverted the connection pool since it deadlocks under load.", "Tried", "deadlocks under load"),
+        (
+            "Let's use UUIDv7 instead of serial ids, so that shards don't collide.",
+            "Decided",
+            "UUIDv7 instead of serial",
+        ),
+        (
+            "Memcached was ruled out, it can't do atomic increments across keys.",
+            "Tried",
+            "Memcached was ruled out",
+        ),
+    ] {
+        for told in [told(&[Agent(words)]), told(&[Person(words)])] {
+            assert!(told.contains(piece), "{words}: {told}");
+        }
+        let told = told(&[Agent(words)]);
+        assert!(below(&told, heading).contains(piece), "{words}: {told}");
+    }
+}
+
+#[test]
+fn an_agent_that_thinks_aloud_decides_nothing() {
+    for words in [
+        "Let me look at the parser first.",
+        "I'll check the tests now.",
+        "Now I will read the file.",
+        "Here is the function.",
+        "Great, all green!",
+    ] {
+        assert_eq!(told(&[Agent(words)]), "", "{words}");
+    }
+}
+
+#[test]
+fn what_is_pending_is_told_until_it_is_done() {
+    let tasks = [
+        "We still need to document the retry flags in docs/cli.md.",
+        "TODO: remove the shim in `compat.rs` once 2.0 is out",
+        "Adding metrics for the upload queue is left for later.",
+        "Don't forget to bump the changelog.",
+        "- [ ] wire the cancel button",
+        "The error page has not been translated yet, that is still open.",
+    ];
+    for task in tasks {
+        let told = told(&[Agent(task), Agent("Looking at something else.")]);
+        let piece = task.trim_start_matches("- [ ] ");
+        assert!(below(&told, "Still to do").contains(piece), "{task}: {told}");
+    }
+    let mut lines: Vec<Line> = tasks.iter().map(|task| Person(task)).collect();
+    lines.push(Agent("Done: I bumped the changelog. I documented the retry flags in docs/cli.md."));
+    lines.push(Agent("- [x] wire the cancel button"));
+    let told = told(&lines);
+    let open = below(&told, "Still to do");
+    for gone in ["document the retry", "changelog", "cancel button"] {
+        assert!(!open.contains(gone), "{gone}: {open}");
+    }
+    assert!(open.contains("upload queue") && open.contains("compat.rs"), "{open}");
+}
+
+#[test]
+fn lists_below_a_heading_are_what_it_says() {
+    let rules = told(&[Person(
+        "Ground rules:\n- tests stay green at each commit\n- Python 3.9 compatible\n\nThe rest is free.",
+    )]);
+    assert!(below(&rules, "What the person wants").contains("Python 3.9 compatible (e1)"), "{rules}");
+    let tasks =
+        told(&[Agent("Remaining:\n1. hook up the exporter\n2. [x] write the parser\n3. flaky login test")]);
+    let open = below(&tasks, "Still to do");
+    assert!(
+        open.contains("hook up the exporter")
+            && open.contains("flaky login")
+            && !open.contains("write the parser"),
+        "{tasks}"
+    );
+}
+
+#[test]
+fn the_plan_is_told_without_what_is_done() {
+    let mut thread = thread(&[Person("Go.")]);
+    let step =
+        |content: &str, status| PlanStep { content: content.into(), status, priority: PlanPriority::Medium };
+    let steps = vec![
+        step("read it", PlanStatus::Completed),
+        step("change it", PlanStatus::InProgress),
+        step("test it", PlanStatus::Pending),
+    ];
+    append(&mut thread, Change::Planned { steps });
+    let told = told_of(&thread, PLENTY).text;
+    assert_eq!(below(&told, "Still to do"), "- change it [in progress] (e2, plan)\n- test it (e2, plan)");
+}
+
+#[test]
+fn of_a_value_only_the_newest_is_told() {
+    for (old, new, gone, holds) in [
+        ("The server listens on port 8080.", "The port is now 8081.", "8080", "8081"),
+        ("The retry limit is 5.", "Bump the retry limit to 8.", "limit is 5", "8"),
+        ("The upload timeout is 30s.", "The timeout for uploads changed from 30s to 45s.", "is 30s", "45s"),
+        ("MAX_CONNECTIONS=20", "Set MAX_CONNECTIONS to 50.", "=20", "50"),
+        ("max_connections: 20", "max_connections = 35", ": 20", "35"),
+        (
+            "We deploy from the branch `release/1.4`.",
+            "The release branch was renamed from `release/1.4` to `release/2.0`.",
+            "deploy from the branch `release/1.4`",
+            "release/2.0",
+        ),
+        ("The cap is 100 requests.", "Let's raise the limit to 250 requests.", "100", "250"),
+        (
+            "The staging host is kiwi-1.internal.",
+            "The staging host is now kiwi-7.internal.",
+            "kiwi-1",
+            "kiwi-7",
+        ),
+        (
+            "Postgres version 14.2 runs there.",
+            "We upgraded Postgres from 14.2 to 16.1.",
+            "version 14.2",
+            "16.1",
+        ),
+        ("The owner is Dana.", "The owner is now Robin.", "Dana", "Robin"),
+        (
+            "The batch size is 64",
+            "actually, make that a batch size of 128: the batch size is 128 now",
+            "is 64",
+            "128",
+        ),
+    ] {
+        let cases = [
+            told(&[Person(old), Agent("Noted."), Person(new)]),
+            told(&[Agent(old), Person("Hm."), Agent(new)]),
+            told(&[Person(old), Agent(new), Agent("More of it.")]),
+        ];
+        for told in cases {
+            assert!(told.contains(holds), "{new}: {told}");
+            let current = told
+                .lines()
+                .filter(|line| line.contains(gone))
+                .all(|line| line.contains("from") || line.contains("since then"));
+            assert!(current, "{old} / {new}: {told}");
+        }
+    }
+}
+
+#[test]
+fn values_of_different_things_stand_side_by_side() {
+    let told = told(&[
+        Person("The web port is 8080."),
+        Person("The database port is 5432."),
+        Person("The metrics port is now 9100."),
+        Agent("The read timeout is 5s and the write timeout is 10s."),
+    ]);
+    for value in ["8080", "5432", "9100", "5s", "10s"] {
+        assert!(told.contains(value), "{value}: {told}");
+    }
+    assert!(!told.contains("since then"), "{told}");
+}
+
+#[test]
+fn a_value_that_comes_back_holds_again() {
+    let told = told(&[Person("The limit is 5."), Person("The limit is now 8."), Person("The limit is 5.")]);
+    assert!(told.contains("The limit is 5. (e1, e3)"), "{told}");
+    assert!(!told.lines().any(|line| line.contains("now 8") && !line.contains("since then")), "{told}");
+}
+
+#[test]
+fn errors_are_open_until_their_command_runs_well() {
+    let printed = "   Compiling x v0.1.0\nwarning: unused variable: `errors`\nerror[E0382]: borrow of moved value: `config`\n  --> src/main.rs:14:20\n   |\nerror: aborting due to 1 previous error\nerror: could not compile `x`";
+    let failed = [Run("cd /w && cargo test parser 2>&1 | tail -20", printed, 101)];
+    let text = told(&failed);
+    assert_eq!(
+        below(&text, "Open errors"),
+        "- error[E0382]: borrow of moved value: `config` (src/main.rs:14:20) [cargo test parser] (e2)"
+    );
+    let solved = told(&[
+        Run("cargo test parser", printed, 101),
+        Run("ls", "a", 0),
+        Run("cargo test", "test result: ok. 12 passed; 0 failed", 0),
+    ]);
+    assert_eq!(below(&solved, "Open errors"), "");
+    assert!(below(&solved, "Errors that no longer show").contains("E0382"), "{solved}");
+    assert!(
+        below(&solved, "Commands").contains("`cargo test` → ok: test result: ok. 12 passed; 0 failed"),
+        "{solved}"
+    );
+}
+
+#[test]
+fn the_lines_that_tell_an_error_are_found_in_many_outputs() {
+    for (printed, code, expected) in [
+        (
+            "thread 'main' panicked at src/a.rs:3:5:\nindex out of bounds: the len is 3\nnote: run with",
+            101,
+            "thread 'main' panicked at src/a.rs:3:5: index out of bounds: the len is 3",
+        ),
+        (
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    x()\nValueError: bad magic number in 'x'",
+            1,
+            "ValueError: bad magic number in 'x'",
+        ),
+        ("fatal: refusing to merge unrelated histories", 128, "fatal: refusing to merge unrelated histories"),
+        ("test parser::deep ... FAILED\n\nfailures:\n", 101, "test parser::deep ... FAILED"),
+        (
+            "--- FAIL: TestUpload (0.03s)\n    upload_test.go:41: got 3, want 4\nFAIL",
+            1,
+            "--- FAIL: TestUpload (0.03s)",
+        ),
+        ("npm ERR! Missing script: \"buidl\"", 1, "npm ERR! Missing script: \"buidl\""),
+        ("bash: kubctl: command not found", 127, "bash: kubctl: command not found"),
+        (
+            "src/a.ts(4,7): error TS2322: Type 'string' is not assignable to type 'number'.",
+            2,
+            "error TS2322: Type 'string'",
+        ),
+        (
+            "2026-01-03 10:00:01 ERROR db: connection to 10.0.0.3 refused (code 61)",
+            0,
+            "ERROR db: connection to 10.0.0.3 refused",
+        ),
+        (
+            "FAILED tests/test_a.py::test_b - AssertionError: 1 != 2\r\n",
+            1,
+            "FAILED tests/test_a.py::test_b - AssertionError: 1 != 2",
+        ),
+        ("something odd happened", 3, "something odd happened"),
+    ] {
+        let told = told(&[Run("./run", printed, code)]);
+        assert!(told.contains(expected), "{printed}: {told}");
+    }
+}
+
+#[test]
+fn an_output_that_is_full_of_the_word_is_no_error() {
+    for (command, printed) in [
+        ("cargo test", "test errors::are_told ... ok\ntest result: ok. 3 passed; 0 failed"),
+        ("npm run lint", "0 errors, 0 warnings"),
+        ("./check", "no errors found"),
+    ] {
+        let told = told(&[Run(command, printed, 0)]);
+        assert_eq!(below(&told, "Open errors"), "", "{printed}: {told}");
+    }
+    let source =
+        "pub enum Error { Failed }\n// error: never\nreturn Err(Error::Failed); // fatal: no\n".repeat(50);
+    let read = told(&[Tool("file_read", serde_json::json!({"file_path": "/w/src/error.rs"}), &source)]);
+    assert_eq!(below(&read, "Open errors"), "", "{read}");
+}
+
+#[test]
+fn of_a_command_the_newest_run_is_told() {
+    let told = told(&[
+        Run("make all", "error: no rule", 2),
+        Run("make all", "built in 3s", 0),
+        Run("make all", "make: *** No rule. Stop: error: x", 2),
+    ]);
+    let commands = below(&told, "Commands");
+    assert_eq!(commands.lines().count(), 1, "{told}");
+    assert!(commands.contains("`make all` → exit 2: "), "{told}");
+}
+
+#[test]
+fn files_are_told_by_what_was_done_last() {
+    let told = told(&[
+        Tool("file_read", serde_json::json!({"file_path": "src/a.rs"}), "1\tfn a() {}"),
+        Tool("file_read", serde_json::json!({"file_path": "src/only_read.rs"}), "1\tfn b() {}"),
+        Tool(
+            "file_edit",
+            serde_json::json!({"file_path": "/w/src/a.rs", "old_text": "a", "new_text": "b"}),
+            "Replaced 1.",
+        ),
+        Tool(
+            "str_replace_based_edit_tool",
+            serde_json::json!({"command": "create", "path": "src/new.rs", "file_text": "x"}),
+            "ok",
+        ),
+        Tool(
+            "apply_patch",
+            serde_json::json!({"input": "*** Begin Patch\n*** Update File: lib/x.py\n@@\n*** Delete File: lib/y.py\n*** End Patch"}),
+            "ok",
+        ),
+        Run("mv docs/a.md docs/b.md && sed -i 's/x/y/' Makefile", "", 0),
+        Run("rm src/new.rs", "rm: error: no", 1),
+    ]);
+    let changed = below(&told, "Files changed");
+    for line in [
+        "/w/src/a.rs modified",
+        "src/new.rs created",
+        "lib/x.py modified",
+        "lib/y.py deleted",
+        "docs/a.md deleted",
+        "docs/b.md moved",
+        "Makefile modified",
+    ] {
+        assert!(changed.contains(line), "{line}: {told}");
+    }
+    assert!(below(&told, "Files read").contains("src/only_read.rs"), "{told}");
+    assert!(!below(&told, "Files read").contains("src/a.rs"), "{told}");
+}
+
+#[test]
+fn names_that_somebody_will_need_are_told() {
+    let told = told(&[
+        Person("Look at PROJ-4312 and https://wiki.corp/x/42, the commit is 3f9a1c7e"),
+        Run("./deploy", "Created deployment dpl_8Xk29aQp in 3s", 0),
+    ]);
+    for name in ["PROJ-4312", "https://wiki.corp/x/42", "3f9a1c7e", "dpl_8Xk29aQp"] {
+        assert!(told.contains(name), "{name}: {told}");
+    }
+}
+
+#[test]
+fn what_a_hook_rewrote_is_not_brought_back_until_that_is_undone() {
+    let mut thread =
+        thread(&[Person("The password is hunter2-4711."), Agent("Noted."), Person("Never print it.")]);
+    assert!(told_of(&thread, PLENTY).text.contains("hunter2"));
+    let at = Part { entry: Seq(1), part: None };
+    let edits = vec![Edit::Mask { at, note: "secret".into() }];
+    let layer = append(&mut thread, Change::Edited { by: "h".into(), edits });
+    let told = told_of(&thread, PLENTY).text;
+    assert!(!told.contains("hunter2") && told.contains("Never print it."), "{told}");
+    append(&mut thread, Change::Undone { entry: layer });
+    assert!(told_of(&thread, PLENTY).text.contains("hunter2"));
+    let through = thread.next_seq();
+    append(
+        &mut thread,
+        Change::Mutated {
+            through: Seq(through.0 - 1),
+            messages: Vec::new(),
+            by: "h".into(),
+            tokens_before: 9,
+            tokens_after: 1,
+        },
+    );
+    assert_eq!(told_of(&thread, PLENTY).text, "");
+}
+
+#[test]
+fn what_never_entered_the_view_is_no_fact() {
+    let mut thread = opened();
+    append(
+        &mut thread,
+        Change::Withheld {
+            message: message(vec![text("Never use port 9999.")]),
+            note: MessageId(1),
+            why: Withheld::Cancelled,
+        },
+    );
+    let quoting =
+        [Tool("recall", serde_json::json!({"query": "port"}), "e3: The port is now 9999. error: boom")];
+    quoting.iter().for_each(|line| say(&mut thread, line));
+    assert_eq!(told_of(&thread, PLENTY).text, "");
+}
+
+#[test]
+fn what_stays_in_view_is_not_told_twice() {
+    let thread = thread(&[Person("Never push."), Agent("Sure."), Person("Always rebase.")]);
+    let mut ledger = Ledger::default();
+    ledger.follow(&thread);
+    let told = ledger.told(&Ruler::of(None), &thread, &HashSet::from([Seq(3)]), PLENTY);
+    assert!(told.text.contains("Never push.") && !told.text.contains("rebase"), "{}", told.text);
+}
+
+#[test]
+fn odd_texts_are_read_without_harm() {
+    let long = format!("{}error: x{}", "a b ".repeat(100_000), " must never = 5".repeat(100_000));
+    let line = "x".repeat(10 << 20);
+    for text in [
+        "",
+        "\n",
+        ".",
+        "never",
+        "must.",
+        "。",
+        "a\u{0}b = 1",
+        "```",
+        "```\nerror: x",
+        "=",
+        ": 5",
+        "`=`",
+        "ééé never ÄÖÜ = 5é",
+        &long,
+        &line,
+    ] {
+        told(&[
+            Person(text),
+            Agent(text),
+            Run("make", text, 1),
+            Run(&text[..text.len().min(64)], text, 0),
+            Tool("file_read", serde_json::json!({"file_path": "a.json"}), text),
+        ]);
+    }
+}

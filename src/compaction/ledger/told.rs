@@ -87,10 +87,14 @@ fn finish(items: &[Vec<Item>], chosen: &[usize], text: String) -> Told {
 /// What may be told, by section, the first first.
 fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>> {
     let hidden = Hidden::of(ledger, thread);
+    let replaced = replaced(ledger);
     let mut items: Vec<Vec<Item>> = SECTIONS.iter().map(|_| Vec::new()).collect();
     for kind in super::fact::KINDS {
         for fact in ledger.store.of(kind) {
             let Some(section) = section(fact) else { continue };
+            if fact.kind == Kind::Name && replaced.contains(fact.text.as_str()) {
+                continue;
+            }
             let mut seen: Vec<Source> =
                 fact.sources.iter().copied().filter(|source| !hidden.has(*source)).collect();
             // What stays in view need not be told twice.
@@ -127,6 +131,15 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
         items[Section::Pending as usize].splice(0..0, steps);
     }
     items
+}
+
+/// Values that nothing has any more: as names they would look as if something had.
+fn replaced(ledger: &Ledger) -> HashSet<&str> {
+    let values =
+        || super::fact::KINDS.iter().flat_map(|kind| ledger.store.of(*kind)).flat_map(|fact| &fact.values);
+    let live: HashSet<&str> =
+        values().filter(|value| value.now.is_none()).map(|value| value.value.as_str()).collect();
+    values().map(|value| value.value.as_str()).filter(|value| !live.contains(value)).collect()
 }
 
 /// Where a fact is told; `None` for what no longer holds.

@@ -1,7 +1,7 @@
 //! Values that a sentence or a line gives to something, and those that it ends. Pure.
 
 use super::fact::{Form, Value};
-use super::words;
+use super::words::{self, Set};
 
 /// Words of a subject: "the retry limit of the upload queue".
 const SUBJECT_WORDS_MAX: usize = 6;
@@ -22,186 +22,37 @@ pub(super) struct Told {
     pub olds: Vec<String>,
 }
 
-const CHANGE_VERBS: &[&str] = &[
-    "change",
-    "changed",
-    "changing",
-    "set",
-    "setting",
-    "sets",
-    "bump",
-    "bumped",
-    "bumping",
-    "raise",
-    "raised",
-    "raising",
-    "lower",
-    "lowered",
-    "lowering",
-    "increase",
-    "increased",
-    "increasing",
-    "reduce",
-    "reduced",
-    "reducing",
-    "decrease",
-    "decreased",
-    "update",
-    "updated",
-    "updating",
-    "move",
-    "moved",
-    "moving",
-    "switch",
-    "switched",
-    "switching",
-    "rename",
-    "renamed",
-    "renaming",
-    "point",
-    "pointed",
-    "pin",
-    "pinned",
-    "upgrade",
-    "upgraded",
-    "upgrading",
-    "downgrade",
-    "downgraded",
-    "migrate",
-    "migrated",
-    "configure",
-    "configured",
-    "went",
-    "goes",
-    "dropped",
-    "drop",
-    "grew",
-    "shrank",
-    "cut",
-    "doubled",
-    "halved",
-    "bring",
-    "brought",
-    "became",
-    "reset",
-    "replace",
-    "replaced",
-    "swap",
-    "swapped",
-    "extend",
-    "extended",
-    "postponed",
-    "pushed",
-];
+static CHANGE_VERBS: Set = Set::of(
+    "change changed changing set setting sets bump bumped bumping raise raised raising lower lowered \
+     lowering increase increased increasing reduce reduced reducing decrease decreased update \
+     updated updating move moved moving switch switched switching rename renamed renaming point \
+     pointed pin pinned upgrade upgraded upgrading downgrade downgraded migrate migrated configure \
+     configured went goes dropped drop grew shrank cut doubled halved bring brought became reset \
+     replace replaced swap swapped extend extended postponed pushed",
+);
 
-const NOUNS: &[&str] = &[
-    "port",
-    "version",
-    "branch",
-    "timeout",
-    "limit",
-    "ticket",
-    "issue",
-    "release",
-    "region",
-    "ttl",
-    "host",
-    "hostname",
-    "bucket",
-    "database",
-    "schema",
-    "table",
-    "queue",
-    "topic",
-    "threshold",
-    "interval",
-    "retries",
-    "workers",
-    "threads",
-    "tag",
-    "commit",
-    "revision",
-    "model",
-    "python",
-    "node",
-    "postgres",
-    "postgresql",
-    "rust",
-    "java",
-    "ruby",
-    "go",
-    "namespace",
-    "cluster",
-    "image",
-    "id",
-    "budget",
-    "deadline",
-    "edition",
-    "account",
-    "project",
-    "msrv",
-    "seed",
-    "endpoint",
-    "url",
-    "owner",
-    "codename",
-    "channel",
-    "cap",
-    "quota",
-    "environment",
-    "default",
-    "size",
-    "concurrency",
-    "maximum",
-    "minimum",
-    "window",
-    "level",
-    "name",
-    "address",
-    "directory",
-    "folder",
-    "language",
-    "currency",
-    "timezone",
-    "date",
-    "target",
-    "reviewer",
-    "key",
-    "prefix",
-    "suffix",
-];
+static NOUNS: Set = Set::of(
+    "port version branch timeout limit ticket issue release region ttl host hostname bucket database \
+     schema table queue topic threshold interval retries workers threads tag commit revision model \
+     python node postgres postgresql rust java ruby go namespace cluster image id budget deadline \
+     edition account project msrv seed endpoint url owner codename channel cap quota environment \
+     default size concurrency maximum minimum window level name address directory folder language \
+     currency timezone date target reviewer key prefix suffix",
+);
 
 /// Words at which a subject ends, when it is read backwards.
-const BREAKS: &[&str] = &[
-    "and", "but", "so", "because", "that", "if", "when", "then", "think", "says", "said", "since", "while",
-    "or", "which", "where", "use", "please", "make", "sure", "keep", "with", "have", "has", "you", "i", "we",
-    "also", "as", "to", "by", "until", "after", "before", "must", "should", "note", "is", "are",
-];
+static BREAKS: Set = Set::of(
+    "and but so because that if when then think says said since while or which where use please make \
+     sure keep with have has you i we also as to by until after before must should note is are",
+);
 
-const ARTICLES: &[&str] =
-    &["the", "a", "an", "our", "your", "its", "their", "this", "my", "new", "current", "actual"];
+static ARTICLES: Set = Set::of("the a an our your its their this my new current actual");
 
 /// Words between a verb and its value.
-const FILLERS: &[&str] = &[
-    "now",
-    "currently",
-    "set",
-    "to",
-    "at",
-    "still",
-    "actually",
-    "about",
-    "exactly",
-    "just",
-    "only",
-    "be",
-    "changed",
-    "called",
-    "named",
-    "again",
-    "roughly",
-    "around",
-];
+static FILLERS: Set = Set::of(
+    "now currently set to at still actually about exactly just only be changed called named again \
+     roughly around",
+);
 
 struct Word<'a> {
     /// Without the punctuation around it.
@@ -283,29 +134,25 @@ pub(super) fn of_line(line: &str, form: Form) -> Option<Value> {
 fn assigned(words: &[Word], verb: usize, told: &mut Told) {
     let mut at = verb + 1;
     let mut now = false;
-    while at < words.len() && FILLERS.contains(&words[at].lower.as_str()) {
+    while at < words.len() && FILLERS.has(&words[at].lower) {
         now |= matches!(words[at].lower.as_str(), "now" | "changed" | "actually");
         at += 1;
     }
     let Some(name) = before(words, verb) else { return };
     let head = name.split_whitespace().last().unwrap_or_default().to_lowercase();
     let Some(word) = words.get(at) else { return };
-    let typed = now || NOUNS.contains(&head.as_str());
+    let typed = now || NOUNS.has(head.as_str());
     if is_value(word.text) || word.ticked {
         now |= words.get(at + 1).is_some_and(|next| next.lower == "now") && !word.ends;
         let form = if now { Form::Changed } else { Form::Told };
         told.values.extend(make(&name, &with_unit(words, at), form));
-    } else if typed
-        && !is_participle(&word.lower)
-        && !BREAKS.contains(&word.lower.as_str())
-        && word.lower != "not"
-    {
+    } else if typed && !is_participle(&word.lower) && !BREAKS.has(&word.lower) && word.lower != "not" {
         // "the owner is now Dana", "the deadline is next Friday": the next words as they stand.
         let mut value = word.text.to_owned();
         let mut last = at;
         while !words[last].ends && last + 1 < words.len() && last < at + 2 {
             last += 1;
-            if BREAKS.contains(&words[last].lower.as_str()) || FILLERS.contains(&words[last].lower.as_str()) {
+            if BREAKS.has(&words[last].lower) || FILLERS.has(&words[last].lower) {
                 break;
             }
             value.push(' ');
@@ -318,14 +165,14 @@ fn assigned(words: &[Word], verb: usize, told: &mut Told) {
 /// "bump S from A to V", "S changed from A to V", "renamed A to V".
 fn changed(words: &[Word], to: usize, told: &mut Told) {
     let first = to.saturating_sub(CHANGE_WORDS_MAX);
-    let Some(verb) = (first..to).rev().find(|at| CHANGE_VERBS.contains(&words[*at].lower.as_str())) else {
+    let Some(verb) = (first..to).rev().find(|at| CHANGE_VERBS.has(&words[*at].lower)) else {
         return;
     };
     if (verb..to).any(|at| words[at].ends) || to + 1 >= words.len() {
         return;
     }
     let mut at = to + 1;
-    while at + 1 < words.len() && ARTICLES.contains(&words[at].lower.as_str()) {
+    while at + 1 < words.len() && ARTICLES.has(&words[at].lower) {
         at += 1;
     }
     if !(is_value(words[at].text)
@@ -359,9 +206,7 @@ fn changed(words: &[Word], to: usize, told: &mut Told) {
 
 /// A value that holds no longer: "instead of 8080", "not `npm`", "was 5".
 fn ended(words: &[Word], mut at: usize, told: &mut Told) {
-    while at < words.len()
-        && (ARTICLES.contains(&words[at].lower.as_str()) || FILLERS.contains(&words[at].lower.as_str()))
-    {
+    while at < words.len() && (ARTICLES.has(&words[at].lower) || FILLERS.has(&words[at].lower)) {
         at += 1;
     }
     if let Some(word) = words.get(at)
@@ -397,7 +242,7 @@ fn glued(words: &[Word], at: usize, told: &mut Told) {
 /// "port 8081", "Node 20", "branch `feat/x`": a noun and its value.
 fn named(words: &[Word], at: usize, told: &mut Told) {
     let word = &words[at];
-    if word.ends || !NOUNS.contains(&word.lower.as_str()) {
+    if word.ends || !NOUNS.has(&word.lower) {
         return;
     }
     let Some(next) = words.get(at + 1) else { return };
@@ -409,10 +254,10 @@ fn named(words: &[Word], at: usize, told: &mut Told) {
         !before.ends
             && !before.ticked
             && lower.chars().all(char::is_alphanumeric)
-            && !BREAKS.contains(&lower)
-            && !ARTICLES.contains(&lower)
-            && !CHANGE_VERBS.contains(&lower)
-            && !FILLERS.contains(&lower)
+            && !BREAKS.has(lower)
+            && !ARTICLES.has(lower)
+            && !CHANGE_VERBS.has(lower)
+            && !FILLERS.has(lower)
             && words::subject(lower).len() == 1
             && !lower.ends_with("ing")
             && !matches!(
@@ -450,39 +295,14 @@ fn clean(value: &str) -> String {
 
 /// A number with the unit behind it, else the word alone.
 fn with_unit(words: &[Word], at: usize) -> String {
-    const UNITS: &[&str] = &[
-        "s",
-        "ms",
-        "seconds",
-        "second",
-        "minutes",
-        "minute",
-        "min",
-        "hours",
-        "hour",
-        "days",
-        "day",
-        "weeks",
-        "kb",
-        "mb",
-        "gb",
-        "kib",
-        "mib",
-        "gib",
-        "bytes",
-        "percent",
-        "%",
-        "px",
-        "retries",
-        "connections",
-        "requests",
-        "rows",
-        "tokens",
-    ];
+    static UNITS: Set = Set::of(
+        "s ms seconds second minutes minute min hours hour days day weeks kb mb gb kib mib gib bytes \
+         percent % px retries connections requests rows tokens",
+    );
     let word = words[at].text;
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b',' | b'_'));
     match words.get(at + 1) {
-        Some(unit) if is_number && !words[at].ends && UNITS.contains(&unit.lower.as_str()) => {
+        Some(unit) if is_number && !words[at].ends && UNITS.has(&unit.lower) => {
             format!("{word} {}", unit.text)
         }
         _ => word.to_owned(),
@@ -494,7 +314,7 @@ fn before(words: &[Word], verb: usize) -> Option<String> {
     let mut first = verb;
     while first > 0 && verb - first < SUBJECT_WORDS_MAX {
         let word = &words[first - 1];
-        if word.ends || BREAKS.contains(&word.lower.as_str()) || word.text.ends_with(':') {
+        if word.ends || BREAKS.has(&word.lower) || word.text.ends_with(':') {
             break;
         }
         first -= 1;
@@ -505,9 +325,7 @@ fn before(words: &[Word], verb: usize) -> Option<String> {
 
 fn phrase(words: &[Word]) -> String {
     let telling = |words: &[Word]| -> Vec<String> {
-        let kept = words.iter().filter(|word| {
-            !ARTICLES.contains(&word.lower.as_str()) && !FILLERS.contains(&word.lower.as_str())
-        });
+        let kept = words.iter().filter(|word| !ARTICLES.has(&word.lower) && !FILLERS.has(&word.lower));
         kept.map(|word| word.text.to_owned()).collect()
     };
     match words.iter().position(|word| matches!(word.lower.as_str(), "of" | "for" | "in" | "on")) {

@@ -1,5 +1,25 @@
 //! What a sentence speaks about: its words without endings, little words and synonyms. Pure.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::{LazyLock, OnceLock};
+
+/// A list of words, for looking one up.
+pub(super) struct Set {
+    list: &'static str,
+    set: OnceLock<HashSet<&'static str>>,
+}
+
+impl Set {
+    /// Of words with blanks between them.
+    pub const fn of(list: &'static str) -> Set {
+        Set { list, set: OnceLock::new() }
+    }
+
+    pub fn has(&self, word: &str) -> bool {
+        self.set.get_or_init(|| self.list.split_whitespace().collect()).contains(word)
+    }
+}
+
 /// Words of one sentence that are told apart.
 const WORDS_MAX: usize = 48;
 
@@ -7,163 +27,36 @@ const WORDS_MAX: usize = 48;
 pub(super) type Stem = u32;
 
 /// Words that say nothing of the subject.
-const LITTLE: &[&str] = &[
-    "a",
-    "about",
-    "after",
-    "again",
-    "all",
-    "also",
-    "am",
-    "an",
-    "and",
-    "any",
-    "anymore",
-    "are",
-    "as",
-    "at",
-    "be",
-    "been",
-    "before",
-    "but",
-    "by",
-    "can",
-    "currently",
-    "did",
-    "do",
-    "does",
-    "for",
-    "from",
-    "had",
-    "has",
-    "have",
-    "here",
-    "how",
-    "i",
-    "if",
-    "in",
-    "instead",
-    "into",
-    "is",
-    "it",
-    "its",
-    "just",
-    "let",
-    "ll",
-    "longer",
-    "me",
-    "more",
-    "my",
-    "new",
-    "now",
-    "of",
-    "ok",
-    "okay",
-    "on",
-    "or",
-    "our",
-    "please",
-    "really",
-    "s",
-    "said",
-    "set",
-    "should",
-    "so",
-    "still",
-    "t",
-    "than",
-    "that",
-    "the",
-    "their",
-    "them",
-    "then",
-    "there",
-    "these",
-    "they",
-    "this",
-    "those",
-    "to",
-    "too",
-    "up",
-    "us",
-    "use",
-    "using",
-    "value",
-    "was",
-    "we",
-    "were",
-    "what",
-    "when",
-    "which",
-    "while",
-    "will",
-    "with",
-    "would",
-    "yes",
-    "you",
-    "your",
-    "re",
-    "ve",
-    "default",
-    "actual",
-    "actually",
-    "der",
-    "die",
-    "das",
-    "und",
-    "ist",
-    "bitte",
-    "le",
-    "la",
-    "les",
-    "el",
-    "los",
-    "de",
-];
+static LITTLE: Set = Set::of(
+    "a about after again all also am an and any anymore are as at be been before but by can \
+     currently did do does for from had has have here how i if in instead into is it its just let ll \
+     longer me more my new now of ok okay on or our please really s said set should so still t than \
+     that the their them then there these they this those to too up us use using value was we were \
+     what when which while will with would yes you your re ve default actual actually der die das \
+     und ist bitte le la les el los de",
+);
 
 /// Words that turn a sentence around. They stay, as one.
-const NEGATIONS: &[&str] =
-    &["not", "no", "never", "don", "without", "avoid", "nicht", "kein", "keine", "jamais", "nunca"];
+static NEGATIONS: Set = Set::of("not no never don without avoid nicht kein keine jamais nunca");
 
 /// Words for the same thing, the first standing for all; as stems.
-const SYNONYMS: &[&[&str]] = &[
-    &["limit", "cap", "max", "maximum", "ceil", "ceiling", "quota"],
-    &["timeout", "timelimit"],
-    &["database", "db"],
-    &["url", "endpoint", "address", "uri"],
-    &["directory", "dir", "folder"],
-    &["retry", "attempt", "tri", "retri"],
-    &["worker", "thread", "concurrency", "parallelism"],
-    &["interval", "period", "delay"],
-    &["config", "configuration", "setting"],
-    &["repo", "repository"],
-    &["environment", "env"],
-    &["auth", "authentication"],
-    &["dependency", "dep"],
-    &["minimum", "min"],
-    &["production", "prod"],
-    &["development", "dev"],
-    &["password", "passwd", "passphrase"],
-    &["host", "hostname", "server"],
-    &["test", "spec"],
-    &["deadline", "duedate", "cutoff"],
-    &["remove", "delete"],
-    &["postgres", "postgresql", "pg"],
-    &["kubernetes", "k8"],
-];
+const SYNONYMS: &str = "limit cap max maximum ceil ceiling quota|timeout timelimit|database db|url endpoint address uri|\
+     directory dir folder|retry attempt tri retri|worker thread concurrency parallelism|\
+     interval period delay|config configuration setting|repo repository|environment env|\
+     auth authentication|dependency dep|minimum min|production prod|development dev|\
+     password passwd passphrase|host hostname server|test spec|deadline duedate cutoff|remove delete|\
+     postgres postgresql pg|kubernetes k8";
 
 /// Verbs that are in every second request: two sentences that share only these speak of different things.
-const COMMON_VERBS: &[&str] = &[
-    "touch", "change", "edit", "make", "modify", "add", "write", "run", "want", "need", "keep", "go", "may",
-    "forget", "fine",
-];
+const COMMON_VERBS: &str = "touch change edit make modify add write run want need keep go may forget fine still todo remain \
+     open later left next";
 
 /// The stems of a text, sorted, each once. A negation counts as one more word.
 pub(super) fn stems(text: &str) -> Vec<Stem> {
     let mut found = Vec::new();
     each_word(text, |word| {
-        if NEGATIONS.contains(&word) {
-            found.push(hash("\u{0}not"));
+        if NEGATIONS.has(word) {
+            found.push(not());
         } else if let Some(stem) = stem(word) {
             found.push(stem);
         }
@@ -178,7 +71,7 @@ pub(super) fn stems(text: &str) -> Vec<Stem> {
 pub(super) fn subject(text: &str) -> Vec<Stem> {
     let mut found = Vec::new();
     each_word(text, |word| {
-        if !NEGATIONS.contains(&word)
+        if !NEGATIONS.has(word)
             && let Some(stem) = stem(word)
             && !found.contains(&stem)
         {
@@ -187,6 +80,15 @@ pub(super) fn subject(text: &str) -> Vec<Stem> {
         found.len() < WORDS_MAX
     });
     found
+}
+
+/// Whether what a task speaks of is in what was said to be done, for the most part.
+pub(super) fn is_covered(task: &[Stem], by: &[Stem]) -> bool {
+    const COVERED_PERCENT: usize = 60;
+    let telling = || task.iter().filter(|stem| !is_common(**stem));
+    let shared = telling().filter(|stem| by.binary_search(stem).is_ok()).count();
+    let all = telling().count();
+    (shared >= 2 || shared == 1 && all == 1) && shared * 100 >= all * COVERED_PERCENT
 }
 
 /// How much of the smaller of two sorted lists is in the other, in per cent, and how many words that is.
@@ -203,13 +105,14 @@ pub(super) fn overlap(one: &[Stem], other: &[Stem]) -> (usize, usize) {
 }
 
 fn is_common(stem: Stem) -> bool {
-    use std::sync::LazyLock;
-    static COMMON: LazyLock<Vec<Stem>> = LazyLock::new(|| {
-        let mut stems: Vec<Stem> = COMMON_VERBS.iter().map(|verb| hash(&root(verb))).collect();
-        stems.push(hash("\u{0}not"));
-        stems
-    });
+    static COMMON: LazyLock<HashSet<Stem>> =
+        LazyLock::new(|| COMMON_VERBS.split(' ').map(|verb| hash(&root(verb))).chain([not()]).collect());
     COMMON.contains(&stem)
+}
+
+/// What stands for each negation.
+pub(super) fn not() -> Stem {
+    hash("\u{0}not")
 }
 
 /// Calls `take` with each word in lower case, until it says that it has enough. Names are taken apart:
@@ -239,12 +142,18 @@ fn each_word(text: &str, mut take: impl FnMut(&str) -> bool) {
 
 /// `None` for a word that says nothing.
 fn stem(word: &str) -> Option<Stem> {
-    if LITTLE.contains(&word) {
+    if LITTLE.has(word) {
         return None;
     }
+    static STANDING: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+        let groups = SYNONYMS.split('|').map(|group| group.split(' '));
+        groups
+            .flat_map(|mut group| group.next().map(|first| group.map(move |word| (word, first))))
+            .flatten()
+            .collect()
+    });
     let root = root(word);
-    let standing = SYNONYMS.iter().find(|group| group.contains(&root.as_str())).map(|group| group[0]);
-    Some(hash(standing.unwrap_or(&root)))
+    Some(hash(STANDING.get(root.as_str()).unwrap_or(&root.as_str())))
 }
 
 /// The word without its ending; the same for all forms of most words, which is all that is asked.

@@ -1,0 +1,58 @@
+//! What a sentence is: a rule, a decision, a task, or talk. Pure.
+
+use super::cues::{Class, Hit};
+use super::fact::{Kind, Value};
+use super::spoken::{FACT_BYTES_MAX, Side};
+use super::values;
+
+/// So does a sentence begin in which the agent says what it does right now.
+const CHATTER: &str = "let me|i'll |i’ll |i will |now |first|looking|i'm going|i’m going|next, i|let's check|let's see|\
+     let's look|let’s check|let’s see|let’s look|great|good";
+
+/// What is longer, in bytes, is a description and not an order.
+const ORDER_BYTES_MAX: usize = 160;
+
+/// The weight of the heaviest cue of a class.
+pub(super) fn weight(hits: &[Hit], class: Class) -> u8 {
+    hits.iter().filter(|hit| hit.class == class).map(|hit| hit.weight).max().unwrap_or(0)
+}
+
+/// What a sentence is, and how sure that is; `None` where it is talk. `values` are those that it tells.
+pub(super) fn judge(line: &str, hits: &[Hit], side: Side, values: &[Value]) -> Option<(Kind, u8)> {
+    let weight = |class: Class| weight(hits, class);
+    let (rule, decided) = match side {
+        Side::Person => (weight(Class::Rule).max(weight(Class::Revoked)), weight(Class::Decision)),
+        // What the agent says must be so, it found or decided.
+        Side::Agent => (0, weight(Class::Decision).max(weight(Class::Rule).saturating_sub(1))),
+    };
+    let value = if values.is_empty() { 0 } else { weight(Class::Value).max(2) };
+    let error = if line.contains(": ") || line.contains('`') { weight(Class::Error) } else { 0 };
+    // The last of those that weigh the most.
+    let (kind, found) = [
+        (Kind::Value, value),
+        (Kind::Error, error),
+        (Kind::Decision, decided),
+        (Kind::Pending, weight(Class::Pending)),
+        (Kind::Rejected, weight(Class::Rejected)),
+        (Kind::Rule, rule),
+    ]
+    .into_iter()
+    .max_by_key(|(_, weight)| *weight)?;
+    let is_specific = line.contains('`')
+        || line.split(' ').any(|word| values::is_value(word.trim_end_matches(['.', ',', ':'])));
+    // A value is told by itself; the rest needs a word that is more than common.
+    let is_enough = found >= 3 || found == 2 && (kind == Kind::Value || is_specific && !values.is_empty());
+    let is_order = kind == Kind::Rule && found == 2 && line.len() <= ORDER_BYTES_MAX;
+    let strength =
+        (found + u8::from(is_specific) + u8::from(side == Side::Person)).saturating_sub(doubt(line, side));
+    ((is_enough || is_order) && strength >= 2).then_some((kind, strength.min(7)))
+}
+
+/// What speaks against a sentence.
+fn doubt(line: &str, side: Side) -> u8 {
+    let begin = line[..line.floor_char_boundary(24)].to_lowercase();
+    let asks = line.ends_with(['?', '？']);
+    let is_polite = begin.starts_with("can you") || begin.starts_with("could you") || line.contains("please");
+    let is_chatter = side == Side::Agent && CHATTER.split('|').any(|words| begin.starts_with(words));
+    u8::from(asks && !is_polite) * 2 + u8::from(is_chatter) * 2 + u8::from(line.len() > FACT_BYTES_MAX)
+}
