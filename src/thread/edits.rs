@@ -222,10 +222,10 @@ impl Trial<'_> {
         if let Some(call) = self.running_call(spot) {
             return Err(format!("its round is not over: the tool call {call} is still running"));
         }
-        let before: Vec<Option<String>> = self.pinned.iter().map(|pin| self.shown(*pin)).collect();
+        let before: Vec<Option<String>> = self.pinned.iter().map(|pin| self.held(*pin)).collect();
         self.try_edit(edit)?;
         let mut pins = self.pinned.iter().zip(before);
-        match pins.find(|(pin, before)| before.is_some() && self.shown(**pin) != *before) {
+        match pins.find(|(pin, before)| before.is_some() && self.held(**pin) != *before) {
             Some((pin, _)) if *pin == at => Err("it is pinned".to_owned()),
             Some((pin, _)) => Err(format!("{pin} goes with it, and that is pinned")),
             None => Ok(()),
@@ -237,6 +237,18 @@ impl Trial<'_> {
         self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(|miss| match miss {
             Miss::NotShown => "it is not in the view".to_owned(),
             Miss::IsCall => "a tool call can't be replaced; mask or drop it".to_owned(),
+        })
+    }
+
+    /// How the view has what is pinned: as it is shown, or quoted in a summary.
+    fn held(&self, pin: Part) -> Option<String> {
+        self.shown(pin).or_else(|| {
+            let text = self.thread.text_of(pin)?;
+            let mut summaries = self.view.entries().iter().filter_map(|entry| match &entry.change {
+                Change::Compacted { summary, .. } => Some(summary.text()),
+                _ => None,
+            });
+            summaries.any(|summary| summary.contains(&text)).then_some(text)
         })
     }
 

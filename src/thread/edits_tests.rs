@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::thread::{
-    Card, FORMAT_VERSION, ModelName, Native, Origin, OutcomeStatus, SessionId, ToolCall, ToolOutcome,
+    Card, FORMAT_VERSION, ModelName, Native, Origin, OutcomeStatus, SessionId, ToolCall, ToolOutcome, Trigger,
 };
 
 fn text(text: &str) -> Content {
@@ -257,4 +257,38 @@ fn a_history_keeps_whole_rounds_behind_it() {
     let running = self::thread();
     let refused = mutation(&running, Seq(0), MessageId(9), spoken(Role::User, "x"), 0);
     assert_eq!(refused, Err("the tool call c3 is still running".to_owned()));
+}
+
+/// A hook that tidied up masked a summary, and with it the pin that was quoted there: the model did not see
+/// what the person had pinned until the next compaction.
+#[test]
+fn a_summary_that_quotes_a_pin_is_not_rewritten() {
+    let mut thread = thread();
+    append(&mut thread, finished("c3", "three"));
+    append(&mut thread, Change::Edited { by: "you".into(), edits: vec![Edit::Pin { at: at("e4") }] });
+    let through = Seq(thread.next_seq().0 - 1);
+    let pinned = thread.pins().remove(0).1;
+    let summary = message(vec![text(&format!("So far. <pinned entry=\"e4\">\n{pinned}\n</pinned>"))]);
+    let compaction = append(
+        &mut thread,
+        Change::Compacted {
+            through,
+            summary,
+            trigger: Trigger::Manual,
+            focus: None,
+            tokens_before: 9,
+            tokens_after: 1,
+            model: None,
+            usage: None,
+            masks: Vec::new(),
+            account: Default::default(),
+        },
+    );
+    let of_summary = compaction.to_string();
+    for edit in [mask(&of_summary, ""), replace(&of_summary, text("Nothing so far."))] {
+        let refused = check(&thread, thread.view().revision(), MessageId(20), &[edit]);
+        assert!(refused.is_err_and(|why| why.ends_with("e4 goes with it, and that is pinned")));
+    }
+    let still_there = replace(&of_summary, text(&format!("In short: {pinned}")));
+    assert!(check(&thread, thread.view().revision(), MessageId(20), &[still_there]).is_ok());
 }

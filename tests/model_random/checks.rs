@@ -1,0 +1,201 @@
+//! What must hold after each step. Each check takes what it looks at, so that `proofs` can give it something
+//! that is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use epitome::config::WireFormat;
+use epitome::provider::wire::encoding::Encoded;
+use epitome::thread::{CallId, Change, Content, Entry, Message, Part, Piece, Seq, Thread, View};
+
+/// How often each check had something to look at.
+pub type Counts = BTreeMap<&'static str, u64>;
+
+pub fn count(counts: &mut Counts, what: &'static str, times: u64) {
+    *counts.entry(what).or_default() += times;
+}
+
+/// A view that was kept up to date is the one that a fold of the whole log gives.
+pub fn same_view(kept: &View, cold: &View) -> Result<(), String> {
+    if kept.revision() != cold.revision() {
+        return Err(format!("revision {} is kept, {} is folded", kept.revision(), cold.revision()));
+    }
+    let numbers = |view: &View| -> Vec<Seq> { view.entries().iter().map(|entry| entry.seq).collect() };
+    if numbers(kept) != numbers(cold) {
+        return Err(format!("{:?} is kept, {:?} is folded", numbers(kept), numbers(cold)));
+    }
+    for (kept, cold) in kept.entries().iter().zip(cold.entries()) {
+        // Most are the log's own.
+        if Arc::ptr_eq(kept, cold) {
+            continue;
+        }
+        let (kept, cold) = (line(kept), line(cold));
+        if kept != cold {
+            return Err(format!("{kept} is kept, {cold} is folded"));
+        }
+    }
+    let parts = |view: &View| -> Vec<Part> { view.pieces().into_iter().map(|(part, _)| part).collect() };
+    if parts(kept) != parts(cold) {
+        return Err(format!("{:?} are kept, {:?} are folded", parts(kept), parts(cold)));
+    }
+    Ok(())
+}
+
+/// An entry as a line of a journal.
+pub fn line(entry: &Entry) -> String {
+    serde_json::to_string(entry).expect("an entry can be written")
+}
+
+/// A request of which most was written earlier is the one that is written anew.
+pub fn same_request(kept: &Encoded, cold: &Encoded) -> Result<(), String> {
+    if kept.prefix != cold.prefix {
+        return Err(format!("the prefix {} is kept, {} is written anew", kept.prefix, cold.prefix));
+    }
+    if kept.bytes() != cold.bytes() {
+        let text = |encoded: &Encoded| String::from_utf8_lossy(&encoded.bytes()).into_owned();
+        return Err(format!("kept: {}\nanew: {}", text(kept), text(cold)));
+    }
+    Ok(())
+}
+
+/// A request's list of messages as it is sent, from its first message to the last, without cache marks.
+pub fn messages(wire: WireFormat, text: &str) -> &str {
+    let open = format!("\"{}\":[", super::service::list_of(wire));
+    // No text can hold it: quotes in texts are escaped.
+    let at = text.find(&open).expect("a request has a list of messages") + open.len();
+    &text[at..text.len() - "]}".len()]
+}
+
+/// A later request begins with what an earlier one has sent.
+pub fn continues(before: &str, now: &str) -> Result<(), String> {
+    if now.starts_with(before) && matches!(now.as_bytes().get(before.len()), None | Some(b',')) {
+        return Ok(());
+    }
+    Err(format!("what was sent has changed:\nbefore: {before}\nnow: {now}"))
+}
+
+/// Each outcome in a view stands behind its call, and each call has one or waits for it.
+pub fn paired(view: &View, open: &[CallId]) -> Result<u64, String> {
+    let mut waiting: Vec<&CallId> = Vec::new();
+    let mut pairs = 0;
+    let unanswered = |waiting: &[&CallId]| match waiting.iter().find(|call| !open.contains(call)) {
+        Some(call) => Err(format!("the call {call} has no outcome")),
+        None => Ok(()),
+    };
+    for entry in view.entries() {
+        match &entry.change {
+            Change::ToolFinished { outcome } => {
+                // The calls that it leaves behind must be open.
+                let Some(at) = waiting.iter().position(|call| **call == outcome.call) else {
+                    return Err(format!("{} answers no call before it: {}", entry.seq, outcome.call));
+                };
+                unanswered(&waiting[..at])?;
+                waiting.drain(..=at);
+                pairs += 1;
+            }
+            Change::Replied { message, .. } => {
+                unanswered(&waiting)?;
+                waiting = message.calls().map(|call| &call.id).collect();
+            }
+            _ => {
+                unanswered(&waiting)?;
+                waiting.clear();
+            }
+        }
+    }
+    unanswered(&waiting)?;
+    Ok(pairs)
+}
+
+/// What is pinned is in the view, as it is or quoted. Gives back how many pins were looked at, and how many
+/// of them are quoted.
+pub fn pins(thread: &Thread) -> Result<(u64, u64), String> {
+    let (mut looked, mut quoted) = (0, 0);
+    for (part, text) in thread.pins() {
+        if is_beyond_pins(thread, part) {
+            continue;
+        }
+        looked += 1;
+        let shown = thread.view().piece(part).map(|piece| piece.text());
+        if shown.as_ref() != Some(&text) {
+            quoted += 1;
+            is_quoted(thread.view(), &text).map_err(|why| format!("the pinned {part} {why}"))?;
+        }
+    }
+    Ok((looked, quoted))
+}
+
+/// Pins outlast compactions. A history that a hook put in place is the hook's, until the next compaction, and
+/// what was pinned in a layer that is taken back is taken back with it.
+fn is_beyond_pins(thread: &Thread, part: Part) -> bool {
+    let holds = |entry: &&Arc<Entry>| !thread.is_undone(entry.seq);
+    let newest = thread
+        .entries()
+        .iter()
+        .rev()
+        .filter(holds)
+        .find(|entry| matches!(entry.change, Change::Compacted { .. } | Change::Mutated { .. }));
+    newest.is_some_and(|entry| matches!(entry.change, Change::Mutated { .. })) || thread.is_undone(part.entry)
+}
+
+/// What the person said last is in the view, as it is or quoted; the middle of a long one may be left out.
+/// What a hook rewrote, itself or the summary that quoted it, is not brought back.
+pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
+    let newest = thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::Said { message, origin } if origin.is_prompt() => Some((entry.seq, message)),
+        _ => None,
+    });
+    let Some((seq, message)) = newest else { return Ok(None) };
+    let is_rewritten = |entry: &Arc<Entry>| thread.is_rewritten(entry.seq);
+    if thread.is_rewritten(seq) || thread.last_compaction().is_some_and(is_rewritten) {
+        return Ok(None);
+    }
+    match thread.view().piece(Part { entry: seq, part: None }) {
+        Some(Piece::Said(shown, _)) if shown == message => return Ok(Some(Held::AsItIs)),
+        Some(_) | None => {}
+    }
+    let texts = texts(message);
+    let Some(missing) = texts.iter().find(|text| is_quoted(thread.view(), text).is_err()) else {
+        return Ok(Some(Held::Quoted));
+    };
+    let head = &missing[..missing.floor_char_boundary(missing.len().min(HEAD_BYTES))];
+    match missing.len() > QUOTED_BYTES_MIN && is_quoted(thread.view(), head).is_ok() {
+        true => Ok(Some(Held::InPart)),
+        false => Err(format!("the last request {seq} is gone: {head}")),
+    }
+}
+
+/// How a view has something that may not be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    AsItIs,
+    Quoted,
+    InPart,
+}
+
+/// A request of so many bytes is quoted as a whole, however little room there is.
+const QUOTED_BYTES_MIN: usize = 256;
+
+/// What is looked for of a longer one.
+const HEAD_BYTES: usize = 60;
+
+fn texts(message: &Message) -> Vec<&str> {
+    let text = |content: &'_ Content| matches!(content, Content::Text { .. });
+    let texts = message.content.iter().filter(|content| text(content));
+    let texts = texts.filter_map(|content| match content {
+        Content::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+fn is_quoted(view: &View, text: &str) -> Result<(), String> {
+    let mut summaries = view.entries().iter().filter_map(|entry| match &entry.change {
+        Change::Compacted { summary, .. } => Some(summary.text()),
+        _ => None,
+    });
+    match summaries.any(|summary| summary.contains(text)) {
+        true => Ok(()),
+        false => Err(format!("is neither shown nor quoted: {text}")),
+    }
+}

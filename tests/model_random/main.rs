@@ -1,0 +1,98 @@
+//! Sessions in which anything may happen, in any order, checked after each step against what the whole log
+//! says when it is read from the beginning.
+//!
+//! A model of a session does what `session` does, without clients, clocks and disks: it appends changes that
+//! the library's own functions decided on, and keeps a view and a written request up to date. After each
+//! step: the view is the cold fold of the log, the request is the one that is written anew, byte for byte;
+//! its service takes it, and takes back the reasoning in it behind the very prefix that it was made behind;
+//! what was sent and still holds is sent again as it was, with all reasoning; calls and outcomes are paired,
+//! pins and the last request are there. What each check has looked at is counted, and must be enough.
+//!
+//! `EPITOME_STEPS=10000000 cargo test --test model_random` goes on for longer.
+
+mod checks;
+mod model;
+mod service;
+mod step;
+
+use std::sync::Mutex;
+
+use checks::Counts;
+use model::Model;
+use proptest::collection::vec;
+use proptest::prop_oneof;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+
+/// Steps where nothing else is asked for.
+const STEPS: u64 = 100_000;
+
+/// Steps of one session, at most. Most are short: a step costs what its session has become.
+const SHORT_STEPS_MAX: usize = 60;
+const LONG_STEPS_MAX: usize = 250;
+
+/// Threads that play at once.
+const PLAYERS: usize = 2;
+
+/// How often, in a thousand steps, each check must have had something to look at.
+const AT_LEAST: &[(&str, u64)] = &[];
+
+#[test]
+fn whatever_happens_the_model_is_sent_what_the_log_says() {
+    let asked = std::env::var("EPITOME_STEPS").ok();
+    let steps = asked.map_or(STEPS, |asked| asked.parse().expect("EPITOME_STEPS is a number"));
+    let counts = Mutex::new(Counts::new());
+    std::thread::scope(|scope| {
+        for _ in 0..PLAYERS {
+            scope.spawn(|| play(steps / PLAYERS as u64, &counts));
+        }
+    });
+    let counts = counts.into_inner().expect("no player panicked");
+    println!("{counts:#?}");
+    for (what, per_thousand) in AT_LEAST {
+        let seen = counts.get(what).copied().unwrap_or(0);
+        let wanted = per_thousand * steps / 1_000;
+        assert!(seen >= wanted, "{what}: {seen} times in {steps} steps, expected {wanted}");
+    }
+}
+
+/// Plays sessions until they have had so many steps.
+fn play(steps: u64, counts: &Mutex<Counts>) {
+    let mut played = 0;
+    while played < steps {
+        // A runner of its own for some sessions at a time: how long they are is not known before.
+        let config =
+            Config { cases: 20, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+        let mut runner = TestRunner::new(config);
+        let own = Mutex::new((0, Counts::new()));
+        let session = prop_oneof![
+            5 => vec(step::step(), 1..SHORT_STEPS_MAX),
+            1 => vec(step::step(), 1..LONG_STEPS_MAX),
+        ];
+        let result = runner.run(&session, |steps| {
+            let mut model = Model::new();
+            for step in &steps {
+                model.take(step).map_err(TestCaseError::fail)?;
+            }
+            let mut own = own.lock().expect("nothing panics while it is held");
+            own.0 += steps.len() as u64;
+            for (what, times) in &model.counts {
+                checks::count(&mut own.1, what, *times);
+            }
+            Ok(())
+        });
+        match result {
+            Ok(()) => {}
+            Err(TestError::Abort(why)) => panic!("{why}"),
+            Err(TestError::Fail(why, steps)) => {
+                let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
+                panic!("{why}\n\nThe fewest steps to it:\n{}", steps.join("\n"));
+            }
+        }
+        let (more, seen) = own.into_inner().expect("nothing panics while it is held");
+        played += more;
+        let mut counts = counts.lock().expect("nothing panics while it is held");
+        for (what, times) in seen {
+            checks::count(&mut counts, what, times);
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! The services as they are seen from outside: each streams a reply in its own form, seals its reasoning for
+//! all that stands before it, and refuses reasoning that comes back behind anything else.
+//!
+//! It shares no code with the encoders. What stands before a part is taken as the service reads it: cache
+//! marks, ids of items and how a text is cut into parts make no difference.
+
+use std::collections::{HashMap, HashSet};
+
+use epitome::config::WireFormat;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// A part of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// Reasoning, and its signature.
+    Thought(String),
+    /// Reasoning that is not shown.
+    Hidden(String),
+    Text(String),
+    Call {
+        id: String,
+        input: Value,
+    },
+}
+
+/// What a model has sealed: which it was, and what stood before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sealed {
+    model: String,
+    before: String,
+}
+
+/// All that the services of one conversation remember.
+#[derive(Clone, Debug, Default)]
+pub struct Service {
+    sealed: HashMap<String, Sealed>,
+}
+
+impl Service {
+    /// Takes note of what a reply seals. `body` is the request that it answers.
+    pub fn seal(&mut self, wire: WireFormat, model: &str, mut body: Value, parts: &[Part]) {
+        let list = body[list_of(wire)].as_array_mut().expect("a request has a list of messages");
+        list.extend(echo(wire, parts));
+        for (signature, before) in signatures(wire, &body) {
+            let sealed = Sealed { model: model.to_owned(), before };
+            self.sealed.entry(signature).or_insert(sealed);
+        }
+    }
+
+    /// The signatures in a request, or why the service of this model would not take one of them back.
+    pub fn check(&self, wire: WireFormat, model: &str, body: &Value) -> Result<HashSet<String>, String> {
+        let mut seen = HashSet::new();
+        for (signature, before) in signatures(wire, body) {
+            match self.sealed.get(&signature) {
+                None => return Err(format!("nobody has made the signature {signature}")),
+                Some(sealed) if sealed.model != model => {
+                    return Err(format!("{} has made {signature}, and not {model}", sealed.model));
+                }
+                Some(sealed) if sealed.before != before => {
+                    return Err(format!("{signature} is bound to another conversation"));
+                }
+                Some(_) => {}
+            }
+            if !seen.insert(signature.clone()) {
+                return Err(format!("{signature} comes twice"));
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// The field that holds the messages.
+pub fn list_of(wire: WireFormat) -> &'static str {
+    match wire {
+        WireFormat::AnthropicMessages | WireFormat::OpenAiChat => "messages",
+        WireFormat::OpenAiResponses => "input",
+        WireFormat::Gemini => "contents",
+    }
+}
+
+/// What a Gemini call is sent with that no model of Gemini's has made.
+const NOT_CHECKED: &str = "skip_thought_signature_validator";
+
+/// Each signature of a request, with the digest of all that stands before it.
+fn signatures(wire: WireFormat, body: &Value) -> Vec<(String, String)> {
+    let mut walk = Walk { digest: Sha256::new(), role: String::new(), in_text: false, found: Vec::new() };
+    walk.feed(&body["tools"]);
+    walk.feed(match wire {
+        WireFormat::AnthropicMessages => &body["system"],
+        WireFormat::OpenAiResponses => &body["instructions"],
+        WireFormat::Gemini => &body["systemInstruction"],
+        // Nothing is sealed there.
+        WireFormat::OpenAiChat => return Vec::new(),
+    });
+    for message in list(&body[list_of(wire)]) {
+        match wire {
+            WireFormat::AnthropicMessages => {
+                walk.enter(message["role"].as_str().unwrap_or_default());
+                list(&message["content"]).iter().for_each(|block| walk.block(block));
+            }
+            WireFormat::OpenAiResponses => walk.item(message),
+            WireFormat::Gemini => {
+                walk.enter(message["role"].as_str().unwrap_or_default());
+                list(&message["parts"]).iter().for_each(|part| walk.part(part));
+            }
+            WireFormat::OpenAiChat => {}
+        }
+    }
+    walk.found
+}
+
+struct Walk {
+    digest: Sha256,
+    /// Who spoke last: neighbouring messages of one side are one.
+    role: String,
+    in_text: bool,
+    found: Vec<(String, String)>,
+}
+
+impl Walk {
+    fn enter(&mut self, role: &str) {
+        if self.role != role {
+            self.digest.update([0, 1]);
+            self.digest.update(role);
+            role.clone_into(&mut self.role);
+            self.in_text = false;
+        }
+    }
+
+    fn found(&mut self, signature: &str) {
+        let digest = self.digest.clone().finalize();
+        let hex = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        self.found.push((signature.to_owned(), hex));
+    }
+
+    /// A block of Anthropic's.
+    fn block(&mut self, block: &Value) {
+        match block["type"].as_str() {
+            Some("thinking") => self.found(block["signature"].as_str().unwrap_or_default()),
+            Some("redacted_thinking") => self.found(block["data"].as_str().unwrap_or_default()),
+            Some(_) | None => {}
+        }
+        match block["text"].as_str() {
+            Some(text) => self.text(text),
+            None => {
+                self.feed(block);
+                self.in_text = false;
+            }
+        }
+    }
+
+    /// Texts behind one another are one, however they were cut.
+    fn text(&mut self, text: &str) {
+        if !self.in_text {
+            self.digest.update([0, 5]);
+        }
+        self.digest.update(text);
+        self.in_text = true;
+    }
+
+    /// An item of Responses.
+    fn item(&mut self, item: &Value) {
+        match item["type"].as_str().unwrap_or("message") {
+            "reasoning" => {
+                self.enter("");
+                let signature = item["encrypted_content"].as_str().unwrap_or_default();
+                self.found(signature);
+                self.digest.update([0, 2]);
+                self.digest.update(signature);
+            }
+            "function_call" => {
+                self.enter("");
+                self.digest.update([0, 3]);
+                self.feed(&item["call_id"]);
+                self.feed(&item["name"]);
+                let arguments = item["arguments"].as_str().unwrap_or_default();
+                self.feed(&serde_json::from_str(arguments).unwrap_or(Value::Null));
+            }
+            "message" => {
+                self.enter(item["role"].as_str().unwrap_or_default());
+                for part in list(&item["content"]) {
+                    match part["text"].as_str() {
+                        Some(text) => self.text(text),
+                        None => self.feed(part),
+                    }
+                }
+            }
+            _ => {
+                self.enter("");
+                self.feed(item);
+            }
+        }
+    }
+
+    /// A part of Gemini's.
+    fn part(&mut self, part: &Value) {
+        let signature = part["thoughtSignature"].as_str().filter(|signature| *signature != NOT_CHECKED);
+        if let Some(signature) = signature {
+            self.found(signature);
+        }
+        match part["text"].as_str() {
+            // Summaries of thoughts are for people.
+            Some(_) if part["thought"] == true => {}
+            Some(text) => self.text(text),
+            None => {
+                self.feed(part);
+                self.in_text = false;
+            }
+        }
+        if let Some(signature) = signature {
+            self.digest.update([0, 6]);
+            self.digest.update(signature);
+        }
+    }
+
+    /// A value whose fields may come in any order.
+    fn feed(&mut self, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                let mut fields: Vec<_> = fields.iter().filter(|(name, _)| *name != "cache_control").collect();
+                fields.sort_by_key(|(name, _)| *name);
+                for (name, value) in fields {
+                    self.digest.update(name);
+                    self.digest.update([0, b':']);
+                    self.feed(value);
+                }
+                self.digest.update([0, b'}']);
+            }
+            Value::Array(members) => {
+                members.iter().for_each(|member| self.feed(member));
+                self.digest.update([0, b']']);
+            }
+            Value::String(text) => {
+                self.digest.update([0, b'"']);
+                self.digest.update(text);
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.digest.update(value.to_string()),
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A reply as a client that leaves nothing out sends it back.
+fn echo(wire: WireFormat, parts: &[Part]) -> Vec<Value> {
+    match wire {
+        WireFormat::AnthropicMessages => vec![json!({"role": "assistant", "content": blocks(parts)})],
+        WireFormat::OpenAiResponses => items(parts),
+        WireFormat::OpenAiChat => Vec::new(),
+        WireFormat::Gemini => vec![json!({"role": "model", "parts": gemini_parts(parts)})],
+    }
+}
+
+/// A reply as its service streams it.
+pub fn stream(wire: WireFormat, parts: &[Part]) -> String {
+    let events = match wire {
+        WireFormat::AnthropicMessages => {
+            let mut events = vec![json!({"type": "message_start", "message": {}})];
+            for (index, block) in blocks(parts).into_iter().enumerate() {
+                let mut start = block.clone();
+                let mut deltas = Vec::new();
+                let mut delta = |kind: &str, field: &str, to: &str, empty: Value| {
+                    let value = std::mem::replace(&mut start[field], empty);
+                    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    deltas.push(json!({"type": kind, to: value}));
+                };
+                match block["type"].as_str() {
+                    Some("thinking") => {
+                        delta("thinking_delta", "thinking", "thinking", "".into());
+                        delta("signature_delta", "signature", "signature", "".into());
+                    }
+                    Some("text") => delta("text_delta", "text", "text", "".into()),
+                    Some("tool_use") => delta("input_json_delta", "input", "partial_json", json!({})),
+                    Some(_) | None => {}
+                }
+                events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+                events.extend(
+                    deltas
+                        .into_iter()
+                        .map(|delta| json!({"type": "content_block_delta", "index": index, "delta": delta})),
+                );
+                events.push(json!({"type": "content_block_stop", "index": index}));
+            }
+            events.push(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}));
+            events.push(json!({"type": "message_stop"}));
+            events
+        }
+        WireFormat::OpenAiResponses => {
+            let mut events = Vec::new();
+            for (index, item) in items(parts).into_iter().enumerate() {
+                let event = |kind: &str| json!({"type": kind, "output_index": index, "item": item});
+                events.push(event("response.output_item.added"));
+                if item["type"] == "message" {
+                    let (id, delta) = (&item["id"], &item["content"][0]["text"]);
+                    events.push(json!({"type": "response.output_text.delta", "item_id": id,
+                        "output_index": index, "content_index": 0, "delta": delta}));
+                }
+                events.push(event("response.output_item.done"));
+            }
+            events.push(json!({"type": "response.completed", "response": {"status": "completed"}}));
+            events
+        }
+        WireFormat::OpenAiChat => {
+            let mut calls = 0..;
+            let deltas = parts.iter().map(|part| match part {
+                Part::Thought(_) | Part::Hidden(_) => json!({"reasoning_content": "hm"}),
+                Part::Text(text) => json!({ "content": text }),
+                Part::Call { id, input } => {
+                    let function = json!({"name": "look", "arguments": input.to_string()});
+                    json!({"tool_calls": [{"index": calls.next(), "id": id, "function": function}]})
+                }
+            });
+            let deltas: Vec<Value> = deltas.map(|delta| json!({"choices": [{"delta": delta}]})).collect();
+            let end = json!({"choices": [{"delta": {}, "finish_reason": "stop"}]});
+            deltas.into_iter().chain([end]).collect()
+        }
+        WireFormat::Gemini => {
+            let end = json!({"candidates": [{"finishReason": "STOP"}]});
+            let chunks = gemini_parts(parts).into_iter();
+            let chunks = chunks.map(|part| json!({"candidates": [{"content": {"parts": [part]}}]}));
+            chunks.chain([end]).collect()
+        }
+    };
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+}
+
+fn blocks(parts: &[Part]) -> Vec<Value> {
+    let block = |part: &Part| match part {
+        Part::Thought(signature) => json!({"type": "thinking", "thinking": "hm", "signature": signature}),
+        Part::Hidden(signature) => json!({"type": "redacted_thinking", "data": signature}),
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Call { id, input } => json!({"type": "tool_use", "id": id, "name": "look", "input": input}),
+    };
+    parts.iter().map(block).collect()
+}
+
+fn items(parts: &[Part]) -> Vec<Value> {
+    let item = |(at, part): (usize, &Part)| match part {
+        Part::Thought(signature) | Part::Hidden(signature) => {
+            json!({"type": "reasoning", "id": format!("rs_{at}"), "summary": [],
+                "encrypted_content": signature})
+        }
+        Part::Text(text) => {
+            let content = json!([{"type": "output_text", "text": text}]);
+            json!({"type": "message", "id": format!("msg_{at}"), "role": "assistant", "content": content})
+        }
+        Part::Call { id, input } => {
+            json!({"type": "function_call", "id": format!("fc_{at}"), "call_id": id, "name": "look",
+                "arguments": input.to_string()})
+        }
+    };
+    parts.iter().enumerate().map(item).collect()
+}
+
+/// One signature is given a step: on the first of its calls, else on the last of what it says.
+fn gemini_parts(parts: &[Part]) -> Vec<Value> {
+    let mut signature = None;
+    let mut said: Vec<Value> = Vec::new();
+    for part in parts {
+        match part {
+            Part::Thought(made) | Part::Hidden(made) => {
+                if signature.is_none() {
+                    signature = Some(made);
+                    said.push(json!({"text": "hm", "thought": true}));
+                }
+            }
+            Part::Text(text) => said.push(json!({ "text": text })),
+            Part::Call { id, input } => {
+                said.push(json!({"functionCall": {"id": id, "name": "look", "args": input}}));
+            }
+        }
+    }
+    if let Some(signature) = signature {
+        let call = said.iter().position(|part| part["functionCall"].is_object());
+        let signed = call.unwrap_or(said.len() - 1);
+        said[signed]["thoughtSignature"] = signature.as_str().into();
+    }
+    said
+}
