@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ledger::Ledger;
 use super::*;
 use crate::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, ModelName, Origin,
     OutcomeContent, OutcomeStatus, Part, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger, Usage,
 };
 use crate::tokens::Ruler;

@@ -300,10 +300,7 @@ impl Session {
 
     /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
     fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
-        let (ruler, budget) = (self.ruler(), self.budget());
-        let Some(change) = compaction::pruned(&ruler, &self.thread, &budget, masks, trigger) else {
-            return self.end_compaction(CompactAnswer::Nothing);
-        };
+        let change = compaction::pruned(&self.ruler(), &self.thread, masks, trigger);
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
         }

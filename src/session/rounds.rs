@@ -62,10 +62,8 @@ impl Session {
         if !has_edits && window.and_then(|window| self.auto_compact_at(window)).is_some() {
             let ruler = self.ruler();
             let budget = self.budget();
-            let pruned = compaction::due(&ruler, &self.thread, &budget).and_then(|masks| {
-                compaction::pruned(&ruler, &self.thread, &budget, masks, Trigger::Threshold)
-            });
-            if let Some(pruned) = pruned {
+            if let Some(masks) = compaction::due(&ruler, &self.thread, &budget) {
+                let pruned = compaction::pruned(&ruler, &self.thread, masks, Trigger::Threshold);
                 answer.commits.push(pruned);
                 return;
             }

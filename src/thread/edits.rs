@@ -242,14 +242,7 @@ impl Trial<'_> {
 
     /// How the view has what is pinned: as it is shown, or quoted in a summary.
     fn held(&self, pin: Part) -> Option<String> {
-        self.shown(pin).or_else(|| {
-            let text = self.thread.text_of(pin)?;
-            let mut summaries = self.view.entries().iter().filter_map(|entry| match &entry.change {
-                Change::Compacted { summary, .. } => Some(summary.text()),
-                _ => None,
-            });
-            summaries.any(|summary| summary.contains(&text)).then_some(text)
-        })
+        self.shown(pin).or_else(|| self.thread.text_of(pin).filter(|text| self.view.quotes(text)))
     }
 
     fn shown(&self, part: Part) -> Option<String> {

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Change, Edit, Entry, Seq, Thread, View};
+use super::{Change, Edit, Entry, Part, Seq, Thread, View};
 
 /// One compaction, mutation, shortening or edit of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ impl Thread {
             return Err(format!("{layer} is taken back already; /redo {layer} brings it again"));
         }
         self.is_outermost(layer)?;
-        self.stays_sendable(layer)
+        self.stays_sendable(layer)?;
+        self.keeps_pins(Change::Undone { entry: layer })
     }
 
     /// Whether a layer that was taken back may hold again, or why not, in words.
@@ -78,7 +79,8 @@ impl Thread {
                 self.named(edit)
             ));
         }
-        self.stays_sendable(layer)
+        self.stays_sendable(layer)?;
+        self.keeps_pins(Change::Redone { entry: layer })
     }
 
     /// What became of an entry.
@@ -278,6 +280,22 @@ impl Thread {
             );
         }
         Ok(())
+    }
+
+    /// Refuses what would take a pinned part out of the view: a summary quotes what was pinned when it was
+    /// made, and nothing that was pinned since.
+    fn keeps_pins(&self, switch: Change) -> Result<(), String> {
+        let mut trial = self.clone();
+        trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: switch }));
+        let known = self.pinned();
+        let is_lost = |(pin, text): &(Part, String)| {
+            let is_held = self.view().has_pin(*pin, text) || !known.contains(pin);
+            is_held && !trial.view().has_pin(*pin, text)
+        };
+        match trial.pins().iter().find(|pin| is_lost(pin)) {
+            Some((pin, _)) => Err(format!("{pin} is pinned and would leave the view: /unpin {pin} first")),
+            None => Ok(()),
+        }
     }
 }
 

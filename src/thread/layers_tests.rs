@@ -270,3 +270,36 @@ fn an_entry_knows_what_became_of_it() {
         assert_eq!(after(later).fate(Seq(entry)), wanted, "{story}");
     }
 }
+
+/// A compaction was taken back, the person pinned something that came to light, and brought the compaction
+/// again: its summary knew nothing of the pin, and the model did not see it any more.
+#[test]
+fn what_was_pinned_meanwhile_is_not_hidden_by_a_redo() {
+    // e6 is the compaction.
+    let pin = |at| edited(vec![Edit::Pin { at }]);
+    let hidden = after(vec![compacted(5, &[]), undone(6), pin(at(4))]);
+    let refused = hidden.can_redo(Seq(6));
+    assert_eq!(refused, Err("e4 is pinned and would leave the view: /unpin e4 first".to_owned()));
+    // A summary that quotes it may come again.
+    let quoting = match compacted(5, &[]) {
+        Change::Compacted { through, trigger, account, .. } => Change::Compacted {
+            through,
+            summary: message(&format!("So far. {}", talk_text(4))),
+            trigger,
+            focus: None,
+            tokens_before: 9,
+            tokens_after: 1,
+            model: None,
+            usage: None,
+            masks: Vec::new(),
+            account,
+        },
+        other => other,
+    };
+    let quoted = after(vec![quoting, undone(6), pin(at(4))]);
+    assert_eq!(quoted.can_redo(Seq(6)), Ok(()));
+}
+
+fn talk_text(entry: u64) -> String {
+    after(Vec::new()).text_of(at(entry)).expect("it was said")
+}

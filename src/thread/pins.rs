@@ -1,7 +1,7 @@
 //! Pins: parts of a thread whose text survives every compaction. Read from the log, so that no number of
 //! compactions, masks or mutations can wear them down.
 
-use super::{Change, Edit, Part, Piece, Thread};
+use super::{Change, Edit, Part, Piece, Thread, View};
 
 /// Who asked for what a person pins, in the log. No hook has this name: a hook's is that of a file.
 pub const PINNED_BY_PERSON: &str = "/pin";
@@ -65,5 +65,20 @@ impl Thread {
             }
             _ => None,
         }
+    }
+}
+
+impl View {
+    /// Whether something that is pinned is there: shown with this text, or quoted in a summary.
+    pub(super) fn has_pin(&self, pin: Part, text: &str) -> bool {
+        self.piece(pin).is_some_and(|piece| piece.text() == text) || self.quotes(text)
+    }
+
+    /// Whether a summary has this text in it.
+    pub(super) fn quotes(&self, text: &str) -> bool {
+        self.entries().iter().any(|entry| match &entry.change {
+            Change::Compacted { summary, .. } => summary.text().contains(text),
+            _ => false,
+        })
     }
 }

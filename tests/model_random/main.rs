@@ -11,7 +11,9 @@
 //! `EPITOME_STEPS=10000000 cargo test --test model_random` goes on for longer.
 
 mod checks;
+mod crash;
 mod model;
+mod proofs;
 mod service;
 mod step;
 
@@ -61,11 +63,11 @@ fn play(steps: u64, counts: &Mutex<Counts>) {
     while played < steps {
         // A runner of its own for some sessions at a time: how long they are is not known before.
         let config =
-            Config { cases: 20, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+            Config { cases: 50, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
         let mut runner = TestRunner::new(config);
         let own = Mutex::new((0, Counts::new()));
         let session = prop_oneof![
-            5 => vec(step::step(), 1..SHORT_STEPS_MAX),
+            19 => vec(step::step(), 1..SHORT_STEPS_MAX),
             1 => vec(step::step(), 1..LONG_STEPS_MAX),
         ];
         let result = runner.run(&session, |steps| {

@@ -1,7 +1,8 @@
 //! A session as a model of it: what the log, the view and the written request do, and nothing else.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use epitome::compaction::ledger::Ledger;
 use epitome::compaction::{self, Budget, Decision, Keep, Wish, Written};
@@ -30,9 +31,11 @@ const PNG: &str =
 
 const PDF: &str = "JVBERi0xLjQKJSVFT0YK";
 
+static ENDPOINTS: LazyLock<Vec<Endpoint>> = LazyLock::new(endpoints);
+
 /// A model of each wire format, models that are only served in it, and models that want something else
 /// than the newest ones.
-pub fn endpoints() -> Vec<Endpoint> {
+fn endpoints() -> Vec<Endpoint> {
     let table = [
         ("anthropic/claude-sonnet-5-5", WireFormat::AnthropicMessages, true),
         ("anthropic/claude-haiku-4-5", WireFormat::AnthropicMessages, true),
@@ -68,8 +71,9 @@ pub struct Model {
     answered: Vec<Answered>,
     /// What was sent in each state.
     sent: HashMap<State, (Seq, Vec<u8>)>,
-    /// The revision of the view that was looked at last.
+    /// The revision of the view that was looked at last, and what was undone then.
     looked_at: Seq,
+    undone: HashSet<Seq>,
     /// For texts, ids and signatures that are like no other.
     number: usize,
     pub counts: Counts,
@@ -101,10 +105,15 @@ struct State {
 
 /// A request as it was written and looked at.
 struct Sent {
-    encoded: Encoded,
     /// The messages in it, without cache marks.
     messages: String,
     body: Value,
+}
+
+/// Whether the very bytes were looked at before, in the same state.
+enum Novelty {
+    New,
+    SentBefore,
 }
 
 type Checked<T = ()> = Result<T, String>;
@@ -115,7 +124,7 @@ impl Model {
         let opened = Change::Opened { format: FORMAT_VERSION, session: id, cwd: "/w".into() };
         let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
         let mut model = Model {
-            endpoints: endpoints(),
+            endpoints: ENDPOINTS.clone(),
             thread: Thread::replay([entry]).expect("an opened thread"),
             encoding: Encoding::default(),
             ledger: Ledger::default(),
@@ -127,6 +136,7 @@ impl Model {
             answered: Vec::new(),
             sent: HashMap::new(),
             looked_at: Seq(0),
+            undone: HashSet::new(),
             number: 0,
             counts: Counts::new(),
         };
@@ -264,7 +274,8 @@ impl Model {
         if self.thread.frame().is_none() {
             self.append(Change::Framed { system: self.system.clone(), tools: self.tools.clone() });
         }
-        let Sent { encoded, messages, body } = self.request()?;
+        let (encoded, _) = self.write()?;
+        let Sent { messages, body } = self.look_at(&encoded)?;
         let endpoint = self.endpoints[self.chosen].clone();
         let (parts, signatures) = self.parts(&endpoint, reply);
         let frame = frame_of(&body).map(Value::clone);
@@ -597,18 +608,15 @@ impl Model {
 
     pub fn check(&mut self) -> Checked {
         self.count("steps");
-        let undone: HashSet<Seq> = self
-            .thread
-            .entries()
-            .iter()
-            .map(|entry| entry.seq)
-            .filter(|seq| self.thread.is_undone(*seq))
-            .collect();
-        checks::same_view(self.thread.view(), &View::fold(self.thread.entries(), &undone))?;
         let is_rewritten = self.thread.view().revision() != self.looked_at;
-        self.looked_at = self.thread.view().revision();
-        if is_rewritten && !undone.is_empty() {
-            self.leaves_no_trace(&undone)?;
+        if is_rewritten {
+            self.looked_at = self.thread.view().revision();
+            let entries = self.thread.entries().iter().map(|entry| entry.seq);
+            self.undone = entries.filter(|seq| self.thread.is_undone(*seq)).collect();
+        }
+        checks::same_view(self.thread.view(), &View::fold(self.thread.entries(), &self.undone))?;
+        if is_rewritten && !self.undone.is_empty() {
+            self.leaves_no_trace()?;
         }
         let pairs = checks::paired(self.thread.view(), self.thread.open_calls())?;
         self.count_times("pairs", pairs);
@@ -625,16 +633,20 @@ impl Model {
         // Only where the model is to speak is it asked.
         let is_asked = !self.thread.view().ends_with_agent() && !self.thread.view().is_empty();
         if is_asked && self.thread.frame().is_some() {
-            self.request()?;
+            let (encoded, novelty) = self.write()?;
+            match novelty {
+                Novelty::New => drop(self.look_at(&encoded)?),
+                Novelty::SentBefore => {}
+            }
         }
         Ok(())
     }
 
     /// A layer that is taken back is as if it had never been.
-    fn leaves_no_trace(&mut self, undone: &HashSet<Seq>) -> Checked {
+    fn leaves_no_trace(&mut self) -> Checked {
         let is_there = |entry: &&Arc<Entry>| {
             let is_switch = matches!(entry.change, Change::Undone { .. } | Change::Redone { .. });
-            !is_switch && !undone.contains(&entry.seq)
+            !is_switch && !self.undone.contains(&entry.seq)
         };
         let entries: Vec<Arc<Entry>> = self.thread.entries().iter().filter(is_there).cloned().collect();
         let never = View::fold(&entries, &HashSet::new());
@@ -655,9 +667,9 @@ impl Model {
         Ok(())
     }
 
-    /// Writes a request for the chosen model and looks at it.
-    fn request(&mut self) -> Checked<Sent> {
-        let endpoint = self.endpoints[self.chosen].clone();
+    /// Writes a request for the chosen model, also anew.
+    fn write(&mut self) -> Checked<(Encoded, Novelty)> {
+        let endpoint = &self.endpoints[self.chosen];
         let (system, tools) = self.thread.frame().expect("it is framed");
         let frame = self.thread.frame_entry().expect("it is framed").seq;
         let revision = self.thread.view().revision();
@@ -670,10 +682,19 @@ impl Model {
             cache_key: "s",
             basis: Some(Basis { frame, revision }),
         };
-        let encoded = self.encoding.encode(&endpoint, &request, Purpose::Reply);
-        let anew = Encoding::default().encode(&endpoint, &request, Purpose::Reply);
+        let encoded = self.encoding.encode(endpoint, &request, Purpose::Reply);
+        let anew = Encoding::default().encode(endpoint, &request, Purpose::Reply);
         checks::same_request(&encoded, &anew)?;
-        let text = String::from_utf8(anew.bytes()).map_err(|error| error.to_string())?;
+        self.count("requests");
+        let novelty = self.is_what_it_was(encoded.bytes())?;
+        Ok((encoded, novelty))
+    }
+
+    /// Looks at a request for the chosen model as its service does.
+    fn look_at(&mut self, encoded: &Encoded) -> Checked<Sent> {
+        self.count("requests looked at");
+        let endpoint = self.endpoints[self.chosen].clone();
+        let text = String::from_utf8(encoded.bytes()).map_err(|error| error.to_string())?;
         let body: Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
 
         let problems = valid::problems(endpoint.wire, &endpoint.model, &body);
@@ -684,13 +705,12 @@ impl Model {
             .service
             .check(endpoint.wire, &endpoint.name.0, &body)
             .map_err(|why| format!("{}: {why}\n{text}", endpoint.name))?;
-        self.count("requests");
         self.count_times("reasoning taken back", taken_back.len() as u64);
         let unmarked = without_marks(&text);
         let messages = checks::messages(endpoint.wire, &unmarked);
-        self.goes_on(messages, &body, &taken_back).map_err(|why| format!("{}: {why}", endpoint.name))?;
-        self.is_what_it_was(text.as_bytes())?;
-        Ok(Sent { encoded, messages: messages.to_owned(), body })
+        let goes_on = self.goes_on(messages, &body, &taken_back);
+        goes_on.map_err(|why| format!("{}: {why}", endpoint.name))?;
+        Ok(Sent { messages: messages.to_owned(), body })
     }
 
     /// What was sent and still holds is sent again as it was, and the reasoning of the reply to it too.
@@ -725,7 +745,7 @@ impl Model {
     }
 
     /// The same state gives the same bytes, whatever was done and undone in between.
-    fn is_what_it_was(&mut self, bytes: &[u8]) -> Checked {
+    fn is_what_it_was(&mut self, bytes: Vec<u8>) -> Checked<Novelty> {
         let in_view = |entry: &&Arc<Entry>| {
             matches!(
                 entry.change,
@@ -744,19 +764,19 @@ impl Model {
         };
         let revision = self.thread.view().revision();
         match self.sent.get(&state) {
-            Some((_, before)) if before != bytes => {
+            Some((_, before)) if *before != bytes => {
                 let text = String::from_utf8_lossy;
-                Err(format!("of {state:?}\nbefore: {}\nnow: {}", text(before), text(bytes)))
+                Err(format!("of {state:?}\nbefore: {}\nnow: {}", text(before), text(&bytes)))
             }
             Some((at, _)) => {
                 let is_brought_back = *at < revision;
                 self.count("states that were sent before");
                 self.count_times("states brought back by undo or redo", u64::from(is_brought_back));
-                Ok(())
+                Ok(Novelty::SentBefore)
             }
             None => {
-                self.sent.insert(state, (revision, bytes.to_vec()));
-                Ok(())
+                self.sent.insert(state, (revision, bytes));
+                Ok(Novelty::New)
             }
         }
     }
@@ -831,8 +851,9 @@ fn picked<T>(from: &[T], pick: usize) -> Option<&T> {
 }
 
 /// Cache marks move, and are no part of what was said.
-fn without_marks(text: &str) -> String {
-    text.replace(r#","cache_control":{"type":"ephemeral"}"#, "")
+fn without_marks(text: &str) -> Cow<'_, str> {
+    const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
+    if text.contains("cache_control") { text.replace(MARK, "").into() } else { text.into() }
 }
 
 /// The system text and the tools, in whichever format.

@@ -245,7 +245,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 /// A reply as a client that leaves nothing out sends it back.
-fn echo(wire: WireFormat, parts: &[Part]) -> Vec<Value> {
+pub fn echo(wire: WireFormat, parts: &[Part]) -> Vec<Value> {
     match wire {
         WireFormat::AnthropicMessages => vec![json!({"role": "assistant", "content": blocks(parts)})],
         WireFormat::OpenAiResponses => items(parts),
