@@ -27,7 +27,7 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 
 /// How many conversations are played where nothing else is asked for.
-const HISTORIES: u32 = 2_000;
+const HISTORIES: u32 = 500;
 
 fn histories() -> u32 {
     let asked = std::env::var("EPITOME_HISTORIES").ok();

@@ -169,7 +169,7 @@ impl<'a> Fit<'a> {
             let before = self.scene.before;
             let is_smaller = tokens_after < before;
             let enough = match self.trigger {
-                Trigger::Must => is_smaller,
+                Trigger::Must => self.after < before,
                 Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
                     self.after * 100 <= before * (100 - GAIN_MIN_PERCENT)
                 }
