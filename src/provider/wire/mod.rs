@@ -1,9 +1,10 @@
 //! The wire formats: for each a file that encodes and one that decodes, all of it pure.
 //!
-//! What the formats have in common is here and in four files: `turns` makes a view into what alternates,
+//! What the formats have in common is here and in five files: `turns` makes a view into what alternates,
 //! `parts` says what of it an endpoint takes, `encoding` keeps what was written so that each message is
-//! written once, `stream` decodes a reply's bytes. `valid` knows what the services refuse, for those who play
-//! one. A format itself says how one turn is written (`Format`) and what one event means (`Decode`).
+//! written once, `compaction` knows what a provider made of a conversation, `stream` decodes a reply's bytes.
+//! `valid` knows what the services refuse, for those who play one. A format itself says how one turn is
+//! written (`Format`) and what one event means (`Decode`).
 
 mod anthropic;
 mod anthropic_stream;
