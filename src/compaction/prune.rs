@@ -80,7 +80,9 @@ pub fn pruned(
     let texts: HashMap<Seq, &str> = masks.iter().map(|mask| (mask.entry, mask.text.as_str())).collect();
     let mut tokens_after = 0;
     for (entry, weight) in scene.entries().iter().zip(&scene.weights) {
-        let text = texts.get(&entry.seq).filter(|_| matches!(entry.change, Change::ToolFinished { .. }));
+        // A message that is larger than the window is cut in its place.
+        let is_cut = matches!(entry.change, Change::ToolFinished { .. } | Change::Said { .. });
+        let text = texts.get(&entry.seq).filter(|_| is_cut);
         tokens_after += text.map_or(*weight, |text| tokens(&scene, text));
     }
     let tokens_before = scene.before;

@@ -60,12 +60,8 @@ fn play(steps: u64, counts: &Mutex<Counts>) {
     let mut played = 0;
     while played < steps {
         // A runner of its own for some sessions at a time: how long they are is not known before.
-        let config = Config {
-            cases: 20,
-            failure_persistence: None,
-            max_shrink_iters: 20_000,
-            ..Config::default()
-        };
+        let config =
+            Config { cases: 20, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
         let mut runner = TestRunner::new(config);
         let own = Mutex::new((0, Counts::new()));
         let session = prop_oneof![

@@ -25,7 +25,8 @@ use super::service::{self, Part, Service};
 use super::step::{Compaction, Op, Reply, Shown, Speaker, Step, Thinks, What};
 
 /// A picture of one pixel.
-const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 const PDF: &str = "JVBERi0xLjQKJSVFT0YK";
 
@@ -341,7 +342,9 @@ impl Model {
             }
             Shown::Blank => outcome.content = vec![OutcomeContent::Text { text: " ".into() }],
             Shown::Image => {
-                outcome.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: PNG.into() });
+                outcome
+                    .content
+                    .push(OutcomeContent::Image { mime_type: "image/png".into(), data: PNG.into() });
             }
             Shown::Document => {
                 let (mime_type, data) = ("application/pdf".to_owned(), PDF.to_owned());
@@ -416,7 +419,9 @@ impl Model {
             Ok(replacement) => {
                 let ruler = self.ruler();
                 let change = compaction::mutated(&ruler, &self.thread, replacement, "h".into(), u64::MAX)?;
-                let Change::Mutated { tokens_after, .. } = change else { unreachable!("a mutation was made") };
+                let Change::Mutated { tokens_after, .. } = change else {
+                    unreachable!("a mutation was made")
+                };
                 self.append(change);
                 self.is_counted(tokens_after)?;
                 self.count("mutations");
@@ -509,7 +514,8 @@ impl Model {
     }
 
     fn fits(&mut self, budget: &Budget, after: u64) -> Checked {
-        let what = if after <= budget.room() { "compactions that fit" } else { "compactions that do not fit" };
+        let what =
+            if after <= budget.room() { "compactions that fit" } else { "compactions that do not fit" };
         self.count(what);
         Ok(())
     }
@@ -531,14 +537,12 @@ impl Model {
     fn change_build(&mut self, pick: usize) {
         self.system = format!("You are an agent of build {pick}.");
         let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
-        let tool = |name: &str| ToolSpec {
-            name: name.into(),
-            description: "Looks.".into(),
-            schema: schema.clone(),
-        };
+        let tool =
+            |name: &str| ToolSpec { name: name.into(), description: "Looks.".into(), schema: schema.clone() };
         self.tools = vec![tool("look")];
         self.tools.extend((0..pick % 3).map(|at| tool(&format!("look_{at}"))));
-        self.thought = [ThoughtLevel::Medium, ThoughtLevel::Off, ThoughtLevel::Low, ThoughtLevel::Max][pick % 4];
+        self.thought =
+            [ThoughtLevel::Medium, ThoughtLevel::Off, ThoughtLevel::Low, ThoughtLevel::Max][pick % 4];
     }
 
     fn aside(&mut self, pick: usize) {
@@ -593,8 +597,13 @@ impl Model {
 
     pub fn check(&mut self) -> Checked {
         self.count("steps");
-        let undone: HashSet<Seq> =
-            self.thread.entries().iter().map(|entry| entry.seq).filter(|seq| self.thread.is_undone(*seq)).collect();
+        let undone: HashSet<Seq> = self
+            .thread
+            .entries()
+            .iter()
+            .map(|entry| entry.seq)
+            .filter(|seq| self.thread.is_undone(*seq))
+            .collect();
         checks::same_view(self.thread.view(), &View::fold(self.thread.entries(), &undone))?;
         let is_rewritten = self.thread.view().revision() != self.looked_at;
         self.looked_at = self.thread.view().revision();
@@ -629,9 +638,16 @@ impl Model {
         };
         let entries: Vec<Arc<Entry>> = self.thread.entries().iter().filter(is_there).cloned().collect();
         let never = View::fold(&entries, &HashSet::new());
-        let lines = |view: &View| -> Vec<String> { view.entries().iter().map(|entry| checks::line(entry)).collect() };
+        let lines =
+            |view: &View| -> Vec<String> { view.entries().iter().map(|entry| checks::line(entry)).collect() };
         let same = self.thread.view().entries().len() == never.entries().len()
-            && self.thread.view().entries().iter().zip(never.entries()).all(|(a, b)| Arc::ptr_eq(a, b) || a == b);
+            && self
+                .thread
+                .view()
+                .entries()
+                .iter()
+                .zip(never.entries())
+                .all(|(a, b)| Arc::ptr_eq(a, b) || a == b);
         if !same {
             return Err(format!("{:#?} is left of {:#?}", lines(self.thread.view()), lines(&never)));
         }
@@ -687,7 +703,8 @@ impl Model {
             if old != answered.layers || new.iter().any(rewrites) {
                 continue;
             }
-            if let Some(lost) = answered.signatures.iter().find(|signature| !taken_back.contains(*signature)) {
+            if let Some(lost) = answered.signatures.iter().find(|signature| !taken_back.contains(*signature))
+            {
                 return Err(format!("{lost} is not sent again: {now}"));
             }
             sent_again += answered.signatures.len() as u64;
@@ -829,7 +846,8 @@ fn frame_of(body: &Value) -> [&Value; 3] {
 
 /// All that a thread says beside its view.
 fn state_of(thread: &Thread) -> String {
-    let beside = (thread.title(), thread.goal(), thread.plan(), thread.model(), thread.mode(), thread.rules());
+    let beside =
+        (thread.title(), thread.goal(), thread.plan(), thread.model(), thread.mode(), thread.rules());
     let waiting = (thread.queued(), thread.open_calls(), thread.in_turn(), thread.next_message());
     let view = (thread.pins(), thread.view().revision(), thread.frame());
     format!("{beside:?} {waiting:?} {view:?} {:?}", thread.spent())
