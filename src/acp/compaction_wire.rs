@@ -104,12 +104,22 @@ fn update(
 /// code, because renderers of Markdown take tags for HTML and hide them; last the numbers.
 fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     let mut blocks = Vec::new();
-    for (index, content) in message.content.iter().enumerate() {
-        let Content::Text { text } = content else { continue };
+    // A provider's own form of it, which stands in front, is for nobody else.
+    let texts = message.content.iter().filter_map(|content| match content {
+        Content::Text { text } => Some(text),
+        Content::Thinking { .. }
+        | Content::Call(_)
+        | Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => None,
+    });
+    let texts: Vec<&String> = texts.collect();
+    for (index, text) in texts.iter().enumerate() {
         let (summary, beside) = match text.split_once(SUMMARY_OPEN) {
             Some((_, from)) if index == 0 => parts_of_first(from),
             // The words that introduce what follows to the model are no news to people.
-            None if index == 0 && message.content.len() > 1 => continue,
+            None if index == 0 && texts.len() > 1 => continue,
             Some(_) | None => (None, text.as_str()),
         };
         blocks.extend(summary.filter(|summary| !summary.trim().is_empty()).map(str::to_owned));

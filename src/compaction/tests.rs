@@ -3,7 +3,7 @@
 use super::ledger::Ledger;
 use super::*;
 use crate::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin,
     OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome, Trigger, edits,
 };
 use crate::tokens::Ruler;
@@ -238,4 +238,21 @@ fn pins_that_leave_no_gain_are_named() {
     let too_large = pins_too_large(&Ruler::of(None), &thread, 100).expect("more than 100 tokens");
     assert!(too_large.contains("e2, e4") && too_large.contains("may take 100"), "{too_large}");
     assert_eq!(pins_too_large(&Ruler::of(None), &thread, 1_000_000), None);
+}
+
+/// The message was cut where it stood, the cut was not counted, and so nothing seemed gained: no compaction
+/// was made, and each later prompt failed as well.
+#[test]
+fn a_message_that_is_larger_than_the_window_is_cut_in_its_place() {
+    let mut thread = thread();
+    let large = append(&mut thread, said(&"word ".repeat(12_000), Origin::Person));
+    let (ruler, budget) = (Ruler::of(None), Budget::of(&Default::default(), 4_000, 1_000, 0));
+    let masks = vec![Mask { entry: large, text: "word … word".into() }];
+    let made = pruned(&ruler, &thread, &budget, masks, Trigger::Must);
+    let made = made.expect("the cut message is shorter");
+    let Change::Pruned { tokens_before, tokens_after, .. } = &made else { panic!("it is {}", made.kind()) };
+    assert_eq!(*tokens_before, ruler.view(thread.view()));
+    let promised = *tokens_after;
+    append(&mut thread, made);
+    assert_eq!(ruler.view(thread.view()), promised);
 }
