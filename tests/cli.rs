@@ -316,6 +316,53 @@ fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
     assert!(ran.out.starts_with("Undone: ") && ran.code == Some(0), "{ran:?}");
 }
 
+/// What `/compact dry`, `/history`, `/undo`, `/redo`, `/pin` and `/unpin` do, from a shell.
+#[test]
+fn a_sessions_history_is_seen_and_undone_from_the_command_line() {
+    let long = "all work and no play makes a dull test ".repeat(200);
+    let (machine, model) = Machine::with_model(vec![
+        vec![say(&long)],
+        vec![say("<summary>\nThe agent repeated one sentence.\n</summary>")],
+    ]);
+    let object = |arguments: &[&str]| -> (Option<i32>, Value) {
+        let ran = machine.run(arguments);
+        let objects = ran.objects();
+        assert_eq!(objects.len(), 1, "{arguments:?}: {ran:?}");
+        (ran.code, objects[0].clone())
+    };
+    machine.run(&["run", "say something long"]).ok();
+    assert!(machine.run(&["undo"]).ok().starts_with("Nothing to undo"));
+
+    let (code, dry) = object(&["compact", "--dry-run", "--json", "the", "plan"]);
+    assert_eq!((code, &dry["compaction"]["status"]), (Some(0), &json!("dry_run")), "{dry}");
+    assert_eq!(dry["compaction"]["command"], "/compact the plan");
+    assert_eq!(model.requests().len(), 1, "a dry run asks no model");
+    machine.run(&["compact"]).ok();
+
+    let (_, listed) = object(&["history", "--json"]);
+    let entry = listed["history"]["layers"][0]["entry"].as_str().expect("a layer").to_owned();
+    assert!(machine.run(&["undo", &entry]).ok().starts_with("Undone: "));
+    let twice = machine.run(&["undo", &entry]);
+    assert!(twice.code == Some(1) && twice.out.contains("is taken back already"), "{twice:?}");
+    let (code, redone) = object(&["redo", "--json"]);
+    assert_eq!((code, &redone["redo"]["status"]), (Some(0), &json!("redone")));
+
+    assert!(machine.run(&["pin", "never", "force push"]).ok().starts_with("Pinned, and told to the model: "));
+    assert!(machine.run(&["pin"]).ok().contains("never force push"));
+    assert_eq!(object(&["unpin", "all", "--json"]).1["unpin"]["pinned"], json!([]));
+
+    // The record of the boundary stands beside the compaction, for readers that look for it.
+    let session = machine.session();
+    let exported = machine.run(&["sessions", "export", &session]);
+    let boundary = exported.objects().into_iter().find_map(|entry| entry.get("boundary").cloned());
+    let boundary = boundary.expect("a compaction has one");
+    assert_eq!((&boundary["type"], &boundary["subtype"]), (&json!("system"), &json!("compact_boundary")));
+    assert_eq!(
+        (&boundary["session_id"], &boundary["compact_metadata"]["trigger"]),
+        (&json!(session), &json!("manual"))
+    );
+}
+
 #[test]
 fn a_session_that_is_named_beats_the_newest_with_a_word_on_stderr() {
     let (machine, _model) = Machine::with_model(vec![vec![say("one")], vec![say("two")]]);

@@ -251,3 +251,23 @@ fn tokens_are_short() {
         assert_eq!(tokens(count), expected);
     }
 }
+
+/// A shortening by Epitome was told as a hook's doing.
+#[test]
+fn what_is_shown_shorter_says_so_and_the_whole_output_is_in_the_full_form() {
+    let mut changes = a_read();
+    for change in &mut changes {
+        if let Change::ToolFinished { outcome } = change {
+            outcome.whole = Some("all of the output".to_owned());
+        }
+    }
+    let outcome = changes.iter().position(|change| matches!(change, Change::ToolFinished { .. }));
+    let entry = Seq(outcome.expect("a read has an outcome") as u64 + 1);
+    let masks = vec![crate::thread::Mask { entry, text: "[shorter]".to_owned() }];
+    let before = thread(changes.clone());
+    changes.push(Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 });
+    let told = readable(&thread(changes), Detail::Full);
+    assert!(told.contains("→ completed  [shown shorter in the view]\n"), "{told}");
+    assert!(told.contains("all of the output") && !told.contains("by a hook"), "{told}");
+    assert!(!readable(&before, Detail::Short).contains("all of the output"));
+}

@@ -130,6 +130,6 @@ fn what_gains_nothing_says_so() {
 #[test]
 fn what_is_cut_without_a_summary_asks_no_model() {
     let (text, json) = told(Decision::Prune(Vec::new()), Writer::Same, &priced);
-    assert!(!text.contains("the summary: ") && !text.contains("carried"), "{text}");
+    assert!(!text.contains("- the summary: ") && !text.contains("carried"), "{text}");
     assert_eq!(json["decision"], "prune");
 }

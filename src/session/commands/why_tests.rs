@@ -134,7 +134,10 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
              \n\
              Hooks that asked for something in this turn:\n\
              \n\
-             - e4: shrink at turn_end asked to mutate with 1 message: done (exit 0, 12 ms)",
+             - e4: shrink at turn_end asked to mutate with 1 message: done (exit 0, 12 ms)\n\
+             \n\
+             The model no longer sees it: e7 summarised it. The log keeps all of it: `epitome sessions show \
+             s_00000000000000000000 --full`.",
         ),
         (
             "e2",
@@ -145,7 +148,8 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
              - e3: shrink edited the history: pin e2\n\
              - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens\n\
              \n\
-             The model no longer sees it; the log keeps it.",
+             The model no longer sees it: shrink put another history in its place (e5). The log keeps all of it: \
+             `epitome sessions show s_00000000000000000000 --full`.",
         ),
         (
             "e9",
