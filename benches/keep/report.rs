@@ -50,8 +50,11 @@ impl Report {
 
     /// What the README shows.
     pub fn short(&self) -> String {
-        let mut text =
-            String::from("Kept of planted facts at 4,000 tokens after ten compactions, in per cent:\n\n");
+        let mut text = String::from(
+            "![Planted facts that are kept, by kind and over the number of compactions](docs/keepbench.svg)\n\n\
+             Kept of planted facts at 4,000 tokens after ten compactions, in per cent ([all results]\
+             (benches/keep/RESULTS.md)):\n\n",
+        );
         text.push_str(&self.by_kind(10));
         text.push('\n');
         text.push_str(&self.targets());
