@@ -126,10 +126,7 @@ impl Report {
                 let score = self.score(way, *compactions, BUDGET);
                 let tokens = score.and_then(Score::mean_tokens).map_or("–".to_owned(), |t| t.to_string());
                 let took = score.map_or("–".to_owned(), |score| format!("{:.1}", median(&score.took)));
-                let recall = score.map_or("–".to_owned(), |score| match score.dropped {
-                    0 => "–".to_owned(),
-                    dropped => format!("{:.0}", score.reachable as f64 * 100.0 / dropped as f64),
-                });
+                let recall = shown(score.and_then(|score| score.recalled.percent()));
                 let compactions = match way {
                     Way::Tail | Way::Masked => "any".to_owned(),
                     Way::Ledger | Way::HeldOut => compactions.to_string(),
@@ -143,7 +140,8 @@ impl Report {
             }
         }
         text.push_str(
-            "\nrecall: of the entries that left the view, how many per cent the log gives back whole by their number.\n",
+            "\nrecall: of the facts that are lost at 4,000 tokens, how many per cent the recall tool finds by their name \
+             and reads back.\n",
         );
         text
     }
@@ -278,8 +276,7 @@ impl Report {
                 "tokens": score.mean_tokens(),
                 "tokens_most": score.tokens.iter().max(),
                 "ms": median(&score.took),
-                "dropped": score.dropped,
-                "reachable": score.reachable,
+                "recalled": score.recalled.percent(),
                 "failures": score.failures,
             })
         });
