@@ -140,8 +140,8 @@ impl Report {
             }
         }
         text.push_str(
-            "\nrecall: of the facts that are lost at 4,000 tokens, how many per cent the recall tool finds by their name \
-             and reads back.\n",
+            "\nrecall: of the facts that are lost at 4,000 tokens, how many per cent the recall tool finds by\ntheir name and \
+             reads back.\n",
         );
         text
     }
