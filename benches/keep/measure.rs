@@ -12,6 +12,8 @@ use crate::bench::strategy::{self, Left};
 pub const COMPACTIONS: [usize; 3] = [1, 3, 10];
 /// What may be carried over each time, in tokens.
 pub const BUDGETS: [u64; 5] = [1_000, 2_000, 4_000, 8_000, 16_000];
+/// The tokens at which it is asked whether recall finds what is lost.
+const RECALL_BUDGET: u64 = 4_000;
 /// Facts of each kind in a conversation.
 pub const EACH: usize = 6;
 
@@ -81,8 +83,8 @@ pub struct Score {
     pub tokens: Vec<u64>,
     /// Milliseconds of plan and ledger, of each compaction.
     pub took: Vec<f64>,
-    pub dropped: usize,
-    pub reachable: usize,
+    /// Facts that are lost, and how many of them recall finds. Counted at some sizes only: each is a search.
+    pub recalled: Share,
     pub failures: Vec<String>,
     /// The facts that were lost, for who looks into one cell.
     pub lost: Vec<String>,
@@ -92,6 +94,9 @@ impl Score {
     pub fn add(&mut self, session: &Session, left: &Left) {
         for fact in &session.facts {
             let held = left.carried.holds(fact);
+            if let Some(recall) = left.recall.as_ref().filter(|_| !held) {
+                self.recalled.add(recall.finds(fact));
+            }
             self.kinds.entry(fact.kind).or_default().add(held);
             self.thirds[((fact.depth * 3.0) as usize).min(2)].add(held);
             if fact.pinned {
@@ -114,8 +119,6 @@ impl Score {
         }
         self.tokens.push(left.tokens);
         self.took.extend(left.took.iter().map(|took| took.as_secs_f64() * 1e3));
-        self.dropped += left.dropped;
-        self.reachable += left.reachable;
     }
 
     pub fn all(&self) -> Share {
@@ -171,7 +174,10 @@ pub fn grid(open: &[Session], held_out: &[Session], quick: bool, progress: impl 
                     };
                     let score = grid.entry(At { way, compactions, budget }).or_default();
                     match left {
-                        Ok(left) => score.add(session, &left),
+                        Ok(mut left) => {
+                            left.recall = left.recall.filter(|_| budget == RECALL_BUDGET);
+                            score.add(session, &left);
+                        }
                         Err(why) => score.failures.push(why),
                     }
                 }

@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use epitome::compaction::ledger::Ledger;
 use epitome::compaction::{Budget, Decision, Keep, Plan, Wish, Written, compacted, decide};
 use epitome::config::Prune;
+use epitome::recall::{ANSWER_BYTES_MAX, Ask, Clock, Log, Range};
 use epitome::thread::{Change, Thread, Trigger};
 use epitome::tokens::Ruler;
+use jiff::tz::TimeZone;
 
 use super::judge::{Carried, words_of};
+use super::plant::Fact;
 use super::session::{Session, append, follow, opened, ruler, tokens};
 
 /// Of all that may be carried over, what the person's own words may take at first, and what the ledger may; what
@@ -30,10 +33,31 @@ pub struct Left {
     pub tokens: u64,
     /// Of each compaction, plan and ledger.
     pub took: Vec<Duration>,
-    /// Entries that left the view.
-    pub dropped: usize,
-    /// Of these, how many the log still has by their number, with their text.
-    pub reachable: usize,
+    /// What the recall tool reads in; `None` where there is no log behind what is carried over.
+    pub recall: Option<Recall>,
+}
+
+/// The recall tool over one log.
+#[derive(Clone, Debug)]
+pub struct Recall(Log);
+
+impl Recall {
+    /// Whether a fact is found by its name and read back.
+    pub fn finds(&self, fact: &Fact) -> bool {
+        let text = fact.anchor.split(['`', '"', '\'']).max_by_key(|part| part.len()).unwrap_or_default();
+        let searched = Ask { text: Some(text.to_owned()), ..Ask::default() };
+        let hits = self.answer(&searched);
+        let ranges = hits.lines().filter_map(|line| line.split_once(' ')?.0.parse::<Range>().ok());
+        ranges.into_iter().any(|range| {
+            let read = self.answer(&Ask { range: Some(range), ..Ask::default() });
+            Carried::of_summary(&read).holds(fact)
+        })
+    }
+
+    fn answer(&self, ask: &Ask) -> String {
+        let clock = Clock { now: 1_775_000_000_000, zone: TimeZone::UTC };
+        self.0.answer(ask, &clock, &|| false).unwrap_or_else(|error| error)
+    }
 }
 
 /// The newest of the conversation, word for word.
@@ -61,10 +85,8 @@ fn newest(session: &Session, tokens_max: u64, shown: impl Fn(usize, String) -> S
     let ruler = ruler();
     let mut taken = 0;
     let mut words = Vec::new();
-    let mut said = 0;
     for (at, step) in session.steps.iter().enumerate().rev() {
         let Some(text) = words_of(&step.change) else { continue };
-        said += 1;
         if taken >= tokens_max {
             continue;
         }
@@ -80,17 +102,16 @@ fn newest(session: &Session, tokens_max: u64, shown: impl Fn(usize, String) -> S
         taken += size;
         words.push((at as u64, text));
     }
-    let dropped = said - words.len();
     words.reverse();
     let took = vec![began.elapsed()];
-    Left { carried: Carried::of_words(words), tokens: taken, took, dropped, reachable: 0 }
+    Left { carried: Carried::of_words(words), tokens: taken, took, recall: None }
 }
 
 /// Nothing but a text, cut to what may be carried over.
 pub fn summary(text: &str, tokens_max: u64) -> Left {
     let text = shortened(&ruler(), text, tokens_max);
     let tokens = ruler().text(&text);
-    Left { carried: Carried::of_summary(&text), tokens, took: Vec::new(), dropped: 0, reachable: 0 }
+    Left { carried: Carried::of_summary(&text), tokens, took: Vec::new(), recall: None }
 }
 
 fn shortened(ruler: &Ruler, text: &str, tokens_max: u64) -> String {
@@ -136,8 +157,8 @@ pub fn epitome(
         append(&mut thread, change);
     }
     let tokens = ruler.view(thread.view());
-    let (dropped, reachable) = reach(&thread);
-    Ok(Left { carried: Carried::of_view(thread.view()), tokens, took, dropped, reachable })
+    let recall = Some(Recall(Log::of(&thread, ANSWER_BYTES_MAX)));
+    Ok(Left { carried: Carried::of_view(thread.view()), tokens, took, recall })
 }
 
 /// How much of what may be carried over is whose.
@@ -210,20 +231,4 @@ fn fitted(
     }
     let (change, _, took) = best.expect("at least one was made");
     Ok((change, took))
-}
-
-/// How many entries left the view, and how many of these the log has by their number.
-fn reach(thread: &Thread) -> (usize, usize) {
-    let shown: Vec<_> = thread.view().entries().iter().map(|entry| entry.seq).collect();
-    let left = thread
-        .entries()
-        .iter()
-        .filter(|entry| words_of(&entry.change).is_some() && !shown.contains(&entry.seq));
-    let mut counts = (0, 0);
-    for entry in left {
-        counts.0 += 1;
-        let found = thread.entries().get(entry.seq.0 as usize);
-        counts.1 += usize::from(found.is_some_and(|found| words_of(&found.change).is_some()));
-    }
-    counts
 }
