@@ -129,9 +129,12 @@ pub fn pins(thread: &Thread) -> Result<(u64, u64), String> {
 /// what was pinned in a layer that is taken back is taken back with it.
 fn is_beyond_pins(thread: &Thread, part: Part) -> bool {
     let holds = |entry: &&Arc<Entry>| !thread.is_undone(entry.seq);
-    let newest = thread.entries().iter().rev().filter(holds).find(|entry| {
-        matches!(entry.change, Change::Compacted { .. } | Change::Mutated { .. })
-    });
+    let newest = thread
+        .entries()
+        .iter()
+        .rev()
+        .filter(holds)
+        .find(|entry| matches!(entry.change, Change::Compacted { .. } | Change::Mutated { .. }));
     newest.is_some_and(|entry| matches!(entry.change, Change::Mutated { .. })) || thread.is_undone(part.entry)
 }
 

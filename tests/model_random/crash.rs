@@ -8,7 +8,8 @@ use std::sync::Arc;
 use epitome::paths::Paths;
 use epitome::store::Store;
 use epitome::thread::{
-    Change, Content, Entry, Mask, Message, MessageId, OutcomeStatus, Seq, SessionId, Thread, ToolOutcome, Trigger,
+    Change, Content, Entry, Mask, Message, MessageId, OutcomeStatus, Seq, SessionId, Thread, ToolOutcome,
+    Trigger,
 };
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;

@@ -26,7 +26,8 @@ use super::service::{self, Part, Service};
 use super::step::{Compaction, Op, Reply, Shown, Speaker, Step, Thinks, What};
 
 /// A picture of one pixel.
-const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 const PDF: &str = "JVBERi0xLjQKJSVFT0YK";
 
@@ -160,7 +161,8 @@ impl Model {
         lines.join("\n")
     }
 
-    fn make(&mut self, step: &Step) -> Checked {
+    /// Takes a step without looking at what comes of it.
+    pub fn make(&mut self, step: &Step) -> Checked {
         match step {
             Step::Said { by, what, words } => self.said(*by, *what, *words),
             Step::Replied(reply) => return self.reply(*reply),
@@ -177,7 +179,7 @@ impl Model {
             Step::Mutated { roles, kept, stale } => return self.mutate(roles, *kept, *stale),
             Step::Compacted(compaction) => return self.compact(compaction),
             Step::Undone(pick) => {
-                let layers = self.layers(|thread, layer| thread.can_undo(layer).is_ok());
+                let layers = self.outermost();
                 if let Some(layer) = picked(&layers, *pick) {
                     self.undo(*layer);
                 }
@@ -189,7 +191,7 @@ impl Model {
                 }
             }
             Step::UndoneAndRedone => {
-                let layers = self.layers(|thread, layer| thread.can_undo(layer).is_ok());
+                let layers = self.outermost();
                 if let Some(layer) = layers.last() {
                     self.undo(*layer);
                     self.check()?;
@@ -220,6 +222,32 @@ impl Model {
             Step::Killed => return self.kill(),
         }
         Ok(())
+    }
+
+    /// Takes over a session from elsewhere. Its calls are paired as an import of it is.
+    pub fn import(&mut self, changes: Vec<Change>) {
+        let first = self.thread.next_message().0;
+        for mut change in changes {
+            if let Change::Said { message, .. } | Change::Replied { message, .. } = &mut change {
+                message.id.0 += first;
+            }
+            self.append(change);
+        }
+        self.finish_calls(OutcomeStatus::Interrupted);
+    }
+
+    /// A reply without reasoning and calls, to a request that nobody looks at.
+    pub fn reply_unseen(&mut self, words: usize) {
+        self.finish_calls(OutcomeStatus::Completed);
+        let content = vec![text(&self.words(words))];
+        let message = self.message(content);
+        let model = self.endpoints[self.chosen].name.clone();
+        self.append(Change::Replied { message, model, usage: None, cut: None });
+    }
+
+    /// The layers that can be taken back now.
+    pub fn outermost(&self) -> Vec<Seq> {
+        self.layers(|thread, layer| thread.can_undo(layer).is_ok())
     }
 
     // ── What happens ───────────────────────────────────────────────────────────────────────────
@@ -352,7 +380,9 @@ impl Model {
             }
             Shown::Blank => outcome.content = vec![OutcomeContent::Text { text: " ".into() }],
             Shown::Image => {
-                outcome.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: PNG.into() });
+                outcome
+                    .content
+                    .push(OutcomeContent::Image { mime_type: "image/png".into(), data: PNG.into() });
             }
             Shown::Document => {
                 let (mime_type, data) = ("application/pdf".to_owned(), PDF.to_owned());
@@ -427,7 +457,9 @@ impl Model {
             Ok(replacement) => {
                 let ruler = self.ruler();
                 let change = compaction::mutated(&ruler, &self.thread, replacement, "h".into(), u64::MAX)?;
-                let Change::Mutated { tokens_after, .. } = change else { unreachable!("a mutation was made") };
+                let Change::Mutated { tokens_after, .. } = change else {
+                    unreachable!("a mutation was made")
+                };
                 self.append(change);
                 self.is_counted(tokens_after)?;
                 self.count("mutations");
@@ -520,7 +552,8 @@ impl Model {
     }
 
     fn fits(&mut self, budget: &Budget, after: u64) -> Checked {
-        let what = if after <= budget.room() { "compactions that fit" } else { "compactions that do not fit" };
+        let what =
+            if after <= budget.room() { "compactions that fit" } else { "compactions that do not fit" };
         self.count(what);
         Ok(())
     }
@@ -542,14 +575,12 @@ impl Model {
     fn change_build(&mut self, pick: usize) {
         self.system = format!("You are an agent of build {pick}.");
         let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
-        let tool = |name: &str| ToolSpec {
-            name: name.into(),
-            description: "Looks.".into(),
-            schema: schema.clone(),
-        };
+        let tool =
+            |name: &str| ToolSpec { name: name.into(), description: "Looks.".into(), schema: schema.clone() };
         self.tools = vec![tool("look")];
         self.tools.extend((0..pick % 3).map(|at| tool(&format!("look_{at}"))));
-        self.thought = [ThoughtLevel::Medium, ThoughtLevel::Off, ThoughtLevel::Low, ThoughtLevel::Max][pick % 4];
+        self.thought =
+            [ThoughtLevel::Medium, ThoughtLevel::Off, ThoughtLevel::Low, ThoughtLevel::Max][pick % 4];
     }
 
     fn aside(&mut self, pick: usize) {
@@ -646,9 +677,16 @@ impl Model {
         };
         let entries: Vec<Arc<Entry>> = self.thread.entries().iter().filter(is_there).cloned().collect();
         let never = View::fold(&entries, &HashSet::new());
-        let lines = |view: &View| -> Vec<String> { view.entries().iter().map(|entry| checks::line(entry)).collect() };
+        let lines =
+            |view: &View| -> Vec<String> { view.entries().iter().map(|entry| checks::line(entry)).collect() };
         let same = self.thread.view().entries().len() == never.entries().len()
-            && self.thread.view().entries().iter().zip(never.entries()).all(|(a, b)| Arc::ptr_eq(a, b) || a == b);
+            && self
+                .thread
+                .view()
+                .entries()
+                .iter()
+                .zip(never.entries())
+                .all(|(a, b)| Arc::ptr_eq(a, b) || a == b);
         if !same {
             return Err(format!("{:#?} is left of {:#?}", lines(self.thread.view()), lines(&never)));
         }
@@ -712,7 +750,8 @@ impl Model {
             if old != answered.layers || new.iter().any(rewrites) {
                 continue;
             }
-            if let Some(lost) = answered.signatures.iter().find(|signature| !taken_back.contains(*signature)) {
+            if let Some(lost) = answered.signatures.iter().find(|signature| !taken_back.contains(*signature))
+            {
                 return Err(format!("{lost} is not sent again: {now}"));
             }
             sent_again += answered.signatures.len() as u64;
@@ -855,7 +894,8 @@ fn frame_of(body: &Value) -> [&Value; 3] {
 
 /// All that a thread says beside its view.
 fn state_of(thread: &Thread) -> String {
-    let beside = (thread.title(), thread.goal(), thread.plan(), thread.model(), thread.mode(), thread.rules());
+    let beside =
+        (thread.title(), thread.goal(), thread.plan(), thread.model(), thread.mode(), thread.rules());
     let waiting = (thread.queued(), thread.open_calls(), thread.in_turn(), thread.next_message());
     let view = (thread.pins(), thread.view().revision(), thread.frame());
     format!("{beside:?} {waiting:?} {view:?} {:?}", thread.spent())

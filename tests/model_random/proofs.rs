@@ -9,7 +9,8 @@ use epitome::provider::wire::encoding::{Encoded, Encoding};
 use epitome::provider::{Basis, Request};
 use epitome::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
-    OutcomeStatus, Part as ViewPart, Seq, SessionId, ThoughtLevel, Thread, ToolCall, ToolOutcome, Trigger, View,
+    OutcomeStatus, Part as ViewPart, Seq, SessionId, ThoughtLevel, Thread, ToolCall, ToolOutcome, Trigger,
+    View,
 };
 use serde_json::{Value, json};
 
@@ -98,10 +99,15 @@ fn calls_without_outcomes_and_outcomes_without_calls_are_found() {
 
 #[test]
 fn what_is_lost_of_pins_and_requests_is_found() {
-    let pin = || entry(2, Change::Edited {
-        by: "you".into(),
-        edits: vec![Edit::Pin { at: ViewPart { entry: Seq(1), part: None } }],
-    });
+    let pin = || {
+        entry(
+            2,
+            Change::Edited {
+                by: "you".into(),
+                edits: vec![Edit::Pin { at: ViewPart { entry: Seq(1), part: None } }],
+            },
+        )
+    };
     let with = |summary: &str| thread(vec![said(1, "never push"), pin(), compacted(3, 2, summary)]);
     assert_eq!(checks::pins(&with("It said: never push.")), Ok((1, 1)));
     assert!(checks::pins(&with("It said: push never.")).is_err());
@@ -161,7 +167,9 @@ fn a_request_that_does_not_go_on_is_found() {
 fn reasoning_that_is_out_of_place_is_found() {
     for wire in [WireFormat::AnthropicMessages, WireFormat::OpenAiResponses, WireFormat::Gemini] {
         let asked = |text: &str| match wire {
-            WireFormat::AnthropicMessages => json!({"role": "user", "content": [{"type": "text", "text": text}]}),
+            WireFormat::AnthropicMessages => {
+                json!({"role": "user", "content": [{"type": "text", "text": text}]})
+            }
             WireFormat::OpenAiResponses | WireFormat::OpenAiChat => {
                 json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
             }

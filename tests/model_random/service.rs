@@ -313,8 +313,7 @@ pub fn stream(wire: WireFormat, parts: &[Part]) -> String {
                     json!({"tool_calls": [{"index": calls.next(), "id": id, "function": function}]})
                 }
             });
-            let deltas: Vec<Value> =
-                deltas.map(|delta| json!({"choices": [{"delta": delta}]})).collect();
+            let deltas: Vec<Value> = deltas.map(|delta| json!({"choices": [{"delta": delta}]})).collect();
             let end = json!({"choices": [{"delta": {}, "finish_reason": "stop"}]});
             deltas.into_iter().chain([end]).collect()
         }

@@ -208,9 +208,8 @@ fn outcomes() -> impl Strategy<Value = Step> {
         1 => Just(OutcomeStatus::Denied),
         1 => Just(OutcomeStatus::Interrupted),
     ];
-    (any::<usize>(), 1..4usize, what, status, words()).prop_map(|(first, calls, what, status, words)| {
-        Step::Outcomes { first, calls, what, status, words }
-    })
+    (any::<usize>(), 1..4usize, what, status, words())
+        .prop_map(|(first, calls, what, status, words)| Step::Outcomes { first, calls, what, status, words })
 }
 
 fn edited() -> impl Strategy<Value = Step> {
