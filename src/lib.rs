@@ -65,14 +65,15 @@
 //! | `family` | which model it is, by its name | |
 //! | `tokens` | counting, fitted to each model | thread, family |
 //! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens |
+//! | `recall` | finds and reads what left the view, pure | thread |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, config, tokens, transcript, family |
-//! | `tools` | what the model can do, and permission | thread |
+//! | `tools` | what the model can do, and permission | thread, recall |
 //! | `store` | journals, blobs, sled | thread, paths |
-//! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, turn, recipe, hooks, provider, tools, store |
+//! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
 //! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, session, acp |
 //!
@@ -109,6 +110,7 @@ pub mod hooks;
 pub mod paths;
 pub mod problem;
 pub mod provider;
+pub mod recall;
 pub mod recipe;
 pub mod session;
 pub mod store;

@@ -3,6 +3,8 @@
 
 #[path = "providers_network/calls.rs"]
 mod calls;
+#[path = "providers_network/compactions.rs"]
+mod compactions;
 #[path = "providers_network/connections.rs"]
 mod connections;
 #[path = "providers_network/counts.rs"]

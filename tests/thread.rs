@@ -697,3 +697,34 @@ fn dropped_thinking_stays_for_people_and_is_sent_no_more() {
     let again = Thread::replay(thread.entries().iter().cloned()).expect("it folds");
     assert_eq!(sealed(&again), [false, true]);
 }
+
+/// A provider that does not take back what it made of the conversation would refuse every request from then on.
+#[test]
+fn what_a_provider_made_of_the_conversation_is_dropped_with_its_thinking() {
+    let mut thread = play(&[Step::Said("go".into())]);
+    let native =
+        Native { provider: "a".into(), model: "b".into(), data: serde_json::json!({"compaction": {}}) };
+    let text = Content::Text { text: "So far.".into() };
+    let content = vec![Content::Thinking { text: String::new(), native: Some(native) }, text.clone()];
+    let summary = Message { id: thread.next_message(), content };
+    let through = Seq(thread.next_seq().0 - 1);
+    let through = append(
+        &mut thread,
+        Change::Compacted {
+            through,
+            summary,
+            trigger: Trigger::Manual,
+            focus: None,
+            tokens_before: 10,
+            tokens_after: 1,
+            model: None,
+            usage: None,
+            masks: Vec::new(),
+            account: Default::default(),
+        },
+    );
+    append(&mut thread, Change::ThinkingDropped { through, why: "no".into() });
+    let items = thread.view().items();
+    let [ViewItem::User(message)] = items.as_slice() else { panic!("{items:?}") };
+    assert_eq!(message.content, [Content::Thinking { text: String::new(), native: None }, text]);
+}

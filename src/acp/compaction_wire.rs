@@ -8,12 +8,13 @@
 //! Its id is that of the summary's message. In a replay it is a single `completed`.
 
 use agent_client_protocol::v1::schema as wire;
-use serde_json::{Value, json};
+use serde_json::json;
 use wire::SessionUpdate;
 
 use super::updates::pieces;
 use crate::session::CompactionState;
-use crate::thread::{Change, Content, Entry, Message, MessageId, Seq, Trigger, text};
+use crate::thread::boundary::boundary_of;
+use crate::thread::{Change, Content, Entry, Message, MessageId, text};
 
 /// How the model's own summary stands in the message that it is committed in.
 const SUMMARY_OPEN: &str = "<summary>\n";
@@ -62,8 +63,7 @@ impl Open {
 
     /// The compaction is in the log: what stands now, whatever was streamed before.
     pub(super) fn completed(&mut self, session: &str, entry: &Entry, updates: &mut Vec<SessionUpdate>) {
-        let Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. } = &entry.change
-        else {
+        let Change::Compacted { summary, tokens_before, tokens_after, account, .. } = &entry.change else {
             return;
         };
         if self.0 != Some(summary.id) {
@@ -75,7 +75,7 @@ impl Open {
         compaction["entry"] = json!(entry.seq.to_string());
         compaction["pre_tokens"] = json!(tokens_before);
         compaction["post_tokens"] = json!(tokens_after);
-        let boundary = boundary(session, entry.seq, *trigger, *tokens_before);
+        let boundary = boundary_of(session, entry);
         meta.insert("epitome".to_owned(), json!({ "boundary": boundary, "compaction": compaction }));
         let blocks = shown(summary, text::one_line(&entry.change));
         updates.push(update(summary.id, wire::CompactionStatus::Completed, |update| {
@@ -139,21 +139,6 @@ fn fenced(text: &str) -> String {
         0 => format!("{fence}text\n{head}\n{fence}"),
         more => format!("{fence}text\n{head}\n{fence}\n({more} bytes more, which the model reads as well)"),
     }
-}
-
-/// The record that the Claude Agent SDK puts where a conversation was compacted.
-fn boundary(session: &str, entry: Seq, trigger: Trigger, tokens_before: u64) -> Value {
-    let trigger = match trigger {
-        Trigger::Manual => "manual",
-        Trigger::Overflow | Trigger::Threshold | Trigger::Hook | Trigger::Must => "auto",
-    };
-    json!({
-        "type": "system",
-        "subtype": "compact_boundary",
-        "compact_metadata": { "trigger": trigger, "pre_tokens": tokens_before },
-        "uuid": entry.uuid_in(session),
-        "session_id": session,
-    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::printer::Streamed;
 use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
@@ -75,14 +75,19 @@ impl<'a> JsonLines<'a> {
         }))
     }
 
-    /// The last line. `ended` is the stop reason, or the error with what to do about it.
+    /// The last line. `ended` is the stop reason, or the error with what to do about it; `told` what a
+    /// command came to.
     pub fn done(
         &mut self,
         session: &SessionId,
         ended: Result<&str, (&str, Option<&str>)>,
         usage: &Usage,
+        told: &Map<String, Value>,
     ) -> io::Result<()> {
         let mut line = json!({ "type": "done", "session": session.0 });
+        for (name, told) in told {
+            line[name] = told.clone();
+        }
         match ended {
             Ok(reason) => {
                 line["reason"] = json!(reason);

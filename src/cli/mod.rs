@@ -89,6 +89,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("acp") => acp::main(arguments),
         Some("run") => run::main(arguments),
         Some("compact") => run::compact(arguments),
+        Some(name) if run::is_own(name) => run::own(name, arguments),
         Some("recipes") => recipes::main(arguments),
         Some("sessions") => sessions::main(arguments),
         Some("models") => models::main(arguments),
@@ -115,8 +116,10 @@ epitome: a coding agent for editors, with compaction that you can trust
         speak the Agent Client Protocol on stdin and stdout; this is what editors launch
   epitome run [-r RECIPE] [--follow | --resume ID] [--model NAME] [--mode MODE] [--json] \"prompt\"
         one prompt without an editor; --follow goes on with the newest session of this directory
-  epitome compact [--resume ID] [focus...]
-        make a session short: what /compact does in an editor
+  epitome compact [--dry-run] [--json] [--resume ID] [focus...]
+        make a session short: what /compact does in an editor; --dry-run tells what it would do
+  epitome undo|redo [ENTRY] | history | pin [ENTRY | TEXT] | unpin ENTRY|all
+        take back, bring again and list what changed a session's history; keep parts of it
   epitome recipes list|show NAME|render NAME|check [PATH...]
         the slash commands: which there are, what they would send, what is wrong with their files
   epitome sessions list|show ID|export ID|delete ID
@@ -138,7 +141,8 @@ acp, run and compact also take:
   --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
   --recipe-dir DIR        look for recipes there, too (also --fragment-dirs DIR,DIR)
 
-run, compact, recipes, sessions, models, hooks and demo have a --help of their own.
+run, compact, undo, redo, history, pin, unpin, recipes, sessions, models, hooks and demo have a --help
+of their own.
 
 Models are named provider/name: anthropic/..., openai/..., gemini/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY; a local server from EPITOME_LOCAL_URL.

@@ -8,11 +8,12 @@ mod request;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::json_lines::JsonLines;
@@ -68,7 +69,7 @@ epitome run: one prompt without an editor
 Questions are asked on the terminal. Where there is none, what must be asked is not allowed.
 Ctrl-C cancels the turn, a second one ends the process at once.
 
-Exit codes: 0 the turn ended well, 1 it failed, 2 wrong usage, 130 cancelled.
+Exit codes: 0 the turn ended well, 1 it failed or a command was refused, 2 wrong usage, 130 cancelled.
 
 With --json each line has a \"type\"; fields are only ever added:
   text, thinking   message, text (pieces, in order; those of one message belong together)
@@ -85,7 +86,8 @@ With --json each line has a \"type\"; fields are only ever added:
                    skipped), remarks (a list of texts); hooks that did and asked nothing have no line
   done             session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),
                    usage (input, output, thinking, and of the input cache_read and cache_write) or
-                   error and hint; always the last line
+                   error and hint; of a command what came of it, below its name (compaction, undo,
+                   redo, pin, unpin, history); always the last line
 ";
 
 const COMPACT_HELP: &str = "\
@@ -94,8 +96,73 @@ epitome compact: make a session short, as /compact does in an editor
   epitome compact                        the newest session of this directory
   epitome compact --resume ID            another one; also --conversation-id ID, -c ID
   epitome compact keep the parser notes  what the summary must not lose
+  epitome compact above e40              only what stands above the entry e40
+  epitome compact --dry-run              what would be kept, shown shorter, quoted and summarised,
+                                         with tokens and prices; nothing is done, no model is asked
+  epitome compact --dry-run --json       the same as one object
 
-It is `epitome run -r compact --follow` and takes the same options.
+It is `epitome run -r compact --follow` and takes the same options. `epitome undo` takes it back.
+
+Exit codes: 0 done or nothing to do, 1 it failed or was refused, 2 wrong usage, 130 cancelled.
+";
+
+/// The commands of a session that have a command line of their own, each with its lines of help.
+const OWN: [(&str, &str); 5] = [
+    (
+        "undo",
+        "\
+epitome undo: take back what changed a session's history
+
+  epitome undo       the newest compaction, or what a hook or a pinned text changed since
+  epitome undo e12   an older one; what was said since stays
+",
+    ),
+    (
+        "redo",
+        "\
+epitome redo: bring again what was taken back
+
+  epitome redo       what was taken back last
+  epitome redo e12   another one
+",
+    ),
+    (
+        "history",
+        "\
+epitome history: what changed a session's history, and what can be undone now
+
+  epitome history          newest first: what, who asked for it, tokens before and after
+  epitome history --json   the same as one object
+",
+    ),
+    (
+        "pin",
+        "\
+epitome pin: keep something through every compaction as it is
+
+  epitome pin                    what is pinned, and how much of the window it takes
+  epitome pin e12                an entry; `epitome sessions show ID` has their numbers
+  epitome pin \"never force push\"  some words, which the model is told, too
+",
+    ),
+    (
+        "unpin",
+        "\
+epitome unpin: let go of what was pinned
+
+  epitome unpin e12   one entry
+  epitome unpin all   all of them
+",
+    ),
+];
+
+/// What the help of each of them ends with.
+const OWN_HELP: &str = "
+They act on the newest session of this directory, or on one that is named:
+  --resume ID   a unique beginning of its id is enough (also --conversation-id ID, -c ID)
+  --json        what came of it, as one object
+
+Exit codes: 0 done or nothing to do, 1 refused or failed, 2 wrong usage.
 ";
 
 pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
@@ -110,6 +177,22 @@ pub fn compact(arguments: Vec<OsString>) -> Result<i32, CliError> {
     match Request::parse_compact(arguments)? {
         Some(request) => perform(request),
         None => terminal::print(COMPACT_HELP).map(|()| 0),
+    }
+}
+
+/// Whether a command of sessions has a command line of its own.
+pub fn is_own(name: &str) -> bool {
+    OWN.iter().any(|(own, _)| *own == name)
+}
+
+/// `epitome undo` and the like: what the command of this name does in an editor.
+pub fn own(name: &str, arguments: Vec<OsString>) -> Result<i32, CliError> {
+    match Request::parse_own(name, arguments)? {
+        Some(request) => perform(request),
+        None => {
+            let help = OWN.iter().find_map(|(own, help)| (*own == name).then_some(*help)).unwrap_or_default();
+            terminal::print(&format!("{help}{OWN_HELP}")).map(|()| 0)
+        }
     }
 }
 
@@ -164,6 +247,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
             Face::Text(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr()))
         }
         Output::Json => Face::Json(JsonLines::new(io::stdout())),
+        Output::Result => Face::Result,
     };
     let mut run = Run {
         sessions: sessions.clone(),
@@ -223,6 +307,8 @@ fn catch_interrupts(runtime: &tokio::runtime::Runtime, queue: &Arc<Queue>) -> Re
 enum Face {
     Text(Printer<'static>),
     Json(JsonLines<'static>),
+    /// Nothing but what the command came to, as one object at its end.
+    Result,
 }
 
 /// One prompt on its way.
@@ -250,8 +336,25 @@ struct Run {
 
 /// What ends a run.
 enum End {
-    Turn(StopReason, Usage),
+    Turn(StopReason, Usage, Told),
     Error(CliError),
+}
+
+/// What a command came to, as machines are told of it: its name and what there is to say. Empty for a prompt.
+#[derive(Default)]
+struct Told(Map<String, Value>);
+
+impl Told {
+    fn of(meta: Option<Value>) -> Told {
+        let told = meta.as_ref().and_then(|meta| meta.get("epitome")).and_then(Value::as_object);
+        Told(told.cloned().unwrap_or_default())
+    }
+
+    /// Whether it did not do what was asked.
+    fn is_refused(&self) -> bool {
+        let status = |told: &Value| told.get("status").and_then(Value::as_str).map(str::to_owned);
+        self.0.values().filter_map(status).any(|status| matches!(status.as_str(), "refused" | "failed"))
+    }
 }
 
 impl Run {
@@ -278,8 +381,9 @@ impl Run {
             }
         };
         let code = match &end {
-            End::Turn(StopReason::EndTurn, _) => 0,
-            End::Turn(StopReason::Cancelled, _) => EXIT_CANCELLED,
+            End::Turn(StopReason::EndTurn, _, told) if told.is_refused() => 1,
+            End::Turn(StopReason::EndTurn, ..) => 0,
+            End::Turn(StopReason::Cancelled, ..) => EXIT_CANCELLED,
             End::Turn(..) | End::Error(_) => 1,
         };
         self.finish(&end).map_err(|error| terminal::cannot_write(&error))?;
@@ -321,6 +425,7 @@ impl Run {
         match &mut self.face {
             Face::Text(printer) => printer.show(&out)?,
             Face::Json(lines) => lines.show(&out)?,
+            Face::Result => {}
         }
         Ok(None)
     }
@@ -336,7 +441,9 @@ impl Run {
                 self.waits_for.retain(|waited| *waited != ticket);
                 self.send_prompt()
             }
-            Ok(Answer::TurnEnded { reason, usage, .. }) => return Ok(Some(End::Turn(reason, usage))),
+            Ok(Answer::TurnEnded { reason, usage, meta }) => {
+                return Ok(Some(End::Turn(reason, usage, Told::of(meta))));
+            }
             Ok(Answer::Closed) => None,
         };
         Ok(error.map(End::Error))
@@ -409,7 +516,7 @@ impl Run {
                 terminal::forget_typed();
                 match &mut self.face {
                     Face::Text(printer) => printer.question(&permission)?,
-                    Face::Json(_) => {
+                    Face::Json(_) | Face::Result => {
                         let (err, dress) = (io::stderr(), Dress::of_stderr());
                         Printer::new(io::sink(), Dress::Plain, err, dress).question(&permission)?;
                     }
@@ -450,6 +557,7 @@ impl Run {
         match &mut self.face {
             Face::Text(printer) => printer.decided(permission, &decision)?,
             Face::Json(lines) => lines.decided(permission, &decision)?,
+            Face::Result => {}
         }
         // A session that is gone has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
@@ -465,7 +573,7 @@ impl Run {
             Face::Text(printer) => {
                 printer.remark(Ink::Dim, &format!("{line}Cancelling (Ctrl-C again ends at once)."))
             }
-            Face::Json(_) => Ok(()),
+            Face::Json(_) | Face::Result => Ok(()),
         }
     }
 
@@ -473,7 +581,7 @@ impl Run {
         match &mut self.face {
             // The line of an open question stays as it is.
             Face::Text(printer) if self.ask.is_none() => printer.tick(),
-            Face::Text(_) | Face::Json(_) => Ok(()),
+            Face::Text(_) | Face::Json(_) | Face::Result => Ok(()),
         }
     }
 
@@ -481,7 +589,7 @@ impl Run {
         match &mut self.face {
             Face::Text(printer) => {
                 printer.end()?;
-                if let End::Turn(reason, _) = end
+                if let End::Turn(reason, ..) = end
                     && let Some(words) = text::ending(*reason)
                 {
                     printer.remark(Ink::Yellow, words)?;
@@ -489,7 +597,7 @@ impl Run {
                 if Dress::of_stderr().is_terminal() {
                     let session = &self.session;
                     let mut line = String::new();
-                    if let End::Turn(_, usage) = end
+                    if let End::Turn(_, usage, _) = end
                         && *usage != Usage::default()
                     {
                         line = format!("\n{}", text::spent(usage, None));
@@ -505,11 +613,23 @@ impl Run {
                 printer.end()
             }
             Face::Json(lines) => match end {
-                End::Turn(reason, usage) => lines.done(&self.session, Ok(reason_id(*reason)), usage),
+                End::Turn(reason, usage, told) => {
+                    lines.done(&self.session, Ok(reason_id(*reason)), usage, &told.0)
+                }
                 End::Error(error) => {
                     let told = Err((error.message.as_str(), error.hint.as_deref()));
-                    lines.done(&self.session, told, &Usage::default())
+                    lines.done(&self.session, told, &Usage::default(), &Map::new())
                 }
+            },
+            Face::Result => match end {
+                End::Turn(_, _, told) => {
+                    let mut object =
+                        Map::from_iter([("session".to_owned(), Value::from(self.session.0.as_str()))]);
+                    object.extend(told.0.clone());
+                    writeln!(io::stdout(), "{}", Value::Object(object))
+                }
+                // It is told as every error is.
+                End::Error(_) => Ok(()),
             },
         }
     }

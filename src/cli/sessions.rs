@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
@@ -17,6 +17,7 @@ use crate::config::Settings;
 use crate::provider::learned::Learned;
 use crate::provider::spent::Spent;
 use crate::store::{Header, Store, StoreError};
+use crate::thread::boundary::boundary_of;
 use crate::thread::text::{self, Detail};
 use crate::thread::{Change, Entry, ModelName, SessionId, Thread, Usage};
 use crate::tokens::Ruler;
@@ -36,7 +37,8 @@ epitome sessions: what was said, and where
         who said what, tool calls with what came of them, and what the model still sees;
         --full with whole outputs and thinking, --json as one object
   epitome sessions export ID [FILE] [--markdown]
-        the log's entries as JSON lines, or the conversation as Markdown
+        the log's entries as JSON lines (a compaction has its `compact_boundary` record as
+        \"boundary\"), or the conversation as Markdown
   epitome sessions delete ID [--yes]
         asks first; --yes where nobody can be asked
 
@@ -291,10 +293,12 @@ fn show(store: &Store, session: &SessionId, form: &ShowForm) -> Result<(), CliEr
             let mut in_view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
             // The messages of a history that a hook made are one entry.
             in_view.dedup();
+            let entries = thread.entries().iter().map(|entry| entry_json(thread.session(), entry));
+            let entries = entries.collect::<Result<Vec<Value>, CliError>>()?;
             let shown = json!({
                 "session": thread.session(), "cwd": thread.cwd(), "title": thread.title(),
                 "model": thread.model(), "mode": thread.mode(), "in_view": in_view,
-                "usage": spent.usage, "cost": spent.cost, "entries": thread.entries(),
+                "usage": spent.usage, "cost": spent.cost, "entries": entries,
             });
             terminal::print(&format!("{shown}\n"))
         }
@@ -333,7 +337,7 @@ fn export(
 ) -> Result<(), CliError> {
     let entries = store.read(session).map_err(|error| failed(&error))?;
     let text = match form {
-        ExportForm::JsonLines => json_lines(&entries)?,
+        ExportForm::JsonLines => json_lines(session, &entries)?,
         ExportForm::Markdown => text::markdown(&fold(session, entries)?),
     };
     let Some(file) = file else { return terminal::print(&text) };
@@ -348,15 +352,23 @@ fn export(
     Ok(())
 }
 
-fn json_lines(entries: &[Arc<Entry>]) -> Result<String, CliError> {
+fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String, CliError> {
     let mut text = String::new();
     for entry in entries {
-        let line = serde_json::to_string(&**entry).map_err(|error| {
-            CliError::failed(format!("the entry {} can't be written as JSON: {error}", entry.seq), None)
-        })?;
-        let _ = writeln!(text, "{line}");
+        let _ = writeln!(text, "{}", entry_json(session, entry)?);
     }
     Ok(text)
+}
+
+/// An entry as it is stored; a compaction with the record of its boundary, for readers that know no other.
+fn entry_json(session: &SessionId, entry: &Entry) -> Result<Value, CliError> {
+    let mut written = serde_json::to_value(entry).map_err(|error| {
+        CliError::failed(format!("the entry {} can't be written as JSON: {error}", entry.seq), None)
+    })?;
+    if let Some(boundary) = boundary_of(&session.0, entry) {
+        written["boundary"] = boundary;
+    }
+    Ok(written)
 }
 
 fn delete(store: &Store, session: &SessionId, consent: &Consent) -> Result<(), CliError> {

@@ -1,6 +1,6 @@
 //! What there is room for. All in tokens.
 
-use crate::config::{self, Prune};
+use crate::config::{self, Prune, Threshold};
 
 /// The room of one model's window, and how a compaction may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +11,8 @@ pub struct Budget {
     pub reserve: u64,
     /// The system text and the tools.
     pub frame: u64,
+    /// The tokens in context from which on a compaction is due; the whole window where none is by itself.
+    pub due_at: u64,
     /// What the model's summary may take.
     pub summary_max: u64,
     /// What the ledger may take.
@@ -22,6 +24,10 @@ pub struct Budget {
     pub prune: Prune,
 }
 
+/// The part of a window that the model's summary may take, as a divisor: in a small one it would push out all
+/// else.
+const SUMMARY_PART: u64 = 4;
+
 /// The part of a window that the ledger may take, as a divisor.
 const LEDGER_PART: u64 = 16;
 
@@ -29,11 +35,18 @@ impl Budget {
     /// What a configuration says for a window. `reserve` and `frame` are the model's and the thread's.
     pub fn of(settings: &config::Compaction, window: u64, reserve: u64, frame: u64) -> Budget {
         let share = |share: f64| (window as f64 * share) as u64;
-        let summary_max = u64::from(settings.max_summary_tokens);
+        let summary_max = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
+        let due_at = match settings.threshold {
+            Threshold::Never => window,
+            Threshold::Ratio(ratio) => share(ratio),
+            Threshold::Used(tokens) => tokens.min(window),
+            Threshold::Left(tokens) => window.saturating_sub(tokens),
+        };
         Budget {
             window,
             reserve,
             frame,
+            due_at,
             summary_max,
             ledger_max: summary_max.min(window / LEDGER_PART),
             person_max: share(settings.person_share),

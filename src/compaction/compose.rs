@@ -1,21 +1,19 @@
-//! The one message that stands for what was replaced, and whether it is worth it. Pure.
+//! The change that a compaction is, and whether it is worth it. Pure.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
-use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
+use super::fit::{Fitted, Unfit, fitted};
+use super::identifiers::flagged;
 use super::ledger::Ledger;
+use super::material::Material;
+use super::parts::{Summary, names};
 use super::plan::{NO_GAIN, Plan};
-use super::text::{head_and_tail, said};
+use super::scene::Scene;
 use crate::thread::edits::Replacement;
 use crate::thread::{
-    Account, Change, Content, Entry, Message, MessageId, ModelName, Part, Seq, Thread, Trigger, Usage,
+    Account, Change, Content, Mask, Message, MessageId, ModelName, Part, Seq, Share, Thread, Usage,
 };
 use crate::tokens::Ruler;
-
-/// What of the last request is quoted however little room there is, in bytes.
-const QUOTE_BYTES_MIN: usize = 512;
+use std::collections::HashSet;
 
 /// What a model wrote, or why none did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,12 +28,14 @@ pub struct Written {
     pub fallback: Option<String>,
 }
 
-/// The change that puts a summary in the place of the view up to and with `plan.through`, or why
-/// that gains nothing, in words.
+/// The change that puts a summary in the place of the view up to and with `plan.through`, or why that gains
+/// nothing, in words.
 ///
-/// `id` is the new message's. What is pinned, the goal and the person's last request are quoted byte for
-/// byte, where they don't stay behind the summary anyway. Only where the request would not fit
-/// , or an overflow leaves no other way to gain anything, its middle is left out.
+/// `id` is the new message's. It holds the summary, the ledger, instructions that were told on the way, the goal,
+/// what the person said, what is pinned, and their last request: word for word where they don't stay behind it
+/// anyway. Where that would not fit, or not gain a tenth, they give way one after the other, what is pinned never.
+/// An automatic one may at last give up the part that was to stay, and one that must be made is content with any
+/// gain.
 pub fn compacted(
     ruler: &Ruler,
     thread: &Thread,
@@ -45,53 +45,118 @@ pub fn compacted(
     id: MessageId,
     written: Written,
 ) -> Result<Change, String> {
-    let Plan { trigger, focus, through, masks, .. } = plan.clone();
+    compacted_in(&Scene::of(ruler, thread, budget), ledger, plan, id, written)
+}
+
+pub(super) fn compacted_in(
+    scene: &Scene<'_>,
+    ledger: &Ledger,
+    plan: &Plan,
+    id: MessageId,
+    written: Written,
+) -> Result<Change, String> {
     let Written { text, native, by, fallback } = written;
-    let summary = text.unwrap_or_default();
-    let room_bytes = budget.room() as usize * 3 / 2;
-    let kept = thread.view().kept_behind(through);
-    let before = ruler.view(thread.view());
-    let behind: u64 = kept.iter().map(|entry| ruler.entry(entry)).sum();
-    let request = last_request(thread, kept);
-    let pins = quoted_pins(thread, kept);
-    let mut quoted_max = request.as_ref().map_or(0, String::len).min(room_bytes);
-    let (message, after) = loop {
-        let quote = request.as_ref().map(|request| head_and_tail(request, quoted_max));
-        let text = frame(&summary, quote.as_deref(), thread.goal(), &pins);
-        let content = native.iter().cloned().chain([Content::Text { text }]).collect();
-        let message = Message { id, content };
-        let after = ruler.message(&message) + behind;
-        if after * 100 <= before * (100 - GAIN_MIN_PERCENT) {
-            break (message, after);
-        }
-        // A person who asked for it loses no word to a compaction; a request that is too long must shrink.
-        let may_cut = match trigger {
-            Trigger::Overflow | Trigger::Threshold | Trigger::Hook | Trigger::Must => {
-                quoted_max > QUOTE_BYTES_MIN
-            }
-            Trigger::Manual => false,
-        };
-        if !may_cut {
-            return Err(no_gain(ruler, &pins, before, after));
-        }
-        quoted_max /= 2;
+    let text = text.filter(|text| !text.trim().is_empty());
+    // Only a model makes names up.
+    let text = text.map(|text| if by.is_some() { flagged(text, scene.thread) } else { text });
+    let summary = |material: &Material| match (&text, &material.earlier) {
+        (Some(text), _) => Summary::New(text.clone()),
+        // A summary that can't be had now must not lose what an earlier one held.
+        (None, Some(earlier)) => Summary::Earlier(earlier.clone()),
+        (None, None) => Summary::None,
     };
+    let made = fitted(scene, ledger, plan, &native, summary).map_err(|unfit| why_not(scene, &unfit))?;
+    let account = account(scene, &made, fallback);
+    let Fitted { content: parts, through, masks, tokens_after, .. } = made;
     let (model, usage) = by.unzip();
-    let kept: HashSet<Seq> = kept.iter().map(|entry| entry.seq).collect();
-    let told = ledger.told(ruler, thread, &kept, budget.ledger_max);
-    let account = Account { facts: told.facts, left_out: told.left_out, fallback, ..Account::default() };
     Ok(Change::Compacted {
         through,
-        summary: message,
-        trigger,
-        focus,
-        tokens_before: before,
-        tokens_after: after,
+        summary: Message { id, content: native.into_iter().chain(parts.content).collect() },
+        trigger: plan.trigger,
+        focus: plan.focus.clone(),
+        tokens_before: scene.before,
+        tokens_after,
         model,
         usage,
         masks,
         account,
     })
+}
+
+/// What becomes of an entry of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays as it is.
+    Kept,
+    /// It stays, and is shown shorter.
+    Masked,
+    /// It goes, and the one message has it word for word.
+    Quoted,
+    /// It goes, and the summary stands for it.
+    Summarised,
+}
+
+/// The fate of each entry of the view, where those from `cut` on stay.
+pub(super) fn fates(scene: &Scene<'_>, cut: usize, masks: &[Mask], quoted: &[Seq]) -> Vec<Fate> {
+    let masked: HashSet<Seq> = masks.iter().map(|mask| mask.entry).collect();
+    let quoted: HashSet<Seq> = quoted.iter().copied().collect();
+    let fate = |(at, entry): (usize, &std::sync::Arc<crate::thread::Entry>)| match at < cut {
+        true if quoted.contains(&entry.seq) => Fate::Quoted,
+        true => Fate::Summarised,
+        false if masked.contains(&entry.seq) => Fate::Masked,
+        false => Fate::Kept,
+    };
+    scene.entries().iter().enumerate().map(fate).collect()
+}
+
+fn account(scene: &Scene<'_>, made: &Fitted, fallback: Option<String>) -> Account {
+    let parts = &made.content;
+    let mut left_out = parts.told.left_out.clone();
+    left_out.extend(&parts.without);
+    left_out.sort_unstable();
+    left_out.dedup();
+    let mut account = Account {
+        quoted: parts.quoted.clone(),
+        facts: parts.told.facts,
+        left_out,
+        fallback,
+        ..Account::default()
+    };
+    let fates = fates(scene, made.cut, &made.masks, &parts.quoted);
+    for (fate, tokens) in fates.into_iter().zip(&scene.weights) {
+        let share: &mut Share = match fate {
+            Fate::Kept => &mut account.kept,
+            Fate::Masked => &mut account.masked,
+            Fate::Summarised => &mut account.summarised,
+            // Named one by one.
+            Fate::Quoted => continue,
+        };
+        share.entries += 1;
+        share.tokens += tokens;
+    }
+    account
+}
+
+/// Why there is no compaction: by the pins, where there would be one without them. They never give way.
+fn why_not(scene: &Scene<'_>, unfit: &Unfit) -> String {
+    let Unfit { tokens_after, pins, fits } = unfit;
+    let pinned = tokens_of(&scene.ruler, pins);
+    let without = tokens_after.saturating_sub(pinned);
+    let by_pins = match fits {
+        true => without * 100 <= scene.before * (100 - super::GAIN_MIN_PERCENT),
+        false => without <= scene.limit,
+    };
+    if pinned > 0 && by_pins {
+        return format!("{}; unpin some of them first", pins_in_words(&scene.ruler, pins));
+    }
+    if !fits {
+        return format!(
+            "the shortest that can be made of it takes about {tokens_after} tokens, and the model's window has room \
+             for {} beside the system text and the reply; choose a model with a larger window",
+            scene.limit
+        );
+    }
+    NO_GAIN.to_owned()
 }
 
 /// The change that puts a hook's history in its place, or why it is too large: the view would take more
@@ -117,67 +182,6 @@ pub fn mutated(
     Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after })
 }
 
-/// How the words about the goal begin that a model is told.
-pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
-
-/// The goal as a model is told of it, in a summary and elsewhere.
-pub fn goal_words(goal: &str) -> String {
-    format!("{GOAL_HEAD}{goal}\n</goal>")
-}
-
-fn frame(summary: &str, last_request: Option<&str>, goal: Option<&str>, pins: &[(Part, String)]) -> String {
-    let mut text = format!(
-        "The conversation so far was compacted. This is its summary, kept as background. It is not a new \
-         request: what it lists as done is done, and what it decided stands.\n\n<summary>\n{summary}\n</summary>"
-    );
-    if let Some(goal) = goal {
-        text.push_str(&format!("\n\n{}", goal_words(goal)));
-    }
-    if !pins.is_empty() {
-        text.push_str("\n\nPinned parts of the conversation, word for word:");
-        for (part, pinned) in pins {
-            text.push_str(&format!("\n\n<pinned entry=\"{part}\">\n{pinned}\n</pinned>"));
-        }
-    }
-    if let Some(request) = last_request {
-        text.push_str(&format!(
-            "\n\nThe last request before the compaction, word for word (it may be answered already, see the \
-             summary):\n\n<last_request>\n{request}\n</last_request>"
-        ));
-    }
-    text
-}
-
-/// What the person last asked, also across an earlier compaction; of a recipe, its text: without it
-/// nobody knows what its name asks for. `None` where it stays in view, and where a hook took it out of
-/// the history: a quote from the log must not bring back what was masked.
-fn last_request(thread: &Thread, kept: &[Arc<Entry>]) -> Option<String> {
-    let asked = |entry: &&Arc<Entry>| match &entry.change {
-        Change::Said { origin, .. } => origin.is_prompt(),
-        _ => false,
-    };
-    let newest = thread.entries().iter().rev().find(asked)?;
-    let is_it = |entry: &&Arc<Entry>| entry.seq == newest.seq;
-    if kept.iter().any(|entry| is_it(&entry)) {
-        return None;
-    }
-    let quoted =
-        if thread.is_rewritten(newest.seq) { thread.view().entries().iter().find(is_it)? } else { newest };
-    match &quoted.change {
-        Change::Said { message, .. } => Some(said(message)),
-        _ => None,
-    }
-}
-
-/// Why a compaction gains nothing: by the pins, where it would gain without them. They never give way.
-fn no_gain(ruler: &Ruler, pins: &[(Part, String)], before: u64, after: u64) -> String {
-    let pinned = tokens_of(ruler, pins);
-    if after.saturating_sub(pinned) * 100 <= before * (100 - GAIN_MIN_PERCENT) {
-        return format!("{}; unpin some of them first", pins_in_words(ruler, pins));
-    }
-    NO_GAIN.to_owned()
-}
-
 /// Why pins may not grow to what they are in `thread`: they would take more than `tokens_max`, and they
 /// stay in every view.
 pub fn pins_too_large(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Option<String> {
@@ -192,12 +196,5 @@ fn tokens_of(ruler: &Ruler, pins: &[(Part, String)]) -> u64 {
 }
 
 fn pins_in_words(ruler: &Ruler, pins: &[(Part, String)]) -> String {
-    let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
-    format!("the pinned parts {} take about {} tokens", names.join(", "), tokens_of(ruler, pins))
-}
-
-/// The pins that would leave the view.
-fn quoted_pins(thread: &Thread, kept: &[Arc<Entry>]) -> Vec<(Part, String)> {
-    let stays = |part: Part| kept.iter().any(|entry| entry.seq == part.entry);
-    thread.pins().into_iter().filter(|(part, _)| !stays(*part)).collect()
+    format!("the pinned parts {} take about {} tokens", names(pins), tokens_of(ruler, pins))
 }

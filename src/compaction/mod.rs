@@ -38,4 +38,6 @@ pub use text::{extract, flat, pieces};
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;
 
 #[cfg(test)]
+mod decision_tests;
+#[cfg(test)]
 mod tests;

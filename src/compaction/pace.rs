@@ -81,15 +81,15 @@ fn added(ruler: &Ruler, thread: &Thread, since: Seq) -> u64 {
     behind.map(|entry| ruler.entry(entry)).sum()
 }
 
-/// The newest compaction that holds, or the newest undo of one.
+/// The newest compaction that holds, or the newest undo or redo of one; a batch of cut outcomes is one too.
 fn last_swap(thread: &Thread) -> Option<Seq> {
-    let is_compaction = |entry: &Entry| matches!(entry.change, Change::Compacted { .. });
+    let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
     let swaps = |entry: &Entry| match &entry.change {
-        Change::Undone { entry: layer } => {
-            thread.entries().get(layer.0 as usize).is_some_and(|layer| is_compaction(layer))
+        Change::Undone { entry: layer } | Change::Redone { entry: layer } => {
+            let layer = usize::try_from(layer.0).ok().and_then(|layer| thread.entries().get(layer));
+            layer.is_some_and(|layer| is_swap(&layer.change))
         }
-        Change::Compacted { .. } => !thread.is_undone(entry.seq),
-        _ => false,
+        change => is_swap(change) && !thread.is_undone(entry.seq),
     };
     thread.entries().iter().rev().find(|entry| swaps(entry)).map(|entry| entry.seq)
 }
@@ -148,11 +148,27 @@ mod tests {
                     );
                     pace.gained();
                 }
+                "pruned" => {
+                    let trigger = Trigger::Threshold;
+                    append(
+                        &mut thread,
+                        Change::Pruned { masks: Vec::new(), trigger, tokens_before: 0, tokens_after: 0 },
+                    );
+                    pace.gained();
+                }
+                "redo" => {
+                    let undone = thread.entries().iter().rev().find_map(|entry| match entry.change {
+                        Change::Undone { entry } => Some(entry),
+                        _ => None,
+                    });
+                    let entry = undone.expect("an undo");
+                    append(&mut thread, Change::Redone { entry });
+                }
                 "useless" => {
                     pace.gained_nothing(&thread);
                 }
                 "undo" => {
-                    let entry = thread.last_compaction().expect("a compaction").seq;
+                    let entry = thread.last_layer().expect("a layer").seq;
                     append(&mut thread, Change::Undone { entry });
                 }
                 "restart" => {
@@ -178,6 +194,11 @@ mod tests {
             (&["much", "compacted", "undo"], 900, false),
             (&["much", "compacted", "undo", "little", "restart"], 900, false),
             (&["much", "compacted", "undo", "much"], 900, true),
+            (&["much", "compacted", "undo", "much", "redo", "little"], 900, false),
+            (&["much", "compacted", "undo", "redo", "much"], 900, true),
+            (&["much", "pruned", "little"], 900, false),
+            (&["much", "pruned", "restart", "much"], 900, true),
+            (&["much", "pruned", "much", "undo"], 900, false),
             (&["much", "useless"], 900, true),
             (&["much", "useless", "useless"], 900, false),
             (&["much", "useless", "little", "useless", "little"], 900, false),

@@ -1,10 +1,9 @@
 //! What a compaction does to a view: what goes, what is cut, what stays. Pure.
 
-use std::sync::Arc;
-
 use super::budget::Budget;
-use super::prune;
-use crate::thread::{Change, Entry, Mask, Seq, Thread, Trigger, View};
+use super::prune::{self, Shorter};
+use super::scene::Scene;
+use crate::thread::{Change, Mask, Seq, Thread, Trigger, View};
 use crate::tokens::Ruler;
 
 /// Why a conversation is left as it is.
@@ -12,6 +11,9 @@ pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces"
 
 /// A view below this many tokens holds nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 200;
+
+/// What of the room is left to the one message however much is kept behind it, as a divisor.
+const MESSAGE_PART: u64 = 4;
 
 /// What of the newest part of the view stays as it is behind a summary. A round stays whole or goes whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -60,37 +62,118 @@ pub struct Plan {
     pub masks: Vec<Mask>,
 }
 
-/// The change that cuts old outcomes.
-pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger) -> Change {
-    let tokens_before = ruler.view(thread.view());
-    let mut cut = thread.clone();
-    let change = |tokens_after| Change::Pruned { masks: masks.clone(), trigger, tokens_before, tokens_after };
-    cut.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change: change(0) }));
-    change(ruler.view(cut.view()))
+/// Decides what a compaction of this thread does.
+///
+/// One that happens by itself keeps the current round, and shows as little of it shorter as it must so that it
+/// fits; only where that is not enough it gives the round up. One that a person or a hook asked for keeps what
+/// they said. Where all fits into what is to be kept, all is compacted, but for a view that was compacted and
+/// has nothing new: compacting that once more would gain nothing, or lose what was just kept.
+pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Decision {
+    decided(&Scene::of(ruler, thread, budget), wish)
 }
 
-/// Decides what a compaction of this thread does.
-pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Decision {
-    let mut through = through(ruler, thread, wish.keep, budget.window);
-    if !can_shrink(ruler, &thread.view().replaced_by(through)) {
-        // All fits into what is to be kept: a compaction that was asked for is made all the same.
-        through = self::through(ruler, thread, Keep::Nothing, budget.window);
-        if !can_shrink(ruler, &thread.view().replaced_by(through)) {
-            return Decision::Nothing(NO_GAIN.to_owned());
-        }
+pub(super) fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
+    let is_full = scene.before > scene.limit;
+    // What the provider says is true, whatever we count.
+    let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;
+    let has_news = scene.has_news();
+    if is_automatic(wish.trigger) && !has_news && !is_urgent {
+        return Decision::Nothing(NO_GAIN.to_owned());
     }
     if !wish.summary
-        && let Some(masks) = prune::enough(ruler, thread, budget)
+        && let Some(masks) = prune::enough(scene)
     {
         return Decision::Prune(masks);
     }
+    let (from, masks) = kept(scene, wish);
+    let end = scene.entries().len();
+    let (from, masks) = if gains(scene, from, is_urgent) {
+        (from, masks)
+    } else if !has_news && !is_urgent {
+        return Decision::Nothing(NO_GAIN.to_owned());
+    } else if is_automatic(wish.trigger) && gains(scene, scene.round(), is_urgent) {
+        (scene.round(), Vec::new())
+    } else if let Some(masks) = in_place(scene, is_urgent) {
+        return Decision::Prune(masks);
+    } else if gains(scene, end, is_urgent)
+        && (is_urgent || !is_automatic(wish.trigger) || scene.round() == end)
+    {
+        (end, Vec::new())
+    } else {
+        return Decision::Nothing(NO_GAIN.to_owned());
+    };
     Decision::Summarise(Plan {
         trigger: wish.trigger,
         focus: wish.focus.clone(),
-        revision: thread.view().revision(),
-        through,
-        masks: Vec::new(),
+        revision: scene.thread.view().revision(),
+        through: scene.thread.through(from),
+        masks,
     })
+}
+
+/// Whether nobody asked for it.
+pub(super) fn is_automatic(trigger: Trigger) -> bool {
+    match trigger {
+        Trigger::Threshold | Trigger::Must | Trigger::Overflow => true,
+        Trigger::Manual | Trigger::Hook => false,
+    }
+}
+
+/// Where in the view begins what is kept, and what of it is shown shorter.
+fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
+    let end = scene.entries().len();
+    // What is asked for stays; with a share of the window only as far as there is room beside the message.
+    let from = match wish.keep {
+        Keep::Ratio(share) => {
+            let share = (scene.budget.window as f64 * share.clamp(0.0, 1.0)) as u64;
+            newest_within(scene, share.min(scene.limit.saturating_sub(message_tokens(scene))))
+        }
+        keep => start(scene.thread, keep).unwrap_or(end),
+    };
+    if !is_automatic(wish.trigger) {
+        return (from, Vec::new());
+    }
+    // An answer that is waited for is not given up for a summary of its question.
+    let from = from.min(scene.round());
+    let from = scene.cut(scene.thread.through(from));
+    let tokens_max = room_for_kept(scene);
+    let mut shorter = Shorter::of(scene, from);
+    match shorter.outcomes(scene, from, tokens_max) || shorter.messages(scene, from, tokens_max) {
+        true => (from, shorter.masks()),
+        false => (end, Vec::new()),
+    }
+}
+
+/// The cuts that make the whole view fit, where that is all that can be done for it without giving up the
+/// current round; `None` where they don't, and where nothing needs to be done.
+fn in_place(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
+    let tokens_max = room_for_kept(scene);
+    let mut shorter = Shorter::of(scene, 0);
+    let fits =
+        is_urgent && (shorter.outcomes(scene, 0, tokens_max) || shorter.messages(scene, 0, tokens_max));
+    (fits && !shorter.cuts.is_empty()).then(|| shorter.masks())
+}
+
+/// What may be kept behind the one message, in tokens.
+fn room_for_kept(scene: &Scene<'_>) -> u64 {
+    scene.limit - scene.limit / MESSAGE_PART
+}
+
+/// What the one message is expected to take at most.
+fn message_tokens(scene: &Scene<'_>) -> u64 {
+    let Budget { summary_max, ledger_max, person_max, .. } = scene.budget;
+    (summary_max + ledger_max + person_max).min(scene.limit / 2)
+}
+
+/// Whether a summary could be shorter than the view up to this place. A summary alone is only summarised again
+/// where it does not fit any more, as behind a change to a model with a smaller window.
+fn gains(scene: &Scene<'_>, cut: usize, is_urgent: bool) -> bool {
+    // What a number can't tell apart goes together.
+    let cut = scene.cut(scene.thread.through(cut));
+    let only_a_summary =
+        cut == 1 && matches!(scene.entries()[0].change, Change::Compacted { .. }) && !is_urgent;
+    let replaced: u64 = scene.weights[..cut].iter().sum();
+    !only_a_summary && replaced >= VIEW_TOKENS_MIN
 }
 
 /// The newest entry that a compaction replaces which keeps so much. `window` is the model's, in tokens.
@@ -98,28 +181,50 @@ pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> D
 pub fn through(ruler: &Ruler, thread: &Thread, keep: Keep, window: u64) -> Seq {
     let view = thread.view();
     let from = match keep {
-        Keep::Nothing => view.entries().len(),
-        Keep::Messages(messages) => view.newest(messages),
-        Keep::From(first) => {
-            let entries = view.entries();
-            let mut at = entries.iter().position(|entry| entry.seq >= first).unwrap_or(entries.len());
-            while view.is_inside_round(at) {
-                at -= 1;
-            }
-            at
+        Keep::Ratio(share) => {
+            let tokens_max = (window as f64 * share.clamp(0.0, 1.0)) as u64;
+            let weights = view.entries().iter().rev().map(|entry| ruler.entry(entry));
+            newest(view, weights, tokens_max)
         }
-        Keep::Ratio(share) => newest_within(ruler, view, (window as f64 * share.clamp(0.0, 1.0)) as u64),
+        keep => start(thread, keep).unwrap_or(view.entries().len()),
     };
     thread.through(from)
 }
 
-/// Where the newest rounds begin that together take at most so many tokens.
-fn newest_within(ruler: &Ruler, view: &View, tokens_max: u64) -> usize {
+/// Where in the view begins what is to be kept; `None` for a share, which is a matter of tokens.
+fn start(thread: &Thread, keep: Keep) -> Option<usize> {
+    let view = thread.view();
     let entries = view.entries();
-    let mut from = entries.len();
+    match keep {
+        Keep::Nothing => Some(entries.len()),
+        Keep::Messages(messages) => Some(view.newest(messages)),
+        Keep::From(first) => {
+            // A summary in front is newer than what is behind it.
+            let own = entries.iter().position(|entry| entry.seq == first);
+            let behind = |entry: &std::sync::Arc<crate::thread::Entry>| {
+                entry.seq >= first && !matches!(entry.change, Change::Compacted { .. })
+            };
+            let mut at = own.or_else(|| entries.iter().position(behind)).unwrap_or(entries.len());
+            while view.is_inside_round(at) {
+                at -= 1;
+            }
+            Some(at)
+        }
+        Keep::Ratio(_) => None,
+    }
+}
+
+/// Where the newest rounds begin that together take at most so many tokens.
+fn newest_within(scene: &Scene<'_>, tokens_max: u64) -> usize {
+    newest(scene.thread.view(), scene.weights.iter().rev().copied(), tokens_max)
+}
+
+/// The same by the weights of the view's entries, newest first.
+fn newest(view: &View, weights: impl Iterator<Item = u64>, tokens_max: u64) -> usize {
+    let mut from = view.entries().len();
     let mut taken = 0;
-    for (at, entry) in entries.iter().enumerate().rev() {
-        taken += ruler.entry(entry);
+    for (at, weight) in (0..from).rev().zip(weights) {
+        taken += weight;
         if taken > tokens_max {
             break;
         }

@@ -1,6 +1,13 @@
 //! A conversation as text for a model, and the summary in what it answers. Pure.
 
-use crate::thread::{Change, Content, Message, View};
+use std::collections::HashMap;
+
+use super::prune::RECALL;
+use super::scene::tools;
+use crate::thread::{Change, Content, Entry, Message, View};
+
+/// Bytes of a piece at the least: a smaller one would hold nothing that could be summarised.
+const PIECE_BYTES_MIN: usize = 1_024;
 
 /// The summary in a model's reply: what stands between `<summary>` tags, else the reply without
 /// `<analysis>`. `None` if nothing is left.
@@ -17,16 +24,17 @@ pub fn extract(reply: &str) -> Option<String> {
 /// The view as plain text, for a model that can't take it as messages: an earlier summary, because all
 /// that is older is nowhere else, and then the newest parts that fit `bytes_max`.
 pub fn flat(view: &View, bytes_max: usize) -> String {
+    let tools = tools(view.entries());
     let (earlier, entries) = match view.entries() {
         [first, rest @ ..] if matches!(first.change, Change::Compacted { .. }) => (Some(first), rest),
         entries => (None, entries),
     };
-    let earlier = earlier.map(|entry| head_and_tail(&flat_entry(&entry.change), bytes_max / 3));
+    let earlier = earlier.map(|entry| head_and_tail(&flat_entry(entry, &tools), bytes_max / 3));
     let mut bytes = earlier.as_ref().map_or(0, String::len);
     let mut parts: Vec<String> = Vec::new();
     for entry in entries.iter().rev() {
         // One long outcome must not push out all that is older.
-        let part = head_and_tail(&flat_entry(&entry.change), bytes_max / 4);
+        let part = head_and_tail(&flat_entry(entry, &tools), bytes_max / 4);
         bytes += part.len() + 2;
         if bytes > bytes_max {
             parts.push("[earlier parts left out]".to_owned());
@@ -39,13 +47,39 @@ pub fn flat(view: &View, bytes_max: usize) -> String {
     parts.join("\n\n")
 }
 
-/// The view as plain text in parts of at most so many bytes, oldest first, each message cut to so many characters.
-pub fn pieces(view: &View, _message_chars: usize, bytes_max: usize) -> Vec<String> {
-    vec![flat(view, bytes_max)]
+/// The view as plain text in pieces of at most so many bytes (1,024 at the least), oldest first, for a model
+/// whose window does not hold all of it. Each message is cut to so many characters, but for what the person said:
+/// that is in the pieces whole, and an earlier summary too.
+pub fn pieces(view: &View, message_chars: usize, bytes_max: usize) -> Vec<String> {
+    let bytes_max = bytes_max.max(PIECE_BYTES_MIN);
+    let tools = tools(view.entries());
+    let mut pieces: Vec<String> = Vec::new();
+    for entry in view.entries() {
+        let mut part = flat_entry(entry, &tools);
+        let is_whole = matches!(entry.change, Change::Said { .. } | Change::Compacted { .. });
+        if !is_whole && let Some((end, _)) = part.char_indices().nth(message_chars) {
+            let left_out = part.len() - end;
+            part.truncate(end);
+            part.push_str(&format!("\n[… {left_out} bytes left out …]"));
+        }
+        let mut rest = part.as_str();
+        while !rest.is_empty() {
+            let (taken, behind) = rest.split_at(rest.floor_char_boundary(bytes_max));
+            match pieces.last_mut() {
+                Some(piece) if piece.len() + 2 + taken.len() <= bytes_max => {
+                    piece.push_str("\n\n");
+                    piece.push_str(taken);
+                }
+                _ => pieces.push(taken.to_owned()),
+            }
+            rest = behind;
+        }
+    }
+    pieces
 }
 
-fn flat_entry(change: &Change) -> String {
-    match change {
+fn flat_entry(entry: &Entry, tools: &HashMap<&str, &str>) -> String {
+    match &entry.change {
         Change::Said { message, .. } => format!("USER: {}", said(message)),
         Change::Compacted { summary, .. } => format!("EARLIER SUMMARY: {}", summary.text()),
         Change::Replied { message, .. } => {
@@ -54,6 +88,10 @@ fn flat_entry(change: &Change) -> String {
                 text.push_str(&format!("\nCALL {} {}", call.name, call.input));
             }
             text
+        }
+        // What was recalled is in the log, and stood in an earlier summary's place already.
+        Change::ToolFinished { outcome } if tools.get(outcome.call.0.as_str()) == Some(&RECALL) => {
+            format!("RESULT: [read again from the log; entry {} has it]", entry.seq)
         }
         Change::ToolFinished { outcome } => format!("RESULT: {}", outcome.model_text()),
         // Nothing else is in a view.
@@ -72,25 +110,46 @@ fn without_analysis(reply: &str) -> String {
 
 /// A person's message as text; what can't be quoted is named.
 pub(super) fn said(message: &Message) -> String {
+    words(message, "that was attached")
+}
+
+/// The same, where what is attached comes along behind the text.
+pub(super) fn said_with_attached(message: &Message) -> String {
+    words(message, "that is attached")
+}
+
+fn words(message: &Message, where_it_is: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     for content in &message.content {
         match content {
             Content::Text { text } => parts.push(text.clone()),
             Content::Image { mime_type, uri, .. } => {
                 let name = uri.as_deref().unwrap_or(mime_type);
-                parts.push(format!("[image that was attached: {name}]"));
+                parts.push(format!("[image {where_it_is}: {name}]"));
             }
             Content::Document { mime_type, name, .. } => {
                 let name = name.as_deref().unwrap_or(mime_type);
-                parts.push(format!("[document that was attached: {name}]"));
+                parts.push(format!("[document {where_it_is}: {name}]"));
             }
             Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
-                parts.push(format!("[file that was attached: {uri}]"));
+                parts.push(format!("[file {where_it_is}: {uri}]"));
             }
             Content::Thinking { .. } | Content::Call(_) => {}
         }
     }
     parts.join("\n\n")
+}
+
+/// What is attached to a person's message, beside its text.
+pub(super) fn attached(message: &Message) -> Vec<Content> {
+    let is_attached = |content: &&Content| match content {
+        Content::Image { .. }
+        | Content::Document { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. } => true,
+        Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => false,
+    };
+    message.content.iter().filter(is_attached).cloned().collect()
 }
 
 pub(super) fn head_and_tail(text: &str, bytes_max: usize) -> String {

@@ -188,6 +188,7 @@ fn a_repository_says_how_able_a_model_is_but_not_what_costs_money() {
         images = true
         documents = false
         betas = ["dear-1"]
+        compaction = "native"
         thinking = ["max"]
         price = { input = 0, output = 0 }
     "#;
@@ -204,6 +205,7 @@ fn a_repository_says_how_able_a_model_is_but_not_what_costs_money() {
         told,
         [
             "a repository cannot set \"betas\"",
+            "a repository cannot set \"compaction of a model\"",
             "a repository cannot set \"price\"",
             "a repository cannot set \"thinking\""
         ]
@@ -226,6 +228,8 @@ fn what_a_person_knows_of_a_model_is_read() {
             "thinking = [\"high\", \"low\", \"low\"]",
             ModelSettings { thinking: efforts(&[Low, High]), ..none.clone() },
         ),
+        ("compaction = \"native\"", ModelSettings { native_compaction: Some(true), ..none.clone() }),
+        ("compaction = \"summary\"", ModelSettings { native_compaction: Some(false), ..none.clone() }),
         ("price = { input = 0.5, output = 2 }", ModelSettings { price: price(None), ..none.clone() }),
         (
             "price = { input = 0.5, output = 2, cache_read = 0.05 }",
@@ -242,6 +246,8 @@ fn what_a_person_knows_of_a_model_is_read() {
         ("thinking = [\"low\", \"most\"]", 12, "no effort \"most\""),
         ("thinking = []", 12, "empty"),
         ("thinking = 3", 12, "a list of efforts"),
+        ("compaction = \"mine\"", 14, "no way of compacting \"mine\""),
+        ("compaction = true", 14, "this must be text"),
         ("price = 3", 9, "must be a table"),
         ("price = { input = 1 }", 9, "no output"),
         ("price = { input = -1, output = 1 }", 19, "dollars"),
@@ -254,6 +260,35 @@ fn what_a_person_knows_of_a_model_is_read() {
         assert_eq!(problem.place, Some((2, column)), "{text}: {problem}");
         let wrong = &settings.models["a/b"];
         assert_eq!((wrong.images, &wrong.thinking), (None, &None), "{text}");
+    }
+}
+
+#[test]
+fn a_compaction_of_the_provider_s_own_is_asked_of_those_that_have_one() {
+    let with = |name: &str, more: &str| format!("[models.\"{name}\"]\ncompaction = \"native\"\n{more}");
+    let router =
+        |wire: &str| format!("[providers.router]\nwire = \"{wire}\"\nbase_url = \"https://x.example\"");
+    for (name, more, wire) in [
+        ("anthropic/claude-opus-5-5", String::new(), None),
+        ("openai/gpt-6-sol", String::new(), None),
+        ("openai/gpt-6-sol", "[providers.openai]\nwire = \"openai_chat\"".to_owned(), Some("openai_chat")),
+        ("gemini/gemini-4-argon", String::new(), Some("gemini")),
+        ("local/qwen3", String::new(), Some("openai_chat")),
+        ("local/qwen3", "[providers.local]\nwire = \"anthropic\"".to_owned(), None),
+        ("router/x", router("openai_responses"), None),
+        ("router/x", router("openai_chat"), Some("openai_chat")),
+        // Whoever chooses it is told that there is no such provider.
+        ("nobody/x", String::new(), None),
+    ] {
+        let (settings, problems) = Disk::new(&with(name, &more), "").load(&[]);
+        let told: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
+        let wanted = wire.map(|wire| format!("the format {wire:?} has no compaction of its own"));
+        assert_eq!(told, wanted.into_iter().collect::<Vec<String>>(), "{name} {more}");
+        assert_eq!(settings.models[name].native_compaction, wire.is_none().then_some(true), "{name} {more}");
+        if let Some(problem) = problems.first() {
+            let hint = "\"anthropic\" and \"openai_responses\" have one; here it is compaction = \"summary\"";
+            assert_eq!((problem.place, problem.hint.as_deref()), (Some((2, 14)), Some(hint)));
+        }
     }
 }
 

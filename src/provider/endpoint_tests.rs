@@ -275,6 +275,29 @@ fn trial_features_are_asked_for_beside_those_of_the_custom_headers() {
 }
 
 #[test]
+fn a_compaction_of_the_provider_s_own_has_its_address_and_its_header() {
+    let all = env(&[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k"), ("GEMINI_API_KEY", "k")]);
+    for (name, url, beta) in [
+        (
+            "anthropic/claude-opus-5-5",
+            Some("https://api.anthropic.com/v1/messages"),
+            Some("a-1,compact-2026-09-04"),
+        ),
+        ("openai/gpt-6-sol", Some("https://api.openai.com/v1/responses/compact"), None),
+        ("gemini/gemini-4-argon", None, None),
+    ] {
+        let mut settings = Settings::default();
+        let betas = vec!["a-1".to_owned()];
+        let wanted = ModelSettings { betas, native_compaction: Some(true), ..ModelSettings::default() };
+        settings.models.insert(name.into(), wanted);
+        let endpoint = resolve(&ModelName(name.into()), &settings, &all).expect("a key is there");
+        assert!(endpoint.native_compaction, "{name}");
+        assert_eq!(endpoint.compact_url().as_deref(), url, "{name}");
+        assert_eq!(header(&endpoint, "anthropic-beta"), beta, "{name}");
+    }
+}
+
+#[test]
 fn what_is_missing_is_said() {
     for (model, class, words) in [
         ("anthropic/claude-sonnet-5-5", ErrorClass::Auth, "ANTHROPIC_API_KEY"),

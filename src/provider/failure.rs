@@ -84,6 +84,17 @@ const MOMENTARY: [&str; 18] = [
     "DEADLINE_EXCEEDED",
 ];
 
+/// Codes for what a model made that is sent back and is not taken: reasoning, or a compaction of its
+/// provider's.
+const BAD_SEALS: [&str; 6] = [
+    "invalid_encrypted_content",
+    "compaction_block_ambiguous",
+    "compaction_block_misplaced",
+    "compaction_content_mismatch",
+    "compaction_signature_invalid",
+    "compaction_tool_changes_mismatch",
+];
+
 /// Sentences about reasoning that was sent back and is not taken.
 const BAD_REASONING: [&str; 13] = [
     // Anthropic.
@@ -183,8 +194,7 @@ fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass 
 }
 
 fn is_bad_reasoning(status: u16, said: &Said) -> bool {
-    said.is(&["invalid_encrypted_content"])
-        || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
+    said.is(&BAD_SEALS) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
 }
 
 fn is_billing(status: u16, said: &Said) -> bool {

@@ -503,3 +503,21 @@ fn toml_settings() -> Settings {
     settings.providers.insert("router".into(), router);
     settings
 }
+
+#[test]
+fn a_compaction_that_is_not_taken_back_is_told_from_one_that_is_refused() {
+    let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
+    for (status, kind, code, class) in [
+        (400, "invalid_request_error", "compaction_signature_invalid", ErrorClass::BadReasoning),
+        (400, "invalid_request_error", "compaction_content_mismatch", ErrorClass::BadReasoning),
+        (400, "invalid_request_error", "compaction_block_misplaced", ErrorClass::BadReasoning),
+        (400, "invalid_request_error", "compaction_nothing_to_summarize", ErrorClass::Refused),
+        (400, "invalid_request_error", "compaction_incomplete_turn", ErrorClass::Refused),
+        (529, "overloaded_error", "compaction_unavailable", RETRY),
+    ] {
+        let body = format!(
+            r#"{{"type":"error","error":{{"type":"{kind}","message":"x","details":{{"error_code":"{code}"}}}}}}"#
+        );
+        assert_eq!(classify(&endpoint, &plain(status, &body)).class, class, "{code}");
+    }
+}

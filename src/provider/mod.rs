@@ -134,8 +134,9 @@ pub enum ErrorClass {
     Auth,
     /// The request does not fit the window. The sizes in tokens where the provider told them.
     TooLong { used: Option<u64>, limit: Option<u64> },
-    /// What a model thought is sent back to it and not taken: changed, of another account, or no longer
-    /// known. The same request without any reasoning would be taken.
+    /// What a model thought, or what its provider made of the conversation, is sent back to it and not
+    /// taken: changed, of another account, or no longer known. The same request without any of it would be
+    /// taken.
     BadReasoning,
     /// The provider refuses this request and would refuse it again.
     Refused,

@@ -7,6 +7,7 @@
 //! what it reads.
 
 mod cache;
+mod compact;
 mod encode;
 mod http;
 mod refusal;
@@ -261,16 +262,22 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
         Ok(Asked::Models(list)) => return Answer::Plain(list),
         Ok(Asked::Model { wire, model, body, asks }) => (wire, model, body, asks),
     };
-    let problems = [valid::problems(wire, &model, &body), seal::problems(wire, &model, &body)].concat();
+    let problems = [
+        valid::problems(wire, &model, &body),
+        compact::problems(wire, head, &body),
+        seal::problems(wire, &model, &body),
+    ]
+    .concat();
     if let Some(first) = problems.first() {
         let refusal = Refusal::of_problem(wire, first);
         lock(&shared.refusals).extend(problems);
         return Answer::Reply(Reply::Refused(refusal));
     }
-    match asks {
+    let compacts = match asks {
         Asks::Count(answer) => return Answer::Plain(answer),
-        Asks::Reply => {}
-    }
+        Asks::Reply => false,
+        Asks::Compact => true,
+    };
     let mut requests = lock(&shared.requests);
     let number = requests.len();
     let (path, headers) = (head.path.clone(), head.headers.clone());
@@ -284,7 +291,11 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
     drop(requests);
     let steps = lock(&shared.script)(&request);
     let mut next_call = || shared.calls.fetch_add(1, Ordering::SeqCst) + 1;
-    Answer::Reply(encode::reply(wire, &request.model, &request.body, &steps, &mut next_call))
+    let RecordedRequest { model, body, .. } = &request;
+    match compacts {
+        true => compact::answer(wire, model, body, &steps, &mut next_call),
+        false => Answer::Reply(encode::reply(wire, model, body, &steps, &mut next_call)),
+    }
 }
 
 enum Play {

@@ -19,6 +19,7 @@ use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
+use super::instructions::Watch;
 use super::recipes::Rendering;
 use super::registry::{Others, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
@@ -108,6 +109,8 @@ pub struct Session {
     pub(super) ahead: Ahead,
     /// The facts of the conversation.
     pub(super) ledger: Ledger,
+    /// The files that hold instructions, as they were seen last.
+    pub(super) instructions: Watch,
     pub(super) others: Others,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
@@ -197,6 +200,7 @@ impl Session {
             pace: Pace::default(),
             ahead: Ahead::default(),
             ledger: Ledger::default(),
+            instructions: Watch::default(),
             others: Others::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
@@ -393,7 +397,8 @@ impl Session {
             };
             match work.turn.next(&self.thread) {
                 Next::Commit(change) => {
-                    if let Err(error) = self.commit(*change) {
+                    let change = self.arrived(*change);
+                    if let Err(error) = self.commit(change) {
                         self.abandon(&error);
                     }
                 }

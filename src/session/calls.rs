@@ -9,6 +9,7 @@ use super::effects;
 use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
 use crate::hooks::output::PermissionDecision;
+use crate::recall::Log;
 use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome};
 use crate::tools::command_line;
 use crate::tools::permission::{self, Verdict};
@@ -185,7 +186,8 @@ impl Session {
             // A full channel drops the piece: the outcome has the whole.
             let _ = sender.try_send((progress_id.clone(), output));
         });
-        let context = ToolContext { workspace: self.workspace.clone(), progress };
+        let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
+        let context = ToolContext { workspace: self.workspace.clone(), progress, log: Arc::new(log) };
         let span = tracing::info_span!("tool", session = %self.id, call = %id, name = %call.name);
         let Some(work) = &mut self.work else { return };
         let job = async move {

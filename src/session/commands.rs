@@ -5,6 +5,7 @@
 
 pub(super) mod compact;
 mod context;
+mod dry;
 pub(super) mod goal;
 mod help;
 mod hooks;
@@ -14,7 +15,9 @@ mod why;
 
 use super::actor::Session;
 use super::work::Prompt;
-use super::{Answer, CommandInfo, Out, Severity};
+use super::{Answer, CommandInfo, Out, Severity, summary};
+use crate::compaction::{self, Wish};
+use crate::provider::models;
 use crate::provider::spent::Spent;
 use crate::recipe::command;
 use crate::thread::{Change, StopReason, Usage};
@@ -105,7 +108,7 @@ const BUILT_IN: [BuiltIn; 11] = [
 ];
 
 /// What a command came to.
-struct Ran {
+pub(super) struct Ran {
     changes: Vec<Change>,
     /// Goes into the answer's `_meta`.
     meta: Option<serde_json::Value>,
@@ -156,7 +159,7 @@ impl Session {
 
     /// Commits the command, then what it comes to, and ends the turn. What the command runs sees its own
     /// entry as the newest.
-    fn carry_out(&mut self, prompt: Prompt, typed: String, run: impl FnOnce(&mut Session) -> Ran) {
+    pub(super) fn carry_out(&mut self, prompt: Prompt, typed: String, run: impl FnOnce(&mut Session) -> Ran) {
         let commanded = Change::Commanded { message: self.fresh_message(), typed };
         if let Err(error) = self.commit(commanded) {
             return prompt.responder.answer(Err(error));
@@ -200,7 +203,11 @@ impl Session {
     fn show_context(&mut self, _: &str) -> Ran {
         let facts = context::Facts {
             used: self.tokens_in_context(),
-            model: self.endpoint.as_ref().map(|endpoint| (endpoint.name.clone(), endpoint.window)),
+            model: self.endpoint.as_ref().map(|endpoint| context::Window {
+                model: endpoint.name.clone(),
+                size: endpoint.window,
+                reserve: self.budget().reserve,
+            }),
             next: match (self.compaction_is_paused(), self.next_compaction_at()) {
                 (true, _) => context::Next::Paused,
                 (false, Some(tokens)) => context::Next::At(tokens),
@@ -210,6 +217,43 @@ impl Session {
         };
         let text = context::text(&self.ruler(), &self.thread, &facts);
         self.said(text)
+    }
+
+    /// A `/compact` that can't be made as it is asked for.
+    pub(super) fn no_compaction(&mut self, why: &str) -> Ran {
+        let told = serde_json::json!({ "status": "refused", "reason": why });
+        self.said(format!("Not compacted: {why}")).with("compaction", told)
+    }
+
+    /// What a compaction of this kind would do.
+    pub(super) fn dry_run(&mut self, wish: &Wish, summary_max: Option<u32>, command: String) -> Ran {
+        let (ruler, mut budget) = (self.ruler(), self.budget());
+        if let Some(tokens) = summary_max {
+            budget.summary_max = u64::from(tokens);
+        }
+        self.ledger.follow(&self.thread);
+        let preview = compaction::preview(&ruler, &self.thread, &self.ledger, &budget, wish);
+        let in_context = ruler.in_context(&self.thread);
+        let endpoint = self.endpoint.as_ref();
+        let other =
+            endpoint.and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context));
+        let facts = dry::Facts {
+            thread: &self.thread,
+            preview: &preview,
+            in_context,
+            frame: budget.frame,
+            model: endpoint.map(|endpoint| (&endpoint.name, endpoint.window)),
+            writer: match &other {
+                Some(name) => dry::Writer::Other(name),
+                None if self.settings.compaction.model.as_deref() == Some("none") => dry::Writer::Nobody,
+                None => dry::Writer::Same,
+            },
+            summary_max: budget.summary_max,
+            prices: &|model, usage| models::cost(&self.settings, model, usage),
+            command,
+        };
+        let (text, told) = (dry::text(&facts), dry::json(&facts));
+        self.said(text).with("compaction", told)
     }
 
     fn goal(&mut self, typed: &str) -> Ran {

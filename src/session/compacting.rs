@@ -300,7 +300,10 @@ impl Session {
 
     /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
     fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
-        let change = compaction::pruned(&self.ruler(), &self.thread, masks, trigger);
+        let (ruler, budget) = (self.ruler(), self.budget());
+        let Some(change) = compaction::pruned(&ruler, &self.thread, &budget, masks, trigger) else {
+            return self.end_compaction(CompactAnswer::Nothing);
+        };
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
         }
@@ -502,7 +505,7 @@ fn trigger_of(why: Why) -> Trigger {
     }
 }
 
-fn keep_of(keep: &Keep) -> compaction::Keep {
+pub(super) fn keep_of(keep: &Keep) -> compaction::Keep {
     match keep {
         Keep::Nothing => compaction::Keep::Nothing,
         Keep::Messages(messages) => compaction::Keep::Messages(*messages),

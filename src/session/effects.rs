@@ -227,7 +227,7 @@ pub async fn run_tool(
         shown: result.shown,
         locations: result.locations,
         raw: result.raw,
-        whole: None,
+        whole: result.whole,
     };
     (outcome, result.plan)
 }

@@ -237,6 +237,8 @@ impl Session {
             work.halt = work.halt.take().or(resolution.halt);
         }
         let mut outcome = ended.outcome;
+        // A hook that takes secrets out has seen what is shown alone: nobody may read the rest.
+        outcome.whole = None;
         if let Some(result) = resolution.result {
             apply_result(&mut outcome, result);
         }

@@ -6,6 +6,7 @@
 
 mod actor;
 mod ahead;
+mod arrival;
 mod callbacks;
 mod calls;
 pub mod child;
@@ -23,6 +24,7 @@ mod foreign;
 #[cfg(test)]
 mod foreign_tests;
 mod hooks;
+mod instructions;
 mod models;
 mod moments;
 pub mod port;

@@ -1,7 +1,8 @@
 //! The system text: who the agent is, where it works, and the project's own instructions.
 //!
 //! It is made once, at a thread's first model call, and frozen in the log. Nothing
-//! volatile is in it: no date, no file list, or every provider's cache would be lost with it.
+//! volatile is in it: no date, no file list, or every provider's cache would be lost with it. Instructions that
+//! change or come later are said behind it: see `instructions`.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,16 +17,53 @@ const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;
 /// The names under which projects keep instructions; in one directory the first that exists counts.
 const INSTRUCTION_NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
-/// A project's instruction file, as it was when the session began.
+/// An instruction file as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instructions {
     pub path: PathBuf,
     pub text: String,
 }
 
-/// Reads the instruction files that hold for a directory, farthest first so that the nearest has the
-/// last word: the person's own, then from the repository's root down to `cwd`.
-pub fn instructions(cwd: &Path, home: &Path) -> (Vec<Instructions>, Vec<Problem>) {
+/// A directory that may hold instructions. What a repository brings must lie within it; the person's own
+/// files may be links to wherever they keep them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub directory: PathBuf,
+    pub within: Option<PathBuf>,
+}
+
+impl Place {
+    /// The files that may hold them, in the order in which they are looked for.
+    pub fn candidates(&self) -> [PathBuf; 2] {
+        INSTRUCTION_NAMES.map(|name| self.directory.join(name))
+    }
+
+    /// Its instructions, where there are any.
+    pub fn read(&self) -> (Option<Instructions>, Vec<Problem>) {
+        let mut problems = Vec::new();
+        for path in self.candidates() {
+            match read(&path, self.within.as_deref()) {
+                Ok(Some(bytes)) => {
+                    let (text, problem) = readable(&path, &bytes);
+                    problems.extend(problem);
+                    return (Some(Instructions { path, text }), problems);
+                }
+                Ok(None) => {}
+                Err(why) => problems.push(Problem {
+                    path,
+                    place: None,
+                    message: format!("these instructions are not read: {why}"),
+                    hint: None,
+                }),
+            }
+        }
+        (None, problems)
+    }
+}
+
+/// Where instructions lie that hold for a directory, farthest first so that the nearest has the last word:
+/// the person's own, then from the repository's root down to `cwd`.
+pub fn places(cwd: &Path, home: &Path) -> Vec<Place> {
     let mut directories: Vec<&Path> = Vec::new();
     for directory in cwd.ancestors() {
         directories.push(directory);
@@ -38,34 +76,11 @@ pub fn instructions(cwd: &Path, home: &Path) -> (Vec<Instructions>, Vec<Problem>
         directories.truncate(1);
     }
     let root = directories.last().copied().unwrap_or(cwd);
-    directories.reverse();
-    // The person's own files may be links to wherever they keep them.
-    let places =
-        std::iter::once((home, None)).chain(directories.into_iter().map(|place| (place, Some(root))));
-
-    let mut found = Vec::new();
-    let mut problems = Vec::new();
-    for (directory, within) in places {
-        for name in INSTRUCTION_NAMES {
-            let path = directory.join(name);
-            match read(&path, within) {
-                Ok(Some(bytes)) => {
-                    let (text, problem) = readable(&path, &bytes);
-                    problems.extend(problem);
-                    found.push(Instructions { path, text });
-                    break;
-                }
-                Ok(None) => {}
-                Err(why) => problems.push(Problem {
-                    path,
-                    place: None,
-                    message: format!("these instructions are not read: {why}"),
-                    hint: None,
-                }),
-            }
-        }
-    }
-    (found, problems)
+    let below = directories.iter().rev().filter(|directory| **directory != home);
+    let own = Place { directory: home.to_path_buf(), within: None };
+    let of_project =
+        below.map(|directory| Place { directory: directory.to_path_buf(), within: Some(root.to_path_buf()) });
+    std::iter::once(own).chain(of_project).collect()
 }
 
 /// Reads one file up to a byte over its bound; `None` if there is none. What a repository brings goes to
@@ -107,14 +122,20 @@ pub fn system_text(workspace: &Workspace, instructions: &[Instructions]) -> Stri
              disagree, the later one here wins; what the person says in the conversation wins over both.\n",
         );
         for file in instructions {
-            text.push_str(&format!(
-                "\n<instructions path=\"{}\">\n{}\n</instructions>\n",
-                file.path.display(),
-                file.text.trim_end()
-            ));
+            text.push_str(&format!("\n{}\n", block(&file.path, &file.text)));
         }
     }
     text
+}
+
+/// How the block of a file's instructions begins.
+pub fn block_head(path: &Path) -> String {
+    format!("<instructions path=\"{}\">\n", path.display())
+}
+
+/// A file's instructions as a model reads them.
+pub fn block(path: &Path, text: &str) -> String {
+    format!("{}{}\n</instructions>", block_head(path), text.trim_end())
 }
 
 fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {
@@ -158,6 +179,11 @@ each other together, in one reply.
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn instructions(cwd: &Path, home: &Path) -> (Vec<Instructions>, Vec<Problem>) {
+        let (found, problems): (Vec<_>, Vec<_>) = places(cwd, home).iter().map(Place::read).unzip();
+        (found.into_iter().flatten().collect(), problems.into_iter().flatten().collect())
+    }
 
     #[test]
     fn the_nearest_instructions_come_last() {

@@ -5,19 +5,23 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
-use super::commands;
+use super::commands::{
+    self,
+    compact::{self, Asked},
+};
 use super::compacting::{self, CompactionOrder};
 use super::consent::MayRun;
 use super::replies::sentence;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket};
+use crate::compaction::{self, Wish};
 use crate::hooks::handlers;
 use crate::provider::endpoint::{self, Endpoint};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{ModelChoice, Recipe};
 use crate::recipe::render::{self, NOT_RUN, Rendered, ShellCall, ShellOutputs, Surroundings};
-use crate::thread::{Change, Content, Message, ModelName, Origin};
+use crate::thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
 use crate::tools::shell_output::shell_output;
 use crate::tools::{Toolbox, Workspace};
 use crate::turn::Turn;
@@ -80,10 +84,24 @@ impl Session {
             let gone = "the recipe is gone; send the prompt again".to_owned();
             return prompt.responder.answer(Err(SessionError::Invalid(gone)));
         };
-        let arguments = match command::bind(&recipe, &rest) {
+        let mut arguments = match command::bind(&recipe, &rest) {
             Ok(arguments) => arguments,
             Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
         };
+        let mut above = None;
+        if recipe.is_compaction() {
+            match compact::parse(&arguments.free).and_then(|asked| asked.checked(&self.thread)) {
+                Ok(Asked::Compact { focus }) => arguments.free = focus.unwrap_or_default(),
+                Ok(Asked::Above { entry, focus }) => {
+                    above = Some(entry);
+                    arguments.free = focus.unwrap_or_default();
+                }
+                Ok(Asked::Dry { above, focus }) => {
+                    return self.preview_compaction(prompt, typed, &recipe, &arguments, above, focus);
+                }
+                Err(why) => return self.carry_out(prompt, typed, |session| session.no_compaction(&why)),
+            }
+        }
         let text = match self.render(&recipe, &arguments, &outputs) {
             Text::Done(text) => text,
             Text::Needs(calls) => {
@@ -121,6 +139,7 @@ impl Session {
                 arguments,
                 instruction: Some(text),
                 keep: swap.keep,
+                above,
                 summary_tokens_max: swap.summary_tokens_max,
                 ..CompactionOrder::default()
             };
@@ -148,6 +167,33 @@ impl Session {
             work.handlers = handlers;
             work.recipe = Some(recipe);
         }
+    }
+
+    /// Tells what the compaction of this recipe would do. Its text is not rendered: no command runs for it.
+    fn preview_compaction(
+        &mut self,
+        prompt: Prompt,
+        typed: String,
+        recipe: &Recipe,
+        arguments: &Arguments,
+        above: Option<Seq>,
+        focus: Option<String>,
+    ) {
+        self.tell_what_is_left_out(&prompt);
+        let (functions, path) = (&self.services.functions, recipe.source.path());
+        let (handlers, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
+        let (swap, _) = compacting::without_swap(handlers);
+        let keep = swap.keep.as_ref().map(compacting::keep_of).unwrap_or_default();
+        let above_words = above.map(|entry| format!(" above {entry}")).unwrap_or_default();
+        let focus_words = focus.as_ref().map(|focus| format!(" {focus}")).unwrap_or_default();
+        let command = format!("/{}{above_words}{focus_words}", recipe.id);
+        let wish = Wish {
+            trigger: Trigger::Manual,
+            keep: above.map_or(keep, compaction::Keep::From),
+            focus,
+            summary: true,
+        };
+        self.carry_out(prompt, typed, |session| session.dry_run(&wish, swap.summary_tokens_max, command));
     }
 
     /// Renders a recipe with what its shell calls printed so far.

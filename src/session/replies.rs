@@ -25,8 +25,11 @@ impl Session {
     pub(super) fn call_model(&mut self) {
         let own = self.work.as_ref().and_then(|work| work.endpoint.clone());
         let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
-        let ready =
-            self.ensure_frame().and_then(|()| self.tell_goal()).and_then(|()| self.give_word_to_agent());
+        let ready = self
+            .ensure_frame()
+            .and_then(|()| self.tell_instructions())
+            .and_then(|()| self.tell_goal())
+            .and_then(|()| self.give_word_to_agent());
         if ready.is_ok() && self.must_compact(&endpoint) {
             return self.tell(Told::Model(ModelAnswer::MustCompact));
         }
@@ -103,8 +106,8 @@ impl Session {
         if self.thread.frame().is_some() {
             return Ok(());
         }
-        let (instructions, problems) = prompt::instructions(&self.workspace.cwd, &self.services.paths.home);
-        self.show_problems(&problems);
+        self.look_for_instructions();
+        let instructions = self.instructions.files();
         let mut system = prompt::system_text(&self.workspace, &instructions);
         for context in std::mem::take(&mut self.start_context) {
             system.push_str("\n\n");

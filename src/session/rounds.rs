@@ -61,8 +61,11 @@ impl Session {
         let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);
         if !has_edits && window.and_then(|window| self.auto_compact_at(window)).is_some() {
             let ruler = self.ruler();
-            if let Some(masks) = compaction::due(&ruler, &self.thread, &self.budget()) {
-                let pruned = compaction::pruned(&ruler, &self.thread, masks, Trigger::Threshold);
+            let budget = self.budget();
+            let pruned = compaction::due(&ruler, &self.thread, &budget).and_then(|masks| {
+                compaction::pruned(&ruler, &self.thread, &budget, masks, Trigger::Threshold)
+            });
+            if let Some(pruned) = pruned {
                 answer.commits.push(pruned);
                 return;
             }

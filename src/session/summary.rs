@@ -99,14 +99,7 @@ pub async fn writer(
     main: &Endpoint,
     tokens: u64,
 ) -> Writer {
-    let small = || settings.small_model.clone().map(ModelName);
-    let name = match settings.compaction.model.as_deref() {
-        Some("main" | "none") => None,
-        Some("small") => small(),
-        Some(name) => Some(ModelName(name.to_owned())),
-        None => small().filter(|small| is_cheaper(settings, &main.name, small, tokens)),
-    };
-    let Some(name) = name.filter(|name| *name != main.name) else { return Writer::Main };
+    let Some(name) = writer_name(settings, &main.name, tokens) else { return Writer::Main };
     match find_endpoint(services, Some(&name), settings, environment).await {
         Ok(endpoint) => Writer::Other(Box::new(endpoint)),
         Err(error) => {
@@ -114,6 +107,18 @@ pub async fn writer(
             Writer::Main
         }
     }
+}
+
+/// The model other than this one that the settings want; `None` where there is none.
+pub fn writer_name(settings: &Settings, main: &ModelName, tokens: u64) -> Option<ModelName> {
+    let small = || settings.small_model.clone().map(ModelName);
+    let name = match settings.compaction.model.as_deref() {
+        Some("main" | "none") => None,
+        Some("small") => small(),
+        Some(name) => Some(ModelName(name.to_owned())),
+        None => small().filter(|small| is_cheaper(settings, main, small, tokens)),
+    };
+    name.filter(|name| name != main)
 }
 
 /// Whether reading all of it anew costs less with the small model than the cached prefix does with the main one.

@@ -38,7 +38,9 @@ impl Session {
     pub(super) fn drop_thinking(&mut self, error: &ProviderError) -> bool {
         let is_own = |content: &Content| matches!(content, Content::Thinking { native: Some(_), .. });
         let sent = self.thread.view().entries().iter().any(|entry| match &entry.change {
-            Change::Replied { message, .. } => message.content.iter().any(is_own),
+            Change::Replied { message, .. } | Change::Compacted { summary: message, .. } => {
+                message.content.iter().any(is_own)
+            }
             _ => false,
         });
         let through = Seq(self.thread.next_seq().0.saturating_sub(1));

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::thread::{
-    Card, FORMAT_VERSION, ModelName, Native, Origin, OutcomeStatus, SessionId, ToolCall, ToolOutcome,
+    Card, FORMAT_VERSION, ModelName, Native, Origin, OutcomeStatus, SessionId, ToolCall, ToolOutcome, Trigger,
 };
 
 fn text(text: &str) -> Content {

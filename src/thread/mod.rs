@@ -4,6 +4,7 @@
 //! byte for byte.
 
 pub mod attached;
+pub mod boundary;
 pub mod change;
 pub mod choices;
 pub mod diff;

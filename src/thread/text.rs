@@ -49,6 +49,10 @@ struct Reader<'a> {
     calls: HashSet<&'a CallId>,
     /// What is shown of each entry in view. A history that a hook made is several messages.
     in_view: HashMap<Seq, &'a Arc<Entry>>,
+    /// How the view differs from the log, for each entry of which the model sees something else.
+    changed: HashMap<Seq, &'static str>,
+    /// The entry of each outcome.
+    outcome_entries: HashMap<&'a CallId, Seq>,
 }
 
 impl<'a> Reader<'a> {
@@ -57,11 +61,19 @@ impl<'a> Reader<'a> {
             Change::Replied { message, .. } => message.calls().map(|call| &call.id).collect(),
             _ => Vec::new(),
         });
+        let in_view: HashMap<Seq, &Arc<Entry>> =
+            thread.view().entries().iter().map(|entry| (entry.seq, entry)).collect();
+        let outcome_entries = thread.entries().iter().rev().filter_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => Some((&outcome.call, entry.seq)),
+            _ => None,
+        });
         Reader {
             detail,
             outcomes: outcomes(thread),
             calls: calls.collect(),
-            in_view: thread.view().entries().iter().map(|entry| (entry.seq, entry)).collect(),
+            changed: changed(thread, &in_view),
+            in_view,
+            outcome_entries: outcome_entries.collect(),
         }
     }
 
@@ -69,8 +81,7 @@ impl<'a> Reader<'a> {
         let seq = entry.seq;
         let left = match self.in_view.get(&seq) {
             None => "  [left the view]",
-            Some(shown) if shown.change != entry.change => "  [changed in the view by a hook]",
-            Some(_) => "",
+            Some(_) => self.changed.get(&seq).copied().unwrap_or_default(),
         };
         let block = match &entry.change {
             Change::Said { message, origin } => {
@@ -168,12 +179,18 @@ impl<'a> Reader<'a> {
             Content::Call(call) => {
                 let outcome = self.outcomes.get(&call.id);
                 let words = outcome.map_or("no result yet", |outcome| status(outcome.status));
-                let _ = writeln!(block, "  ● {} → {words}", call_title(call));
+                let entry = self.outcome_entries.get(&call.id);
+                let seen = entry.and_then(|entry| self.changed.get(entry)).copied().unwrap_or_default();
+                let _ = writeln!(block, "  ● {} → {words}{seen}", call_title(call));
                 if self.detail == Detail::Full {
                     block.push_str(&indented(&call.input.to_string(), 4));
                 }
                 if let Some(outcome) = outcome {
-                    block.push_str(&indented(&self.shortened(&outcome_text(outcome)), 4));
+                    let text = match (self.detail, &outcome.whole) {
+                        (Detail::Full, Some(whole)) => whole.clone(),
+                        (Detail::Full, None) | (Detail::Short, _) => outcome_text(outcome),
+                    };
+                    block.push_str(&indented(&self.shortened(&text), 4));
                 }
             }
             Content::Image { .. }
@@ -195,6 +212,34 @@ impl<'a> Reader<'a> {
             Detail::Short | Detail::Full => text.to_owned(),
         }
     }
+}
+
+/// What is said of each entry that the model sees otherwise than it came into the log.
+fn changed(thread: &Thread, in_view: &HashMap<Seq, &Arc<Entry>>) -> HashMap<Seq, &'static str> {
+    let holds = thread.entries().iter().filter(|entry| !thread.is_undone(entry.seq));
+    let masked: HashSet<Seq> = holds
+        .flat_map(|entry| match &entry.change {
+            Change::Pruned { masks, .. } | Change::Compacted { masks, .. } => masks.as_slice(),
+            _ => &[],
+        })
+        .map(|mask| mask.entry)
+        .collect();
+    let differs = in_view.values().filter(|shown| {
+        thread.entries().get(shown.seq.0 as usize).is_some_and(|entry| entry.change != shown.change)
+    });
+    let words = differs.map(|shown| {
+        let words = if thread.is_rewritten(shown.seq) {
+            "  [changed in the view by a hook]"
+        } else if masked.contains(&shown.seq) {
+            "  [shown shorter in the view]"
+        } else if matches!(shown.change, Change::Replied { .. }) {
+            "  [without its thinking in the view]"
+        } else {
+            "  [changed in the view]"
+        };
+        (shown.seq, words)
+    });
+    words.collect()
 }
 
 fn heading(thread: &Thread) -> String {

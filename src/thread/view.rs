@@ -344,15 +344,18 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entr
     Arc::new(Entry { seq: layer.seq, at: layer.at, change })
 }
 
-/// A reply whose thinking is for people only; `None` where the entry is none that had any other.
+/// A reply whose thinking is for people only, or a summary without its provider's own form of it; `None`
+/// where the entry is none that had any other.
 fn without_own_thinking(entry: &Entry) -> Option<Arc<Entry>> {
-    let Change::Replied { message, .. } = &entry.change else { return None };
+    let (Change::Replied { message, .. } | Change::Compacted { summary: message, .. }) = &entry.change else {
+        return None;
+    };
     let is_own = |content: &Content| matches!(content, Content::Thinking { native: Some(_), .. });
     if !message.content.iter().any(is_own) {
         return None;
     }
     let mut plain = entry.clone();
-    if let Change::Replied { message, .. } = &mut plain.change {
+    if let Change::Replied { message, .. } | Change::Compacted { summary: message, .. } = &mut plain.change {
         for content in &mut message.content {
             if let Content::Thinking { native, .. } = content {
                 *native = None;

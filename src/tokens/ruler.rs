@@ -11,11 +11,15 @@ use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use crate::family::Family;
 use crate::thread::{
-    Change, Content, Edit, Entry, Message, ModelName, OutcomeContent, Thread, ToolOutcome, ToolSpec, View,
+    Change, Content, Edit, Entry, Message, ModelName, Native, OutcomeContent, Thread, ToolOutcome, ToolSpec,
+    View,
 };
 
 /// Tokens that the frame of a message, a call or a tool takes beside its text.
 const MESSAGE_TOKENS: u64 = 4;
+
+/// Bytes of a sealed form for each of its tokens, as of plain text; how it is packed is not known.
+const SEALED_BYTES_PER_TOKEN: u64 = 4;
 
 /// What a text may take more than its estimate, in per cent: an estimate is within a fifth of a count.
 const ESTIMATE_MARGIN_PERCENT: u64 = 25;
@@ -168,7 +172,7 @@ impl Ruler {
         let parts = message.content.iter().map(|content| match content {
             Content::Text { text } => self.tally_text(text),
             Content::Thinking { text, native } => match native {
-                Some(_) => self.tally_text(text),
+                Some(native) => self.tally_text(text) + tally_sealed(native),
                 None => Tally::default(),
             },
             Content::Image { data, .. } => self.tally_image(data),
@@ -219,4 +223,11 @@ impl Ruler {
     fn tally_image(&self, data: &str) -> Tally {
         Tally::of_media(media::of_image(self.family, data))
     }
+}
+
+/// What its provider has made of a conversation in a form that nobody else reads: of four letters of it three
+/// are bytes, and those take what text takes. What can be read of it stands beside it and is counted there.
+fn tally_sealed(native: &Native) -> Tally {
+    let letters = native.data["compaction"]["encrypted_content"].as_str().map_or(0, str::len);
+    Tally::of_text(letters as u64 * 3 / 4 / SEALED_BYTES_PER_TOKEN)
 }

@@ -26,7 +26,7 @@ use crate::thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSp
 
 use super::disk::Stop;
 use super::group::{Ending, KILL_GRACE, Running};
-use super::output::Output;
+use super::output::{Finished, Output};
 use super::reaper::Reaper;
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 
@@ -81,7 +81,7 @@ impl Tool for Bash {
                  Every call starts a new shell: variables and `cd` do not carry over. There is no standard input \
                  and no terminal, so use flags that keep programs from asking. The call ends when the shell ends; \
                  whatever still runs in the background is ended then, so a server must be started, used and \
-                 stopped in one command. Output of more than {} bytes is cut in the middle. Use file_read, \
+                 stopped in one command. Output of more than {} bytes is cut in the middle; `recall` reads the rest. Use file_read, \
                  grep_tool and glob_tool to read and search files, and file_edit or file_write to change them.",
                 truncate::OUTPUT_BYTES_MAX
             ),
@@ -304,9 +304,10 @@ impl Reading<'_> {
     }
 }
 
-fn result(output: String, ending: Ending, timed_out: Option<Duration>) -> ToolResult {
+fn result(output: Finished, ending: Ending, timed_out: Option<Duration>) -> ToolResult {
     // A shell reports the end by a signal in this form too.
     const BY_SIGNAL: i32 = 128;
+    let Finished { shown: output, whole } = output;
     let mut raw = json!({"stdout": output, "stderr": ""});
     let mut say = match ending {
         Ending::Code(code) => {
@@ -330,10 +331,15 @@ fn result(output: String, ending: Ending, timed_out: Option<Duration>) -> ToolRe
     }
     let border = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
     let nothing = if output.is_empty() { "(no output)\n" } else { "" };
+    let whole = whole.map(|whole| {
+        let border = if whole.ends_with('\n') { "" } else { "\n" };
+        format!("{whole}{border}{say}")
+    });
     let well = ending == Ending::Code(0) && timed_out.is_none();
     ToolResult {
         status: if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed },
         content: vec![OutcomeContent::Text { text: format!("{output}{border}{nothing}{say}") }],
+        whole,
         shown: vec![Shown::Text {
             text: match well {
                 true => disk::fenced("", &output),

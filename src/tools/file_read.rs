@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::thread::attached::FileType;
-use crate::thread::{Card, Location, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
+use crate::thread::{Card, Location, OutcomeContent, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
@@ -271,11 +271,9 @@ fn attached(
         }
     };
     Ok(ToolResult {
-        status: OutcomeStatus::Completed,
         content: vec![OutcomeContent::Text { text: text.clone() }, content],
-        shown: vec![Shown::Text { text }],
+        shown: vec![Shown::Text { text: text.clone() }],
         locations: vec![Location { path: path.to_path_buf(), line: None }],
-        raw: None,
-        plan: None,
+        ..ToolResult::completed(text)
     })
 }

@@ -14,9 +14,10 @@ mod input;
 mod output;
 pub mod permission;
 pub mod reaper;
+mod recall_tool;
 pub mod shell_output;
 mod todo_write;
-mod truncate;
+pub(crate) mod truncate;
 mod walk;
 
 use std::ffi::OsString;
@@ -30,6 +31,7 @@ use serde_json::Value;
 
 pub use bash::shell;
 
+use crate::recall::Log;
 use crate::thread::{Card, Location, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -55,6 +57,11 @@ pub trait Tool: Send + Sync {
         Box::pin(async { Vec::new() })
     }
 
+    /// Whether it reads the conversation's log; other tools get an empty one.
+    fn reads_log(&self) -> bool {
+        false
+    }
+
     /// Runs it. Dropping the future is how it is cancelled: no process that it started may go on.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
 }
@@ -65,6 +72,8 @@ pub struct ToolContext {
     pub workspace: Arc<Workspace>,
     /// Takes the newest output of a running command, whole lines or not; never blocks.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
+    /// The conversation that the call is of, as it is when the call begins.
+    pub log: Arc<Log>,
 }
 
 /// The places and the environment that a session works in. `Debug` leaves the environment out, which
@@ -196,6 +205,8 @@ pub struct ToolResult {
     pub status: OutcomeStatus,
     /// What the model reads, already cut to size by `truncate`.
     pub content: Vec<OutcomeContent>,
+    /// All of the text, where `content` has only a part.
+    pub whole: Option<String>,
     /// What the person sees; where empty, the same text.
     pub shown: Vec<Shown>,
     pub locations: Vec<Location>,
@@ -209,6 +220,7 @@ impl ToolResult {
         ToolResult {
             status: OutcomeStatus::Completed,
             content: vec![OutcomeContent::Text { text: text.into() }],
+            whole: None,
             shown: Vec::new(),
             locations: Vec::new(),
             raw: None,
@@ -249,6 +261,7 @@ impl Toolbox {
             Arc::new(grep_tool::GrepTool),
             Arc::new(bash::Bash::new(reaper)),
             Arc::new(todo_write::TodoWrite),
+            Arc::new(recall_tool::RecallTool),
         ])
     }
 

@@ -5,11 +5,11 @@
 
 use super::truncate;
 
-/// Bytes of the beginning that are held: more than is shown, since lines drawn over shrink.
-const HELD_HEAD_BYTES: usize = 4 * truncate::OUTPUT_HEAD_BYTES;
+/// Bytes of the beginning that are held.
+const HELD_HEAD_BYTES: usize = truncate::WHOLE_BYTES_MAX / 2;
 
 /// Bytes of the end that are held; up to twice as much while it is written.
-const HELD_TAIL_BYTES: usize = 4 * (truncate::OUTPUT_BYTES_MAX - truncate::OUTPUT_HEAD_BYTES);
+const HELD_TAIL_BYTES: usize = truncate::WHOLE_BYTES_MAX - HELD_HEAD_BYTES;
 
 /// How the model gets what was left out.
 const REST: &str =
@@ -26,6 +26,15 @@ pub struct Output {
     dropped_lines: u64,
 }
 
+/// The output of a command that has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// As a model reads it, cut to `truncate::OUTPUT_BYTES_MAX` with a note where needed.
+    pub shown: String,
+    /// All of it, up to about `truncate::WHOLE_BYTES_MAX`, where `shown` is a part.
+    pub whole: Option<String>,
+}
+
 impl Output {
     /// Takes the next bytes; gives back the text that they are.
     pub fn take(&mut self, bytes: &[u8]) -> String {
@@ -34,27 +43,30 @@ impl Output {
         text
     }
 
-    /// All of it as it is shown, cut to `truncate::OUTPUT_BYTES_MAX` with a note where needed.
-    pub fn finish(mut self) -> String {
+    /// What is shown of it and, where that is a part, all that is held.
+    pub fn finish(mut self) -> Finished {
         let rest = self.cleaner.finish();
         self.keep(&rest);
-        let tail_max = truncate::OUTPUT_BYTES_MAX - truncate::OUTPUT_HEAD_BYTES;
         if self.dropped_bytes == 0 {
             let all = drawn(&(self.head + &self.tail));
-            return truncate::head_and_tail(
-                &all,
-                truncate::OUTPUT_BYTES_MAX,
-                truncate::OUTPUT_HEAD_BYTES,
-                REST,
-            );
+            if all.len() <= truncate::OUTPUT_BYTES_MAX {
+                return Finished { shown: all, whole: None };
+            }
+            let shown =
+                truncate::head_and_tail(&all, truncate::OUTPUT_BYTES_MAX, truncate::OUTPUT_HEAD_BYTES, REST);
+            return Finished { shown, whole: Some(all) };
         }
+        let tail_max = truncate::OUTPUT_BYTES_MAX - truncate::OUTPUT_HEAD_BYTES;
         let (head, tail) = (drawn(&self.head), drawn(&self.tail));
         let first = truncate::head_of(&head, truncate::OUTPUT_HEAD_BYTES);
         let last = truncate::tail_of(&tail, tail_max);
         let cut = [&head[first.len()..], &tail[..tail.len() - last.len()]];
         let bytes = self.dropped_bytes + cut.iter().map(|cut| cut.len() as u64).sum::<u64>();
         let lines = self.dropped_lines + cut.iter().map(|cut| truncate::lines_in(cut)).sum::<u64>();
-        truncate::joined(first, last, bytes, lines, REST)
+        let shown = truncate::joined(first, last, bytes, lines, REST);
+        let whole =
+            truncate::joined(&head, &tail, self.dropped_bytes, self.dropped_lines, truncate::KEPT_NOWHERE);
+        Finished { shown, whole: Some(whole) }
     }
 
     fn keep(&mut self, text: &str) {
@@ -188,7 +200,7 @@ mod tests {
         for piece in pieces {
             output.take(piece);
         }
-        output.finish()
+        output.finish().shown
     }
 
     #[test]
@@ -221,20 +233,34 @@ mod tests {
     }
 
     #[test]
+    fn an_output_that_is_shown_in_part_is_kept_whole() {
+        let mut output = Output::default();
+        let line = "0123456789abcde\n".repeat(truncate::OUTPUT_BYTES_MAX / 16);
+        output.take(line.as_bytes());
+        output.take(b"the end\n");
+        let finished = output.finish();
+        assert_eq!(finished.whole, Some(line + "the end\n"));
+        assert!(finished.shown.contains("left out here"));
+    }
+
+    #[test]
     fn an_endless_output_is_held_in_bounds_and_says_what_is_missing() {
         let mut output = Output::default();
         let line = [b"0123456789abcde\n".as_slice(); 1024].concat();
-        for _ in 0..640 {
+        for _ in 0..1_000 {
             output.take(&line);
         }
         assert!(output.head.len() + output.tail.len() <= HELD_HEAD_BYTES + 2 * HELD_TAIL_BYTES);
         output.take(b"the end\n");
-        let text = output.finish();
+        let Finished { shown: text, whole } = output.finish();
+        let whole = whole.expect("what is shown is a part");
+        assert!(whole.len() > truncate::WHOLE_BYTES_MAX && whole.contains(truncate::KEPT_NOWHERE));
+        assert!(whole.starts_with("0123456789abcde\n") && whole.ends_with("the end\n"));
         assert!(text.len() < truncate::OUTPUT_BYTES_MAX + 300);
         assert!(text.starts_with("0123456789abcde\n") && text.ends_with("the end\n"));
         let (_, note) = text.split_once("[… ").expect("a note");
         let missing: usize = note.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-        let note_bytes = text.len() - (16 * 1024 * 640 + 8 - missing);
+        let note_bytes = text.len() - (16 * 1024 * 1_000 + 8 - missing);
         assert!(note_bytes < 300, "what is shown and what is missing are all of it");
     }
 }

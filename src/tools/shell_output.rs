@@ -22,7 +22,8 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         "command": line,
         "timeout": SHELL_SECONDS_MAX,
     });
-    let context = ToolContext { workspace: workspace.clone(), progress: Arc::new(|_| {}) };
+    let context =
+        ToolContext { workspace: workspace.clone(), progress: Arc::new(|_| {}), log: Arc::default() };
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {
         return format!("[{line}: no end within {SHELL_SECONDS_MAX} s]");

@@ -9,6 +9,13 @@ pub const OUTPUT_BYTES_MAX: usize = 32 * 1024;
 /// last word), because a failing build says most at its end.
 pub const OUTPUT_HEAD_BYTES: usize = 10 * 1024;
 
+/// Bytes of one output that are kept as a whole beside what the model reads: a large build's or test run's,
+/// and little enough that a hundred of them don't hurt.
+pub const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What is said of the middle of an output that is too large even for that.
+pub const KEPT_NOWHERE: &str = "too much to be kept";
+
 /// Bytes of one line that are shown: beyond lies minified code, which no one reads.
 pub const LINE_BYTES_MAX: usize = 2_000;
 

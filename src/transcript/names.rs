@@ -31,7 +31,7 @@ pub struct Names {
 pub enum Kind {
     /// `$S1`: a session.
     Session,
-    /// `$M1`: a message.
+    /// `$M1`: a message, or a compaction, whose id is that of its summary's message.
     Message,
     /// `$C1`: a tool call.
     Call,
@@ -218,7 +218,9 @@ impl Names {
     fn named(&mut self, key: Option<&str>, value: &Value) -> Value {
         match (key, value) {
             (Some("sessionId"), Value::String(id)) => Value::String(self.name(Kind::Session, id)),
-            (Some("messageId"), Value::String(id)) => Value::String(self.name(Kind::Message, id)),
+            (Some("messageId" | "compactionId"), Value::String(id)) => {
+                Value::String(self.name(Kind::Message, id))
+            }
             (Some("toolCallId"), Value::String(id)) => Value::String(self.name(Kind::Call, id)),
             (Some("updatedAt"), Value::String(time)) => Value::String(self.name(Kind::Time, time)),
             (Some("requestId"), Value::Number(_) | Value::String(_)) => {

@@ -10,7 +10,7 @@ use super::words::{Word, as_text, bare_or_json, pair};
 /// What a fixture expects of one update.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
-    /// `text [$M1] "…"`, `think …`, `user …`: a piece of a message.
+    /// `text [$M1] "…"`, `think …`, `user …`: a piece of a message; `summary …`: of a compaction's summary.
     Chunk { kind: ChunkKind, message: Option<String>, text: String },
     /// `tool_call …` announces, `tool_call_update …` goes on.
     Call { announced: bool, call: Box<CallShape> },
@@ -28,6 +28,8 @@ pub enum Update {
     Usage { used: String, size: String },
     /// `notice warning "…"`
     Notice { severity: String, title: String },
+    /// `compaction [$M1] completed "…"`: how one stands, and its summary or error.
+    Compaction { id: Option<String>, status: String, text: Option<String> },
     /// `{…}`: the whole update.
     Json(Value),
 }
@@ -38,16 +40,19 @@ pub enum ChunkKind {
     Text,
     Think,
     User,
+    /// Of what a compaction leaves.
+    Summary,
 }
 
 impl ChunkKind {
-    const ALL: [ChunkKind; 3] = [ChunkKind::Text, ChunkKind::Think, ChunkKind::User];
+    const ALL: [ChunkKind; 4] = [ChunkKind::Text, ChunkKind::Think, ChunkKind::User, ChunkKind::Summary];
 
     fn word(self) -> &'static str {
         match self {
             ChunkKind::Text => "text",
             ChunkKind::Think => "think",
             ChunkKind::User => "user",
+            ChunkKind::Summary => "summary",
         }
     }
 
@@ -56,6 +61,15 @@ impl ChunkKind {
             ChunkKind::Text => "agent_message_chunk",
             ChunkKind::Think => "agent_thought_chunk",
             ChunkKind::User => "user_message_chunk",
+            ChunkKind::Summary => "compaction_summary_chunk",
+        }
+    }
+
+    /// Where the id stands of what it is a piece of.
+    fn id_key(self) -> &'static str {
+        match self {
+            ChunkKind::Text | ChunkKind::Think | ChunkKind::User => "messageId",
+            ChunkKind::Summary => "compactionId",
         }
     }
 }
@@ -75,7 +89,7 @@ pub fn chunk_of(update: &Value) -> Option<Chunk<'_>> {
     let text = update.pointer("/content/text").and_then(Value::as_str)?;
     (update["content"]["type"] == "text").then(|| Chunk {
         kind,
-        message: update.get("messageId").and_then(Value::as_str),
+        message: update.get(kind.id_key()).and_then(Value::as_str),
         text,
     })
 }
@@ -86,6 +100,8 @@ pub fn word_for(update: &Value) -> &str {
         "agent_message_chunk" => "text",
         "agent_thought_chunk" => "think",
         "user_message_chunk" => "user",
+        "compaction_summary_chunk" => "summary",
+        "compaction_update" => "compaction",
         "available_commands_update" => "available_commands",
         "current_mode_update" => "mode",
         "config_option_update" => "options",
@@ -167,6 +183,18 @@ impl Update {
             ("notice", [Word::Bare(severity), Word::Json(Value::String(title))]) => {
                 Ok(Update::Notice { severity: severity.clone(), title: title.clone() })
             }
+            ("compaction", rest) => {
+                let (id, rest) = match rest {
+                    [Word::Bare(id), rest @ ..] if id.starts_with('$') => (Some(id.clone()), rest),
+                    _ => (None, rest),
+                };
+                let (status, text) = match rest {
+                    [Word::Bare(status)] => (status, None),
+                    [Word::Bare(status), Word::Json(Value::String(text))] => (status, Some(text.clone())),
+                    _ => return Err("a compaction has a status and may have a \"text\"".into()),
+                };
+                Ok(Update::Compaction { id, status: status.clone(), text })
+            }
             _ => Err(format!("there is no shorthand of an update {verb} like this; write {{…}}")),
         }
     }
@@ -235,6 +263,15 @@ impl Update {
                     && actual["severity"] == severity.as_str()
                     && text_fits(title, &actual["title"], book)
             }
+            Update::Compaction { id, status, text } => {
+                let actual_id = actual["compactionId"].as_str().unwrap_or("");
+                name == "compaction_update"
+                    && actual["status"] == status.as_str()
+                    && id.as_ref().is_none_or(|id| book.names.matches_text(id, actual_id))
+                    && text.as_ref().is_none_or(|text| {
+                        compaction_text(actual).is_some_and(|actual| book.names.matches_text(text, &actual))
+                    })
+            }
             Update::Json(pattern) => book.names.matches(pattern, actual),
         }
     }
@@ -251,8 +288,9 @@ impl Update {
         if let Some(chunk) = chunk_of(update) {
             let mut words = vec![bare(chunk.kind.word())];
             if let Some(message) = chunk.message.filter(|_| detail.ids) {
-                let named = book.names.with_names(&json!({"messageId": message}));
-                words.push(bare(named["messageId"].as_str()?));
+                let key = chunk.kind.id_key();
+                let named = book.names.with_names(&json!({ key: message }));
+                words.push(bare(named[key].as_str()?));
             }
             words.push(json(book.names.text_with_names(chunk.text)));
             return Some(words);
@@ -292,10 +330,28 @@ impl Update {
                 words.push(bare(update["severity"].as_str()?));
                 words.push(json(book.names.text_with_names(update["title"].as_str()?)));
             }
+            "compaction" => {
+                if let Some(id) = update["compactionId"].as_str().filter(|_| detail.ids) {
+                    let named = book.names.with_names(&json!({"compactionId": id}));
+                    words.push(bare(named["compactionId"].as_str()?));
+                }
+                words.push(bare(update["status"].as_str()?));
+                words.extend(compaction_text(update).map(|text| json(book.names.text_with_names(&text))));
+            }
             _ => return None,
         }
         Some(words)
     }
+}
+
+/// The error of a compaction, or all text of its summary, its blocks joined by a blank line.
+fn compaction_text(update: &Value) -> Option<String> {
+    if let Some(error) = update["error"].as_str() {
+        return Some(error.to_owned());
+    }
+    let texts: Vec<&str> =
+        update["summary"].as_array()?.iter().filter_map(|block| block["text"].as_str()).collect();
+    Some(texts.join("\n\n"))
 }
 
 /// What is said of a tool call: `[$C1] TOOL attributes "text"`. Only what is mentioned is compared.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use epitome::config::{ProviderSettings, Settings, WireFormat};
+use epitome::config::{ModelSettings, ProviderSettings, Settings, WireFormat};
 use epitome::provider::endpoint::{self, Endpoint};
 use epitome::provider::http::Http;
 use epitome::provider::wire::encoding::Encoded;
@@ -16,19 +16,38 @@ pub fn endpoint(base_url: &str, env: &[(&str, &str)]) -> Endpoint {
 }
 
 pub fn endpoint_of(provider: &str, wire: WireFormat, base_url: &str, env: &[(&str, &str)]) -> Endpoint {
+    endpoint_with(provider, wire, base_url, env, ModelSettings::default())
+}
+
+/// An endpoint of a model whose provider is to make conversations short.
+pub fn compacting_endpoint(provider: &str, wire: WireFormat, base_url: &str) -> Endpoint {
+    let model = ModelSettings { native_compaction: Some(true), ..ModelSettings::default() };
+    endpoint_with(provider, wire, base_url, &[], model)
+}
+
+fn endpoint_with(
+    provider: &str,
+    wire: WireFormat,
+    base_url: &str,
+    env: &[(&str, &str)],
+    model: ModelSettings,
+) -> Endpoint {
+    let name = format!("{provider}/some-model");
     let configured = ProviderSettings {
         wire,
         base_url: base_url.into(),
         key_variable: Some("KEY".into()),
         headers: BTreeMap::new(),
     };
-    let settings =
-        Settings { providers: BTreeMap::from([(provider.to_owned(), configured)]), ..Settings::default() };
+    let settings = Settings {
+        providers: BTreeMap::from([(provider.to_owned(), configured)]),
+        models: BTreeMap::from([(name.clone(), model)]),
+        ..Settings::default()
+    };
     let mut env: Vec<(OsString, OsString)> =
         env.iter().map(|(name, value)| (name.into(), value.into())).collect();
     env.push(("KEY".into(), "sk-very-secret".into()));
-    endpoint::resolve(&ModelName(format!("{provider}/some-model")), &settings, &env)
-        .expect("the key is there")
+    endpoint::resolve(&ModelName(name), &settings, &env).expect("the key is there")
 }
 
 /// A request as an encoder leaves it: in pieces.

@@ -21,7 +21,8 @@ use epitome::session::{
 };
 use epitome::store::Store;
 use epitome::thread::{
-    Card, Change, Content, Entry, OutcomeContent, OutcomeStatus, SessionId, Shown, StopReason, ToolSpec,
+    Card, Change, Content, Entry, Location, OutcomeContent, OutcomeStatus, SessionId, Shown, StopReason,
+    ToolSpec,
 };
 use epitome::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
@@ -164,8 +165,10 @@ impl Desk {
             .expect("a runtime");
         let paths = Paths::below(&home);
         let gate = Arc::new(Semaphore::new(0));
-        let tools: Vec<Arc<dyn Tool>> =
+        let mut tools: Vec<Arc<dyn Tool>> =
             ["does", "bash"].map(|name| Arc::new(Does { name, gate: gate.clone() }) as Arc<dyn Tool>).into();
+        let built_in = Toolbox::built_in(Arc::new(epitome::tools::reaper::Reaper::none()));
+        tools.extend(built_in.get(epitome::recall::NAME).cloned());
         let services = Services {
             store: Store::new(&paths),
             paths,
@@ -386,7 +389,8 @@ pub fn text(text: &str) -> ModelStep {
 }
 
 /// `{"do": "wait" | "panic" | "say", "bytes": 10, "says": "a text", "prints": "live", "image": true,
-/// "asks": "nothing" | "person" | "the impossible", "preview": "panic"}`
+/// "asks": "nothing" | "person" | "the impossible", "preview": "panic", "touches": "a path",
+/// "whole_repeats": "what is kept beside, without its dashes"}`
 struct Does {
     name: &'static str,
     gate: Arc<Semaphore>,
@@ -398,8 +402,10 @@ impl Tool for Does {
         ToolSpec { name: self.name.into(), description: "Does what it is told.".into(), schema }
     }
 
-    fn card(&self, _: &Value, _: &Workspace) -> Card {
-        Card { title: "Doing".into(), ..Card::default() }
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let touched = input["touches"].as_str().map(|path| workspace.resolve(path));
+        let locations = touched.map(|path| Location { path, line: None }).into_iter().collect();
+        Card { title: "Doing".into(), locations, ..Card::default() }
     }
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
@@ -428,7 +434,10 @@ impl Tool for Does {
             let bytes = input["bytes"].as_u64().unwrap_or(4);
             let words = "done ".repeat(usize::try_from(bytes / 5 + 1).expect("a small number"));
             let words = input["says"].as_str().map_or(words, str::to_owned);
-            let mut result = ToolResult { status: OutcomeStatus::Completed, ..ToolResult::completed(words) };
+            let repeated = |text: &str| format!("{}\n", text.replace('-', "")).repeat(10_000);
+            let whole = input["whole_repeats"].as_str().map(repeated);
+            let mut result =
+                ToolResult { status: OutcomeStatus::Completed, whole, ..ToolResult::completed(words) };
             if input["image"] == true {
                 let image = OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() };
                 result.content.push(image);

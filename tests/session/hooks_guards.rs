@@ -90,7 +90,7 @@ fn the_window_is_compacted_at_the_configured_share() {
             &[("audit", recorder("pre_compact"))],
             &[("home/config.toml", &config)],
             vec![
-                vec![call(json!({"says": "many words ".repeat(3000)}))],
+                vec![text(&"many words ".repeat(3000)), call(json!({}))],
                 vec![text("<summary>Words were said.</summary>")],
             ],
         );

@@ -25,6 +25,9 @@ pub struct Request {
     pub session: Which,
     pub overrides: Overrides,
     pub output: Output,
+    /// Whether text on stdin belongs to the prompt.
+    stdin: bool,
+    dry_run: bool,
     /// What the person should hear before anything is done.
     pub notice: Option<&'static str>,
 }
@@ -36,15 +39,37 @@ pub enum Which {
     Named(String),
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     Text,
+    /// The whole stream, one object a line.
     Json,
+    /// One object: what the command came to.
+    Result,
+}
+
+impl Output {
+    /// The same for a command that comes to one thing.
+    fn result(self) -> Output {
+        match self {
+            Output::Text => Output::Text,
+            Output::Json | Output::Result => Output::Result,
+        }
+    }
 }
 
 impl Request {
-    /// `None`: the person wants to know what there is.
+    /// What `epitome run` is asked for. `None`: the person wants to know what there is.
     pub fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        match Request::parse_any(arguments)? {
+            Some(request) if request.dry_run => {
+                Err(CliError::usage("--dry-run is for `epitome compact`; a prompt is always sent"))
+            }
+            request => Ok(request),
+        }
+    }
+
+    fn parse_any(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
         use lexopt::prelude::*;
         let mut request = Request {
             words: Vec::new(),
@@ -53,6 +78,8 @@ impl Request {
             session: Which::New,
             overrides: Overrides::default(),
             output: Output::Text,
+            stdin: true,
+            dry_run: false,
             notice: None,
         };
         let (mut follow, mut named) = (false, None);
@@ -73,6 +100,7 @@ impl Request {
                     }
                 }
                 Long("json") => request.output = Output::Json,
+                Long("dry-run") => request.dry_run = true,
                 Long(name) if overrides::is_flag(name) => {
                     let name = name.to_owned();
                     overrides::set(&mut request.overrides, &name, &mut parser)?;
@@ -95,20 +123,41 @@ impl Request {
     /// What `epitome compact` is asked for: the compact recipe, for the newest session of the directory
     /// unless another one is named.
     pub fn parse_compact(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        let Some(mut request) = Request::parse(arguments)? else { return Ok(None) };
-        if request.recipe.replace("compact".to_owned()).is_some() {
-            return Err(CliError::usage("compact has its recipe; `epitome run -r` runs another one"));
-        }
-        if request.session == Which::New {
-            request.session = Which::Newest;
+        let Some(mut request) = Request::parse_any(arguments)? else { return Ok(None) };
+        request.becomes("compact")?;
+        if request.dry_run {
+            request.words.insert(0, "dry".to_owned());
+            request.output = request.output.result();
         }
         Ok(Some(request))
+    }
+
+    /// What `epitome undo` and the like are asked for: the command of this name.
+    pub fn parse_own(name: &str, arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        let Some(mut request) = Request::parse(arguments)? else { return Ok(None) };
+        request.becomes(name)?;
+        request.output = request.output.result();
+        // Whoever calls them in a script may leave stdin open.
+        request.stdin = false;
+        Ok(Some(request))
+    }
+
+    /// Makes it a run of one command, on the newest session of the directory unless another one is named.
+    fn becomes(&mut self, command: &str) -> Result<(), CliError> {
+        if self.recipe.replace(command.to_owned()).is_some() {
+            let text = format!("{command} has its recipe; `epitome run -r` runs another one");
+            return Err(CliError::usage(text));
+        }
+        if self.session == Which::New {
+            self.session = Which::Newest;
+        }
+        Ok(())
     }
 
     /// The prompt's text: the words, behind them what stdin has where it is no terminal.
     pub fn prompt(&self) -> Result<String, CliError> {
         let stdin = io::stdin();
-        let piped = if stdin.is_terminal() { String::new() } else { read_stdin()? };
+        let piped = if !self.stdin || stdin.is_terminal() { String::new() } else { read_stdin()? };
         self.prompt_with(&piped)
     }
 
@@ -219,6 +268,31 @@ mod tests {
         let request = compact(&["-c", "s_1"]).expect("good arguments");
         assert_eq!(request.session, Which::Named("s_1".to_owned()));
         assert!(compact(&["-r", "review"]).is_err());
+    }
+
+    #[test]
+    fn a_dry_run_is_what_slash_compact_dry_is_and_comes_to_one_object() {
+        let compact = |arguments: &[&str]| crate::cli::parsed(Request::parse_compact, arguments);
+        let request = compact(&["--dry-run", "--json", "above", "e4"]).expect("good arguments");
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact dry above e4");
+        assert_eq!(request.output, Output::Result);
+        assert_eq!(compact(&["--json"]).expect("good arguments").output, Output::Json);
+        assert!(parsed(&["--dry-run", "x"]).expect_err("a prompt is sent").contains("epitome compact"));
+    }
+
+    #[test]
+    fn commands_of_a_session_are_prompts_to_the_newest_one() {
+        let own = |name: &str, arguments: &[&str]| {
+            crate::cli::parsed(|arguments| Request::parse_own(name, arguments), arguments)
+        };
+        let request = own("undo", &["e12"]).expect("good arguments");
+        assert_eq!((&request.session, request.stdin), (&Which::Newest, false));
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/undo e12");
+        let request =
+            own("pin", &["--resume", "s_1", "never", "force push", "--json"]).expect("good arguments");
+        assert_eq!((&request.session, request.output), (&Which::Named("s_1".to_owned()), Output::Result));
+        assert_eq!(request.prompt_with("").expect("a prompt"), "/pin never force push");
+        assert!(own("redo", &["-r", "compact"]).is_err());
     }
 
     #[test]

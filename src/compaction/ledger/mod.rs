@@ -1,15 +1,53 @@
 //! The ledger: what a conversation holds that must not be lost, found by code. Pure.
+//!
+//! ```text
+//!  log, entry by entry
+//!    Said, Replied ─► spoken ── cues ─► sentences: rules, decisions, tasks ─┐
+//!                       └─► values, names                                   ├─► fact::Store ─► told
+//!    call + outcome ─► outcomes ── files, commands ─► printed: errors ──────┘     │
+//!                                                     what is newer takes the place of what was
+//! ```
+//!
+//! It needs no model and can't fail. Everything is a heuristic: what it finds is quoted in the words in which it
+//! was said, with the ids of its entries, and what it misses is still in the log. What costs is bounded, so that
+//! no text, however long or odd, takes more than a pass over it.
 
-use std::collections::HashSet;
+mod calls;
+mod cues;
+mod fact;
+mod names;
+mod outcomes;
+mod printed;
+mod sentences;
+mod shell;
+mod spoken;
+mod told;
+mod values;
+mod words;
 
-use crate::thread::{Seq, Thread};
+use std::collections::{HashMap, HashSet};
+
+use calls::Called;
+use fact::{Source, Store};
+use spoken::Side;
+
+use crate::thread::{CallId, Change, Content, Entry, Message, Origin, Seq, Thread};
 use crate::tokens::Ruler;
+
+/// Calls that wait for their outcomes. A log that holds more is damaged; the rest are read without them.
+const CALLS_MAX: usize = 4096;
 
 /// The facts of one thread's log. It is kept up to date entry by entry and never forgets by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// Entries of the log that are taken in.
     seen: usize,
+    store: Store,
+    calls: HashMap<CallId, Called>,
+    /// Entries by which a hook may have rewritten others.
+    layers: Vec<Seq>,
+    /// Where the plan was written last.
+    planned: Option<Seq>,
 }
 
 /// The ledger as a model reads it.
@@ -26,11 +64,114 @@ pub struct Told {
 impl Ledger {
     /// Takes in what was appended since. The work is that of the new entries alone.
     pub fn follow(&mut self, thread: &Thread) {
+        for entry in &thread.entries()[self.seen.min(thread.entries().len())..] {
+            self.take(thread, entry);
+        }
         self.seen = thread.entries().len();
     }
 
     /// The facts that are not in the entries of `kept`, within so many tokens.
-    pub fn told(&self, _ruler: &Ruler, _thread: &Thread, _kept: &HashSet<Seq>, _tokens_max: u64) -> Told {
-        Told::default()
+    ///
+    /// What a hook rewrote is not in it, as long as that holds. Of what has one value at a time only the
+    /// newest is told.
+    pub fn told(&self, ruler: &Ruler, thread: &Thread, kept: &HashSet<Seq>, tokens_max: u64) -> Told {
+        told::told(self, ruler, thread, kept, tokens_max)
+    }
+
+    /// Facts that were found and are not held: the weakest, where a text or a thread has more than there
+    /// is room for.
+    pub fn beyond(&self) -> u64 {
+        self.store.beyond
+    }
+
+    fn take(&mut self, thread: &Thread, entry: &Entry) {
+        let source = Source { entry: entry.seq, call: None };
+        match &entry.change {
+            Change::Said { message, origin } => match origin {
+                Origin::Person | Origin::Queue { .. } => self.said(thread, message, source),
+                // The rest is the recipe's text, the same each time.
+                Origin::Recipe { typed, .. } => spoken::take(&mut self.store, typed, Side::Person, source),
+                Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => {}
+            },
+            Change::Replied { message, .. } => {
+                for content in &message.content {
+                    match content {
+                        Content::Text { text } => spoken::take(&mut self.store, text, Side::Agent, source),
+                        Content::Call(call) => {
+                            let called = Called::read(entry.seq, &call.name, &call.input, &call.card);
+                            self.called(call.id.clone(), called);
+                        }
+                        Content::Thinking { .. }
+                        | Content::Image { .. }
+                        | Content::Document { .. }
+                        | Content::Resource { .. }
+                        | Content::ResourceLink { .. } => {}
+                    }
+                }
+            }
+            Change::CallChanged { call, input, card, .. } => {
+                if let Some(old) = self.calls.get(call) {
+                    let called = Called::read(old.entry, &old.name.clone(), input, card);
+                    self.called(call.clone(), called);
+                }
+            }
+            Change::ToolFinished { outcome } => {
+                let called = self.calls.remove(&outcome.call);
+                outcomes::take(&mut self.store, thread.cwd(), called, outcome, entry.seq);
+            }
+            Change::Planned { .. } => self.planned = Some(entry.seq),
+            Change::Mutated { .. } | Change::Edited { .. } => self.layers.push(entry.seq),
+            // Summaries quote what is in the log anyway; the rest says nothing, or nothing to the model.
+            Change::Opened { .. }
+            | Change::Framed { .. }
+            | Change::Queued { .. }
+            | Change::Commanded { .. }
+            | Change::Compacted { .. }
+            | Change::Pruned { .. }
+            | Change::Withheld { .. }
+            | Change::Hooked { .. }
+            | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. }
+            | Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Noted { .. }
+            | Change::ModelChosen { .. }
+            | Change::ModeChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Titled { .. }
+            | Change::Allowed { .. }
+            | Change::TurnEnded { .. } => {}
+        }
+    }
+
+    fn said(&mut self, thread: &Thread, message: &Message, source: Source) {
+        for content in &message.content {
+            match content {
+                Content::Text { text } => spoken::take(&mut self.store, text, Side::Person, source),
+                Content::Resource { uri, text } => {
+                    outcomes::attached(&mut self.store, thread.cwd(), uri, source);
+                    printed::take_pasted(&mut self.store, text, source);
+                }
+                Content::ResourceLink { uri, .. } => {
+                    outcomes::attached(&mut self.store, thread.cwd(), uri, source);
+                }
+                Content::Thinking { .. }
+                | Content::Image { .. }
+                | Content::Document { .. }
+                | Content::Call(_) => {}
+            }
+        }
+    }
+
+    fn called(&mut self, id: CallId, called: Called) {
+        if self.calls.len() >= CALLS_MAX {
+            self.calls.clear();
+        }
+        self.calls.insert(id, called);
     }
 }
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_random;

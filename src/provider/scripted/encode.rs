@@ -63,6 +63,11 @@ pub(super) fn reply(
     }
 }
 
+/// The tokens that a script reports, as OpenAI's services tell them in one piece.
+pub(super) fn usage_of_openai(steps: &[ModelStep]) -> Value {
+    responses::told(Usage::of(steps))
+}
+
 /// How a provider's stream tells a reply. All methods write what they tell to `out`.
 trait Voice {
     /// What comes before anything is said.

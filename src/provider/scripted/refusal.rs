@@ -11,6 +11,13 @@ const OVERFLOW: (u64, u64) = (207_791, 200_000);
 /// What the models of the list take, in tokens.
 pub(super) const WINDOW: u64 = OVERFLOW.1;
 
+/// Anthropic's codes for a compaction that comes back otherwise than it was given out.
+const CODES: [(&str, &str); 3] = [
+    ("`compaction` block must be the first block", "compaction_block_misplaced"),
+    ("`compaction` block does not match", "compaction_content_mismatch"),
+    ("`compaction` block's signature does not verify", "compaction_signature_invalid"),
+];
+
 /// A request that failed.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
@@ -50,7 +57,11 @@ impl Refusal {
 
     /// A request that breaks the provider's rules.
     pub(super) fn of_problem(wire: WireFormat, message: &str) -> Refusal {
-        Refusal::new(wire, 400, None, Some(message))
+        let mut refusal = Refusal::new(wire, 400, None, Some(message));
+        if let Some((_, code)) = CODES.iter().find(|(words, _)| message.contains(words)) {
+            refusal.body["error"]["details"] = json!({ "error_code": code });
+        }
+        refusal
     }
 
     /// A request that is longer than the window.

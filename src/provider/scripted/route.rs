@@ -28,6 +28,16 @@ pub(super) enum Asks {
     Reply,
     /// How many tokens the request has; with the answer.
     Count(Value),
+    /// The conversation made short.
+    Compact,
+}
+
+/// What the path says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Means {
+    Reply,
+    Count,
+    Compact,
 }
 
 /// Reads a request. What is not served, or can't be read, is refused as the provider would.
@@ -39,16 +49,19 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
         return Ok(Asked::Models(list));
     }
     let in_path = gemini_model(path);
-    let (wire, counts) = match (head.method.as_str(), path, &in_path) {
-        ("POST", "/v1/messages", _) => (WireFormat::AnthropicMessages, false),
-        ("POST", "/v1/messages/count_tokens", _) => (WireFormat::AnthropicMessages, true),
-        ("POST", "/v1/responses" | "/responses", _) => (WireFormat::OpenAiResponses, false),
+    let (wire, means) = match (head.method.as_str(), path, &in_path) {
+        ("POST", "/v1/messages", _) => (WireFormat::AnthropicMessages, Means::Reply),
+        ("POST", "/v1/messages/count_tokens", _) => (WireFormat::AnthropicMessages, Means::Count),
+        ("POST", "/v1/responses" | "/responses", _) => (WireFormat::OpenAiResponses, Means::Reply),
         ("POST", "/v1/responses/input_tokens" | "/responses/input_tokens", _) => {
-            (WireFormat::OpenAiResponses, true)
+            (WireFormat::OpenAiResponses, Means::Count)
         }
-        ("POST", "/v1/chat/completions" | "/chat/completions", _) => (WireFormat::OpenAiChat, false),
-        ("POST", _, Some((_, "streamGenerateContent"))) => (WireFormat::Gemini, false),
-        ("POST", _, Some((_, "countTokens"))) => (WireFormat::Gemini, true),
+        ("POST", "/v1/responses/compact" | "/responses/compact", _) => {
+            (WireFormat::OpenAiResponses, Means::Compact)
+        }
+        ("POST", "/v1/chat/completions" | "/chat/completions", _) => (WireFormat::OpenAiChat, Means::Reply),
+        ("POST", _, Some((_, "streamGenerateContent"))) => (WireFormat::Gemini, Means::Reply),
+        ("POST", _, Some((_, "countTokens"))) => (WireFormat::Gemini, Means::Count),
         (method, _, _) => {
             let message = format!("the scripted model does not serve {method} {path}");
             let wire = match in_path {
@@ -61,7 +74,7 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
     let Ok(mut parsed) = serde_json::from_slice::<Value>(body) else {
         return Err(Refusal::of_problem(wire, "the body is no JSON"));
     };
-    if wire == WireFormat::Gemini && counts && parsed["generateContentRequest"].is_object() {
+    if wire == WireFormat::Gemini && means == Means::Count && parsed["generateContentRequest"].is_object() {
         parsed = parsed["generateContentRequest"].take();
     }
     let streams = match wire {
@@ -70,7 +83,7 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
             parsed["stream"] == true
         }
     };
-    if !counts && !streams {
+    if means == Means::Reply && !streams {
         return Err(Refusal::of_problem(wire, "the scripted model only streams"));
     }
     let model = match &in_path {
@@ -78,15 +91,17 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
         None => parsed["model"].as_str().unwrap_or_default().to_owned(),
     };
     let tokens = body.len().div_ceil(BYTES_PER_TOKEN);
-    let asks = match (counts, wire) {
-        (false, _) => Asks::Reply,
-        (true, WireFormat::AnthropicMessages | WireFormat::OpenAiChat) => {
+    let asks = match (means, wire) {
+        (Means::Reply, WireFormat::AnthropicMessages) if !parsed["compaction"].is_null() => Asks::Compact,
+        (Means::Reply, _) => Asks::Reply,
+        (Means::Compact, _) => Asks::Compact,
+        (Means::Count, WireFormat::AnthropicMessages | WireFormat::OpenAiChat) => {
             Asks::Count(json!({ "input_tokens": tokens }))
         }
-        (true, WireFormat::OpenAiResponses) => {
+        (Means::Count, WireFormat::OpenAiResponses) => {
             Asks::Count(json!({"object": "response.input_tokens", "input_tokens": tokens}))
         }
-        (true, WireFormat::Gemini) => Asks::Count(json!({
+        (Means::Count, WireFormat::Gemini) => Asks::Count(json!({
             "totalTokens": tokens, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens}]})),
     };
     Ok(Asked::Model { wire, model, body: parsed, asks })

@@ -131,6 +131,25 @@ pub(super) fn sealed_content(wire: WireFormat, part: &Value) -> String {
     }
 }
 
+/// A seal for what is made of the conversation in a request. It tells who made it, of what, and what it says,
+/// and not where it stands: it comes back in front of a conversation that goes on without what it was made
+/// of.
+pub(super) fn of_compaction(wire: WireFormat, model: &str, body: &Value, content: &str) -> String {
+    let made_of = hex(walk(wire, model, body, |_, _, _| {}).digest);
+    [digest(model.as_bytes()), made_of.clone(), digest((made_of + content).as_bytes())].concat()
+}
+
+/// What is wrong with such a seal as it comes back.
+fn fault_of_compaction(model: &str, part: &Value, pieces: [Option<&str>; 3]) -> Option<Fault> {
+    let [by, of, says] = pieces;
+    let content = part["content"].as_str().unwrap_or_default();
+    if by != Some(&digest(model.as_bytes())) {
+        return Some(Fault::OtherModel);
+    }
+    let right = digest((of.unwrap_or_default().to_owned() + content).as_bytes());
+    (says != Some(&right)).then_some(Fault::Changed)
+}
+
 /// What stands in the id of an item of Responses between its own number and the reasoning that it was
 /// made with.
 pub(super) const OF_REASONING: &str = "_of_";
@@ -148,6 +167,11 @@ pub(super) fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<Strin
         let right = |at: usize| right.get(at * PIECE_LETTERS..(at + 1) * PIECE_LETTERS);
         let fault = if seal.len() != 3 * PIECE_LETTERS {
             Fault::NotOurs
+        } else if part["type"] == "compaction" {
+            match fault_of_compaction(model, part, [pieces(0), pieces(1), pieces(2)]) {
+                Some(fault) => fault,
+                None => return,
+            }
         } else if pieces(0) != right(0) {
             Fault::OtherModel
         } else if pieces(2) != right(2) {
@@ -192,7 +216,14 @@ enum Fault {
 
 impl Fault {
     fn told(self, wire: WireFormat, part: &Value) -> String {
+        let of_compaction = part["type"] == "compaction";
         match (wire, self) {
+            (WireFormat::AnthropicMessages, Fault::Changed) if of_compaction => {
+                "The `compaction` block does not match its signature.".into()
+            }
+            (WireFormat::AnthropicMessages, _) if of_compaction => {
+                "The `compaction` block's signature does not verify.".into()
+            }
             (WireFormat::AnthropicMessages, Fault::NotOurs) => {
                 "Invalid `signature` in `thinking` block".into()
             }
@@ -252,7 +283,7 @@ fn walk(
             for message in members(&body["messages"]) {
                 let role = message["role"].as_str().unwrap_or_default();
                 before.add_all(role, &message["content"], |before, block| {
-                    if block["type"] == "thinking" {
+                    if block["type"] == "thinking" || block["type"] == "compaction" {
                         sealed(before, block, block["signature"].as_str().unwrap_or_default());
                     }
                 });

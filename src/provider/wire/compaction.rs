@@ -78,3 +78,7 @@ struct Answer {
     output: Vec<Value>,
     usage: Option<UsageSaid>,
 }
+
+#[cfg(test)]
+#[path = "compaction_tests.rs"]
+mod tests;

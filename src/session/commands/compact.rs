@@ -1,7 +1,7 @@
 //! `/compact`: what is asked for behind its name. Pure.
 
 use super::layers::entry_named;
-use crate::thread::Seq;
+use crate::thread::{Seq, Thread};
 
 /// What a person wants of `/compact`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,24 @@ pub(in crate::session) enum Asked {
     Above { entry: Seq, focus: Option<String> },
     /// Nothing is done, and what would be is told.
     Dry { above: Option<Seq>, focus: Option<String> },
+}
+
+impl Asked {
+    /// The same, if the entry that it names parts the view in two.
+    pub(in crate::session) fn checked(self, thread: &Thread) -> Result<Asked, String> {
+        let (Asked::Above { entry, .. } | Asked::Dry { above: Some(entry), .. }) = &self else {
+            return Ok(self);
+        };
+        let shown = thread.view().entries();
+        if *entry >= thread.next_seq() || !shown.iter().any(|shown| shown.seq >= *entry) {
+            return Err(format!("nothing that the model sees stands at {entry} or behind it."));
+        }
+        // What the newest layer has put in front is newer by its number, and goes in any case.
+        match shown.iter().any(|shown| shown.seq < *entry) {
+            true => Ok(self),
+            false => Err(format!("nothing that the model sees stands above {entry}.")),
+        }
+    }
 }
 
 /// Reads what was typed behind `/compact`, or says what is wrong with it.

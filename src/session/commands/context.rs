@@ -1,24 +1,48 @@
-//! `/context`: how full the window is, and of what. Pure.
+//! `/context`: how full the window is, and of what, as a plot of bars. Pure.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::provider::spent::Spent;
 use crate::thread::text::{spent, tokens as short};
-use crate::thread::{Change, ModelName, Origin, Thread, Usage};
+use crate::thread::{
+    CallId, Change, Content, Entry, Message, ModelName, Origin, OutcomeContent, PINNED_BY_PERSON, Thread,
+    ToolOutcome, Usage,
+};
 use crate::tokens::Ruler;
 
 /// Pins that are named; of more it says how many.
 const PINS_SHOWN_MAX: usize = 20;
 
+/// Tools whose outcomes have a bar of their own: those that take most.
+const TOOLS_SHOWN_MAX: usize = 5;
+
+/// Columns of a bar that is the whole window.
+const BAR_COLUMNS: u64 = 40;
+
+/// How the parts of the one message of a compaction begin that are no summary.
+const LEDGER_HEAD: &str = "<ledger>";
+const INSTRUCTIONS_HEAD: &str = "<instructions path=";
+const INSTRUCTIONS_TAIL: &str = "</instructions>";
+const PERSON_HEAD: &str = "<person>";
+
 /// What the thread itself does not know.
 pub(super) struct Facts {
     /// Tokens in context, as clients are shown.
     pub used: u64,
-    /// The model and its window, in tokens; `None` where none is chosen.
-    pub model: Option<(ModelName, u64)>,
+    /// `None` where no model is chosen.
+    pub model: Option<Window>,
     pub next: Next,
     /// What all model calls of the thread took.
     pub spent: Spent,
+}
+
+/// A model and its window, in tokens.
+pub(super) struct Window {
+    pub model: ModelName,
+    pub size: u64,
+    /// What is kept free for the reply.
+    pub reserve: u64,
 }
 
 /// When a compaction happens by itself.
@@ -33,41 +57,36 @@ pub(super) enum Next {
 /// The parts of a request, in tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
-    frame: u64,
+    system: u64,
+    tools: u64,
+    instructions: u64,
     summaries: u64,
+    ledger: u64,
     person: u64,
-    hooks: u64,
     replies: u64,
-    outcomes: u64,
+    thinking: u64,
+    calls: u64,
+    /// By the tool's name.
+    outcomes: Vec<(String, u64)>,
+    hooks: u64,
+    attached: u64,
 }
 
 pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
     let used = short(facts.used);
     let mut out = match &facts.model {
-        Some((name, window)) => {
-            let percent = facts.used * 100 / (*window).max(1);
-            format!("The context takes about {used} of {} tokens of {name} ({percent} %).", short(*window))
+        Some(Window { model, size, .. }) => {
+            let percent = facts.used * 100 / (*size).max(1);
+            format!("The context takes about {used} of {} tokens of {model} ({percent} %).", short(*size))
         }
         None => {
             format!("The context takes about {used} tokens; no model is chosen, so its window is not known.")
         }
     };
     out.push_str(" By part, as an estimate:\n\n");
-    let parts = Parts::of(ruler, thread);
-    match thread.frame() {
-        Some((_, tools)) => {
-            let _ = writeln!(out, "- system text and {} tools: {}", tools.len(), short(parts.frame));
-        }
-        None => out.push_str("- system text and tools: none yet, they come with the first reply\n"),
-    }
-    for (name, tokens) in [
-        ("summaries", parts.summaries),
-        ("what you said", parts.person),
-        ("replies and calls", parts.replies),
-        ("outcomes of tools", parts.outcomes),
-        ("context, follow-ups and histories of hooks", parts.hooks),
-    ] {
-        let _ = writeln!(out, "- {name}: {}", short(tokens));
+    out.push_str(&plot(&Parts::of(ruler, thread).rows(thread), facts));
+    if thread.frame().is_none() {
+        out.push_str("\nSystem text and tools come with the first reply.\n");
     }
     let shown = thread.view().entries().len();
     let _ = writeln!(out, "\n- entries in view: {shown}; in the log: {}", thread.entries().len());
@@ -86,6 +105,52 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
     out
 }
 
+// ── The plot ───────────────────────────────────────────────────────────────────────────────────────
+
+/// One row a part, aligned, with a bar of its share of the window; indented, so that Markdown leaves it as
+/// it is and a terminal shows the same.
+fn plot(parts: &[(String, u64)], facts: &Facts) -> String {
+    let mut rows: Vec<(&str, u64, &str)> =
+        parts.iter().map(|(label, tokens)| (label.as_str(), *tokens, "█")).collect();
+    let mut whole: u64 = parts.iter().map(|(_, tokens)| tokens).sum();
+    if let Some(Window { size, reserve, .. }) = &facts.model {
+        whole = *size;
+        rows.push(("kept for the reply", *reserve, "▒"));
+        rows.push(("free", size.saturating_sub(facts.used + reserve), "░"));
+    }
+    let labels = rows.iter().map(|(label, ..)| label.chars().count()).max().unwrap_or(0);
+    let numbers = rows.iter().map(|(_, tokens, _)| short(*tokens).len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (label, tokens, block) in rows {
+        let gap = " ".repeat(labels - label.chars().count());
+        let percent = percent(tokens, whole);
+        let row = format!(
+            "    {label}{gap}  {:>numbers$}  {percent:>5}  {}",
+            short(tokens),
+            bar(tokens, whole, block)
+        );
+        let _ = writeln!(out, "{}", row.trim_end());
+    }
+    out
+}
+
+fn percent(tokens: u64, whole: u64) -> String {
+    match (tokens * 100).checked_div(whole) {
+        Some(0) if tokens > 0 => "< 1 %".to_owned(),
+        Some(percent) => format!("{percent} %"),
+        None => "0 %".to_owned(),
+    }
+}
+
+/// As many columns as the share has of the whole, rounded; what is there at all has at least a sliver.
+fn bar(tokens: u64, whole: u64, block: &str) -> String {
+    let columns = (tokens.min(whole) * BAR_COLUMNS + whole / 2).checked_div(whole).unwrap_or(0);
+    match columns {
+        0 if tokens > 0 => "▏".to_owned(),
+        columns => block.repeat(usize::try_from(columns).unwrap_or(0)),
+    }
+}
+
 /// What the newest reply took.
 fn last_call(thread: &Thread) -> Option<&Usage> {
     thread.entries().iter().rev().find_map(|entry| match &entry.change {
@@ -96,25 +161,142 @@ fn last_call(thread: &Thread) -> Option<&Usage> {
 
 impl Parts {
     fn of(ruler: &Ruler, thread: &Thread) -> Parts {
-        let frame = ruler.frame_of(thread);
-        let mut parts = Parts { frame, ..Parts::default() };
-        for entry in thread.view().entries() {
-            let part = match &entry.change {
-                Change::Said { origin, .. } => match origin {
-                    Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => &mut parts.person,
-                    Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => {
-                        &mut parts.hooks
-                    }
-                },
-                Change::Compacted { .. } => &mut parts.summaries,
-                Change::ToolFinished { .. } => &mut parts.outcomes,
-                // Nothing else is in a view.
-                _ => &mut parts.replies,
-            };
-            *part += ruler.entry(entry);
+        let mut parts = Parts::default();
+        if let Some((system, tools)) = thread.frame() {
+            let frame = ruler.frame(system, tools);
+            let text = ruler.frame(system, &[]);
+            parts.tools = frame.saturating_sub(text);
+            parts.instructions = instructions_in(system).map_or(0, |text| ruler.text(text)).min(text);
+            parts.system = text - parts.instructions;
         }
+        let tools = tools_of(thread);
+        let mut outcomes: HashMap<&str, u64> = HashMap::new();
+        for entry in thread.view().entries() {
+            let all = ruler.entry(entry);
+            let without_files = without_files(entry).map_or(all, |entry| ruler.entry(&entry).min(all));
+            parts.attached += all - without_files;
+            match &entry.change {
+                Change::Said { origin, .. } => {
+                    let part = match origin {
+                        Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => &mut parts.person,
+                        Origin::Hook { hook } if hook == PINNED_BY_PERSON => &mut parts.person,
+                        Origin::Hook { .. } | Origin::Context { .. } => &mut parts.hooks,
+                        Origin::Instructions { .. } => &mut parts.instructions,
+                    };
+                    *part += without_files;
+                }
+                Change::Compacted { summary, .. } => parts.take_summary(ruler, summary, without_files),
+                Change::ToolFinished { outcome } => {
+                    let name = tools.get(&outcome.call).copied().unwrap_or("unknown");
+                    *outcomes.entry(name).or_default() += without_files;
+                }
+                // Nothing but replies is left in a view.
+                _ => parts.take_reply(ruler, entry, without_files),
+            }
+        }
+        parts.outcomes = outcomes.into_iter().map(|(name, tokens)| (name.to_owned(), tokens)).collect();
+        parts.outcomes.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));
         parts
     }
+
+    /// What a compaction has put in front: the summary, and beside it what was taken along.
+    fn take_summary(&mut self, ruler: &Ruler, summary: &Message, all: u64) {
+        let mut left = all;
+        for content in &summary.content {
+            let Content::Text { text } = content else { continue };
+            let part = if text.starts_with(LEDGER_HEAD) {
+                &mut self.ledger
+            } else if text.starts_with(INSTRUCTIONS_HEAD) {
+                &mut self.instructions
+            } else if text.starts_with(PERSON_HEAD) {
+                &mut self.person
+            } else {
+                continue;
+            };
+            let tokens = ruler.text(text).min(left);
+            *part += tokens;
+            left -= tokens;
+        }
+        self.summaries += left;
+    }
+
+    fn take_reply(&mut self, ruler: &Ruler, entry: &Entry, all: u64) {
+        let Change::Replied { message, .. } = &entry.change else { return };
+        let only = |wanted: fn(&Content) -> bool| -> u64 {
+            let content: Vec<Content> = message.content.iter().filter(|part| wanted(part)).cloned().collect();
+            if content.is_empty() { 0 } else { ruler.message(&Message { id: message.id, content }) }
+        };
+        let thinking = only(|part| matches!(part, Content::Thinking { .. })).min(all);
+        let calls = only(|part| matches!(part, Content::Call(_))).min(all - thinking);
+        self.thinking += thinking;
+        self.calls += calls;
+        self.replies += all - thinking - calls;
+    }
+
+    /// What is there, by its name, in the order of a request.
+    fn rows(&self, thread: &Thread) -> Vec<(String, u64)> {
+        let tools = thread.frame().map_or(0, |(_, tools)| tools.len());
+        let mut rows = vec![
+            ("system text".to_owned(), self.system),
+            (if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }, self.tools),
+            ("instructions".to_owned(), self.instructions),
+            ("summaries".to_owned(), self.summaries),
+            ("facts kept by code".to_owned(), self.ledger),
+            ("what you said".to_owned(), self.person),
+            ("replies".to_owned(), self.replies),
+            ("thinking".to_owned(), self.thinking),
+            ("tool calls".to_owned(), self.calls),
+        ];
+        for (name, tokens) in self.outcomes.iter().take(TOOLS_SHOWN_MAX) {
+            rows.push((format!("outcomes of {name}"), *tokens));
+        }
+        if let Some(rest) = self.outcomes.get(TOOLS_SHOWN_MAX..).filter(|rest| !rest.is_empty()) {
+            let tokens = rest.iter().map(|(_, tokens)| tokens).sum();
+            rows.push(("outcomes of other tools".to_owned(), tokens));
+        }
+        rows.push(("said by hooks".to_owned(), self.hooks));
+        rows.push(("images and documents".to_owned(), self.attached));
+        rows.retain(|(_, tokens)| *tokens > 0);
+        rows
+    }
+}
+
+/// The project's and the person's instructions in the system text.
+fn instructions_in(system: &str) -> Option<&str> {
+    let from = system.find(INSTRUCTIONS_HEAD)?;
+    let to = system.rfind(INSTRUCTIONS_TAIL)? + INSTRUCTIONS_TAIL.len();
+    system.get(from..to)
+}
+
+/// Which tool each call of the view is of.
+fn tools_of(thread: &Thread) -> HashMap<&CallId, &str> {
+    let replies = thread.view().entries().iter().filter_map(|entry| match &entry.change {
+        Change::Replied { message, .. } => Some(message),
+        _ => None,
+    });
+    replies.flat_map(Message::calls).map(|call| (&call.id, call.name.as_str())).collect()
+}
+
+/// The entry without its images and documents; `None` where it has none.
+fn without_files(entry: &Entry) -> Option<Entry> {
+    let is_file = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
+    let change = match &entry.change {
+        Change::Said { message, origin } if message.content.iter().any(is_file) => {
+            let content = message.content.iter().filter(|part| !is_file(part)).cloned().collect();
+            Change::Said { message: Message { id: message.id, content }, origin: origin.clone() }
+        }
+        Change::ToolFinished { outcome } => {
+            let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
+            if outcome.content.iter().all(|part| is_text(&part)) {
+                return None;
+            }
+            let content = outcome.content.iter().filter(is_text).cloned().collect();
+            let plain = ToolOutcome::text(outcome.call.clone(), outcome.status, "");
+            Change::ToolFinished { outcome: ToolOutcome { content, ..plain } }
+        }
+        _ => return None,
+    };
+    Some(Entry { seq: entry.seq, at: entry.at, change })
 }
 
 fn compactions(thread: &Thread) -> String {
@@ -139,57 +321,5 @@ fn pinned(thread: &Thread) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::why::tests::{long_story, thread};
-    use super::*;
-
-    #[test]
-    fn each_part_is_counted_once() {
-        let thread = long_story();
-        let parts = Parts::of(&Ruler::of(None), &thread);
-        let sum = parts.summaries + parts.person + parts.hooks + parts.replies + parts.outcomes;
-        assert_eq!(sum, Ruler::of(None).view(thread.view()));
-        assert!(parts.frame == 0 && parts.person > 0 && parts.hooks > 0, "{parts:?}");
-    }
-
-    #[test]
-    fn a_new_session_has_an_empty_window() {
-        let facts = Facts { used: 0, model: None, next: Next::Never, spent: Spent::default() };
-        assert_eq!(
-            text(&Ruler::of(None), &thread(Vec::new()), &facts),
-            "The context takes about 0 tokens; no model is chosen, so its window is not known. By part, as an \
-             estimate:\n\n\
-             - system text and tools: none yet, they come with the first reply\n\
-             - summaries: 0\n\
-             - what you said: 0\n\
-             - replies and calls: 0\n\
-             - outcomes of tools: 0\n\
-             - context, follow-ups and histories of hooks: 0\n\
-             \n\
-             - entries in view: 0; in the log: 1\n\
-             - compactions: 0\n\
-             - pinned: nothing\n\
-             - next automatic compaction: never by itself"
-        );
-    }
-
-    #[test]
-    fn the_window_and_the_next_compaction_are_told() {
-        let facts = |next| Facts {
-            used: 50_000,
-            model: Some((ModelName("anthropic/claude".into()), 200_000)),
-            next,
-            spent: Spent::default(),
-        };
-        let told = text(&Ruler::of(None), &long_story(), &facts(Next::At(160_000)));
-        for part in [
-            "about 50.0k of 200.0k tokens of anthropic/claude (25 %)",
-            "compactions: 1, and 1 taken back",
-            "pinned: e2",
-            "at about 160.0k tokens",
-        ] {
-            assert!(told.contains(part), "{part} in:\n{told}");
-        }
-        assert!(text(&Ruler::of(None), &long_story(), &facts(Next::Paused)).contains("paused"));
-    }
-}
+#[path = "context_tests.rs"]
+mod tests;

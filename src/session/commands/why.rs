@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use crate::thread::text::{tokens as short, verdict};
 use crate::thread::{
-    Change, Edit, Entry, HookRun, Origin, Part, Seq, Thread, ToolCall, Trigger, Withheld, text as words,
+    Account, Change, Edit, Entry, Fate, HookRun, Mask, Origin, PINNED_BY_PERSON, Part, Seq, Share, Thread,
+    ToolCall, Trigger, Withheld, text as words,
 };
 
 /// Things that one answer tells of.
@@ -14,6 +15,8 @@ const SHOWN_MAX: usize = 15;
 const REMARKS_SHOWN_MAX: usize = 2;
 /// Edits told of one change.
 const EDITS_SHOWN_MAX: usize = 10;
+/// Entries named in one line.
+const ENTRIES_NAMED_MAX: usize = 20;
 /// Characters of one line; the log has the whole.
 const LINE_CHARS_MAX: usize = 300;
 /// Digits of a digest that are shown: enough to tell two versions apart.
@@ -33,8 +36,13 @@ pub(super) fn text(thread: &Thread, asked: &str) -> String {
 
 /// A text as one line, cut to a bearable length.
 pub(super) fn line(text: &str) -> String {
+    line_of(text, LINE_CHARS_MAX)
+}
+
+/// A text as one line of at most so many characters.
+pub(super) fn line_of(text: &str, chars_max: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(LINE_CHARS_MAX) {
+    match line.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }
@@ -73,7 +81,9 @@ fn newest(thread: &Thread) -> String {
 /// What a change that is no trail did; `None` for what needs no explanation.
 pub(super) fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
     match change {
-        Change::Compacted { through, trigger, focus, tokens_before, tokens_after, model, .. } => {
+        Change::Compacted {
+            through, trigger, focus, tokens_before, tokens_after, model, account, ..
+        } => {
             let mut done = format!(
                 "compacted up to {through}, {} → {} tokens; {}",
                 short(*tokens_before),
@@ -87,7 +97,12 @@ pub(super) fn what_was_done(thread: &Thread, change: &Change) -> Option<String> 
                 Some(model) => {
                     let _ = write!(done, "; summary by {model}");
                 }
-                None => done.push_str("; no model was asked for the summary"),
+                None => match &account.fallback {
+                    Some(why) => {
+                        let _ = write!(done, "; no model's summary: {}", line(why).trim_end_matches('.'));
+                    }
+                    None => done.push_str("; no model was asked for the summary"),
+                },
             }
             Some(done)
         }
@@ -97,6 +112,10 @@ pub(super) fn what_was_done(thread: &Thread, change: &Change) -> Option<String> 
             short(*tokens_before),
             short(*tokens_after)
         )),
+        Change::Edited { by, edits } if by == PINNED_BY_PERSON => {
+            let told: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(pinning).collect();
+            Some(format!("you {}", told.join(", ")))
+        }
         Change::Edited { by, edits } => {
             let mut told: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(edit).collect();
             if edits.len() > EDITS_SHOWN_MAX {
@@ -115,7 +134,16 @@ pub(super) fn what_was_done(thread: &Thread, change: &Change) -> Option<String> 
         )),
         Change::Undone { entry } => Some(format!("you took {entry} back (/undo)")),
         Change::Redone { entry } => Some(format!("you brought {entry} again (/redo)")),
-        Change::Pruned { .. } => words::one_line(change),
+        Change::Pruned { masks, trigger, tokens_before, tokens_after } => Some(format!(
+            "showed {} shorter, {} → {} tokens; {}",
+            match masks.len() {
+                1 => "1 old entry".to_owned(),
+                count => format!("{count} old entries"),
+            },
+            short(*tokens_before),
+            short(*tokens_after),
+            asked_by(*trigger)
+        )),
         _ => None,
     }
 }
@@ -135,6 +163,16 @@ fn edit(edit: &Edit) -> String {
         (Edit::Mask { note, .. }, Some(at)) => format!("mask {at} ({})", line(note)),
         (edit, Some(at)) => format!("{} {at}", edit.op()),
         (edit, None) => edit.op().to_owned(),
+    }
+}
+
+/// An edit by the person, in the words of what they said.
+fn pinning(edit: &Edit) -> String {
+    match edit {
+        Edit::Pin { at } => format!("pinned {at}"),
+        Edit::Unpin { at } => format!("unpinned {at}"),
+        Edit::Append { message, .. } => format!("told the model: {}", line(&message.text())),
+        Edit::Mask { .. } | Edit::Drop { .. } | Edit::Replace { .. } => edit.op().to_owned(),
     }
 }
 
@@ -231,15 +269,94 @@ fn of_entry(thread: &Thread, seq: Seq) -> String {
     if !after.is_empty() {
         let _ = write!(out, "\nWhat came of it since:\n\n{}\n", after.join("\n"));
     }
-    if thread.text_of(Part { entry: seq, part: None }).is_some() {
-        let shown = thread.view().entries().iter().find(|shown| shown.seq == seq);
-        out.push_str(match shown {
-            Some(shown) if shown.change == entry.change => "\nThe model sees it as it came into the log.",
-            Some(_) => "\nThe model sees it changed.",
-            None => "\nThe model no longer sees it; the log keeps it.",
-        });
+    if let Change::Compacted { account, masks, .. } = &entry.change {
+        out.push_str(&accounted(account, masks));
     }
+    if let Change::Pruned { masks, .. } = &entry.change {
+        let _ = write!(out, "\nShown shorter: {}.\n", named(masks.iter().map(|mask| mask.entry)));
+    }
+    out.push_str(&now_in_view(thread, entry));
     out.trim_end().to_owned()
+}
+
+/// What a compaction made of the view.
+fn accounted(account: &Account, masks: &[Mask]) -> String {
+    let share = |name: &str, share: Share| {
+        (share.entries > 0).then(|| {
+            format!(
+                "- {name}: {}, {} tokens\n",
+                counted_entries(u64::from(share.entries)),
+                short(share.tokens)
+            )
+        })
+    };
+    let list = |name: &str, entries: Vec<Seq>| {
+        (!entries.is_empty()).then(|| format!("- {name}: {}\n", named(entries.into_iter())))
+    };
+    let facts = (account.facts > 0)
+        .then(|| format!("- told beside it: {}\n", counted(account.facts as usize, "fact of the log")));
+    let parts = [
+        share("kept as it was", account.kept),
+        share("shown shorter", account.masked),
+        list("these are shown shorter", masks.iter().map(|mask| mask.entry).collect()),
+        share("covered by the summary", account.summarised),
+        list("quoted word for word", account.quoted.clone()),
+        facts,
+        list("found no room", account.left_out.clone()),
+        account.fallback.as_ref().map(|why| format!("- no model's summary: {}\n", line(why))),
+    ];
+    let told: String = parts.into_iter().flatten().collect();
+    if told.is_empty() { told } else { format!("\nWhat became of the view:\n\n{told}") }
+}
+
+fn counted_entries(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
+}
+
+/// Entries by their names, not too many of them.
+fn named(entries: impl ExactSizeIterator<Item = Seq>) -> String {
+    let count = entries.len();
+    let mut names: Vec<String> = entries.take(ENTRIES_NAMED_MAX).map(|entry| entry.to_string()).collect();
+    if count > ENTRIES_NAMED_MAX {
+        names.push(format!("and {} more", count - ENTRIES_NAMED_MAX));
+    }
+    names.join(", ")
+}
+
+/// What the model sees of an entry now, through whom, and where all of it can be read.
+fn now_in_view(thread: &Thread, entry: &Entry) -> String {
+    let seq = entry.seq;
+    let change = |by: Seq| thread.entries().get(by.0 as usize).map(|by| &by.change);
+    let seen = match thread.fate(seq) {
+        Fate::NeverShown => return String::new(),
+        Fate::Whole => return "\nThe model sees it as it came into the log.".to_owned(),
+        Fate::Changed { by } => match change(by) {
+            Some(Change::Pruned { .. } | Change::Compacted { .. }) => {
+                format!("The model sees it shorter, since {by}.")
+            }
+            Some(Change::Edited { by: hook, .. }) => {
+                format!("The model sees it as {hook} changed it ({by}).")
+            }
+            Some(Change::ThinkingDropped { .. }) => {
+                format!("The model sees it without its thinking, since {by}.")
+            }
+            Some(_) | None => format!("The model sees it changed, since {by}."),
+        },
+        Fate::Left { by } => match change(by) {
+            Some(Change::Compacted { account, .. }) if account.quoted.contains(&seq) => {
+                format!("{by} quotes it word for word; the entry itself left the view.")
+            }
+            Some(Change::Compacted { .. }) => format!("The model no longer sees it: {by} summarised it."),
+            Some(Change::Mutated { by: hook, .. }) => {
+                format!("The model no longer sees it: {hook} put another history in its place ({by}).")
+            }
+            Some(Change::Edited { by: hook, .. }) => {
+                format!("The model no longer sees it: {hook} dropped it ({by}).")
+            }
+            Some(_) | None => format!("The model no longer sees it, since {by}."),
+        },
+    };
+    format!("\n{seen} The log keeps all of it: `epitome sessions show {} --full`.", thread.session())
 }
 
 fn what_it_is(change: &Change) -> String {
@@ -306,6 +423,7 @@ fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
     for later in thread.entries().iter().skip(seq.0 as usize + 1) {
         let touches = match &later.change {
             // Once it has left the view, no later layer finds it there.
+            Change::Compacted { masks, .. } if masks.iter().any(|mask| mask.entry == seq) => true,
             Change::Compacted { through, .. } | Change::Mutated { through, .. } => {
                 let replaced = !gone && *through >= seq;
                 gone |= replaced && !thread.is_undone(later.seq);
@@ -314,11 +432,12 @@ fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
             Change::Edited { edits, .. } => {
                 edits.iter().any(|edit| edit.at().is_some_and(|at| at.entry == seq))
             }
+            Change::Pruned { masks, .. } => masks.iter().any(|mask| mask.entry == seq),
             Change::CallChanged { call, .. } => match &entry.change {
                 Change::Replied { message, .. } => message.calls().any(|made| made.id == *call),
                 _ => false,
             },
-            Change::Undone { entry } => *entry == seq,
+            Change::Undone { entry } | Change::Redone { entry } => *entry == seq,
             _ => false,
         };
         if touches && let Some(done) = what_was_done(thread, &later.change) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Call, Out, Part, Usage, Voice, split};
 use crate::config::WireFormat;
 use crate::provider::scripted::Stop;
-use crate::provider::scripted::seal::Before;
+use crate::provider::scripted::seal::{self, Before};
 
 pub(super) struct Anthropic {
     model: String,
@@ -14,12 +14,17 @@ pub(super) struct Anthropic {
     /// Of the content block that is open or comes next.
     index: u64,
     called: bool,
+    /// The conversation was made short.
+    made: bool,
+    /// For a request that asks for the conversation made short: what to seal it with, until it is made.
+    compacts: Option<Value>,
 }
 
 impl Anthropic {
     pub(super) fn new(model: &str, request: &Value, usage: Usage) -> Anthropic {
         let before = Before::reply(WireFormat::AnthropicMessages, model, request);
-        Anthropic { model: model.to_owned(), usage, before, index: 0, called: false }
+        let compacts = (!request["compaction"].is_null()).then(|| request.clone());
+        Anthropic { model: model.to_owned(), usage, before, index: 0, called: false, made: false, compacts }
     }
 
     /// Input counts there without what was cached.
@@ -35,6 +40,19 @@ impl Anthropic {
 
     fn block_delta(&mut self, delta: &Value, out: &mut Out) {
         out.event("content_block_delta", json!({"index": self.index, "delta": delta}));
+    }
+
+    /// The conversation made short; without a text the service has failed to make one. The text comes whole.
+    fn compacted(&mut self, request: &Value, text: Option<&str>, out: &mut Out) {
+        self.made = true;
+        let wire = WireFormat::AnthropicMessages;
+        let signature = text.map(|text| seal::of_compaction(wire, &self.model, request, text));
+        let mut block = json!({"type": "compaction", "content": null, "encrypted_content": null,
+            "signature": signature});
+        self.begin_block(&block, out);
+        self.block_delta(&json!({"type": "compaction_delta", "content": text}), out);
+        block["content"] = text.into();
+        self.end_block(&block, out);
     }
 
     fn end_block(&mut self, block: &Value, out: &mut Out) {
@@ -54,6 +72,9 @@ impl Voice for Anthropic {
     }
 
     fn part_begins(&mut self, part: Part, out: &mut Out) {
+        if self.compacts.is_some() {
+            return;
+        }
         let block = match part {
             Part::Text => json!({"type": "text", "text": ""}),
             Part::Think => json!({"type": "thinking", "thinking": "", "signature": ""}),
@@ -62,6 +83,9 @@ impl Voice for Anthropic {
     }
 
     fn delta(&mut self, part: Part, text: &str, out: &mut Out) {
+        if self.compacts.is_some() {
+            return;
+        }
         let delta = match part {
             Part::Text => json!({"type": "text_delta", "text": text}),
             Part::Think => json!({"type": "thinking_delta", "thinking": text}),
@@ -70,6 +94,12 @@ impl Voice for Anthropic {
     }
 
     fn part_ends(&mut self, part: Part, whole: &str, out: &mut Out) {
+        match (part, self.compacts.take()) {
+            (Part::Text, Some(request)) => return self.compacted(&request, Some(whole), out),
+            // What it thinks about it is not told.
+            (Part::Think, Some(request)) => return self.compacts = Some(request),
+            (Part::Text | Part::Think, None) => {}
+        }
         let block = match part {
             Part::Text => json!({"type": "text", "text": whole}),
             Part::Think => {
@@ -98,6 +128,9 @@ impl Voice for Anthropic {
     }
 
     fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
+        if let Some(request) = self.compacts.take() {
+            self.compacted(&request, None, out);
+        }
         let (reason, details) = match stop {
             Some(Stop::MaxTokens) => ("max_tokens", Value::Null),
             Some(Stop::Refusal(why)) => {
@@ -105,6 +138,7 @@ impl Voice for Anthropic {
             }
             Some(Stop::Window) => ("model_context_window_exceeded", Value::Null),
             Some(Stop::Pause) => ("pause_turn", Value::Null),
+            None if self.made => ("compaction", Value::Null),
             None if self.called => ("tool_use", Value::Null),
             None => ("end_turn", Value::Null),
         };

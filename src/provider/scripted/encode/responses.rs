@@ -105,6 +105,14 @@ impl Responses {
     }
 }
 
+/// Tokens as the service tells them.
+pub(super) fn told(usage: Usage) -> Value {
+    let Usage { input, cached, output, thought } = usage;
+    json!({"input_tokens": input, "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "output_tokens": output, "output_tokens_details": {"reasoning_tokens": thought},
+        "total_tokens": input + output})
+}
+
 fn output_text(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
@@ -197,8 +205,8 @@ impl Voice for Responses {
 
     fn error(&mut self, body: &Value, out: &mut Out) {
         let error = &body["error"];
-        let told = json!({"code": error["code"], "message": error["message"], "param": error["param"]});
-        self.event("error", told, out);
+        let said = json!({"code": error["code"], "message": error["message"], "param": error["param"]});
+        self.event("error", said, out);
         let mut response = self.response.clone();
         response["status"] = "failed".into();
         response["error"] = json!({"code": error["code"], "message": error["message"]});
@@ -214,13 +222,9 @@ impl Voice for Responses {
             }
             Some(Stop::Pause) | None => None,
         };
-        let Usage { input, cached, output, thought } = self.usage;
         let mut response = self.response.clone();
         response["output"] = self.output.clone().into();
-        response["usage"] = json!({"input_tokens": input,
-            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-            "output_tokens": output, "output_tokens_details": {"reasoning_tokens": thought},
-            "total_tokens": input + output});
+        response["usage"] = told(self.usage);
         let (kind, status) = match incomplete {
             Some(_) => ("response.incomplete", "incomplete"),
             None => ("response.completed", "completed"),

@@ -57,7 +57,7 @@ pub fn problems(body: &Value) -> Vec<String> {
         }
     }
     content(&turns, &mut found);
-    order(&turns, &mut found);
+    order(body, &turns, &mut found);
     pairs(&turns, &mut found);
     budget(body, &turns, &mut found);
     around(body, &turns, &mut found);
@@ -119,6 +119,11 @@ fn content(turns: &[Turn<'_>], found: &mut Vec<String>) {
                         found.push(format!("{place}.thinking.signature: Field required"));
                     }
                 }
+                (_, "compaction") => {
+                    if (*message, *at) != (0, 0) {
+                        found.push(COMPACTION_MISPLACED.into());
+                    }
+                }
                 ("assistant", "redacted_thinking") | ("user", "image" | "document") => {}
                 ("user", "tool_use" | "thinking" | "redacted_thinking") => {
                     found.push(format!("{place}: `{kind}` blocks can only be in `assistant` messages"));
@@ -134,8 +139,13 @@ fn content(turns: &[Turn<'_>], found: &mut Vec<String>) {
     }
 }
 
-fn order(turns: &[Turn<'_>], found: &mut Vec<String>) {
-    if turns.first().is_some_and(|turn| turn.role != "user") {
+/// As it stands in the words of the service.
+const COMPACTION_MISPLACED: &str = "The `compaction` block must be the first block of the conversation.";
+
+fn order(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
+    let begins_short =
+        |turn: &Turn<'_>| turn.blocks.first().is_some_and(|block| block.kind() == "compaction");
+    if turns.first().is_some_and(|turn| turn.role != "user" && !begins_short(turn)) {
         found.push("messages: first message must use the \"user\" role".into());
     }
     for turn in turns.iter().filter(|turn| turn.role == "assistant") {
@@ -146,7 +156,8 @@ fn order(turns: &[Turn<'_>], found: &mut Vec<String>) {
             ));
         }
     }
-    if turns.last().is_some_and(|turn| turn.role == "assistant") {
+    // A request for a compaction is not answered by the model.
+    if body["compaction"].is_null() && turns.last().is_some_and(|turn| turn.role == "assistant") {
         found.push(
             "This model does not support assistant message prefill. The conversation must end with a user \
              message."

@@ -56,7 +56,19 @@ fn shapes(items: &[Value], found: &mut Vec<String>) {
                 }
                 parts(&format!("input[{at}].output"), output, &OF_USER, found);
             }
-            "reasoning" | "compaction" | "item_reference" => {}
+            "compaction" => {
+                if text(&item["encrypted_content"]).is_empty() {
+                    found.push(format!("Missing required parameter: 'input[{at}].encrypted_content'."));
+                }
+                // What it was given out with beside these is not taken back.
+                let known = ["type", "id", "encrypted_content"];
+                for name in item.as_object().into_iter().flat_map(|fields| fields.keys()) {
+                    if !known.contains(&name.as_str()) {
+                        found.push(format!("Unknown parameter: 'input[{at}].{name}'."));
+                    }
+                }
+            }
+            "reasoning" | "item_reference" => {}
             other => found.push(format!("Invalid value: '{other}' for 'input[{at}].type'.")),
         }
     }

@@ -223,3 +223,37 @@ fn budgeted_thinking_goes_on_only_where_a_reply_began_with_it() {
     messages(AnthropicMessages, &mut body)[1]["content"].as_array_mut().expect("blocks").remove(0);
     assert!(problems(AnthropicMessages, &body)[0].starts_with("Expected `thinking`"));
 }
+
+#[test]
+fn a_conversation_that_its_provider_made_short_begins_with_what_it_made() {
+    let block = json!({"type": "compaction", "content": "Of old.", "signature": "s"});
+    let mut body = whole(AnthropicMessages);
+    messages(AnthropicMessages, &mut body).insert(0, json!({"role": "assistant", "content": [block]}));
+    assert_eq!(problems(AnthropicMessages, &body), Vec::<String>::new());
+    let moved = messages(AnthropicMessages, &mut body).remove(0);
+    messages(AnthropicMessages, &mut body).insert(1, moved);
+    let expected = "The `compaction` block must be the first block of the conversation.";
+    assert_eq!(problems(AnthropicMessages, &body), [expected]);
+
+    let item = json!({"type": "compaction", "id": "cmp", "encrypted_content": "s"});
+    let mut body = whole(OpenAiResponses);
+    messages(OpenAiResponses, &mut body).insert(0, item);
+    assert_eq!(problems(OpenAiResponses, &body), Vec::<String>::new());
+    messages(OpenAiResponses, &mut body)[0]["created_by"] = Value::Null;
+    assert_eq!(problems(OpenAiResponses, &body), ["Unknown parameter: 'input[0].created_by'."]);
+    messages(OpenAiResponses, &mut body)[0] = json!({"type": "compaction"});
+    assert_eq!(
+        problems(OpenAiResponses, &body),
+        ["Missing required parameter: 'input[0].encrypted_content'."]
+    );
+}
+
+#[test]
+fn a_request_for_a_compaction_may_end_with_the_model_s_words() {
+    let mut body = whole(AnthropicMessages);
+    body["compaction"] = json!({"type": "summarize"});
+    messages(AnthropicMessages, &mut body).truncate(4);
+    assert_eq!(problems(AnthropicMessages, &body), Vec::<String>::new());
+    messages(AnthropicMessages, &mut body).truncate(2);
+    assert!(problems(AnthropicMessages, &body)[0].contains("immediately after: a, b"));
+}

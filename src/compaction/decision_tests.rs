@@ -1,0 +1,395 @@
+//! What is cut, kept, quoted and given up, by example.
+
+use std::sync::Arc;
+
+use super::ledger::Ledger;
+use super::*;
+use crate::thread::{
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin,
+    OutcomeContent, OutcomeStatus, Part, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger, Usage,
+};
+use crate::tokens::Ruler;
+
+/// A conversation that is written down as it goes.
+struct Talk(Thread);
+
+impl Talk {
+    fn new() -> Talk {
+        let session = SessionId("s_00000000000000000001".into());
+        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+        let opened = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
+        Talk(Thread::replay([opened]).expect("an opened thread"))
+    }
+
+    fn add(&mut self, change: Change) -> Seq {
+        let seq = self.0.next_seq();
+        self.0.apply(Arc::new(Entry { seq, at: 0, change }));
+        seq
+    }
+
+    fn message(&self, content: Vec<Content>) -> Message {
+        Message { id: self.0.next_message(), content }
+    }
+
+    fn says(&mut self, text: impl Into<String>) -> Seq {
+        self.says_by(text, Origin::Person)
+    }
+
+    fn says_by(&mut self, text: impl Into<String>, origin: Origin) -> Seq {
+        let message = self.message(vec![Content::Text { text: text.into() }]);
+        self.add(Change::Said { message, origin })
+    }
+
+    fn replies(&mut self, text: impl Into<String>) -> Seq {
+        let message = self.message(vec![Content::Text { text: text.into() }]);
+        self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None })
+    }
+
+    /// A call of a tool and its outcome; the outcome's entry.
+    fn calls(&mut self, tool: &str, outcome: impl Into<String>) -> Seq {
+        let id = CallId(format!("c{}", self.0.next_seq().0));
+        let input = serde_json::json!({});
+        let call = ToolCall { id: id.clone(), name: tool.into(), input, card: Card::default() };
+        let message = self.message(vec![Content::Call(call)]);
+        self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
+        let outcome = ToolOutcome::text(id, OutcomeStatus::Completed, outcome);
+        self.add(Change::ToolFinished { outcome })
+    }
+
+    /// Enough of messages that all before them are old.
+    fn goes_on(&mut self) {
+        for _ in 0..6 {
+            self.replies("Yes.");
+            self.says("And?");
+        }
+    }
+
+    fn pins(&mut self, entry: Seq) {
+        let at = Part { entry, part: None };
+        self.add(Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
+    }
+
+    fn decide(&self, window: u64, trigger: Trigger, keep: Keep) -> Decision {
+        decide(&Ruler::of(None), &self.0, &budget(window), &wish(trigger, keep))
+    }
+
+    /// Compacts it, and gives the text of the one message.
+    fn compact(&mut self, window: u64, trigger: Trigger, keep: Keep, summary: Option<&str>) -> String {
+        let plan = match self.decide(window, trigger, keep) {
+            Decision::Summarise(plan) => plan,
+            other => panic!("{other:?}"),
+        };
+        let change = self.made(window, &plan, summary).expect("it gains something");
+        let Change::Compacted { summary, .. } = &change else { unreachable!() };
+        let text = summary.text();
+        self.add(change);
+        text
+    }
+
+    fn made(&self, window: u64, plan: &Plan, summary: Option<&str>) -> Result<Change, String> {
+        let by = summary.map(|_| (ModelName("a/b".into()), Usage::default()));
+        let written = Written { text: summary.map(str::to_owned), by, ..Written::default() };
+        let (ruler, id) = (Ruler::of(None), self.0.next_message());
+        compacted(&ruler, &self.0, &Ledger::default(), &budget(window), plan, id, written)
+    }
+
+    fn shown(&self) -> Vec<u64> {
+        self.0.view().entries().iter().map(|entry| entry.seq.0).collect()
+    }
+}
+
+fn budget(window: u64) -> Budget {
+    Budget::of(&Default::default(), window, window / 8, 0)
+}
+
+fn wish(trigger: Trigger, keep: Keep) -> Wish {
+    Wish { trigger, keep, focus: None, summary: trigger == Trigger::Manual }
+}
+
+/// A text of about so many tokens.
+fn words(tokens: usize) -> String {
+    "walnut ".repeat(tokens)
+}
+
+fn masks(decision: Decision) -> Vec<Mask> {
+    match decision {
+        Decision::Prune(masks) => masks,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn old_outcomes_are_cut_to_their_beginning_and_how_to_read_the_rest() {
+    let mut talk = Talk::new();
+    talk.says("go");
+    let long = talk.calls("bash", words(4_000));
+    talk.calls("bash", "short");
+    let pinned = talk.calls("bash", words(300));
+    talk.pins(pinned);
+    let mut picture = ToolOutcome::text(CallId("p".into()), OutcomeStatus::Completed, "a picture");
+    let data = "iVBORw0KGgo=".to_owned();
+    picture.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data });
+    let call = ToolCall {
+        id: CallId("p".into()),
+        name: "look".into(),
+        input: serde_json::json!({}),
+        card: Card::default(),
+    };
+    let message = talk.message(vec![Content::Call(call)]);
+    talk.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
+    let picture = talk.add(Change::ToolFinished { outcome: picture });
+    talk.goes_on();
+    talk.calls("bash", words(2_000));
+    let cut = masks(talk.decide(8_192, Trigger::Threshold, Keep::Ratio(0.4)));
+    assert_eq!(cut.iter().map(|mask| mask.entry).collect::<Vec<_>>(), [long, picture]);
+    let head: String = words(4_000).chars().take(200).collect();
+    let note =
+        format!("\n[… cut to save room: 28000 bytes in all; `recall` with entry {long} reads all of it]");
+    assert_eq!(cut[0].text, format!("{head}{note}"));
+    assert!(cut[1].text.starts_with("a picture\n") && cut[1].text.contains("1 image or document"), "{cut:?}");
+    // What is cut is not cut again.
+    let change = pruned(&Ruler::of(None), &talk.0, cut, Trigger::Threshold);
+    talk.add(change);
+    assert!(!matches!(talk.decide(8_192, Trigger::Threshold, Keep::Ratio(0.4)), Decision::Prune(_)));
+}
+
+#[test]
+fn a_batch_by_itself_must_free_much_and_pay() {
+    let freed = |outcome: usize, behind: usize| {
+        let mut talk = Talk::new();
+        talk.says("go");
+        talk.calls("bash", words(outcome));
+        talk.replies(words(behind));
+        talk.goes_on();
+        due(&Ruler::of(None), &talk.0, &budget(1_000_000)).is_some()
+    };
+    assert!(!freed(10_000, 0), "20,000 tokens are not freed");
+    assert!(freed(30_000, 0));
+    assert!(freed(30_000, 50_000));
+    assert!(!freed(30_000, 300_000), "too much would have to be written again");
+}
+
+#[test]
+fn cuts_alone_do_only_where_they_bring_the_view_well_below_the_threshold() {
+    let decision = |outcome: usize, spoken: usize| {
+        let mut talk = Talk::new();
+        talk.says(words(spoken));
+        talk.calls("bash", words(outcome));
+        talk.goes_on();
+        talk.replies("Done.");
+        talk.decide(10_000, Trigger::Threshold, Keep::Ratio(0.4))
+    };
+    assert!(matches!(decision(4_000, 1_000), Decision::Prune(_)));
+    assert!(matches!(decision(2_000, 6_500), Decision::Summarise(_)));
+    assert!(matches!(decision(200, 5_000), Decision::Summarise(_)));
+}
+
+#[test]
+fn the_round_that_waits_for_the_model_stays_as_it_is() {
+    for trigger in [Trigger::Threshold, Trigger::Must, Trigger::Overflow] {
+        let mut talk = Talk::new();
+        talk.says("go");
+        talk.replies(words(3_000));
+        talk.says("now look");
+        let outcome = talk.calls("bash", words(1_500));
+        talk.compact(6_000, trigger, Keep::Nothing, Some("So far."));
+        assert_eq!(talk.shown()[1..], [outcome.0 - 1, outcome.0], "{trigger:?}");
+        let kept = &talk.0.view().entries()[2];
+        assert_eq!(kept, &talk.0.entries()[outcome.0 as usize], "{trigger:?}");
+    }
+}
+
+#[test]
+fn a_round_that_does_not_fit_is_cut_before_it_is_given_up() {
+    let mut talk = Talk::new();
+    talk.says("go");
+    let outcome = talk.calls("bash", format!("FIRST {} LAST", words(20_000)));
+    let cut = masks(talk.decide(8_192, Trigger::Must, Keep::Ratio(0.4)));
+    let [mask] = &cut[..] else { panic!("{cut:?}") };
+    assert_eq!(mask.entry, outcome);
+    assert!(mask.text.starts_with("FIRST") && mask.text.ends_with("LAST"), "{}", mask.text);
+    assert!(mask.text.contains(&format!("`recall` with entry {outcome} reads all of it")), "{}", mask.text);
+}
+
+#[test]
+fn a_message_that_is_longer_than_the_window_is_cut_in_its_middle() {
+    let mut talk = Talk::new();
+    let paste = talk.says(format!("FIRST {} LAST", words(100_000)));
+    let cut = masks(talk.decide(8_192, Trigger::Overflow, Keep::Ratio(0.4)));
+    assert_eq!(cut.iter().map(|mask| mask.entry).collect::<Vec<_>>(), [paste]);
+    assert!(cut[0].text.starts_with("FIRST") && cut[0].text.ends_with("LAST"));
+    talk.replies("Yes.");
+    let text = talk.compact(8_192, Trigger::Overflow, Keep::Nothing, None);
+    assert!(text.contains("<last_request>\nFIRST") && text.contains("LAST\n</last_request>"));
+    assert!(Ruler::of(None).view(talk.0.view()) <= budget(8_192).room());
+}
+
+#[test]
+fn what_was_compacted_and_has_nothing_new_is_left_alone() {
+    for (trigger, keep) in [(Trigger::Manual, Keep::Nothing), (Trigger::Threshold, Keep::Ratio(0.4))] {
+        let mut talk = Talk::new();
+        for _ in 0..10 {
+            talk.says("go");
+            talk.replies(words(1_000));
+        }
+        talk.compact(10_000, trigger, keep, Some("So far."));
+        let again = talk.decide(10_000, trigger, keep);
+        assert_eq!(again, Decision::Nothing(NO_GAIN.to_owned()), "{trigger:?}");
+        // The person may want the rest compacted too.
+        let rest = talk.decide(10_000, Trigger::Manual, Keep::Nothing);
+        assert_eq!(matches!(rest, Decision::Summarise(_)), trigger == Trigger::Threshold);
+    }
+}
+
+#[test]
+fn all_above_an_entry_goes_also_behind_an_earlier_compaction() {
+    let mut talk = Talk::new();
+    for _ in 0..4 {
+        talk.says(words(200));
+        talk.replies(words(1_000));
+    }
+    talk.compact(100_000, Trigger::Manual, Keep::From(Seq(5)), Some("One."));
+    assert_eq!(talk.shown(), [9, 5, 6, 7, 8]);
+    talk.compact(100_000, Trigger::Manual, Keep::From(Seq(7)), Some("Two."));
+    assert_eq!(talk.shown(), [10, 7, 8]);
+}
+
+#[test]
+fn what_the_person_said_is_kept_newest_first_within_its_share() {
+    let mut talk = Talk::new();
+    let oldest = talk.says(format!("OLDEST {}", words(150)));
+    let middle = talk.says("never touch main.rs");
+    let recipe =
+        talk.says_by(words(500), Origin::Recipe { recipe: "review".into(), typed: "/review it".into() });
+    let paste = talk.says(format!("PASTE {} END", "x".repeat(20_000)));
+    talk.replies(words(30_000));
+    let last = talk.says("the last one");
+    talk.replies("Yes.");
+    let text = talk.compact(100_000, Trigger::Manual, Keep::Nothing, Some("So far."));
+    assert!(text.contains(&format!("<said entry=\"{middle}\">\nnever touch main.rs\n</said>")), "{text}");
+    assert!(text.contains(&format!("<said entry=\"{recipe}\">\n/review it\n</said>")), "{text}");
+    assert!(text.contains(&format!("`recall` with entry {paste} reads all of it")), "{text}");
+    assert!(text.contains("OLDEST") && !text.contains(&format!("<said entry=\"{last}\">")), "{text}");
+    let (first, second) = (text.find("OLDEST").expect("there"), text.find("never touch").expect("there"));
+    assert!(first < second, "oldest first: {text}");
+
+    // In a small window the oldest goes.
+    talk.replies(words(3_000));
+    let text = talk.compact(2_000, Trigger::Must, Keep::Nothing, Some("So far."));
+    assert!(!text.contains(&format!("<said entry=\"{oldest}\">")), "{text}");
+}
+
+#[test]
+fn instructions_are_told_again_by_their_newest_text() {
+    let mut talk = Talk::new();
+    let file = |path: &str| Origin::Instructions { path: path.into() };
+    talk.says_by("tabs", file("/w/a/AGENTS.md"));
+    talk.says_by("no tabs", file("/w/b/AGENTS.md"));
+    talk.says_by("spaces", file("/w/a/AGENTS.md"));
+    talk.replies(words(1_000));
+    for _ in 0..2 {
+        let text = talk.compact(10_000, Trigger::Manual, Keep::Nothing, Some("So far."));
+        assert!(text.contains("<instructions path=\"/w/a/AGENTS.md\">\nspaces\n</instructions>"), "{text}");
+        assert!(text.contains("<instructions path=\"/w/b/AGENTS.md\">\nno tabs\n</instructions>"), "{text}");
+        assert!(!text.contains("\ntabs\n"), "{text}");
+        talk.says("go");
+        talk.replies(words(1_000));
+    }
+}
+
+/// Two fallbacks in a row lost what the summary before them had held.
+#[test]
+fn without_a_new_summary_the_earlier_one_is_carried_on() {
+    let mut talk = Talk::new();
+    talk.says("go");
+    for (summary, expected) in [(Some("It began."), "It began."), (None, "It began."), (None, "It began.")] {
+        talk.replies(words(1_000));
+        let text = talk.compact(10_000, Trigger::Manual, Keep::Nothing, summary);
+        assert!(text.contains(&format!("<summary>\n{expected}\n</summary>")), "{text}");
+        assert_eq!(text.contains("of its older part"), summary.is_none(), "{text}");
+    }
+    talk.replies(words(1_000));
+    let text = talk.compact(10_000, Trigger::Manual, Keep::Nothing, Some("It went on in src/made_up.rs."));
+    assert!(text.contains("(not found in the log: src/made_up.rs)\n</summary>"), "{text}");
+}
+
+#[test]
+fn what_is_attached_to_the_last_request_comes_along() {
+    let picture = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
+    let ask = |before: usize, trigger: Trigger| {
+        let mut talk = Talk::new();
+        talk.says("go");
+        talk.replies(words(before));
+        let content = vec![Content::Text { text: "what is it?".into() }, picture.clone()];
+        let message = talk.message(content);
+        talk.add(Change::Said { message, origin: Origin::Person });
+        talk.replies(words(300));
+        let text = talk.compact(10_000, trigger, Keep::Nothing, None);
+        let Change::Compacted { summary, .. } = &talk.0.view().entries()[0].change else { panic!("{text}") };
+        (summary.content.contains(&picture), text)
+    };
+    let (comes_along, text) = ask(7_000, Trigger::Manual);
+    assert!(comes_along && text.contains("[image that is attached: image/png]"), "{text}");
+    // It must be the picture's bytes that were too many.
+    let (comes_along, text) = ask(300, Trigger::Overflow);
+    assert!(!comes_along && text.contains("[image that was attached: image/png]"), "{text}");
+}
+
+#[test]
+fn a_preview_tells_the_fate_of_each_entry_and_what_is_carried() {
+    let mut talk = Talk::new();
+    talk.says("go");
+    talk.replies(words(3_000));
+    let asked = talk.says("look");
+    talk.replies("Yes.");
+    let see = |talk: &Talk, keep| {
+        preview(&Ruler::of(None), &talk.0, &Ledger::default(), &budget(10_000), &wish(Trigger::Manual, keep))
+    };
+    let shown = see(&talk, Keep::Messages(1));
+    let fates: Vec<Fate> = shown.lines.iter().map(|line| line.fate).collect();
+    assert_eq!(fates, [Fate::Quoted, Fate::Summarised, Fate::Quoted, Fate::Kept]);
+    assert!(shown.carried.contains("<last_request>\nlook\n"), "{}", shown.carried);
+    assert!(shown.tokens_after.0 < shown.tokens_after.1 && shown.tokens_after.1 < shown.tokens_before);
+    assert_eq!((shown.digest.len(), &shown.digest), (12, &see(&talk, Keep::Messages(1)).digest));
+    assert_ne!(shown.digest, see(&talk, Keep::Nothing).digest);
+    let text = talk.compact(10_000, Trigger::Manual, Keep::Messages(1), None);
+    assert_eq!(text, shown.carried);
+    assert!(
+        text.ends_with(
+            "entries from e1 to e3 are no longer in view: the tool `recall` finds and reads them."
+        ),
+        "{text} {asked}"
+    );
+}
+
+#[test]
+fn pieces_hold_all_that_the_person_said() {
+    let mut talk = Talk::new();
+    let paste: String = (0..1_000).map(|number| format!("line {number}\n")).collect();
+    talk.says(paste.as_str());
+    talk.replies("y".repeat(5_000));
+    talk.calls("recall", "what was once");
+    let pieces = pieces(talk.0.view(), 2_000, 3_000);
+    assert!(pieces.iter().all(|piece| piece.len() <= 3_000));
+    let all = pieces.concat();
+    assert!(
+        all.contains("line 999")
+            && (0..1_000).all(|number| all.replace("\n", "").contains(&format!("line {number}")))
+    );
+    assert!(all.contains("bytes left out") && !all.contains("what was once"), "{all}");
+    assert!(all.contains("read again from the log; entry e4 has it"), "{all}");
+}
+
+#[test]
+fn ten_thousand_messages_are_compacted_as_few_are() {
+    let mut talk = Talk::new();
+    for number in 0..3_000 {
+        talk.says(format!("request {number}"));
+        talk.calls("bash", words(50));
+        talk.replies("Done.");
+    }
+    let text = talk.compact(200_000, Trigger::Threshold, Keep::Ratio(0.4), Some("So far."));
+    assert!(text.contains("So far."));
+    assert!(Ruler::of(None).view(talk.0.view()) <= 100_000 + budget(200_000).person_max);
+    assert!(talk.0.view().entries().len() > 1_000);
+}

@@ -1,0 +1,304 @@
+//! What gives way, and in which order, so that the result fits and gains something. Pure.
+
+use super::GAIN_MIN_PERCENT;
+use super::ledger::Ledger;
+use super::material::Material;
+use super::parts::{Measure, Parts, Summary};
+use super::plan::Plan;
+use super::prune::{SAID_BYTES_MIN, Shorter};
+use super::scene::Scene;
+use crate::thread::{Content, Mask, Message, MessageId, Seq, Trigger};
+
+/// What of a summary stays as long as anything else can give way, in bytes.
+const SUMMARY_BYTES_MIN: usize = 1_000;
+
+/// The part of a window, and of a conversation, that a summary is expected to take at most, as a divisor.
+const SUMMARY_PART: u64 = 4;
+
+/// Below so many tokens the person's older words and the ledger are left out as a whole.
+const SHARE_TOKENS_MIN: u64 = 64;
+
+/// Something that gives way, in the order in which it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// What the person said before.
+    Person,
+    Ledger,
+    /// The middle of the summary.
+    Summary,
+    /// Outcomes in the part that stays.
+    Outcomes,
+    /// What is attached to the last request.
+    Attached,
+    /// The middle of the last request, and of what was said in the part that stays.
+    Request,
+    /// The part that stays.
+    Kept,
+    Goal,
+    /// Instructions, by whole file.
+    Instructions,
+    /// What is left of the summary.
+    WholeSummary,
+}
+
+/// The order where the result would not fit.
+const TO_FIT: [Step; 10] = [
+    Step::Person,
+    Step::Ledger,
+    Step::Summary,
+    Step::Outcomes,
+    Step::Attached,
+    Step::Request,
+    Step::Kept,
+    Step::Goal,
+    Step::Instructions,
+    Step::WholeSummary,
+];
+
+/// The order where it fits and gains too little.
+fn to_gain(trigger: Trigger) -> &'static [Step] {
+    match trigger {
+        // Who asked for it loses no word of the request, and nothing of what they wanted kept.
+        Trigger::Manual => &[Step::Person, Step::Ledger],
+        Trigger::Hook => &[Step::Person, Step::Ledger, Step::Request],
+        Trigger::Threshold | Trigger::Must | Trigger::Overflow => {
+            &[Step::Person, Step::Ledger, Step::Outcomes, Step::Request, Step::Kept]
+        }
+    }
+}
+
+/// A compaction as it can be committed.
+pub(super) struct Fitted {
+    pub content: Parts,
+    pub through: Seq,
+    pub cut: usize,
+    pub masks: Vec<Mask>,
+    pub tokens_after: u64,
+}
+
+/// Why there is none.
+pub(super) struct Unfit {
+    /// What the smallest one would take.
+    pub tokens_after: u64,
+    /// Of that, what is pinned.
+    pub pins: Vec<(crate::thread::Part, String)>,
+    /// Whether it would fit, and gain too little.
+    pub fits: bool,
+}
+
+/// The state of the search.
+struct Fit<'a> {
+    scene: &'a Scene<'a>,
+    ledger: &'a Ledger,
+    native: &'a [Content],
+    summary: Summary,
+    trigger: Trigger,
+    cut: usize,
+    through: Seq,
+    kept: Shorter,
+    material: Material,
+    measure: Measure,
+    /// What the summary counts for at least, so that the rest is the same whatever a model writes.
+    reserve: u64,
+    /// What the result takes as it is now.
+    after: u64,
+}
+
+/// The one message and what stays behind it, so that both fit and are smaller than the view by a tenth.
+///
+/// Whatever summary a model writes, the rest is the same as long as there is room for the longest: it is made as
+/// if there were that one. Only where this leaves no way it is made for the summary that there is.
+pub(super) fn fitted(
+    scene: &Scene<'_>,
+    ledger: &Ledger,
+    plan: &Plan,
+    native: &[Content],
+    summary: impl Fn(&Material) -> Summary,
+) -> Result<Fitted, Unfit> {
+    let first = Fit::new(scene, ledger, plan, native, &summary, longest_summary(scene)).search(&summary);
+    first.or_else(|_| Fit::new(scene, ledger, plan, native, &summary, 0).search(&summary))
+}
+
+/// The tokens that the longest summary is expected to take: what a model may write, and in a small window, or of
+/// a short conversation, a quarter of it.
+pub(super) fn longest_summary(scene: &Scene<'_>) -> u64 {
+    scene.budget.summary_max.min(scene.limit / SUMMARY_PART).min(scene.before / SUMMARY_PART)
+}
+
+impl<'a> Fit<'a> {
+    fn new(
+        scene: &'a Scene<'a>,
+        ledger: &'a Ledger,
+        plan: &Plan,
+        native: &'a [Content],
+        summary: &impl Fn(&Material) -> Summary,
+        reserve: u64,
+    ) -> Fit<'a> {
+        let cut = scene.cut(plan.through);
+        let material = Material::of(scene, cut);
+        let mut kept = Shorter::of(scene, cut);
+        kept.take(scene, cut, &plan.masks);
+        let summary = summary(&material);
+        let measure = whole(scene, &material, &summary, plan.trigger);
+        let (trigger, through) = (plan.trigger, plan.through);
+        Fit {
+            scene,
+            ledger,
+            native,
+            summary,
+            trigger,
+            cut,
+            through,
+            kept,
+            material,
+            measure,
+            reserve,
+            after: 0,
+        }
+    }
+
+    fn search(mut self, make: &impl Fn(&Material) -> Summary) -> Result<Fitted, Unfit> {
+        loop {
+            let mut parts = Parts::of(self.scene, &self.material, self.ledger, &self.summary, &self.measure);
+            parts.content.splice(..0, self.native.iter().cloned());
+            let message = Message { id: MessageId(0), content: parts.content.clone() };
+            let own = self.scene.ruler.text(&self.summary.part(self.measure.summary));
+            let tokens_after = self.scene.ruler.message(&message) + self.kept.tokens;
+            self.after = tokens_after + self.reserve.saturating_sub(own);
+            let fits = self.after <= self.scene.limit;
+            let before = self.scene.before;
+            let is_smaller = tokens_after < before;
+            let enough = match self.trigger {
+                Trigger::Must => is_smaller,
+                Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
+                    self.after * 100 <= before * (100 - GAIN_MIN_PERCENT)
+                }
+            };
+            let steps: &[Step] = if fits { to_gain(self.trigger) } else { &TO_FIT };
+            let is_done = fits && enough;
+            if !is_done && steps.iter().any(|step| self.give(*step, &parts, make)) {
+                continue;
+            }
+            // Where the provider refused the view, any that is smaller is worth a try.
+            if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
+                let masks = self.kept.masks();
+                let Fit { through, cut, .. } = self;
+                return Ok(Fitted { content: parts, through, cut, masks, tokens_after });
+            }
+            return Err(Unfit { tokens_after, pins: self.material.pins, fits });
+        }
+    }
+
+    /// Lets something give way; `false` where it has nothing left to give.
+    fn give(&mut self, step: Step, parts: &Parts, make: &impl Fn(&Material) -> Summary) -> bool {
+        let scene = self.scene;
+        match step {
+            Step::Person => {
+                let is_said = self.measure.person > 0 && !self.material.person.is_empty();
+                self.measure.person = halved(self.measure.person);
+                is_said
+            }
+            Step::Ledger => {
+                let is_told = !parts.told.text.is_empty();
+                self.measure.ledger = halved(self.measure.ledger);
+                is_told
+            }
+            Step::Summary => {
+                let bytes = self.measure.summary.min(self.summary.text().len());
+                let is_long =
+                    bytes > SUMMARY_BYTES_MIN && scene.ruler.text(&self.summary.part(bytes)) > self.reserve;
+                if is_long {
+                    self.measure.summary = (bytes / 2).max(SUMMARY_BYTES_MIN);
+                }
+                is_long
+            }
+            Step::Outcomes => {
+                let before = self.kept.tokens;
+                let tokens_max = self.room_for_kept();
+                self.kept.outcomes(scene, self.cut, tokens_max);
+                self.kept.tokens < before
+            }
+            Step::Attached => {
+                let is_there =
+                    self.material.request.as_ref().is_some_and(|request| !request.attached.is_empty());
+                std::mem::take(&mut self.measure.attached) && is_there
+            }
+            Step::Request => {
+                let text =
+                    self.material.request.as_ref().map_or(0, |request| request.text_with_attached.len());
+                let bytes = self.measure.request.min(text);
+                if bytes > SAID_BYTES_MIN {
+                    self.measure.request = (bytes / 2).max(SAID_BYTES_MIN);
+                    return true;
+                }
+                let before = self.kept.tokens;
+                let tokens_max = self.room_for_kept();
+                self.kept.messages(scene, self.cut, tokens_max);
+                self.kept.tokens < before
+            }
+            Step::Kept => {
+                let end = scene.entries().len();
+                if self.cut == end {
+                    return false;
+                }
+                // There is room again for what gave way to it.
+                self.cut = end;
+                self.through = scene.thread.through(end);
+                self.kept = Shorter::of(scene, end);
+                self.material = Material::of(scene, end);
+                self.summary = make(&self.material);
+                self.measure = whole(scene, &self.material, &self.summary, self.trigger);
+                true
+            }
+            Step::Goal => {
+                let bytes = self.measure.goal.min(self.material.goal.as_ref().map_or(0, String::len));
+                if bytes > SAID_BYTES_MIN {
+                    self.measure.goal = (bytes / 2).max(SAID_BYTES_MIN);
+                }
+                bytes > SAID_BYTES_MIN
+            }
+            Step::Instructions => {
+                let is_told = self.measure.without_files < self.material.instructions.len();
+                self.measure.without_files += usize::from(is_told);
+                is_told
+            }
+            Step::WholeSummary => {
+                let is_there = self.measure.summary > 0 && !self.summary.text().is_empty();
+                self.measure.summary = 0;
+                is_there
+            }
+        }
+    }
+
+    /// What the part that stays may take beside the message as it is now.
+    fn room_for_kept(&self) -> u64 {
+        let message = self.after.saturating_sub(self.kept.tokens);
+        let gaining = match self.trigger {
+            Trigger::Must => self.scene.before.saturating_sub(1),
+            Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
+                self.scene.before * (100 - GAIN_MIN_PERCENT) / 100
+            }
+        };
+        self.scene.limit.min(gaining).saturating_sub(message)
+    }
+}
+
+/// Everything, as far as it has a share.
+fn whole(scene: &Scene<'_>, material: &Material, summary: &Summary, trigger: Trigger) -> Measure {
+    let attached = material.request.as_ref().is_some_and(|request| !request.attached.is_empty());
+    // What is refused as too large although it fits by tokens is so by its bytes.
+    let too_many_bytes = trigger == Trigger::Overflow && scene.before <= scene.limit / 2;
+    Measure {
+        person: scene.budget.person_max,
+        ledger: scene.budget.ledger_max,
+        summary: summary.text().len().max(1),
+        request: usize::MAX,
+        attached: attached && !too_many_bytes,
+        goal: usize::MAX,
+        without_files: 0,
+    }
+}
+
+fn halved(tokens: u64) -> u64 {
+    if tokens / 2 < SHARE_TOKENS_MIN { 0 } else { tokens / 2 }
+}

@@ -1,0 +1,344 @@
+//! A fact, and the store of a thread's facts: what is the same, what takes whose place. Pure.
+
+use std::collections::HashMap;
+
+use super::words::{self, Stem};
+use crate::thread::Seq;
+
+/// Facts of one kind. Where one more comes, the weakest quarter goes and is counted.
+const KIND_FACTS_MAX: usize = 2048;
+/// Entries that one fact names: the first, and the newest.
+const SOURCES_MAX: usize = 3;
+/// Older facts that one new value is compared with.
+const RIVALS_MAX: usize = 256;
+
+/// What a fact is about. In the order in which a model is told of them, where room is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// How the person wants the work done.
+    Rule,
+    Error,
+    Pending,
+    Decision,
+    Rejected,
+    Value,
+    File,
+    Command,
+    Name,
+}
+
+pub(super) const KINDS: [Kind; 9] = [
+    Kind::Rule,
+    Kind::Error,
+    Kind::Pending,
+    Kind::Decision,
+    Kind::Rejected,
+    Kind::Value,
+    Kind::File,
+    Kind::Command,
+    Kind::Name,
+];
+
+/// Where a fact was found: its entry and, for an outcome, the entry of its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub entry: Seq,
+    pub call: Option<Seq>,
+}
+
+/// Something that has one value at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    /// What it is, as it was called.
+    pub name: String,
+    /// The stems of that; the last is the head.
+    pub subject: Vec<Stem>,
+    pub value: String,
+    pub form: Form,
+    /// The value that took its place.
+    pub now: Option<String>,
+}
+
+/// How sure it is that a value takes the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// "the limit is now 8": also of what was called a little otherwise.
+    Changed,
+    /// "the limit is 8", "limit = 8": of what has the same name.
+    Told,
+    /// Read in a file, which may be about to change: of what was read before.
+    Read,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Fact {
+    pub kind: Kind,
+    /// How sure it is that this matters; more is more.
+    pub strength: u8,
+    pub text: String,
+    /// What came of it: a command's result, what became of a file; of an error, the command it came from.
+    pub note: String,
+    /// Oldest first.
+    pub sources: Vec<Source>,
+    /// What it speaks about.
+    pub stems: Vec<Stem>,
+    pub values: Vec<Value>,
+    /// Taken back, done or solved since, and where.
+    pub over: Option<Seq>,
+    key: u64,
+}
+
+impl Fact {
+    pub fn new(kind: Kind, strength: u8, text: String, source: Source) -> Fact {
+        let stems = words::stems(&text);
+        let key = sentence_key(kind, &stems);
+        Fact {
+            kind,
+            strength,
+            text,
+            note: String::new(),
+            sources: vec![source],
+            stems,
+            values: Vec::new(),
+            over: None,
+            key,
+        }
+    }
+
+    /// A fact that is known by a name, not by what it says.
+    pub fn named(kind: Kind, strength: u8, name: &str, text: String, source: Source) -> Fact {
+        let key = name_key(kind, name);
+        Fact {
+            kind,
+            strength,
+            text,
+            note: String::new(),
+            sources: vec![source],
+            stems: Vec::new(),
+            values: Vec::new(),
+            over: None,
+            key,
+        }
+    }
+
+    pub fn newest(&self) -> Seq {
+        self.sources.last().map_or(Seq(0), |source| source.entry)
+    }
+
+    /// Whether nothing of what it says holds any more.
+    pub fn is_replaced(&self) -> bool {
+        !self.values.is_empty() && self.values.iter().all(|value| value.now.is_some())
+    }
+
+    fn also(&mut self, source: Source) {
+        if self.sources.last() == Some(&source) {
+            return;
+        }
+        if self.sources.len() == SOURCES_MAX {
+            self.sources.remove(1);
+        }
+        self.sources.push(source);
+    }
+}
+
+/// All facts of a thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Store {
+    facts: [Vec<Fact>; KINDS.len()],
+    by_key: HashMap<u64, (Kind, u32)>,
+    /// The facts with a value whose subject has this word.
+    by_word: HashMap<Stem, Vec<(Kind, u32)>>,
+    /// The facts with this value.
+    by_value: HashMap<Stem, Vec<(Kind, u32)>>,
+    /// Facts that there was no room for here.
+    pub beyond: u64,
+}
+
+impl Store {
+    pub fn of(&self, kind: Kind) -> &[Fact] {
+        &self.facts[kind as usize]
+    }
+
+    pub fn of_mut(&mut self, kind: Kind) -> &mut [Fact] {
+        &mut self.facts[kind as usize]
+    }
+
+    pub fn named_mut(&mut self, kind: Kind, name: &str) -> Option<&mut Fact> {
+        let (kind, at) = *self.by_key.get(&name_key(kind, name))?;
+        self.facts[kind as usize].get_mut(at as usize)
+    }
+
+    /// Takes in a fact. What is known already gets one more source, and holds again.
+    pub fn add(&mut self, fact: Fact) {
+        if let Some(&(kind, at)) = self.by_key.get(&fact.key) {
+            let values_hold = fact.values.iter().any(|value| self.has_live_rival(value));
+            let known = &mut self.facts[kind as usize][at as usize];
+            let source = fact.sources[0];
+            known.also(source);
+            known.over = None;
+            known.strength = known.strength.max(fact.strength);
+            known.note = fact.note;
+            if fact.kind == known.kind && known.sources.len() > 1 && !fact.text.is_empty() {
+                known.text = fact.text;
+            }
+            if values_hold || known.values.iter().any(|value| value.now.is_some()) {
+                // Back to an older value: it holds again, and what came between does not.
+                known.values = fact.values;
+                self.replace_rivals(kind, at);
+            }
+            return;
+        }
+        let kind = fact.kind;
+        if self.facts[kind as usize].len() >= KIND_FACTS_MAX {
+            self.drop_weakest(kind);
+        }
+        let at = self.facts[kind as usize].len() as u32;
+        self.by_key.insert(fact.key, (kind, at));
+        self.index_values(&fact.values, (kind, at));
+        self.facts[kind as usize].push(fact);
+        self.replace_rivals(kind, at);
+    }
+
+    /// Ends what has one of these values, because a newer text said that it no longer holds.
+    pub fn end_values(&mut self, olds: &[String], now: &[Value], by: Seq) {
+        for old in olds {
+            let Some(places) = self.by_value.get(&words::hash(old)) else { continue };
+            for &(kind, at) in places.iter().rev().take(RIVALS_MAX) {
+                let fact = &mut self.facts[kind as usize][at as usize];
+                if fact.newest() >= by {
+                    continue;
+                }
+                for value in fact.values.iter_mut().filter(|value| value.now.is_none() && value.value == *old)
+                {
+                    let shared = |new: &&Value| new.subject.iter().any(|stem| value.subject.contains(stem));
+                    let new = now.iter().find(shared);
+                    if new.is_some() || old.len() >= OLD_BYTES_MIN {
+                        let new = new.or(now.first());
+                        value.now = Some(new.map_or_else(String::new, |new| new.value.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn has_live_rival(&self, value: &Value) -> bool {
+        self.rivals(value).into_iter().any(|(kind, at, of)| {
+            let other = &self.facts[kind as usize][at as usize].values[of];
+            other.now.is_none() && other.value != value.value
+        })
+    }
+
+    /// The live values that a new one stands against: those of the same subject or, where a change was told
+    /// and there is just one, of a subject that is named more or less fully.
+    fn rivals(&self, value: &Value) -> Vec<(Kind, u32, usize)> {
+        let Some(head) = value.subject.last() else { return Vec::new() };
+        let mut exact = Vec::new();
+        let mut near: Vec<((Kind, u32, usize), &[Stem])> = Vec::new();
+        let empty = Vec::new();
+        for &(kind, at) in self.by_word.get(head).unwrap_or(&empty).iter().rev().take(RIVALS_MAX) {
+            for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {
+                if other.now.is_some() || (value.form == Form::Read && other.form != Form::Read) {
+                    continue;
+                }
+                if is_same_set(&other.subject, &value.subject) {
+                    exact.push((kind, at, of));
+                } else if value.form == Form::Changed
+                    && other.subject.last() == Some(head)
+                    && is_part(&other.subject, &value.subject)
+                {
+                    near.push(((kind, at, of), &other.subject));
+                }
+            }
+        }
+        if exact.is_empty()
+            && let Some((_, first)) = near.first()
+            && near.iter().all(|(_, subject)| is_same_set(subject, first))
+        {
+            return near.into_iter().map(|(rival, _)| rival).collect();
+        }
+        exact
+    }
+
+    fn replace_rivals(&mut self, kind: Kind, at: u32) {
+        for value in self.facts[kind as usize][at as usize].values.clone() {
+            for (other_kind, other, of) in self.rivals(&value) {
+                if (other_kind, other) == (kind, at) {
+                    continue;
+                }
+                let old = &mut self.facts[other_kind as usize][other as usize].values[of];
+                if old.value != value.value {
+                    old.now = Some(value.value.clone());
+                }
+            }
+        }
+    }
+
+    /// Drops the weakest and oldest quarter of a kind, those that are over first.
+    fn drop_weakest(&mut self, kind: Kind) {
+        let facts = &mut self.facts[kind as usize];
+        let mut order: Vec<usize> = (0..facts.len()).collect();
+        order.sort_by_key(|&at| {
+            let fact = &facts[at];
+            (fact.over.is_none() && !fact.is_replaced(), fact.strength, fact.newest())
+        });
+        let gone: std::collections::HashSet<usize> = order.into_iter().take(KIND_FACTS_MAX / 4).collect();
+        self.beyond += gone.len() as u64;
+        let mut at = 0;
+        facts.retain(|_| {
+            at += 1;
+            !gone.contains(&(at - 1))
+        });
+        self.index();
+    }
+
+    fn index(&mut self) {
+        self.by_key.clear();
+        self.by_word.clear();
+        self.by_value.clear();
+        for kind in KINDS {
+            let facts = std::mem::take(&mut self.facts[kind as usize]);
+            for (at, fact) in facts.iter().enumerate() {
+                self.by_key.insert(fact.key, (kind, at as u32));
+                self.index_values(&fact.values, (kind, at as u32));
+            }
+            self.facts[kind as usize] = facts;
+        }
+    }
+
+    fn index_values(&mut self, values: &[Value], place: (Kind, u32)) {
+        let add = |facts: &mut Vec<(Kind, u32)>| {
+            if facts.last() != Some(&place) {
+                facts.push(place);
+            }
+        };
+        for value in values {
+            add(self.by_value.entry(words::hash(&value.value)).or_default());
+            for word in &value.subject {
+                add(self.by_word.entry(*word).or_default());
+            }
+        }
+    }
+}
+
+/// An old value that is named without its subject must have so many bytes: "not 5" may be about anything.
+const OLD_BYTES_MIN: usize = 4;
+
+fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
+    one.len() == other.len() && one.iter().all(|stem| other.contains(stem))
+}
+
+fn is_part(one: &[Stem], other: &[Stem]) -> bool {
+    let (small, large) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    !small.is_empty() && small.iter().all(|stem| large.contains(stem))
+}
+
+fn sentence_key(kind: Kind, stems: &[Stem]) -> u64 {
+    stems.iter().fold(0xcbf2_9ce4_8422_2325 ^ kind as u64, |key, stem| {
+        (key ^ u64::from(*stem)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn name_key(kind: Kind, name: &str) -> u64 {
+    let seed = 0x8422_2325_cbf2_9ce4 ^ (kind as u64 + 1);
+    name.bytes().fold(seed, |key, byte| (key ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,229 @@
+//! Names that matter: paths, addresses, ids, hashes, names of code. Pure.
+
+use super::fact::{Fact, Kind, Source, Store};
+use super::spoken::Side;
+
+/// A longer word is data.
+const NAME_BYTES_MAX: usize = 120;
+/// Names of one message or output; what is beyond is counted.
+const ENTRY_NAMES_MAX: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    Person,
+    Agent,
+    Output,
+}
+
+impl From {
+    pub fn of(side: Side) -> From {
+        match side {
+            Side::Person => From::Person,
+            Side::Agent => From::Agent,
+        }
+    }
+}
+
+/// Takes in the names of a text. What an output names alone counts only where it can be nothing but a
+/// name, such as a hash.
+pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
+    let mut room = ENTRY_NAMES_MAX;
+    for (word, ticked) in words(text) {
+        let Some(weight) = weight(word, ticked) else { continue };
+        let strength = match from {
+            From::Person => weight + 2,
+            From::Agent => weight,
+            From::Output if weight >= 3 => weight - 1,
+            From::Output => {
+                // Not new, but one more place where it stands.
+                if let Some(known) = store.named_mut(Kind::Name, word) {
+                    known.strength = (known.strength + 1).min(7);
+                }
+                continue;
+            }
+        };
+        let known = store.named_mut(Kind::Name, word).map(|known| (known.strength, known.newest()));
+        let strength = match known {
+            Some((known, newest)) => known.max(strength) + u8::from(newest < source.entry),
+            None => strength,
+        };
+        if known.is_none() {
+            if room == 0 {
+                store.beyond += 1;
+                continue;
+            }
+            room -= 1;
+        }
+        store.add(Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source));
+    }
+}
+
+/// The words of a text, without what stands around them, and whether they were in backticks.
+fn words(text: &str) -> impl Iterator<Item = (&str, bool)> {
+    let parts = |byte: u8| {
+        byte <= b' '
+            || matches!(
+                byte,
+                b'`' | b'"'
+                    | b'\''
+                    | b'('
+                    | b')'
+                    | b'['
+                    | b']'
+                    | b'{'
+                    | b'}'
+                    | b'<'
+                    | b'>'
+                    | b','
+                    | b';'
+                    | b'|'
+            )
+    };
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            while at < bytes.len() && parts(bytes[at]) {
+                at += 1;
+            }
+            if at == bytes.len() {
+                return None;
+            }
+            let start = at;
+            let mut telling = false;
+            while at < bytes.len() && !parts(bytes[at]) {
+                telling |= !bytes[at].is_ascii_lowercase();
+                at += 1;
+            }
+            let ticked = start > 0 && bytes[start - 1] == b'`' && bytes.get(at) == Some(&b'`');
+            if (telling || ticked) && at - start <= NAME_BYTES_MAX + 4 {
+                return Some((
+                    text[start..at].trim_matches(['.', ':', '!', '?', '*', '=', '…', '。', '，']),
+                    ticked,
+                ));
+            }
+        }
+    })
+}
+
+/// How much a word looks like a name that somebody will need; `None` for a word of a language.
+fn weight(word: &str, ticked: bool) -> Option<u8> {
+    let bytes = word.as_bytes();
+    if !(3..=NAME_BYTES_MAX).contains(&bytes.len()) {
+        return None;
+    }
+    let count = |of: fn(&u8) -> bool| bytes.iter().filter(|byte| of(byte)).count();
+    let digits = count(u8::is_ascii_digit);
+    let upper = count(u8::is_ascii_uppercase);
+    let lower = count(u8::is_ascii_lowercase);
+    let plain = digits
+        + upper
+        + lower
+        + count(|byte| {
+            matches!(
+                byte,
+                b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'#' | b'~' | b'+' | b'=' | b'?' | b'&' | b'%'
+            )
+        });
+    if plain != bytes.len() || lower + upper + digits < 3 {
+        return None;
+    }
+    if word.contains("://") {
+        return Some(4);
+    }
+    let letters = lower + upper;
+    if letters == 0 {
+        // A bare number is told with what it is the value of; a number of a ticket is a name.
+        return (word.starts_with('#') && digits >= 2).then_some(3);
+    }
+    let ticket = word.split_once('-').is_some_and(|(left, right)| {
+        left.len() >= 2
+            && left.bytes().all(|byte| byte.is_ascii_uppercase())
+            && !right.is_empty()
+            && right.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    let hex =
+        bytes.len() >= 7 && digits >= 2 && bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-');
+    let id = digits >= 2 && letters >= 2 && bytes.len() >= 8 && !word.contains(['/', ':']) && !is_unit(bytes);
+    if ticket || hex || id {
+        return Some(if word.contains(':') { 2 } else { 4 });
+    }
+    let path = word.contains('/')
+        && (word.matches('/').count() >= 2
+            || word.rsplit('/').next().is_some_and(|name| name.contains('.'))
+            || ticked);
+    if path {
+        return Some(if digits * 2 > bytes.len() { 1 } else { 2 });
+    }
+    let snake = word.contains('_') && letters >= 3 && !word.ends_with('_');
+    let camel = upper >= 1
+        && lower >= 2
+        && bytes[1..]
+            .iter()
+            .zip(bytes)
+            .any(|(now, before)| now.is_ascii_uppercase() && before.is_ascii_lowercase());
+    let coded = word.contains("::") || snake || camel || word.contains('@');
+    let filed = word.rsplit_once('.').is_some_and(|(name, ending)| {
+        name.len() >= 2
+            && (1..=5).contains(&ending.len())
+            && ending.bytes().all(|byte| byte.is_ascii_lowercase())
+    });
+    let joined = word.matches('-').count() >= 1 && digits >= 1 && letters >= 2;
+    if ticked {
+        return Some(if coded || filed || joined { 3 } else { 2 });
+    }
+    if coded || filed || joined {
+        return Some(2);
+    }
+    None
+}
+
+/// "100ms", "2024-01-02T10:00:00Z": a measure, not a name.
+fn is_unit(bytes: &[u8]) -> bool {
+    let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+    letters <= 2 && bytes[0].is_ascii_digit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_words() {
+        for name in [
+            "https://x.dev/a?b=1",
+            "src/main.rs",
+            "PROJ-1234",
+            "#4512",
+            "3f9a1c7e",
+            "feature/login-2fa/base",
+            "dpl_8Xk29aQ",
+            "max_retries",
+            "HttpClient",
+            "std::fs::read",
+            "Cargo.toml",
+            "us-east-1",
+            "0197c3a2-5d1e-7f00-9a11-3b2c4d5e6f70",
+            "ops@corp.io",
+        ] {
+            assert!(weight(name, false).is_some(), "{name}");
+        }
+        for word in [
+            "word",
+            "The",
+            "12",
+            "1234567",
+            "well-known",
+            "10:45:00",
+            "---",
+            "and/or",
+            "ÜBER",
+            "2024-01-02",
+            "100ms",
+        ] {
+            assert_eq!(weight(word, false), None, "{word}");
+        }
+        let found: Vec<_> = words("see `kiwi`, (src/a.rs).").collect();
+        assert_eq!(found, [("kiwi", true), ("src/a.rs", false)]);
+    }
+}

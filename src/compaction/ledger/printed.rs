@@ -1,0 +1,286 @@
+//! Facts in what programs printed and files hold. Pure.
+
+use super::cues;
+use super::fact::{Fact, Form, Kind, Source, Store};
+use super::spoken::{clipped, of_value};
+use super::{names, sentences, values};
+
+/// Lines with the word of an error that are looked at, from the front and once more from the end.
+const EXAMINED_MAX: usize = 400;
+/// So much of the end is looked at where the front has taken all of those.
+const END_BYTES: usize = 64 * 1024;
+/// Errors of one output: the first say what is wrong, the last what came of it.
+const ERRORS_FIRST: usize = 4;
+const ERRORS_LAST: usize = 2;
+/// An error's line is told up to here.
+pub(super) const LINE_BYTES_MAX: usize = 280;
+/// Outputs up to this size are searched for values and names as a whole, longer ones at their ends.
+const WINDOW_BYTES: usize = 4 * 1024;
+/// Values of one output.
+const VALUES_MAX: usize = 12;
+
+/// Lines that only say that there were errors.
+const HOLLOW: &[&str] = &[
+    "aborting due to",
+    "could not compile",
+    "for more information about",
+    "0 errors",
+    "0 failed",
+    "no errors",
+    "errors: 0",
+    "error: 0",
+    "failed: 0",
+    "0 failures",
+    "error-free",
+    "test failed, to rerun",
+    "failures:",
+    "short test summary",
+    "elifecycle",
+    "a complete log of this run",
+    "build failed, waiting",
+    "some errors have detailed",
+];
+
+/// How the command that printed it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Well,
+    Failed,
+}
+
+/// The lines of an output that tell what went wrong, in its order.
+pub(super) fn errors(text: &str, ended: Ended) -> Vec<String> {
+    let mut found: Vec<(usize, u8, String)> = Vec::new();
+    let next = examine(text, 0, ended, &mut found);
+    if let Some(next) = next {
+        let from = text.ceil_char_boundary(text.len().saturating_sub(END_BYTES).max(next));
+        examine(text, from, ended, &mut found);
+    }
+    found.dedup_by(|later, earlier| later.2 == earlier.2);
+    let sure: Vec<&(usize, u8, String)> = found.iter().filter(|(_, weight, _)| *weight >= 4).collect();
+    let of: Vec<&(usize, u8, String)> = if sure.is_empty() { found.iter().collect() } else { sure };
+    let first = if of.iter().all(|(_, weight, _)| *weight < 4) { 1 } else { ERRORS_FIRST };
+    let mut told: Vec<String> = Vec::new();
+    for (at, (_, _, line)) in of.iter().enumerate() {
+        if (at < first || at + ERRORS_LAST >= of.len()) && !told.contains(line) {
+            told.push(line.clone());
+        }
+    }
+    told
+}
+
+/// Looks at lines with cues from a place on; gives where it stopped, if it stopped early.
+fn examine(text: &str, from: usize, ended: Ended, found: &mut Vec<(usize, u8, String)>) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut line_end = from;
+    let mut line_start = from;
+    let mut weight = 0;
+    let mut examined = 0;
+    for hit in cues::printed(&text[from..]) {
+        let (start, end) = (from + hit.start, from + hit.end);
+        if start < line_end {
+            weight = weight.max(hit.weight);
+            continue;
+        }
+        take_line(text, line_start..line_end, weight, ended, found);
+        examined += 1;
+        if examined > EXAMINED_MAX {
+            return Some(line_end);
+        }
+        let lowest = text.floor_char_boundary(start.saturating_sub(LINE_BYTES_MAX)).max(line_end);
+        line_start = memchr::memrchr(b'\n', &bytes[lowest..start]).map_or(lowest, |at| lowest + at + 1);
+        line_end = memchr::memchr(b'\n', &bytes[end..]).map_or(text.len(), |at| end + at);
+        weight = hit.weight;
+    }
+    take_line(text, line_start..line_end, weight, ended, found);
+    None
+}
+
+fn take_line(
+    text: &str,
+    range: std::ops::Range<usize>,
+    weight: u8,
+    ended: Ended,
+    found: &mut Vec<(usize, u8, String)>,
+) {
+    let needed = match ended {
+        Ended::Well => 4,
+        Ended::Failed => 2,
+    };
+    if weight < needed {
+        return;
+    }
+    let whole = &text[range.clone()];
+    let line = &whole[..whole.floor_char_boundary(LINE_BYTES_MAX)];
+    // Only the head, however long the line.
+    let lower = line.to_lowercase();
+    if HOLLOW.iter().any(|hollow| lower.contains(hollow))
+        || (lower.contains("warning") && !lower.contains("error"))
+    {
+        return;
+    }
+    let trimmed = line.trim();
+    let code = trimmed.starts_with(['/', '*', '#', '+', '<']) && !trimmed.starts_with("/usr")
+        || trimmed.ends_with(['{', ';']);
+    if ended == Ended::Well && (code || lower.contains("\"error\": null")) {
+        return;
+    }
+    let mut told = collapse(trimmed);
+    let mut rest = text[range.end..].lines().skip(1);
+    if lower.contains("panicked at") && lower.trim_end().ends_with(':') {
+        if let Some(next) = rest.next() {
+            told = format!(
+                "{told} {}",
+                collapse(next.get(..next.floor_char_boundary(LINE_BYTES_MAX)).unwrap_or_default())
+            );
+        }
+    } else if lower.starts_with("error")
+        && let Some(place) = rest.next().map(str::trim).and_then(|line| line.strip_prefix("--> "))
+    {
+        told = format!("{told} ({})", &place[..place.floor_char_boundary(LINE_BYTES_MAX)]);
+    }
+    found.push((range.start, weight, told));
+}
+
+fn collapse(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    for word in line.split_whitespace() {
+        if !plain.is_empty() {
+            plain.push(' ');
+        }
+        plain.push_str(word);
+    }
+    plain
+}
+
+/// The key under which two runs' errors are the same: numbers, which are times and places, left out.
+pub(super) fn error_key(line: &str) -> String {
+    line.chars().filter(|character| !character.is_ascii_digit()).collect()
+}
+
+/// What stands in a fence of a message: a log, a file, an example.
+pub(super) fn take_pasted(store: &mut Store, text: &str, source: Source) {
+    for line in errors(text, Ended::Well) {
+        let key = error_key(&line);
+        store.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
+    }
+    take_values(store, text, "", Form::Told, 3, source);
+}
+
+/// Values in the lines of a text's ends. `place` is told before each line.
+pub(super) fn take_values(
+    store: &mut Store,
+    text: &str,
+    place: &str,
+    form: Form,
+    strength: u8,
+    source: Source,
+) {
+    let mut room = VALUES_MAX;
+    for window in windows(text) {
+        for line in window.lines().map(unnumbered).filter(|line| line.len() <= 160) {
+            if room == 0 {
+                store.beyond += 1;
+                return;
+            }
+            if line.contains(['=', ':'])
+                && let Some(value) = values::of_line(line, form)
+            {
+                let line = if place.is_empty() {
+                    line.trim().to_owned()
+                } else {
+                    format!("{place}: {}", line.trim())
+                };
+                store.add(of_value(line.trim_end_matches([',', ';']), value, strength, source));
+                room -= 1;
+            }
+        }
+    }
+}
+
+/// A file's line without its number, as tools that read files print it.
+fn unnumbered(line: &str) -> &str {
+    let rest = line.trim_start().trim_start_matches(|character: char| character.is_ascii_digit());
+    let numbered = rest.len() < line.trim_start().len();
+    rest.strip_prefix(['\t', '→']).filter(|_| numbered).unwrap_or(line)
+}
+
+/// Sentences of an output that tell a value: "Server listening on port 8081".
+pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: Source) {
+    let mut room = VALUES_MAX;
+    for window in windows(text) {
+        for line in window.lines().filter(|line| (8..200).contains(&line.len())) {
+            if room == 0 {
+                return;
+            }
+            if !sentences::is_prose(line) || values::of_line(line, Form::Told).is_some() {
+                continue;
+            }
+            let mut told = values::of_sentence(line).values;
+            told.truncate(2);
+            if !told.is_empty() {
+                let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source);
+                fact.values = told;
+                store.add(fact);
+                room -= 1;
+            }
+        }
+    }
+}
+
+/// Names in a text's ends.
+pub(super) fn take_names(store: &mut Store, text: &str, source: Source) {
+    for window in windows(text) {
+        names::take(store, window, names::From::Output, source);
+    }
+}
+
+/// The ends of a text, by whole lines where there are lines; all of it where it is short.
+fn windows(text: &str) -> [&str; 2] {
+    if text.len() <= 2 * WINDOW_BYTES {
+        return [text, ""];
+    }
+    let head = &text[..text.floor_char_boundary(WINDOW_BYTES)];
+    let tail = &text[text.ceil_char_boundary(text.len() - WINDOW_BYTES)..];
+    let head = head.rfind('\n').map_or(head, |at| &head[..at]);
+    let tail = tail.find('\n').map_or(tail, |at| &tail[at + 1..]);
+    [head, tail]
+}
+
+/// The line of an output that says what came of the command.
+pub(super) fn decisive(text: &str, ended: Ended) -> String {
+    const SUMMARIES: &[&str] = &[
+        "test result:",
+        " passed",
+        " failed",
+        "tests:",
+        "finished",
+        "built in",
+        "compiled",
+        "success",
+        "done",
+        "created",
+        "deployed",
+        "pushed",
+        "changed,",
+        "listening",
+        "total",
+    ];
+    if ended == Ended::Failed
+        && let Some(error) = errors(text, ended).into_iter().next()
+    {
+        return error;
+    }
+    let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(WINDOW_BYTES))..];
+    let lines: Vec<&str> = tail
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.len() > 1 && !line.starts_with("[exit code"))
+        .collect();
+    let sums_up = |line: &&&str| {
+        let lower = line.to_lowercase();
+        SUMMARIES.iter().any(|summary| lower.contains(summary))
+    };
+    let line = lines.iter().rev().take(20).find(sums_up).or(lines.last());
+    line.map_or_else(String::new, |line| collapse(&line[..line.floor_char_boundary(160)]))
+}

@@ -1,0 +1,257 @@
+//! Where sentences begin and end, and whether one is prose. Pure.
+
+use std::ops::Range;
+
+/// A sentence that is longer is cut here, on either side of what was found in it.
+const SIDE_BYTES_MAX: usize = 300;
+/// Lines shorter than this end where they end: what is wrapped is longer.
+const WRAPPED_BYTES_MIN: usize = 45;
+/// How far back the beginning of a wrapped line is looked for.
+const LINE_BYTES_MAX: usize = 400;
+
+/// Words whose full stop ends nothing.
+const SHORT: &[&str] = &[
+    "e.g", "i.e", "etc", "vs", "cf", "approx", "resp", "z.b", "bzw", "ca", "no", "dr", "mr", "mrs", "p.s",
+    "incl", "max", "min",
+];
+
+/// The sentence around a place of a text.
+pub(super) fn around(text: &str, place: Range<usize>) -> Range<usize> {
+    let bytes = text.as_bytes();
+    let lowest = text.ceil_char_boundary(place.start.saturating_sub(SIDE_BYTES_MAX));
+    let highest = text.floor_char_boundary((place.end + SIDE_BYTES_MAX).min(text.len()));
+    let mut start = place.start;
+    while start > lowest && !ends_before(text, start) {
+        start -= 1;
+    }
+    let mut end = place.end;
+    while end < highest && (end == 0 || !ends_before(text, end)) {
+        end += 1;
+    }
+    let start = text.ceil_char_boundary(start);
+    let end = text.floor_char_boundary(end).max(start);
+    let blank = |byte: &u8| byte.is_ascii_whitespace();
+    let start = start + bytes[start..end].iter().take_while(|byte| blank(byte)).count();
+    let end = end - bytes[start..end].iter().rev().take_while(|byte| blank(byte)).count();
+    start..end
+}
+
+/// The sentence before this one, in the same paragraph.
+pub(super) fn before(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
+    let head = text[..sentence.start].trim_end_matches(' ');
+    let same = head.len() < sentence.start && !head.is_empty() && !head.ends_with('\n');
+    same.then(|| around(text, head.len() - last_char(head)..head.len() - last_char(head)))
+}
+
+/// The sentence behind this one, in the same paragraph.
+pub(super) fn behind(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
+    let rest = &text[sentence.end..];
+    let gap = rest.len() - rest.trim_start_matches(' ').len();
+    let same = gap > 0 && gap < rest.len() && !rest[gap..].starts_with(['\n', '\r']);
+    same.then(|| around(text, sentence.end + gap..sentence.end + gap + 1))
+}
+
+fn last_char(text: &str) -> usize {
+    text.chars().next_back().map_or(0, char::len_utf8)
+}
+
+/// Whether a sentence ends right before this place.
+fn ends_before(text: &str, at: usize) -> bool {
+    let bytes = text.as_bytes();
+    if at == 0 {
+        return true;
+    }
+    match bytes[at - 1] {
+        b'\n' => !is_wrapped(text, at),
+        b' ' | b'\t' if at >= 2 => {
+            let quote = usize::from(at >= 3 && matches!(bytes[at - 2], b')' | b'"' | b'\'' | b'`' | b'*'));
+            match bytes[at - 2 - quote] {
+                b'!' | b'?' => true,
+                b'.' => !is_short(&text.as_bytes()[..at - 2 - quote]),
+                _ => false,
+            }
+        }
+        // The last byte of a full stop that is no ASCII.
+        0x82 | 0x81 | 0x9f => text.is_char_boundary(at) && text[..at].ends_with(['。', '！', '？']),
+        _ => false,
+    }
+}
+
+/// Whether the word before a full stop is a short form, or the number of a list.
+fn is_short(before: &[u8]) -> bool {
+    let begin =
+        before.iter().rposition(|byte| byte.is_ascii_whitespace() || *byte == b'(').map_or(0, |at| at + 1);
+    let word = &before[begin..];
+    let listed = !word.is_empty()
+        && word.len() <= 2
+        && word.iter().all(u8::is_ascii_digit)
+        && (begin == 0 || before[begin - 1] == b'\n');
+    listed || word.len() <= 5 && SHORT.iter().any(|short| short.as_bytes().eq_ignore_ascii_case(word))
+}
+
+/// Whether the line that begins here goes on with the sentence of the line before it.
+fn is_wrapped(text: &str, at: usize) -> bool {
+    let bytes = text.as_bytes();
+    let Some(next) = bytes.get(at) else { return false };
+    if !(next.is_ascii_lowercase() || next.is_ascii_digit() || matches!(next, b'`' | b'(')) {
+        return false;
+    }
+    let before = bytes[..at - 1].strip_suffix(b"\r").unwrap_or(&bytes[..at - 1]);
+    let line = &before[memchr::memrchr(b'\n', &before[before.len().saturating_sub(LINE_BYTES_MAX)..])
+        .map_or(before.len().saturating_sub(LINE_BYTES_MAX), |found| {
+            before.len().saturating_sub(LINE_BYTES_MAX) + found + 1
+        })..];
+    line.len() >= WRAPPED_BYTES_MIN
+        && !matches!(line.last(), Some(b'.' | b':' | b'!' | b'?' | b';' | b'{' | b'}' | b')'))
+}
+
+/// The sentence on one line, without the marks of lists, quotes and headings.
+pub(super) fn plain(sentence: &str) -> String {
+    let mut rest = sentence.trim();
+    loop {
+        let without = rest.trim_start_matches(['-', '*', '•', '>', '#', '+', '|']).trim_start();
+        let digits = without.bytes().take_while(u8::is_ascii_digit).count();
+        let numbered = (1..=2).contains(&digits)
+            && without[digits..].starts_with([')', '.'])
+            && without[digits + 1..].starts_with(' ');
+        let without = if numbered { without[digits + 1..].trim_start() } else { without };
+        if without.len() == rest.len() {
+            break;
+        }
+        rest = without;
+    }
+    // An option of a command is no list.
+    let rest = if sentence.trim().starts_with("--") { sentence.trim() } else { rest };
+    let mut line = String::with_capacity(rest.len());
+    for word in rest.split_whitespace() {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    // Bold and headings carry no meaning here, and take tokens.
+    line.replace("**", "")
+}
+
+/// Whether people would read this as a sentence, and not as code, data or a line of a log.
+pub(super) fn is_prose(sentence: &str) -> bool {
+    let trimmed = sentence.trim_start();
+    if ["//", "/*", "#!", "#[", "<!--", "@@", "+++", "--- ", "diff ", "import ", "from ", "at "]
+        .iter()
+        .any(|code| trimmed.starts_with(code))
+    {
+        return false;
+    }
+    if trimmed.ends_with(['{', '}', ';']) {
+        return false;
+    }
+    let mut letters = 0usize;
+    let mut marks = 0usize;
+    let mut ticked = false;
+    for character in sentence.chars() {
+        match character {
+            '`' => ticked = !ticked,
+            _ if ticked => {}
+            '{' | '}' | '<' | '>' | '=' | ';' | '|' | '\\' | '$' | '[' | ']' | '&' | '%' => marks += 1,
+            _ if character.is_alphabetic() => letters += 1,
+            _ => {}
+        }
+    }
+    let wide = sentence.chars().any(|character| character as u32 >= 0x3040);
+    let words = sentence.split_whitespace().count();
+    (words >= 2 || wide)
+        && letters >= 4
+        && marks * 12 <= letters + 24
+        && letters * 2 >= sentence.chars().count().saturating_sub(ticked_length(sentence))
+}
+
+fn ticked_length(sentence: &str) -> usize {
+    sentence.split('`').skip(1).step_by(2).map(|ticked| ticked.chars().count() + 2).sum()
+}
+
+/// The parts of a text in their order, and whether each stands in a fence of code.
+pub(super) fn segments(text: &str) -> Vec<(Range<usize>, bool)> {
+    let mut segments = Vec::new();
+    let mut from = 0;
+    let mut fenced = false;
+    for at in memchr::memmem::find_iter(text.as_bytes(), b"```") {
+        let first = text[..at].trim_end_matches([' ', '\t']);
+        if at < from || !(first.is_empty() || first.ends_with('\n')) {
+            continue;
+        }
+        segments.push((from..at, fenced));
+        from = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |found| at + found + 1);
+        fenced = !fenced;
+    }
+    segments.push((from..text.len(), fenced));
+    segments.retain(|(range, _)| range.start < range.end);
+    segments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found<'a>(text: &'a str, word: &str) -> &'a str {
+        let at = text.find(word).expect("the word is in the text");
+        &text[around(text, at..at + word.len())]
+    }
+
+    #[test]
+    fn a_sentence_ends_at_its_stop_at_a_line_and_at_a_list() {
+        for (text, word, sentence) in [
+            ("One. Never do it! Two.", "Never", "Never do it!"),
+            ("Use e.g. tabs. More", "tabs", "Use e.g. tabs."),
+            ("- use v1.2.3 here\n- never there", "never", "- never there"),
+            (
+                "please keep in mind that this must be done in a way\nthat never blocks. Then",
+                "never",
+                "please keep in mind that this must be done in a way\nthat never blocks.",
+            ),
+            ("Short\nnever", "never", "never"),
+            ("one\r\nnever do\r\nthree", "never", "never do"),
+            ("好的。不要改测试。谢谢", "不要", "不要改测试。"),
+            ("never", "never", "never"),
+            ("(\"Really.\" he said.) Then never", "never", "Then never"),
+        ] {
+            assert_eq!(found(text, word), sentence);
+        }
+    }
+
+    #[test]
+    fn code_is_no_prose() {
+        for prose in ["Never touch `a < b && c`.", "use tabs", "不要改测试", "keep it at 5, not 8"] {
+            assert!(is_prose(prose), "{prose}");
+        }
+        for code in [
+            "// never do this",
+            "if (must) { return only; }",
+            "let x = never;",
+            "{\"must\": [1, 2], \"only\": {}}",
+            "x",
+        ] {
+            assert!(!is_prose(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn fences_are_apart() {
+        let text = "a\n```rust\nlet x;\n```\nb";
+        let parts: Vec<(&str, bool)> =
+            segments(text).into_iter().map(|(range, fenced)| (&text[range], fenced)).collect();
+        assert_eq!(parts, [("a\n", false), ("let x;\n", true), ("b", false)]);
+    }
+
+    #[test]
+    fn marks_of_lists_are_left_out() {
+        for (text, line) in [
+            ("- **Never** do\n  it", "Never do it"),
+            ("2. next", "next"),
+            ("> - a", "a"),
+            ("--flag is on", "--flag is on"),
+            ("3.5 is it", "3.5 is it"),
+        ] {
+            assert_eq!(plain(text), line);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The ledger as a model reads it: what is told, in which order, and what there is no room for. Pure.
+
+use std::collections::HashSet;
+
+use super::fact::{Fact, Kind, Source};
+use super::{Ledger, Told};
+use crate::thread::{Change, PlanStatus, Seq, Thread};
+use crate::tokens::Ruler;
+
+/// Times that a text which turned out too long is made again.
+const TRIES_MAX: usize = 6;
+/// Entries that are named behind a fact.
+const IDS_MAX: usize = 3;
+
+/// A heading and what stands below it. In the order of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Rules,
+    Errors,
+    Pending,
+    Decisions,
+    Rejected,
+    Values,
+    Changed,
+    Commands,
+    Names,
+    Read,
+    Solved,
+}
+
+/// Each with its heading and its part of the room, in per cent; a part that is not used goes to the
+/// others.
+const SECTIONS: [(Section, &str, u64); 11] = [
+    (Section::Rules, "## What the person wants", 20),
+    (Section::Errors, "## Open errors", 13),
+    (Section::Pending, "## Still to do", 12),
+    (Section::Decisions, "## Decided and found", 15),
+    (Section::Rejected, "## Tried or ruled out", 10),
+    (Section::Values, "## Current values", 12),
+    (Section::Changed, "## Files changed", 6),
+    (Section::Commands, "## Commands, last result", 4),
+    (Section::Names, "## Names", 4),
+    (Section::Read, "## Files read", 2),
+    (Section::Solved, "## Errors that no longer show", 2),
+];
+
+/// One fact as it would be told.
+struct Item {
+    text: String,
+    order: (u8, Seq),
+    entry: Seq,
+}
+
+pub(super) fn told(
+    ledger: &Ledger,
+    ruler: &Ruler,
+    thread: &Thread,
+    kept: &HashSet<Seq>,
+    tokens_max: u64,
+) -> Told {
+    let items = items(ledger, thread, kept);
+    let mut room = tokens_max;
+    for _ in 0..TRIES_MAX {
+        let chosen = choose(ruler, &items, room);
+        let text = render(&items, &chosen);
+        let taken = if text.is_empty() { 0 } else { ruler.text(&text) };
+        if taken <= tokens_max {
+            return finish(&items, &chosen, text);
+        }
+        // Lines together may take more than each alone.
+        room = room.saturating_sub(taken - tokens_max + 1);
+    }
+    finish(&items, &vec![0; SECTIONS.len()], String::new())
+}
+
+fn finish(items: &[Vec<Item>], chosen: &[usize], text: String) -> Told {
+    let mut left_out: Vec<Seq> = items
+        .iter()
+        .zip(chosen)
+        .flat_map(|(items, chosen)| items[*chosen..].iter().map(|item| item.entry))
+        .collect();
+    left_out.sort_unstable();
+    left_out.dedup();
+    Told { text, facts: chosen.iter().sum::<usize>() as u32, left_out }
+}
+
+/// What may be told, by section, the first first.
+fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>> {
+    let hidden = Hidden::of(ledger, thread);
+    let mut items: Vec<Vec<Item>> = SECTIONS.iter().map(|_| Vec::new()).collect();
+    for kind in super::fact::KINDS {
+        for fact in ledger.store.of(kind) {
+            let Some(section) = section(fact) else { continue };
+            let mut seen: Vec<Source> =
+                fact.sources.iter().copied().filter(|source| !hidden.has(*source)).collect();
+            // What stays in view need not be told twice.
+            if seen.is_empty() || seen.iter().any(|source| kept.contains(&source.entry)) {
+                continue;
+            }
+            if seen.len() > IDS_MAX {
+                seen.drain(1..=seen.len() - IDS_MAX);
+            }
+            let entry = seen[seen.len() - 1].entry;
+            items[section as usize].push(Item {
+                text: words(fact, &seen),
+                order: (tier(fact), entry),
+                entry,
+            });
+        }
+    }
+    for items in &mut items {
+        items.sort_by(|one, other| other.order.cmp(&one.order));
+    }
+    if let Some(planned) = ledger.planned {
+        let steps = thread.plan().iter().filter_map(|step| {
+            let state = match step.status {
+                PlanStatus::Pending => "",
+                PlanStatus::InProgress => " [in progress]",
+                PlanStatus::Completed => return None,
+            };
+            let text = format!(
+                "{}{state} ({planned}, plan)",
+                super::spoken::clipped(&super::sentences::plain(&step.content))
+            );
+            Some(Item { text, order: (u8::MAX, planned), entry: planned })
+        });
+        items[Section::Pending as usize].splice(0..0, steps);
+    }
+    items
+}
+
+/// Where a fact is told; `None` for what no longer holds.
+fn section(fact: &Fact) -> Option<Section> {
+    let section = match fact.kind {
+        Kind::Error if fact.over.is_some() => return Some(Section::Solved),
+        Kind::Rule => Section::Rules,
+        Kind::Error => Section::Errors,
+        Kind::Pending => Section::Pending,
+        Kind::Decision => Section::Decisions,
+        Kind::Rejected => Section::Rejected,
+        Kind::Value => Section::Values,
+        Kind::File if fact.note == "read" => Section::Read,
+        Kind::File => Section::Changed,
+        Kind::Command => Section::Commands,
+        Kind::Name => Section::Names,
+    };
+    // A rule whose value changed still says how to work; the value is put right.
+    let holds = fact.over.is_none() && (fact.kind == Kind::Rule || !fact.is_replaced());
+    holds.then_some(section)
+}
+
+fn tier(fact: &Fact) -> u8 {
+    match fact.strength {
+        0..=2 => 0,
+        3 => 1,
+        4 | 5 => 2,
+        _ => 3,
+    }
+}
+
+fn words(fact: &Fact, seen: &[Source]) -> String {
+    let ids: Vec<String> = seen.iter().map(|source| source.entry.to_string()).collect();
+    let ids = ids.join(", ");
+    let note = match fact.kind {
+        Kind::Command => format!(" → {}", fact.note),
+        Kind::File if fact.note != "read" => format!(" {}", fact.note),
+        Kind::Error if fact.over.is_none() && !fact.note.is_empty() => {
+            format!(" [{}]", first_words(&fact.note))
+        }
+        Kind::Rule
+        | Kind::Pending
+        | Kind::Decision
+        | Kind::Rejected
+        | Kind::Value
+        | Kind::Error
+        | Kind::File
+        | Kind::Name => {
+            let replaced = fact.values.iter().filter(|value| value.now.is_some());
+            let now: Vec<String> = replaced
+                .map(|value| match value.now.as_deref() {
+                    Some(now) if !now.is_empty() => format!("{} is now {now}", value.name),
+                    Some(_) | None => format!("no longer {}", value.value),
+                })
+                .collect();
+            if now.is_empty() { String::new() } else { format!(" [since then: {}]", now.join("; ")) }
+        }
+    };
+    match fact.kind {
+        Kind::Command | Kind::Name => format!("`{}`{note} ({ids})", fact.text),
+        Kind::Rule
+        | Kind::Error
+        | Kind::Pending
+        | Kind::Decision
+        | Kind::Rejected
+        | Kind::Value
+        | Kind::File => {
+            format!("{}{note} ({ids})", fact.text)
+        }
+    }
+}
+
+/// Enough of a command to know it by.
+fn first_words(command: &str) -> String {
+    command.split_whitespace().take(4).collect::<Vec<_>>().join(" ").chars().take(40).collect()
+}
+
+/// How many of each section's items are told. First each section gets its part, then what is left goes
+/// round by the same parts until nothing more fits.
+fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
+    let mut chosen = vec![0; SECTIONS.len()];
+    let mut left = tokens_max;
+    loop {
+        let open: u64 = SECTIONS
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| chosen[*at] < items[*at].len())
+            .map(|(_, (_, _, part))| part)
+            .sum();
+        if open == 0 {
+            return chosen;
+        }
+        let round = left;
+        let mut took = false;
+        for (at, (section, heading, part)) in SECTIONS.iter().enumerate() {
+            let mut share = (round * part / open).min(left);
+            while chosen[at] < items[at].len() {
+                let item = &items[at][chosen[at]];
+                let frame = if is_inline(*section) { 1 } else { 2 };
+                let head = if chosen[at] == 0 { ruler.text(heading) + 2 } else { 0 };
+                let cost = ruler.text(&item.text) + frame + head;
+                if cost > share {
+                    break;
+                }
+                share -= cost;
+                left -= cost;
+                chosen[at] += 1;
+                took = true;
+            }
+        }
+        if !took {
+            // Nothing fits into its part any more: in their order, as far as the rest goes.
+            for (at, (_, heading, _)) in SECTIONS.iter().enumerate() {
+                while chosen[at] < items[at].len() {
+                    let head = if chosen[at] == 0 { ruler.text(heading) + 2 } else { 0 };
+                    let cost = ruler.text(&items[at][chosen[at]].text) + 2 + head;
+                    if cost > left {
+                        break;
+                    }
+                    left -= cost;
+                    chosen[at] += 1;
+                }
+            }
+            return chosen;
+        }
+    }
+}
+
+/// Whether several items share a line.
+fn is_inline(section: Section) -> bool {
+    match section {
+        Section::Names | Section::Read => true,
+        Section::Rules
+        | Section::Errors
+        | Section::Pending
+        | Section::Decisions
+        | Section::Rejected
+        | Section::Values
+        | Section::Changed
+        | Section::Commands
+        | Section::Solved => false,
+    }
+}
+
+fn render(items: &[Vec<Item>], chosen: &[usize]) -> String {
+    let mut text = String::new();
+    for ((section, heading, _), (items, chosen)) in SECTIONS.iter().zip(items.iter().zip(chosen)) {
+        if *chosen == 0 {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(heading);
+        let told: Vec<&str> = items[..*chosen].iter().map(|item| item.text.as_str()).collect();
+        let (first, between) = if is_inline(*section) { ("\n", ", ") } else { ("\n- ", "\n- ") };
+        text.push_str(first);
+        text.push_str(&told.join(between));
+    }
+    text
+}
+
+/// The entries that a hook rewrote, while that holds.
+struct Hidden {
+    through: Option<Seq>,
+    single: HashSet<Seq>,
+}
+
+impl Hidden {
+    fn of(ledger: &Ledger, thread: &Thread) -> Hidden {
+        let mut hidden = Hidden { through: None, single: HashSet::new() };
+        for layer in ledger.layers.iter().filter(|layer| !thread.is_undone(**layer)) {
+            match thread.entries().get(layer.0 as usize).map(|entry| &entry.change) {
+                Some(Change::Mutated { through, .. }) => hidden.through = hidden.through.max(Some(*through)),
+                Some(Change::Edited { edits, .. }) => {
+                    let rewritten = edits.iter().filter(|edit| edit.rewrites()).filter_map(|edit| edit.at());
+                    hidden.single.extend(rewritten.map(|part| part.entry));
+                }
+                Some(_) | None => {}
+            }
+        }
+        hidden
+    }
+
+    fn has(&self, source: Source) -> bool {
+        let one =
+            |entry: Seq| self.through.is_some_and(|through| entry <= through) || self.single.contains(&entry);
+        one(source.entry) || source.call.is_some_and(one)
+    }
+}

@@ -1,0 +1,287 @@
+//! What a sentence speaks about: its words without endings, little words and synonyms. Pure.
+
+/// Words of one sentence that are told apart.
+const WORDS_MAX: usize = 48;
+
+/// A word as it is compared: the hash of its stem.
+pub(super) type Stem = u32;
+
+/// Words that say nothing of the subject.
+const LITTLE: &[&str] = &[
+    "a",
+    "about",
+    "after",
+    "again",
+    "all",
+    "also",
+    "am",
+    "an",
+    "and",
+    "any",
+    "anymore",
+    "are",
+    "as",
+    "at",
+    "be",
+    "been",
+    "before",
+    "but",
+    "by",
+    "can",
+    "currently",
+    "did",
+    "do",
+    "does",
+    "for",
+    "from",
+    "had",
+    "has",
+    "have",
+    "here",
+    "how",
+    "i",
+    "if",
+    "in",
+    "instead",
+    "into",
+    "is",
+    "it",
+    "its",
+    "just",
+    "let",
+    "ll",
+    "longer",
+    "me",
+    "more",
+    "my",
+    "new",
+    "now",
+    "of",
+    "ok",
+    "okay",
+    "on",
+    "or",
+    "our",
+    "please",
+    "really",
+    "s",
+    "said",
+    "set",
+    "should",
+    "so",
+    "still",
+    "t",
+    "than",
+    "that",
+    "the",
+    "their",
+    "them",
+    "then",
+    "there",
+    "these",
+    "they",
+    "this",
+    "those",
+    "to",
+    "too",
+    "up",
+    "us",
+    "use",
+    "using",
+    "value",
+    "was",
+    "we",
+    "were",
+    "what",
+    "when",
+    "which",
+    "while",
+    "will",
+    "with",
+    "would",
+    "yes",
+    "you",
+    "your",
+    "re",
+    "ve",
+    "default",
+    "actual",
+    "actually",
+    "der",
+    "die",
+    "das",
+    "und",
+    "ist",
+    "bitte",
+    "le",
+    "la",
+    "les",
+    "el",
+    "los",
+    "de",
+];
+
+/// Words that turn a sentence around. They stay, as one.
+const NEGATIONS: &[&str] =
+    &["not", "no", "never", "don", "without", "avoid", "nicht", "kein", "keine", "jamais", "nunca"];
+
+/// Words for the same thing, the first standing for all; as stems.
+const SYNONYMS: &[&[&str]] = &[
+    &["limit", "cap", "max", "maximum", "ceil", "ceiling", "quota"],
+    &["timeout", "timelimit"],
+    &["database", "db"],
+    &["url", "endpoint", "address", "uri"],
+    &["directory", "dir", "folder"],
+    &["retry", "attempt", "tri", "retri"],
+    &["worker", "thread", "concurrency", "parallelism"],
+    &["interval", "period", "delay"],
+    &["config", "configuration", "setting"],
+    &["repo", "repository"],
+    &["environment", "env"],
+    &["auth", "authentication"],
+    &["dependency", "dep"],
+    &["minimum", "min"],
+    &["production", "prod"],
+    &["development", "dev"],
+    &["password", "passwd", "passphrase"],
+    &["host", "hostname", "server"],
+    &["test", "spec"],
+    &["deadline", "duedate", "cutoff"],
+    &["remove", "delete"],
+    &["postgres", "postgresql", "pg"],
+    &["kubernetes", "k8"],
+];
+
+/// Verbs that are in every second request: two sentences that share only these speak of different things.
+const COMMON_VERBS: &[&str] = &[
+    "touch", "change", "edit", "make", "modify", "add", "write", "run", "want", "need", "keep", "go", "may",
+    "forget", "fine",
+];
+
+/// The stems of a text, sorted, each once. A negation counts as one more word.
+pub(super) fn stems(text: &str) -> Vec<Stem> {
+    let mut found = Vec::new();
+    each_word(text, |word| {
+        if NEGATIONS.contains(&word) {
+            found.push(hash("\u{0}not"));
+        } else if let Some(stem) = stem(word) {
+            found.push(stem);
+        }
+        found.len() < WORDS_MAX
+    });
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The stems of a subject in their order; the last is its head. Negations are no part of it.
+pub(super) fn subject(text: &str) -> Vec<Stem> {
+    let mut found = Vec::new();
+    each_word(text, |word| {
+        if !NEGATIONS.contains(&word)
+            && let Some(stem) = stem(word)
+            && !found.contains(&stem)
+        {
+            found.push(stem);
+        }
+        found.len() < WORDS_MAX
+    });
+    found
+}
+
+/// How much of the smaller of two sorted lists is in the other, in per cent, and how many words that is.
+/// Common verbs and negations count only where nothing else is there.
+pub(super) fn overlap(one: &[Stem], other: &[Stem]) -> (usize, usize) {
+    let own = |stems: &[Stem]| -> Vec<Stem> {
+        let telling: Vec<Stem> = stems.iter().copied().filter(|stem| !is_common(*stem)).collect();
+        if telling.is_empty() { stems.to_vec() } else { telling }
+    };
+    let (one, other) = (own(one), own(other));
+    let shared = one.iter().filter(|stem| other.binary_search(stem).is_ok()).count();
+    let smaller = one.len().min(other.len());
+    (if smaller == 0 { 0 } else { shared * 100 / smaller }, shared)
+}
+
+fn is_common(stem: Stem) -> bool {
+    use std::sync::LazyLock;
+    static COMMON: LazyLock<Vec<Stem>> = LazyLock::new(|| {
+        let mut stems: Vec<Stem> = COMMON_VERBS.iter().map(|verb| hash(&root(verb))).collect();
+        stems.push(hash("\u{0}not"));
+        stems
+    });
+    COMMON.contains(&stem)
+}
+
+/// Calls `take` with each word in lower case, until it says that it has enough. Names are taken apart:
+/// `maxRetries`, `max_retries` and `max retries` are the same words.
+fn each_word(text: &str, mut take: impl FnMut(&str) -> bool) {
+    let mut word = String::new();
+    let mut was_lower = false;
+    for character in text.chars() {
+        let begins = character.is_uppercase() && was_lower;
+        if (begins || !character.is_alphanumeric()) && !word.is_empty() {
+            if !take(&word) {
+                return;
+            }
+            word.clear();
+        }
+        if character.is_alphanumeric() {
+            was_lower = character.is_lowercase();
+            word.extend(character.to_lowercase());
+        } else {
+            was_lower = false;
+        }
+    }
+    if !word.is_empty() {
+        take(&word);
+    }
+}
+
+/// `None` for a word that says nothing.
+fn stem(word: &str) -> Option<Stem> {
+    if LITTLE.contains(&word) {
+        return None;
+    }
+    let root = root(word);
+    let standing = SYNONYMS.iter().find(|group| group.contains(&root.as_str())).map(|group| group[0]);
+    Some(hash(standing.unwrap_or(&root)))
+}
+
+/// The word without its ending; the same for all forms of most words, which is all that is asked.
+fn root(word: &str) -> String {
+    let cut =
+        |ending: &str, length_min: usize| word.strip_suffix(ending).filter(|rest| rest.len() >= length_min);
+    if let Some(rest) = cut("ies", 3) {
+        return format!("{rest}y");
+    }
+    let root = cut("ing", 4)
+        .or_else(|| cut("ed", 4))
+        .or_else(|| cut("s", 3).filter(|rest| !rest.ends_with(['s', 'u', 'i'])))
+        .unwrap_or(word);
+    root.to_owned()
+}
+
+/// FNV-1a. The same in each build and on each machine.
+pub(super) fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_and_synonyms_of_a_word_are_one_word() {
+        for (one, other) in [
+            ("retries", "Retry"),
+            ("the maximum of connections", "maxConnections"),
+            ("MAX_CONNECTIONS", "connection limit"),
+            ("touching tests", "touch the test"),
+            ("our DB", "database"),
+        ] {
+            assert_eq!(stems(one), stems(other), "{one} / {other}");
+        }
+        assert_ne!(stems("read port"), stems("write port"));
+        assert_ne!(stems("use tabs"), stems("never use tabs"));
+    }
+}

@@ -1,0 +1,159 @@
+//! What a decision looks at: a view, and the tokens of each of its entries, counted once. Pure.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::budget::Budget;
+use crate::thread::{Change, Content, Edit, Entry, OutcomeContent, Seq, Thread};
+use crate::tokens::{Count, Ruler};
+
+/// Bytes of a view up to which its tokens are counted with the vocabulary. Of a longer one they are estimated:
+/// a count takes half a millisecond for a thousand tokens, and a decision must not be waited for.
+const EXACT_BYTES_MAX: usize = 64 * 1024;
+
+/// Tokens by which the margin of a count is measured; any large number does.
+const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
+
+/// A thread, a budget, and what is asked of them again and again in one decision.
+pub(super) struct Scene<'a> {
+    pub ruler: Ruler,
+    pub thread: &'a Thread,
+    pub budget: &'a Budget,
+    /// The tokens of each entry of the view.
+    pub weights: Vec<u64>,
+    /// All of them.
+    pub before: u64,
+    /// Tokens that we may count in a view that surely fits beside the frame and the reply.
+    pub limit: u64,
+    /// Entries that are pinned as a whole.
+    pub pinned: HashSet<Seq>,
+}
+
+impl<'a> Scene<'a> {
+    pub fn of(ruler: &Ruler, thread: &'a Thread, budget: &'a Budget) -> Scene<'a> {
+        let entries = thread.view().entries();
+        let ruler = quick(ruler, thread);
+        let weights: Vec<u64> = entries.iter().map(|entry| ruler.entry(entry)).collect();
+        let before = weights.iter().sum();
+        let probe = ruler.at_most(Count { reported: 0, counted: MARGIN_PROBE_TOKENS });
+        let limit = u128::from(budget.room()) * u128::from(MARGIN_PROBE_TOKENS) / u128::from(probe.max(1));
+        let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+        let whole = thread.pinned().into_iter().filter(|part| part.part.is_none());
+        let pinned = whole.map(|part| part.entry).collect();
+        Scene { ruler, thread, budget, weights, before, limit, pinned }
+    }
+
+    pub fn entries(&self) -> &'a [Arc<Entry>] {
+        self.thread.view().entries()
+    }
+
+    /// The tokens of the view from this entry on.
+    pub fn from(&self, at: usize) -> u64 {
+        self.weights[at.min(self.weights.len())..].iter().sum()
+    }
+
+    /// Where in the view what a layer replaces ends that reaches up to and with `through`.
+    pub fn cut(&self, through: Seq) -> usize {
+        self.weights.len() - self.thread.view().kept_behind(through).len()
+    }
+
+    /// Where the current round begins: what was said and not answered yet, or the calls whose outcomes the
+    /// model has not seen, with what came behind them. The end of the view, where the agent has answered.
+    pub fn round(&self) -> usize {
+        let entries = self.entries();
+        let mut at = entries.len();
+        let mut outcomes = false;
+        while at > 0 {
+            match &entries[at - 1].change {
+                Change::Said { .. } if !outcomes => {}
+                Change::ToolFinished { .. } => outcomes = true,
+                Change::Replied { message, .. } if message.calls().next().is_some() => return at - 1,
+                _ => break,
+            }
+            at -= 1;
+        }
+        at
+    }
+
+    /// Whether something was said since the compaction that the view begins with.
+    pub fn has_news(&self) -> bool {
+        let head = self.entries().first().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
+        head.is_none_or(|head| self.entries().iter().any(|entry| entry.seq > head.seq))
+    }
+}
+
+/// A ruler that counts a short view with the vocabulary and estimates a long one.
+pub(super) fn quick(ruler: &Ruler, thread: &Thread) -> Ruler {
+    let mut left = Some(EXACT_BYTES_MAX);
+    for entry in thread.view().entries() {
+        left = left.and_then(|left| left.checked_sub(text_bytes(entry)));
+    }
+    if left.is_some() { ruler.clone() } else { ruler.clone().exact(None) }
+}
+
+/// The bytes of text in an entry, as far as they count.
+fn text_bytes(entry: &Entry) -> usize {
+    let of_content = |content: &Content| match content {
+        Content::Text { text } | Content::Thinking { text, .. } => text.len(),
+        Content::Resource { text, .. } => text.len(),
+        // What an input takes is only known when it is written; what most take is little.
+        Content::Call(call) => call
+            .input
+            .as_object()
+            .map_or(0, |input| input.values().map(|value| value.as_str().map_or(0, str::len)).sum::<usize>()),
+        Content::Image { .. } | Content::Document { .. } | Content::ResourceLink { .. } => 0,
+    };
+    match &entry.change {
+        Change::Said { message, .. }
+        | Change::Replied { message, .. }
+        | Change::Compacted { summary: message, .. } => message.content.iter().map(of_content).sum(),
+        Change::ToolFinished { outcome } => {
+            let of_outcome = |content: &OutcomeContent| match content {
+                OutcomeContent::Text { text } => text.len(),
+                OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => 0,
+            };
+            outcome.content.iter().map(of_outcome).sum()
+        }
+        _ => 0,
+    }
+}
+
+/// Which entries hooks rewrote, alone or with the history around them, and that still holds: as
+/// `Thread::is_rewritten` for each of them, in one pass over the log.
+pub(super) struct Rewritten {
+    /// Up to and with this one, all.
+    through: Option<Seq>,
+    single: HashSet<Seq>,
+}
+
+impl Rewritten {
+    pub fn of(thread: &Thread) -> Rewritten {
+        let mut rewritten = Rewritten { through: None, single: HashSet::new() };
+        for entry in thread.entries() {
+            match &entry.change {
+                Change::Mutated { through, .. } if !thread.is_undone(entry.seq) => {
+                    rewritten.through = rewritten.through.max(Some(*through));
+                }
+                Change::Edited { edits, .. } if !thread.is_undone(entry.seq) => {
+                    let parts = edits.iter().filter(|edit| edit.rewrites()).filter_map(Edit::at);
+                    rewritten.single.extend(parts.map(|part| part.entry));
+                }
+                _ => {}
+            }
+        }
+        rewritten
+    }
+
+    pub fn contains(&self, entry: Seq) -> bool {
+        Some(entry) <= self.through || self.single.contains(&entry)
+    }
+}
+
+/// The tool that each call of the view asks for.
+pub(super) fn tools(entries: &[Arc<Entry>]) -> HashMap<&str, &str> {
+    let calls = entries.iter().filter_map(|entry| match &entry.change {
+        Change::Replied { message, .. } => Some(message.calls()),
+        _ => None,
+    });
+    calls.flatten().map(|call| (call.id.0.as_str(), call.name.as_str())).collect()
+}

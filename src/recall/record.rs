@@ -1,0 +1,260 @@
+//! What can be found in an entry: one record for each thing that was said or done.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::NAME;
+use super::ask::Kind;
+use crate::thread::{
+    CallId, Change, Content, Edit, Entry, Location, Message, Origin, OutcomeContent, OutcomeStatus, Part,
+    Role, Shown, ToolCall, ToolOutcome,
+};
+
+/// Bytes of a call's title.
+const TITLE_BYTES_MAX: usize = 120;
+
+/// Something that was said or done.
+pub(super) struct Record<'a> {
+    pub part: Part,
+    /// Milliseconds since the Unix epoch.
+    pub at: u64,
+    pub kind: Kind,
+    body: Body<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Body<'a> {
+    /// Who speaks, where it is not the kind's own.
+    Message(&'a Message, &'static str),
+    Call(&'a ToolCall),
+    Outcome(&'a ToolOutcome, Option<&'a ToolCall>),
+}
+
+/// Puts an entry's records behind those of the entries before it; `calls` knows the calls up to there.
+pub(super) fn of<'a>(
+    entry: &'a Arc<Entry>,
+    calls: &mut HashMap<&'a CallId, &'a ToolCall>,
+    records: &mut Vec<Record<'a>>,
+) {
+    let mut push = |part: Option<u32>, kind: Kind, body: Body<'a>| {
+        records.push(Record { part: Part { entry: entry.seq, part }, at: entry.at, kind, body });
+    };
+    match &entry.change {
+        Change::Said { message, origin } => {
+            push(None, Kind::Said, Body::Message(message, speaker(origin)));
+        }
+        Change::Replied { message, .. } => {
+            if message.content.iter().any(is_text) {
+                push(None, Kind::Reply, Body::Message(message, ""));
+            }
+            for (number, call) in (1..).zip(message.calls()) {
+                calls.insert(&call.id, call);
+                push(Some(number), Kind::Call, Body::Call(call));
+            }
+        }
+        Change::ToolFinished { outcome } => {
+            push(None, Kind::Outcome, Body::Outcome(outcome, calls.get(&outcome.call).copied()));
+        }
+        Change::Compacted { summary, .. } => push(None, Kind::Summary, Body::Message(summary, "")),
+        Change::Mutated { messages, .. } => {
+            for (number, spoken) in (1..).zip(messages) {
+                push(Some(number), kind_of(spoken.role), Body::Message(&spoken.message, "by a hook"));
+            }
+        }
+        Change::Edited { edits, .. } => {
+            let appended = edits.iter().filter_map(|edit| match edit {
+                Edit::Append { role, message } => Some((*role, message)),
+                Edit::Pin { .. }
+                | Edit::Unpin { .. }
+                | Edit::Mask { .. }
+                | Edit::Drop { .. }
+                | Edit::Replace { .. } => None,
+            });
+            for (number, (role, message)) in (1..).zip(appended) {
+                push(Some(number), kind_of(role), Body::Message(message, "by a hook"));
+            }
+        }
+        // A prompt that waits is found once it was said; one that was withheld is not found.
+        Change::Queued { .. } | Change::Withheld { .. } => {}
+        Change::Opened { .. }
+        | Change::Framed { .. }
+        | Change::Commanded { .. }
+        | Change::Pruned { .. }
+        | Change::CallChanged { .. }
+        | Change::Hooked { .. }
+        | Change::GoalSet { .. }
+        | Change::ThinkingDropped { .. }
+        | Change::Undone { .. }
+        | Change::Redone { .. }
+        | Change::Noted { .. }
+        | Change::ModelChosen { .. }
+        | Change::ModeChosen { .. }
+        | Change::ThoughtChosen { .. }
+        | Change::Titled { .. }
+        | Change::Planned { .. }
+        | Change::Allowed { .. }
+        | Change::TurnEnded { .. } => {}
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The whole text.
+    pub fn text(&self) -> Cow<'a, str> {
+        match self.body {
+            Body::Message(message, _) => message_text(message),
+            Body::Call(call) => Cow::Owned(call_text(call)),
+            Body::Outcome(outcome, _) => outcome_text(outcome),
+        }
+    }
+
+    /// What it is, in a few words.
+    pub fn title(&self) -> String {
+        let kind = self.kind.word();
+        match self.body {
+            Body::Message(_, "") => kind.to_owned(),
+            Body::Message(_, speaker) => format!("{kind} {speaker}"),
+            Body::Call(call) => format!("call of {}", called(call)),
+            Body::Outcome(outcome, call) => {
+                let how = match outcome.status {
+                    OutcomeStatus::Completed => "",
+                    OutcomeStatus::Failed => ", failed",
+                    OutcomeStatus::Denied => ", denied",
+                    OutcomeStatus::Interrupted => ", interrupted",
+                };
+                format!("outcome of {}{how}", call.map_or_else(|| "a call".to_owned(), called))
+            }
+        }
+    }
+
+    pub fn call_id(&self) -> Option<&'a CallId> {
+        match self.body {
+            Body::Message(..) => None,
+            Body::Call(call) => Some(&call.id),
+            Body::Outcome(outcome, _) => Some(&outcome.call),
+        }
+    }
+
+    /// Whether it is recall's own: a search would find each earlier search.
+    pub fn is_recall(&self) -> bool {
+        match self.body {
+            Body::Message(..) => false,
+            Body::Call(call) => call.name == NAME,
+            Body::Outcome(_, call) => call.is_some_and(|call| call.name == NAME),
+        }
+    }
+
+    /// Whether it is about this file, or one below this directory. `path` as it was given, `absolute` as it
+    /// is from the working directory.
+    pub fn touches(&self, path: &str, absolute: &Path) -> bool {
+        let is_it = |touched: &Path| touched.starts_with(absolute) || touched.ends_with(path);
+        let located = |locations: &[Location]| locations.iter().any(|location| is_it(&location.path));
+        match self.body {
+            Body::Message(message, _) => message.content.iter().any(|content| match content {
+                Content::Resource { uri, .. } | Content::ResourceLink { uri, .. } => {
+                    is_it(Path::new(uri.strip_prefix("file://").unwrap_or(uri)))
+                }
+                Content::Text { .. }
+                | Content::Thinking { .. }
+                | Content::Image { .. }
+                | Content::Document { .. }
+                | Content::Call(_) => false,
+            }),
+            Body::Call(call) => located(&call.card.locations) || mentions(call, path),
+            Body::Outcome(outcome, call) => {
+                let of_call = call.is_some_and(|call| located(&call.card.locations) || mentions(call, path));
+                of_call || located(&outcome.locations) || changed(outcome).any(|path| is_it(path))
+            }
+        }
+    }
+}
+
+fn changed(outcome: &ToolOutcome) -> impl Iterator<Item = &PathBuf> {
+    outcome.shown.iter().filter_map(|shown| match shown {
+        Shown::Diff { path, .. } => Some(path),
+        Shown::Text { .. } => None,
+    })
+}
+
+/// Whether one of a call's inputs names the path: a command has no other way to say it.
+fn mentions(call: &ToolCall, path: &str) -> bool {
+    let texts = call.input.as_object().into_iter().flat_map(|input| input.values());
+    texts.filter_map(Value::as_str).any(|text| text.contains(path))
+}
+
+fn is_text(content: &Content) -> bool {
+    matches!(content, Content::Text { text } if !text.trim().is_empty())
+}
+
+fn kind_of(role: Role) -> Kind {
+    match role {
+        Role::User | Role::System => Kind::Said,
+        Role::Assistant => Kind::Reply,
+    }
+}
+
+fn speaker(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::Person | Origin::Queue { .. } => "by the person",
+        Origin::Recipe { .. } => "by a recipe",
+        Origin::Hook { .. } => "by a hook",
+        Origin::Context { .. } => "as context",
+        Origin::Instructions { .. } => "as instructions",
+    }
+}
+
+fn called(call: &ToolCall) -> String {
+    let title = call.card.title.lines().next().unwrap_or_default();
+    let end = title.floor_char_boundary(TITLE_BYTES_MAX.min(title.len()));
+    match &title[..end] {
+        "" => call.name.clone(),
+        title => format!("{} ({title})", call.name),
+    }
+}
+
+fn message_text(message: &Message) -> Cow<'_, str> {
+    if let [Content::Text { text }] = message.content.as_slice() {
+        return Cow::Borrowed(text);
+    }
+    let parts: Vec<Cow<str>> = message
+        .content
+        .iter()
+        .filter_map(|content| match content {
+            Content::Text { text } => Some(Cow::Borrowed(text.as_str())),
+            Content::Resource { uri, text } => Some(Cow::Owned(format!("[attached: {uri}]\n{text}"))),
+            Content::ResourceLink { uri, name } => Some(Cow::Owned(format!("[link: {name} {uri}]"))),
+            Content::Image { mime_type, uri, .. } => {
+                Some(Cow::Owned(format!("[image: {}]", uri.as_ref().unwrap_or(mime_type))))
+            }
+            Content::Document { mime_type, name, .. } => {
+                Some(Cow::Owned(format!("[document: {}]", name.as_ref().unwrap_or(mime_type))))
+            }
+            Content::Thinking { .. } | Content::Call(_) => None,
+        })
+        .collect();
+    Cow::Owned(parts.join("\n\n"))
+}
+
+/// A call's inputs, texts as they are: in JSON nobody finds a line of a file.
+fn call_text(call: &ToolCall) -> String {
+    let Some(input) = call.input.as_object() else { return call.input.to_string() };
+    let lines: Vec<String> = input
+        .iter()
+        .map(|(key, value)| match value {
+            Value::String(text) => format!("{key}: {text}"),
+            value => format!("{key}: {value}"),
+        })
+        .collect();
+    lines.join("\n")
+}
+
+fn outcome_text(outcome: &ToolOutcome) -> Cow<'_, str> {
+    match (&outcome.whole, outcome.content.as_slice()) {
+        (Some(whole), _) => Cow::Borrowed(whole),
+        (None, [OutcomeContent::Text { text }]) => Cow::Borrowed(text),
+        (None, _) => Cow::Owned(outcome.model_text()),
+    }
+}

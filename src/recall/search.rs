@@ -1,0 +1,275 @@
+//! Looks through records: which ones are meant, what of them is shown.
+
+use regex::{Regex, RegexBuilder};
+
+use super::Log;
+use super::ask::Ask;
+use super::record::Record;
+use super::time::Clock;
+use crate::thread::{Change, Seq};
+
+/// Finds in one answer, where the question names no smaller number.
+const HITS_MAX: usize = 20;
+
+/// Places of one text that are shown.
+const PLACES_MAX: usize = 3;
+
+/// Lines of one text that are counted.
+const LINES_MAX: usize = 1_000;
+
+/// Bytes of a line that are shown of a find.
+const LINE_BYTES_MAX: usize = 200;
+
+/// Bytes of a pattern or of words, and of what an expression compiles to.
+const PATTERN_BYTES_MAX: usize = 1_000;
+const REGEX_BYTES_MAX: usize = 1024 * 1024;
+
+/// Words of one question.
+const WORDS_MAX: usize = 20;
+
+/// The page of the texts that the question names.
+pub(super) fn read(log: &Log, ask: &Ask, clock: &Clock) -> Result<String, String> {
+    let range = ask.range.as_ref().expect("without a range it is a search");
+    let records: Vec<Record> = log.records().into_iter().filter(|record| range.has(record.part)).collect();
+    if records.is_empty() {
+        return Err(nothing_at(log, range.single()));
+    }
+    let total: usize = records.iter().map(|record| record.text().len()).sum();
+    let bytes_max = ask.limit.unwrap_or(usize::MAX).clamp(1, log.answer_bytes);
+    let mut page = String::new();
+    // All texts count as one, in a row: where the next one begins, and what is shown up to.
+    let (mut at, mut next) = (0, ask.offset);
+    for record in &records {
+        let text = record.text();
+        let from = at;
+        at += text.len();
+        if at <= ask.offset {
+            continue;
+        }
+        let Some(left) = bytes_max.checked_sub(page.len()).filter(|left| *left > 0) else { break };
+        let start = text.ceil_char_boundary(ask.offset.saturating_sub(from));
+        let shown = head_of(&text[start..], left);
+        let end = start + shown.len();
+        let border = if page.is_empty() { "" } else { "\n\n" };
+        page.push_str(&format!(
+            "{border}[{} {} · {} · bytes {start} to {end} of {}]\n{shown}",
+            record.part,
+            record.title(),
+            clock.show(record.at),
+            text.len()
+        ));
+        next = from + end;
+        if end < text.len() {
+            break;
+        }
+    }
+    if page.is_empty() {
+        return Err(format!("There are {total} bytes; offset {} is behind their end.", ask.offset));
+    }
+    if next < total {
+        page.push_str(&format!("\n\n[{} more bytes: recall the same with offset {next}]", total - next));
+    }
+    Ok(page)
+}
+
+/// What meets all conditions, newest first.
+pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> bool) -> Result<String, String> {
+    let finder = Finder::new(ask)?;
+    let since = ask.since.as_deref().map(|since| clock.time(since)).transpose()?;
+    let until = ask.until.as_deref().map(|until| clock.time(until)).transpose()?;
+    let path = ask
+        .path
+        .as_deref()
+        .map(|path| (path.trim_end_matches('/').trim_start_matches("./"), log.cwd.join(path)));
+    let is_meant = |record: &Record| {
+        ask.range.as_ref().is_none_or(|range| range.has(record.part))
+            && ask.kind.is_none_or(|kind| kind == record.kind)
+            && since.is_none_or(|since| record.at >= since)
+            && until.is_none_or(|until| record.at <= until)
+            && path.as_ref().is_none_or(|(given, absolute)| record.touches(given, absolute))
+            && !record.is_recall()
+    };
+    let hits_max = ask.limit.unwrap_or(HITS_MAX).clamp(1, HITS_MAX);
+    let (mut found, mut shown, mut hits, mut stopped) = (0, 0, String::new(), false);
+    for record in log.records().iter().rev().filter(|record| is_meant(record)) {
+        if stop() {
+            stopped = true;
+            break;
+        }
+        let text = record.text();
+        if !finder.is_in(&text) {
+            continue;
+        }
+        found += 1;
+        if found <= ask.offset || shown == hits_max {
+            continue;
+        }
+        let view = if log.is_shown(record) { " · in your view" } else { "" };
+        let mut hit = format!(
+            "\n\n{} {} · {} · {} bytes{view}",
+            record.part,
+            record.title(),
+            clock.show(record.at),
+            text.len()
+        );
+        for place in finder.places(&text) {
+            hit.push_str(&format!("\n  {place}"));
+        }
+        if hits.len() + hit.len() > log.answer_bytes && shown > 0 {
+            continue;
+        }
+        hits.push_str(&hit);
+        shown += 1;
+    }
+    let late = if stopped { " The search took too long and was ended; narrow it." } else { "" };
+    if found == 0 {
+        return Ok(format!("Nothing is found.{late}"));
+    }
+    let more = if ask.offset + shown < found {
+        format!("; offset {} shows the next", ask.offset + shown)
+    } else {
+        String::new()
+    };
+    let first = found.min(ask.offset + 1);
+    Ok(format!(
+        "{found} found, newest first; these are {first} to {}{more}. Read one with its entry, from a byte with \
+         offset.{late}{hits}",
+        ask.offset + shown
+    ))
+}
+
+/// The words or the expression that a text must hold.
+struct Finder {
+    all: Vec<Regex>,
+    /// Any of them: where to look.
+    any: Option<Regex>,
+}
+
+impl Finder {
+    fn new(ask: &Ask) -> Result<Finder, String> {
+        let pattern = ask.regex.as_deref().filter(|pattern| !pattern.is_empty());
+        let words: Vec<&str> = ask.text.as_deref().unwrap_or_default().split_whitespace().collect();
+        let bytes = pattern.unwrap_or_default().len().max(ask.text.as_deref().unwrap_or_default().len());
+        if bytes > PATTERN_BYTES_MAX || words.len() > WORDS_MAX {
+            return Err(format!(
+                "Ask for less: {WORDS_MAX} words or a pattern of {PATTERN_BYTES_MAX} bytes at most."
+            ));
+        }
+        let build = |pattern: &str, any_case: bool| {
+            RegexBuilder::new(pattern)
+                .case_insensitive(any_case)
+                .multi_line(true)
+                .size_limit(REGEX_BYTES_MAX)
+                .build()
+                .map_err(|error| format!("The regex can't be used: {error}"))
+        };
+        let escaped: Vec<String> = words.iter().map(|word| regex::escape(word)).collect();
+        let mut all = escaped.iter().map(|word| build(word, true)).collect::<Result<Vec<_>, _>>()?;
+        let any = match pattern {
+            Some(pattern) => {
+                let regex = build(pattern, false)?;
+                all.push(regex.clone());
+                Some(regex)
+            }
+            None if escaped.is_empty() => None,
+            None => Some(build(&escaped.join("|"), true)?),
+        };
+        Ok(Finder { all, any })
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        self.all.iter().all(|regex| regex.is_match(text))
+    }
+
+    /// Lines that show where it is, each with its byte; without words to look for, the first line.
+    fn places(&self, text: &str) -> Vec<String> {
+        let Some(any) = &self.any else {
+            let first = text.lines().find(|line| !line.trim().is_empty());
+            return first.map(|line| around(line, 0)).into_iter().collect();
+        };
+        // Best are lines that have all of it; words may also be far from each other.
+        let together = self.lines(any, text, |line| self.is_in(line));
+        let lines = if together.is_empty() { self.lines(any, text, |_| true) } else { together };
+        let mut places: Vec<String> = lines
+            .iter()
+            .take(PLACES_MAX)
+            .map(|(start, line, at)| format!("offset {start}: {}", around(line, *at)))
+            .collect();
+        if lines.len() > PLACES_MAX {
+            places.push(format!("and {} more places", lines.len() - PLACES_MAX));
+        }
+        places
+    }
+
+    /// Lines with something of it: where each begins, and where in it the first find is.
+    fn lines<'t>(
+        &self,
+        any: &Regex,
+        text: &'t str,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<(usize, &'t str, usize)> {
+        let mut lines = Vec::new();
+        let mut from = 0;
+        while let Some(found) = any.find_at(text, from) {
+            let at = found.start();
+            let start = text[..at].rfind('\n').map_or(0, |border| border + 1);
+            let end = text[at..].find('\n').map_or(text.len(), |border| at + border);
+            if is_wanted(&text[start..end]) {
+                lines.push((start, &text[start..end], at - start));
+            }
+            // An expression may match nothing, or across lines.
+            from = end.max(found.end()) + 1;
+            if from > text.len() || lines.len() == LINES_MAX {
+                break;
+            }
+            from = text.ceil_char_boundary(from);
+        }
+        lines
+    }
+}
+
+/// A line, or what of a long one stands around this byte.
+fn around(line: &str, at: usize) -> String {
+    if line.len() <= LINE_BYTES_MAX {
+        return line.trim_end().to_owned();
+    }
+    let start = line.floor_char_boundary(at.saturating_sub(LINE_BYTES_MAX / 2));
+    let end = line.ceil_char_boundary(line.len().min(start + LINE_BYTES_MAX));
+    let (before, behind) = (if start > 0 { "…" } else { "" }, if end < line.len() { "…" } else { "" });
+    format!("{before}{}{behind}", &line[start..end])
+}
+
+/// The longest beginning of at most so many bytes, but one character at the least; up to a line's border
+/// where one lies in its second half.
+fn head_of(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
+    }
+    let end = text.floor_char_boundary(max);
+    let end = if end == 0 { text.ceil_char_boundary(1) } else { end };
+    match text[..end].rfind('\n') {
+        Some(border) if border >= end / 2 => &text[..=border],
+        Some(_) | None => &text[..end],
+    }
+}
+
+/// Why there is nothing to read.
+fn nothing_at(log: &Log, entry: Option<Seq>) -> String {
+    let Some(seq) = entry else {
+        return "Nothing in this range can be read.".to_owned();
+    };
+    match log.entries.get(seq.0 as usize) {
+        None => {
+            let last =
+                log.entries.last().map_or_else(String::new, |entry| format!("; the last is {}", entry.seq));
+            format!("There is no entry {seq}{last}.")
+        }
+        Some(entry) if matches!(entry.change, Change::Withheld { .. }) => {
+            format!("{seq} was kept out of the conversation.")
+        }
+        Some(_) if log.hidden.has_entry(seq) => {
+            format!("{seq} can't be read: it was taken out by a hook, or taken back.")
+        }
+        Some(_) => format!("{seq} holds nothing of this that can be read."),
+    }
+}

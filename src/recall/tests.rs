@@ -1,0 +1,352 @@
+//! What recall finds and reads of a small conversation in which much happened.
+
+use jiff::tz::TimeZone;
+
+use super::*;
+use crate::thread::{
+    Card, Content, FORMAT_VERSION, Location, Message, MessageId, ModelName, Origin, OutcomeStatus, Part,
+    Role, SessionId, Spoken, ToolCall, ToolKind, ToolOutcome, Trigger, Withheld,
+};
+
+const HOUR: u64 = 3_600_000;
+
+fn message(text: &str) -> Message {
+    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
+}
+
+fn person(text: &str) -> Change {
+    Change::Said { message: message(text), origin: Origin::Person }
+}
+
+/// A reply that thinks, says a text and calls tools, each with a path or a command.
+fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Change {
+    let thinking = Content::Thinking { text: "a secret thought".to_owned(), native: None };
+    let calls = calls.iter().map(|(id, name, what)| {
+        let is_path = what.starts_with('/');
+        let input = serde_json::json!({ if is_path { "file_path" } else { "command" }: what });
+        let locations = is_path.then(|| Location { path: PathBuf::from(what), line: None });
+        let kind = if is_path { ToolKind::Read } else { ToolKind::Execute };
+        let card = Card { title: (*what).to_owned(), kind, locations: locations.into_iter().collect() };
+        Content::Call(ToolCall { id: CallId((*id).to_owned()), name: (*name).to_owned(), input, card })
+    });
+    let text = Content::Text { text: text.to_owned() };
+    let content = [thinking, text].into_iter().chain(calls).collect();
+    let message = Message { id: MessageId(0), content };
+    Change::Replied { message, model: ModelName("scripted/a".to_owned()), usage: None, cut: None }
+}
+
+fn outcome(id: &str, text: &str) -> Change {
+    let outcome = ToolOutcome::text(CallId(id.to_owned()), OutcomeStatus::Completed, text);
+    Change::ToolFinished { outcome }
+}
+
+fn compacted(through: u64) -> Change {
+    Change::Compacted {
+        through: Seq(through),
+        summary: message("They looked at the parser."),
+        trigger: Trigger::Manual,
+        focus: None,
+        tokens_before: 9,
+        tokens_after: 1,
+        model: None,
+        usage: None,
+        masks: Vec::new(),
+        account: Default::default(),
+    }
+}
+
+fn mutated(through: u64, text: &str) -> Change {
+    Change::Mutated {
+        through: Seq(through),
+        messages: vec![Spoken { role: Role::User, message: message(text) }],
+        by: "hook".to_owned(),
+        tokens_before: 9,
+        tokens_after: 1,
+    }
+}
+
+fn edited(edit: Edit) -> Change {
+    Change::Edited { by: "hook".to_owned(), edits: vec![edit] }
+}
+
+fn at(entry: u64, part: Option<u32>) -> Part {
+    Part { entry: Seq(entry), part }
+}
+
+/// A thread with these changes behind its opening entry, one an hour.
+fn thread(changes: Vec<Change>) -> Thread {
+    let session = SessionId("s_00000000000000000000".to_owned());
+    let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: PathBuf::from("/w") };
+    let log = [opened].into_iter().chain(changes).zip(0..);
+    let entry = |(change, seq)| Arc::new(Entry { seq: Seq(seq), at: seq * HOUR, change });
+    Thread::replay(log.map(entry)).expect("the log begins with its opening entry")
+}
+
+fn answer(log: Vec<Change>, ask: &Ask) -> Result<String, String> {
+    let clock = Clock { now: log.len() as u64 * HOUR, zone: TimeZone::UTC };
+    Log::of(&thread(log), usize::MAX).answer(ask, &clock, &|| false)
+}
+
+/// The ids of what a search finds, in its order.
+fn found(log: Vec<Change>, ask: &Ask) -> Vec<String> {
+    let answer = answer(log, ask).expect("the question is a good one");
+    let hits = answer.split("\n\n").skip(1).filter(|part| part.starts_with('e'));
+    hits.filter_map(|hit| hit.split(' ').next()).map(str::to_owned).collect()
+}
+
+fn conversation() -> Vec<Change> {
+    vec![
+        person("Look at the Parser, please."), // e1
+        reply("I read it.", &[("c1", "file_read", "/w/src/parser.rs"), ("c2", "bash", "make")]), // e2
+        outcome("c1", "fn parse() {}\n// line two\n"), // e3
+        outcome("c2", "error: no rule\nERROR: again\n"), // e4
+        reply("The make failed.", &[("c3", "recall", "error")]), // e5
+        outcome("c3", "1 found: error"),       // e6
+        reply("Done.", &[]),                   // e7
+    ]
+}
+
+fn text(text: &str) -> Ask {
+    Ask { text: Some(text.to_owned()), ..Ask::default() }
+}
+
+fn read(entry: &str) -> Ask {
+    Ask { range: Some(entry.parse().expect("an entry")), ..Ask::default() }
+}
+
+#[test]
+fn a_search_finds_by_words_expression_path_kind_and_time_and_these_combine() {
+    let kind = |kind| Ask { kind: Some(kind), ..Ask::default() };
+    let path = |path: &str| Ask { path: Some(path.to_owned()), ..Ask::default() };
+    let regex = |regex: &str| Ask { regex: Some(regex.to_owned()), ..Ask::default() };
+    let since = |since: &str| Ask { since: Some(since.to_owned()), ..Ask::default() };
+    for (ask, wanted) in [
+        (text("parser"), vec!["e2.1", "e1"]),
+        (text("PARSER look"), vec!["e1"]),
+        (text("error"), vec!["e4"]),
+        (text("parser nowhere"), vec![]),
+        (text("thought"), vec![]),
+        (regex("^// line"), vec!["e3"]),
+        (regex("Parser"), vec!["e1"]),
+        (regex("(?i)parser\\b"), vec!["e2.1", "e1"]),
+        (path("src/parser.rs"), vec!["e3", "e2.1"]),
+        (path("./src/"), vec!["e3", "e2.1"]),
+        (path("/w/src/parser.rs"), vec!["e3", "e2.1"]),
+        (path("arser.rs"), vec!["e3", "e2.1"]),
+        (path("/elsewhere"), vec![]),
+        (kind(Kind::Reply), vec!["e7", "e5", "e2"]),
+        (kind(Kind::Said), vec!["e1"]),
+        (kind(Kind::Outcome), vec!["e4", "e3"]),
+        (since("3h ago"), vec!["e7", "e5", "e4"]),
+        (Ask { until: Some("1970-01-01T02:00".to_owned()), ..text("e") }, vec!["e2.2", "e2.1", "e2", "e1"]),
+        (Ask { kind: Some(Kind::Call), ..path("src") }, vec!["e2.1"]),
+        (Ask { range: "e3-e4".parse().ok(), ..text("e") }, vec!["e4", "e3"]),
+        (Ask { limit: Some(1), ..kind(Kind::Reply) }, vec!["e7"]),
+        (Ask { limit: Some(1), offset: 1, ..kind(Kind::Reply) }, vec!["e5"]),
+    ] {
+        assert_eq!(found(conversation(), &ask), wanted, "{ask:?}");
+    }
+}
+
+#[test]
+fn a_find_says_what_it_is_when_and_where_in_it() {
+    assert_eq!(
+        answer(conversation(), &text("error")).expect("an answer"),
+        "1 found, newest first; these are 1 to 1. Read one with its entry, from a byte with offset.\n\n\
+         e4 outcome of bash (make) · 1970-01-01 04:00 · 28 bytes · in your view\n  \
+         offset 0: error: no rule\n  offset 15: ERROR: again\n\n\
+         [Nothing has left your view: all of this is still in it.]"
+    );
+    let more =
+        answer(conversation(), &Ask { limit: Some(2), ..Ask { kind: Some(Kind::Reply), ..Ask::default() } });
+    assert!(
+        more.expect("an answer")
+            .starts_with("3 found, newest first; these are 1 to 2; offset 2 shows the next.")
+    );
+}
+
+#[test]
+fn entries_and_parts_and_rows_of_them_are_read() {
+    for (entry, wanted) in [
+        (
+            "e1",
+            "[e1 said by the person · 1970-01-01 01:00 · bytes 0 to 27 of 27]\nLook at the Parser, please.",
+        ),
+        ("e2.2", "[e2.2 call of bash (make) · 1970-01-01 02:00 · bytes 0 to 13 of 13]\ncommand: make"),
+        (
+            "e6-e7",
+            "[e6 outcome of recall (error) · 1970-01-01 06:00 · bytes 0 to 14 of 14]\n1 found: error\n\n[e7 reply · 1970-01-01 07:00 · bytes 0 to 5 of 5]\nDone.",
+        ),
+    ] {
+        let answer = answer(conversation(), &read(entry)).expect("an answer");
+        assert_eq!(answer.split("\n\n[Nothing").next(), Some(wanted), "{entry}");
+    }
+    for (entry, why) in [("e99", "the last is e7"), ("e0", "nothing of this"), ("e2.7", "nothing of this")] {
+        assert!(answer(conversation(), &read(entry)).unwrap_err().contains(why), "{entry}");
+    }
+    for wrong in ["12", "e", "e2-", "e3-e2", "e1-e2-e3"] {
+        assert!(wrong.parse::<Range>().unwrap_err().contains("names no entry"), "{wrong}");
+    }
+}
+
+#[test]
+fn what_a_compaction_replaced_is_found_with_its_summary() {
+    let mut log = conversation();
+    log.push(compacted(4)); // e8
+    assert_eq!(found(log.clone(), &text("parser")), ["e8", "e2.1", "e1"]);
+    let answer = answer(log.clone(), &text("parser")).expect("an answer");
+    assert!(!answer.contains("Nothing has left"), "{answer}");
+    assert_eq!(answer.matches("in your view").count(), 1, "the summary alone: {answer}");
+    // It was taken back.
+    log.push(Change::Undone { entry: Seq(8) });
+    assert_eq!(found(log, &text("parser")), ["e2.1", "e1"]);
+}
+
+#[test]
+fn pages_together_are_the_whole_text() {
+    let line = "déjà vu, said the line that is numbered\n";
+    let whole: String = (0..3_000).map(|number| format!("{number} {line}")).collect();
+    let mut cut = ToolOutcome::text(CallId("c1".to_owned()), OutcomeStatus::Completed, "0 déjà vu […]");
+    cut.whole = Some(whole.clone());
+    let log = || {
+        let call = reply("", &[("c1", "bash", "make")]);
+        vec![person("hi"), call, Change::ToolFinished { outcome: cut.clone() }, outcome("c9", "after")]
+    };
+    let (mut text, mut offset, mut pages) = (String::new(), 0, 0);
+    loop {
+        let page = answer(log(), &Ask { offset, limit: Some(20_000), ..read("e3") }).expect("a page");
+        assert!(page.len() < 20_500);
+        let (_, page) = page.split_once("]\n").expect("a head");
+        pages += 1;
+        match page.split_once("\n\n[") {
+            Some((part, note)) => {
+                text.push_str(part);
+                let next = note.split("offset ").nth(1).expect("where it goes on");
+                offset = next.trim_end_matches(']').parse().expect("a number");
+            }
+            None => {
+                text.push_str(page);
+                break;
+            }
+        }
+    }
+    assert_eq!(text, whole);
+    assert!(pages > 5);
+    let late = answer(log(), &Ask { offset: 10_000_000, ..read("e3") });
+    assert!(late.unwrap_err().contains("behind their end"));
+    // In the middle of a character, and at a find's own offset.
+    assert!(answer(log(), &Ask { offset: 4, ..read("e3") }).expect("a page").contains("bytes 5 to"));
+    let hit = answer(log(), &self::text("2999 déjà")).expect("a find");
+    let offset = hit.split("offset ").nth(1).and_then(|rest| rest.split(':').next()).expect("an offset");
+    let ask = Ask { offset: offset.parse().expect("a number"), ..read("e3") };
+    assert!(answer(log(), &ask).expect("a page").contains("]\n2999 déjà vu"));
+}
+
+/// Each row is what a hook did behind the conversation, and what of it is found by words that are in most of
+/// its entries.
+#[test]
+fn what_a_hook_took_out_is_never_found() {
+    let everything = ["e7", "e4", "e3", "e2.2", "e2.1", "e2", "e1"];
+    let without = |gone: &[&'static str]| -> Vec<&str> {
+        everything.into_iter().filter(|id| !gone.contains(id)).collect()
+    };
+    let note = String::new;
+    let withheld = Change::Withheld {
+        message: message("e, but not for you"),
+        note: MessageId(0),
+        why: Withheld::Blocked { hook: "hook".to_owned(), reason: String::new() },
+    };
+    let replaced = Edit::Replace { at: at(4, None), content: message("gone").content };
+    for (story, more, wanted) in [
+        ("nothing", vec![], everything.to_vec()),
+        ("a mask", vec![edited(Edit::Mask { at: at(1, None), note: note() })], without(&["e1"])),
+        ("another text", vec![edited(replaced.clone())], without(&["e4"])),
+        (
+            "a call goes with its outcome",
+            vec![edited(Edit::Drop { at: at(2, Some(1)) })],
+            without(&["e2", "e2.1", "e2.2", "e3"]),
+        ),
+        (
+            "an outcome goes with its call",
+            vec![edited(Edit::Drop { at: at(4, None) })],
+            without(&["e2.2", "e4"]),
+        ),
+        (
+            "a mask that was taken back",
+            vec![edited(replaced), Change::Undone { entry: Seq(8) }],
+            everything.to_vec(),
+        ),
+        ("pins change nothing", vec![edited(Edit::Pin { at: at(1, None) })], everything.to_vec()),
+        ("a prompt was withheld", vec![withheld], everything.to_vec()),
+        ("another history", vec![mutated(4, "Made up.")], vec!["e8.1", "e7"]),
+        (
+            "a compaction, then another history: the summary told of what is gone",
+            vec![compacted(4), mutated(7, "Made up.")],
+            vec!["e9.1"],
+        ),
+        (
+            "a compaction, whose summary a hook then masks: so it is with all that it stands for",
+            vec![compacted(4), edited(Edit::Mask { at: at(8, None), note: note() })],
+            vec!["e7"],
+        ),
+    ] {
+        let mut log = conversation();
+        log.extend(more);
+        let by_e = found(log.clone(), &Ask { regex: Some("e".to_owned()), ..Ask::default() });
+        let by_e: Vec<String> = by_e.into_iter().filter(|id| id != "e5").collect();
+        assert_eq!(by_e, wanted, "{story}");
+        for id in everything.iter().filter(|id| !wanted.contains(id)) {
+            assert!(answer(log.clone(), &read(id)).is_err(), "{story}: {id} is read");
+        }
+    }
+    let mut log = conversation();
+    log.push(edited(Edit::Mask { at: at(1, None), note: note() }));
+    assert!(answer(log, &read("e1")).unwrap_err().contains("taken out by a hook"));
+}
+
+#[test]
+fn what_hooks_said_is_found() {
+    let append = Edit::Append { role: Role::Assistant, message: message("I said nothing.") };
+    let log = vec![person("hi"), edited(append), mutated(0, "Made up.")];
+    assert_eq!(found(log.clone(), &text("nothing")), ["e2.1"]);
+    assert_eq!(found(log, &text("made")), ["e3.1"]);
+}
+
+#[test]
+fn what_can_not_be_looked_for_is_said() {
+    let regex = |regex: String| Ask { regex: Some(regex), ..Ask::default() };
+    for (ask, why) in [
+        (regex("(".to_owned()), "can't be used"),
+        (regex("a{1000}{1000}".to_owned()), "can't be used"),
+        (regex("a".repeat(1_001)), "Ask for less"),
+        (text(&"word ".repeat(30)), "Ask for less"),
+        (Ask { since: Some("soon".to_owned()), ..Ask::default() }, "no time"),
+    ] {
+        let said = answer(conversation(), &ask).unwrap_err();
+        assert!(said.contains(why), "{said}");
+    }
+    let log = Log::of(&thread(conversation()), usize::MAX);
+    let clock = Clock { now: 0, zone: TimeZone::UTC };
+    let stopped = log.answer(&text("e"), &clock, &|| true).expect("an answer");
+    assert!(stopped.contains("took too long"), "{stopped}");
+}
+
+#[test]
+fn an_answer_is_bounded_however_much_is_found() {
+    let line = format!("needle {}\n", "x".repeat(3_000));
+    let mut log = vec![person("hi")];
+    for number in 0..100 {
+        let id = format!("c{number}");
+        log.push(reply("", &[(&id, "bash", "make")]));
+        log.push(outcome(&id, &line.repeat(20)));
+    }
+    for answer_bytes in [0, 4_000, usize::MAX] {
+        let bytes_max = answer_bytes.clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX) + 1_500;
+        let log = Log::of(&thread(log.clone()), answer_bytes);
+        let clock = Clock { now: 0, zone: TimeZone::UTC };
+        for ask in [text("needle"), read("e1-e150")] {
+            let answer = log.answer(&ask, &clock, &|| false).expect("an answer");
+            assert!(answer.len() < bytes_max, "{} bytes of {bytes_max}", answer.len());
+        }
+    }
+}

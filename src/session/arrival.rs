@@ -1,0 +1,278 @@
+//! Outcomes as they come in: one that is too large for its share of the window is cut for the view, and all
+//! of it is kept in the log, where `recall` reads it. Pure but for the session's own numbers.
+
+use super::actor::Session;
+use crate::provider::models;
+use crate::recall;
+use crate::thread::{Change, OutcomeContent, Seq, Thread, ToolOutcome};
+use crate::tokens::Ruler;
+use crate::tools::truncate;
+
+/// The part of a window that one outcome may take, as a divisor.
+const WINDOW_PART: u64 = 8;
+
+/// The part of what is free that all outcomes of one reply may take together, as a divisor.
+const FREE_PART: u64 = 2;
+
+/// Bytes that are never too many: less says nothing, and so much fits wherever a model can work at all.
+const SHOWN_BYTES_MIN: usize = 1024;
+
+/// Bytes that an outcome may have in the largest window: what tools give, and what they say beside it.
+const SHOWN_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX + 1024;
+
+/// Bytes of all outcomes that a thread holds as a whole: they are read when it is opened, and in memory as
+/// long as it is live.
+const WHOLES_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// How often a text is measured until it fits. Each time it is made smaller by what it is too large.
+const MEASURED_MAX: u32 = 4;
+
+/// Bytes of a token, for what is only weighed: what outcomes before this one took.
+const TOKEN_BYTES: u64 = 3;
+
+/// What the next outcome finds. In tokens, but for `keep_bytes`.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    window: u64,
+    /// What was free when the calls were made, and what the outcomes since have taken of it.
+    free: u64,
+    taken: u64,
+    /// Calls without an outcome, this one too.
+    open: u64,
+    /// Bytes of a whole text that may be kept.
+    keep_bytes: usize,
+}
+
+impl Room {
+    /// What one outcome may take.
+    fn share(&self) -> u64 {
+        let of_free = (self.free / FREE_PART).saturating_sub(self.taken) / self.open.max(1);
+        of_free.min(self.window / WINDOW_PART)
+    }
+}
+
+/// Whose outcome it is: what was read from the log is not kept there once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Tool,
+    Recall,
+}
+
+impl Session {
+    /// A change as it is committed next: an outcome cut to its share.
+    pub(super) fn arrived(&mut self, change: Change) -> Change {
+        match change {
+            Change::ToolFinished { outcome } if text_bytes(&outcome) > SHOWN_BYTES_MIN => {
+                let name = self.thread.call(&outcome.call).map(|call| call.name.as_str());
+                let source = if name == Some(recall::NAME) { Source::Recall } else { Source::Tool };
+                let room = self.room_for_outcome();
+                let outcome = cut(&self.ruler(), outcome, source, self.thread.next_seq(), &room);
+                Change::ToolFinished { outcome }
+            }
+            other => other,
+        }
+    }
+
+    /// Bytes of one answer from the log, for the model in use.
+    pub(super) fn recall_bytes(&self) -> usize {
+        let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
+        usize::try_from(window / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
+    }
+
+    fn room_for_outcome(&mut self) -> Room {
+        let used = self.tokens_in_context();
+        let (window, max_output) = match &self.endpoint {
+            Some(endpoint) => (endpoint.window, u64::from(endpoint.max_output)),
+            None => (models::WINDOW_DEFAULT, 0),
+        };
+        let taken = taken(&self.thread);
+        let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
+        let open = self.thread.open_calls().len() as u64;
+        Room { window, free, taken, open, keep_bytes: WHOLES_BYTES_MAX.saturating_sub(kept(&self.thread)) }
+    }
+}
+
+/// The tokens of the outcomes behind the newest reply, by their length.
+fn taken(thread: &Thread) -> u64 {
+    let newest = thread.view().entries().iter().rev().map_while(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text().len() as u64),
+        _ => None,
+    });
+    newest.sum::<u64>() / TOKEN_BYTES
+}
+
+/// Bytes of the whole texts that a log holds.
+fn kept(thread: &Thread) -> usize {
+    let wholes = thread.entries().iter().filter_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => outcome.whole.as_ref().map(String::len),
+        _ => None,
+    });
+    wholes.sum()
+}
+
+/// Bytes of text that came, shown or not.
+fn text_bytes(outcome: &ToolOutcome) -> usize {
+    outcome.whole.as_ref().map_or(0, String::len).max(outcome.model_text().len())
+}
+
+/// The outcome as its entry will hold it. One that fits stays as it is.
+fn cut(ruler: &Ruler, mut outcome: ToolOutcome, source: Source, entry: Seq, room: &Room) -> ToolOutcome {
+    let was_part = outcome.whole.is_some();
+    let text = all_text(&outcome);
+    outcome.whole = None;
+    let keep = text.len().min(room.keep_bytes).min(truncate::WHOLE_BYTES_MAX);
+    let is_kept = source == Source::Tool && (keep == text.len() || keep > SHOWN_BYTES_MAX);
+    let rest = match source {
+        Source::Recall => "recall less at once, with `limit`".to_owned(),
+        Source::Tool if is_kept => format!("recall with entry \"{entry}\" reads all of it"),
+        Source::Tool => "it is kept nowhere; ask for less at once".to_owned(),
+    };
+    match fitting(ruler, &text, room.share(), &rest) {
+        Some(shown) => {
+            if is_kept {
+                outcome.whole = Some(truncate::head_and_tail(&text, keep, keep / 2, truncate::KEPT_NOWHERE));
+            }
+            with_text(outcome, shown)
+        }
+        None if was_part => with_text(outcome, text),
+        None => outcome,
+    }
+}
+
+/// The text cut to a share; `None` where all of it fits.
+fn fitting(ruler: &Ruler, text: &str, share: u64, rest: &str) -> Option<String> {
+    let mut bytes = SHOWN_BYTES_MAX;
+    for _ in 0..MEASURED_MAX {
+        let is_whole = text.len() <= bytes;
+        let cut = truncate::head_and_tail(text, bytes, head_of(bytes), rest);
+        // A token is a byte at the least.
+        let tokens = if cut.len() as u64 <= share { 0 } else { ruler.text(&cut) };
+        if tokens <= share || bytes == SHOWN_BYTES_MIN {
+            return (!is_whole).then_some(cut);
+        }
+        let next = bytes.min(text.len()) as u64 * share / tokens;
+        bytes = usize::try_from(next).unwrap_or(usize::MAX).min(bytes - 1).max(SHOWN_BYTES_MIN);
+    }
+    Some(truncate::head_and_tail(text, bytes, head_of(bytes), rest)).filter(|_| text.len() > bytes)
+}
+
+/// The beginning's part of what is shown, as in the largest one.
+fn head_of(bytes: usize) -> usize {
+    bytes * truncate::OUTPUT_HEAD_BYTES / truncate::OUTPUT_BYTES_MAX
+}
+
+/// All texts as one: the tool's own whole, and what hooks said of the call.
+fn all_text(outcome: &ToolOutcome) -> String {
+    let mut texts: Vec<&str> = outcome
+        .content
+        .iter()
+        .filter_map(|content| match content {
+            OutcomeContent::Text { text } => Some(text.as_str()),
+            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+        })
+        .collect();
+    if let (Some(whole), Some(first)) = (&outcome.whole, texts.first_mut()) {
+        *first = whole;
+    }
+    texts.join("\n")
+}
+
+/// One text in the place of all; images and documents stay.
+fn with_text(mut outcome: ToolOutcome, text: String) -> ToolOutcome {
+    outcome.content.retain(|content| !matches!(content, OutcomeContent::Text { .. }));
+    outcome.content.insert(0, OutcomeContent::Text { text });
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::{CallId, OutcomeStatus};
+
+    const LARGE: Room =
+        Room { window: 200_000, free: 180_000, taken: 0, open: 1, keep_bytes: WHOLES_BYTES_MAX };
+
+    fn outcome(text: String) -> ToolOutcome {
+        ToolOutcome::text(CallId("c".to_owned()), OutcomeStatus::Completed, text)
+    }
+
+    fn arrives(outcome: ToolOutcome, room: &Room) -> ToolOutcome {
+        cut(&Ruler::of(None), outcome, Source::Tool, Seq(7), room)
+    }
+
+    #[test]
+    fn an_outcome_has_its_part_of_the_window_and_of_what_is_free() {
+        for (story, room, share) in [
+            ("alone in an empty window", LARGE, 25_000),
+            ("one of four", Room { open: 4, ..LARGE }, 22_500),
+            ("the last of four", Room { open: 1, taken: 67_500, ..LARGE }, 22_500),
+            ("those before took all", Room { taken: 100_000, ..LARGE }, 0),
+            ("a small window", Room { window: 8_000, free: 6_000, ..LARGE }, 1_000),
+            ("nearly full", Room { free: 1_000, ..LARGE }, 500),
+        ] {
+            assert_eq!(room.share(), share, "{story}");
+        }
+    }
+
+    #[test]
+    fn what_fits_stays_as_it_is() {
+        let mut image = outcome("A picture.".to_owned());
+        image.content.insert(0, OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
+        for small in [outcome("all is well\n".repeat(1_000)), outcome(String::new()), image] {
+            assert_eq!(arrives(small.clone(), &LARGE), small);
+        }
+        let full = Room { free: 0, ..LARGE };
+        let short = outcome("x".repeat(SHOWN_BYTES_MIN));
+        assert_eq!(arrives(short.clone(), &full), short);
+    }
+
+    #[test]
+    fn the_view_gets_head_and_tail_and_the_log_all_of_it() {
+        let lines: Vec<String> = (0..20_000).map(|number| format!("line {number} of the build\n")).collect();
+        let text = lines.concat();
+        for (room, bytes) in [
+            (LARGE, SHOWN_BYTES_MAX + 200),
+            (Room { window: 16_000, ..LARGE }, 12_000),
+            (Room { free: 0, ..LARGE }, 1_300),
+        ] {
+            let cut = arrives(outcome(text.clone()), &room);
+            let shown = cut.model_text();
+            assert!(shown.len() <= bytes && shown.len() > bytes / 3, "{} of {bytes}", shown.len());
+            assert!(shown.starts_with("line 0 of") && shown.ends_with("line 19999 of the build\n"));
+            assert!(shown.contains("recall with entry \"e7\" reads all of it"), "{shown}");
+            assert_eq!(cut.whole.as_deref(), Some(text.as_str()));
+            let tokens = Ruler::of(None).text(&shown);
+            assert!(tokens <= room.share().max(SHOWN_BYTES_MIN as u64), "{tokens} tokens");
+        }
+    }
+
+    #[test]
+    fn what_a_tool_kept_whole_and_what_hooks_said_of_the_call_come_together() {
+        let mut part = outcome("the beginning […] the end".to_owned());
+        part.whole = Some("word ".repeat(20_000));
+        part.content.push(OutcomeContent::Text { text: "A hook's note.".to_owned() });
+        let cut = arrives(part, &LARGE);
+        assert!(cut.model_text().ends_with("\nA hook's note."));
+        assert_eq!(cut.whole, Some("word ".repeat(20_000) + "\nA hook's note."));
+
+        let mut fits = outcome("the beginning […]".to_owned());
+        fits.whole = Some("all of it".to_owned());
+        assert_eq!(arrives(fits, &LARGE), outcome("all of it".to_owned()));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_says_so() {
+        let text = "0123456789abcde\n".repeat(truncate::WHOLE_BYTES_MAX / 16 + 1_000);
+        let whole = arrives(outcome(text.clone()), &LARGE).whole.expect("it is kept");
+        assert!(whole.len() < truncate::WHOLE_BYTES_MAX + 200 && whole.contains(truncate::KEPT_NOWHERE));
+
+        let full = Room { keep_bytes: 100, ..LARGE };
+        let cut = arrives(outcome(text.clone()), &full);
+        assert_eq!(cut.whole, None);
+        assert!(cut.model_text().contains("kept nowhere"));
+
+        let recalled = super::cut(&Ruler::of(None), outcome(text), Source::Recall, Seq(7), &LARGE);
+        assert_eq!(recalled.whole, None, "it is in the log already");
+        assert!(recalled.model_text().contains("`limit`"));
+    }
+}

@@ -1,0 +1,318 @@
+//! `/compact dry`: what a compaction would do now, what it costs, and how to do just that. Pure.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::why;
+use crate::compaction::{Decision, Fate, Line, Preview};
+use crate::thread::text::{call_title, tokens as short};
+use crate::thread::{Change, ModelName, Origin, Seq, Thread, Usage};
+
+/// Entries of each fate that are named: the largest ones.
+const LARGEST_SHOWN_MAX: usize = 5;
+
+/// Characters of an entry's line.
+const LINE_CHARS_MAX: usize = 80;
+
+/// Entries in the machine's form; of more it says how many. A conversation may have 10,000.
+const LINES_JSON_MAX: usize = 1_000;
+
+/// In the order in which they are told.
+const FATES: [Fate; 4] = [Fate::Kept, Fate::Masked, Fate::Quoted, Fate::Summarised];
+
+/// US dollars of a call, where prices are known.
+pub(super) type Prices<'a> = &'a dyn Fn(&ModelName, &Usage) -> Option<f64>;
+
+/// What is told beside the preview.
+pub(super) struct Facts<'a> {
+    pub thread: &'a Thread,
+    pub preview: &'a Preview,
+    /// What the next request takes as it is, in tokens.
+    pub in_context: u64,
+    /// The system text and the tools.
+    pub frame: u64,
+    /// The model, and its window in tokens.
+    pub model: Option<(&'a ModelName, u64)>,
+    pub writer: Writer<'a>,
+    /// The longest summary, in tokens.
+    pub summary_max: u64,
+    pub prices: Prices<'a>,
+    /// What is to be said for just this.
+    pub command: String,
+}
+
+/// Who would write the summary.
+pub(super) enum Writer<'a> {
+    /// The model of the conversation: the request is the last one and an instruction, so that the cache holds.
+    Same,
+    /// Another one, which reads all of it anew.
+    Other(&'a ModelName),
+    /// No model: the facts that are found by code stand alone.
+    Nobody,
+}
+
+/// Dollars with all that can come from the cache, and with nothing from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Price {
+    cached: f64,
+    fresh: f64,
+}
+
+// ── For people ─────────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn text(facts: &Facts) -> String {
+    let Facts { preview, .. } = facts;
+    if let Decision::Nothing(why) = &preview.decision {
+        return format!("Nothing to compact: {why}.");
+    }
+    let mut out =
+        "A compaction now would do this. Nothing is done yet, and no model was asked.\n\n".to_owned();
+    for fate in FATES {
+        let lines = of_fate(preview, fate);
+        if !lines.is_empty() {
+            let _ = writeln!(out, "- {}: {}", words(fate), total(&lines));
+        }
+    }
+    for fate in FATES {
+        largest(facts, fate, &mut out);
+    }
+    out.push('\n');
+    sizes(facts, &mut out);
+    if matches!(preview.decision, Decision::Summarise(_)) {
+        let _ = writeln!(out, "- carried word for word: {}", carried(&preview.carried));
+    }
+    prices(facts, &mut out);
+    let _ = write!(
+        out,
+        "\n{} does exactly this, as long as nothing is said before it ({}).",
+        facts.command, preview.digest
+    );
+    out
+}
+
+fn words(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Kept => "kept as it is",
+        Fate::Masked => "shown shorter",
+        Fate::Quoted => "quoted word for word",
+        Fate::Summarised => "covered by the summary",
+    }
+}
+
+fn of_fate(preview: &Preview, fate: Fate) -> Vec<&Line> {
+    preview.lines.iter().filter(|line| line.fate == fate).collect()
+}
+
+fn sums(lines: &[&Line]) -> (u64, u64) {
+    (lines.iter().map(|line| line.tokens).sum(), lines.iter().map(|line| line.tokens_after).sum())
+}
+
+fn total(lines: &[&Line]) -> String {
+    let entries = if lines.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", lines.len()) };
+    format!("{entries}, {}", change(sums(lines)))
+}
+
+/// Tokens, and where some but not all stay, what stays.
+fn change((before, after): (u64, u64)) -> String {
+    match after {
+        after if after == before || after == 0 => format!("{} tokens", short(before)),
+        after => format!("{} → {} tokens", short(before), short(after)),
+    }
+}
+
+/// The largest entries of a fate, where they are worth a line.
+fn largest(facts: &Facts, fate: Fate, out: &mut String) {
+    let mut lines = of_fate(facts.preview, fate);
+    if lines.is_empty() {
+        return;
+    }
+    lines.sort_by_key(|line| (std::cmp::Reverse(line.tokens), line.entry));
+    let _ = writeln!(out, "\nThe largest of what would be {}:\n", words(fate));
+    for line in lines.iter().take(LARGEST_SHOWN_MAX) {
+        let what = described(facts.thread, line.entry);
+        let _ = writeln!(out, "- {}: {what} ({})", line.entry, change((line.tokens, line.tokens_after)));
+    }
+    if lines.len() > LARGEST_SHOWN_MAX {
+        let rest: Vec<&Line> = lines.split_off(LARGEST_SHOWN_MAX);
+        let _ = writeln!(out, "- and {}", total(&rest));
+    }
+}
+
+/// An entry in one line.
+fn described(thread: &Thread, seq: Seq) -> String {
+    let Some(entry) = thread.entries().get(seq.0 as usize) else { return String::new() };
+    let text = match &entry.change {
+        Change::Said { message, origin } => {
+            let who = match origin {
+                Origin::Person | Origin::Queue { .. } | Origin::Recipe { .. } => "you".to_owned(),
+                Origin::Hook { hook } => hook.clone(),
+                Origin::Context { by } => by.clone(),
+                Origin::Instructions { path } => format!("instructions in {}", path.display()),
+            };
+            format!("{who}: {}", message.text())
+        }
+        Change::Replied { message, .. } => {
+            let calls: Vec<String> = message.calls().map(call_title).collect();
+            match (message.text(), calls.is_empty()) {
+                (text, true) => format!("reply: {text}"),
+                (text, false) if text.trim().is_empty() => format!("calls: {}", calls.join(", ")),
+                (text, false) => format!("reply and calls: {text}"),
+            }
+        }
+        Change::ToolFinished { outcome } => match thread.call(&outcome.call) {
+            Some(call) => format!("outcome of {}", call_title(call)),
+            None => "outcome of a call".to_owned(),
+        },
+        Change::Compacted { .. } => "the summary so far".to_owned(),
+        Change::Mutated { by, .. } | Change::Edited { by, .. } => format!("put in by {by}"),
+        other => other.kind().to_owned(),
+    };
+    why::line_of(&text, LINE_CHARS_MAX)
+}
+
+fn sizes(facts: &Facts, out: &mut String) {
+    let Preview { tokens_before, tokens_after: (least, most), decision, .. } = facts.preview;
+    let _ = match decision {
+        Decision::Summarise(_) if least != most => writeln!(
+            out,
+            "- the history: {} → {} tokens without a model's summary, {} with the longest one",
+            short(*tokens_before),
+            short(*least),
+            short(*most)
+        ),
+        Decision::Summarise(_) | Decision::Prune(_) | Decision::Nothing(_) => {
+            writeln!(out, "- the history: {} → {} tokens", short(*tokens_before), short(*most))
+        }
+    };
+    if let Some((name, window)) = facts.model {
+        let then = facts.frame + most;
+        let _ = writeln!(
+            out,
+            "- the window of {name}: {} of {} tokens now, {} then",
+            short(facts.in_context),
+            short(window),
+            short(then)
+        );
+    }
+}
+
+/// What of the one message is not the model's: the parts that it has, by how each begins.
+fn carried(text: &str) -> String {
+    let count = |tag: &str| text.lines().filter(|line| line.starts_with(tag)).count();
+    let named = |count: usize, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {many}")),
+    };
+    let parts = [
+        named(count("<instructions path="), "file of instructions", "files of instructions"),
+        (count("<goal>") > 0).then(|| "the goal".to_owned()),
+        named(count("<said entry="), "message of yours", "messages of yours"),
+        named(count("<pinned entry="), "pin", "pins"),
+        (count("<last_request>") > 0).then(|| "your last request".to_owned()),
+        (count("<ledger>") > 0).then(|| "the facts found by code".to_owned()),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+fn prices(facts: &Facts, out: &mut String) {
+    if !matches!(facts.writer, Writer::Nobody) && matches!(facts.preview.decision, Decision::Summarise(_)) {
+        let by = match facts.writer {
+            Writer::Other(name) => format!(" by {name}"),
+            Writer::Same | Writer::Nobody => String::new(),
+        };
+        let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts)));
+    }
+    let (now, then) = next_prices(facts);
+    let _ = writeln!(out, "- the next request as it is: {}", dollars(now));
+    let _ = writeln!(out, "- the next request then: {}", dollars(then));
+}
+
+fn dollars(price: Option<Price>) -> String {
+    match price {
+        Some(Price { cached, fresh }) if (cached - fresh).abs() < f64::EPSILON => format!("${fresh:.4}"),
+        Some(Price { cached, fresh }) => format!("${cached:.4} with the cache, ${fresh:.4} without"),
+        None => "price unknown".to_owned(),
+    }
+}
+
+// ── What it costs ──────────────────────────────────────────────────────────────────────────────────
+
+/// The call that writes the summary, at its longest.
+fn summary_price(facts: &Facts) -> Option<Price> {
+    let (main, _) = facts.model?;
+    let fresh = Usage { input: facts.in_context, output: facts.summary_max, ..Usage::default() };
+    match facts.writer {
+        Writer::Nobody => None,
+        Writer::Other(name) => {
+            let fresh = (facts.prices)(name, &fresh)?;
+            Some(Price { cached: fresh, fresh })
+        }
+        Writer::Same => price(facts, main, fresh, facts.in_context),
+    }
+}
+
+/// What the next request's input costs, as the history is and as it would be. Behind a changed history
+/// only the system text and the tools can come from the cache.
+fn next_prices(facts: &Facts) -> (Option<Price>, Option<Price>) {
+    let Some((model, _)) = facts.model else { return (None, None) };
+    let input = |tokens| Usage { input: tokens, ..Usage::default() };
+    let now = price(facts, model, input(facts.in_context), facts.in_context);
+    let most = facts.frame + facts.preview.tokens_after.1;
+    (now, price(facts, model, input(most), facts.frame))
+}
+
+fn price(facts: &Facts, model: &ModelName, fresh: Usage, cached: u64) -> Option<Price> {
+    let with_cache = Usage { cache_read: cached.min(fresh.input), ..fresh };
+    Some(Price { cached: (facts.prices)(model, &with_cache)?, fresh: (facts.prices)(model, &fresh)? })
+}
+
+// ── For machines ───────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn json(facts: &Facts) -> Value {
+    let Facts { preview, .. } = facts;
+    let decision = match &preview.decision {
+        Decision::Nothing(why) => return json!({ "status": "nothing_to_do", "reason": why }),
+        Decision::Prune(_) => "prune",
+        Decision::Summarise(_) => "summarise",
+    };
+    let mut told = json!({
+        "status": "dry_run", "decision": decision, "digest": preview.digest, "command": facts.command,
+        "pre_tokens": preview.tokens_before, "post_tokens": preview.tokens_after.0,
+        "post_tokens_max": preview.tokens_after.1,
+    });
+    for fate in FATES {
+        let lines = of_fate(preview, fate);
+        let (tokens, tokens_after) = sums(&lines);
+        told[id(fate)] = json!({ "entries": lines.len(), "tokens": tokens, "tokens_after": tokens_after });
+    }
+    let line = |line: &Line| {
+        json!({
+            "entry": line.entry.to_string(), "fate": id(line.fate), "tokens": line.tokens,
+            "tokens_after": line.tokens_after,
+        })
+    };
+    told["entries"] = preview.lines.iter().take(LINES_JSON_MAX).map(line).collect();
+    told["entries_left_out"] = json!(preview.lines.len().saturating_sub(LINES_JSON_MAX));
+    let (now, then) = next_prices(facts);
+    let price =
+        |price: Option<Price>| price.map(|price| json!({ "cached": price.cached, "fresh": price.fresh }));
+    told["dollars"] =
+        json!({ "summary": price(summary_price(facts)), "next": price(now), "next_then": price(then) });
+    told
+}
+
+fn id(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Kept => "kept",
+        Fate::Masked => "masked",
+        Fate::Quoted => "quoted",
+        Fate::Summarised => "summarised",
+    }
+}
+
+#[cfg(test)]
+#[path = "dry_tests.rs"]
+mod tests;

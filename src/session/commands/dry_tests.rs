@@ -1,0 +1,135 @@
+//! What a dry run tells of a small conversation.
+
+use super::super::why::tests::long_story;
+use super::*;
+use crate::compaction::Plan;
+use crate::provider::models;
+use crate::thread::Trigger;
+
+fn line(entry: u64, fate: Fate, tokens: u64, tokens_after: u64) -> Line {
+    Line { entry: Seq(entry), fate, tokens, tokens_after }
+}
+
+fn preview(decision: Decision) -> Preview {
+    Preview {
+        digest: "0123456789ab".to_owned(),
+        decision,
+        lines: vec![
+            line(7, Fate::Summarised, 20_000, 0),
+            line(9, Fate::Quoted, 300, 0),
+            line(15, Fate::Kept, 500, 500),
+        ],
+        tokens_before: 20_800,
+        tokens_after: (1_500, 5_500),
+        carried: "Compacted.\n\n<goal>\nShip\n</goal>\n<pinned entry=\"e2\">\nSorted.\n</pinned>\n<pinned \
+                  entry=\"e3\">\nx\n</pinned>\n\n<last_request>\nAnd the folders.\n</last_request>"
+            .to_owned(),
+    }
+}
+
+fn summarise() -> Decision {
+    Decision::Summarise(Plan {
+        trigger: Trigger::Manual,
+        focus: None,
+        revision: Seq(12),
+        through: Seq(9),
+        masks: Vec::new(),
+    })
+}
+
+/// Ten dollars for a million tokens of input, one where they come from the cache, twenty for output.
+fn priced(_: &ModelName, usage: &Usage) -> Option<f64> {
+    let fresh = usage.input - usage.cache_read;
+    Some((fresh as f64 * 10.0 + usage.cache_read as f64 + usage.output as f64 * 20.0) / 1e6)
+}
+
+fn told(decision: Decision, writer: Writer<'_>, prices: Prices<'_>) -> (String, Value) {
+    let (thread, preview) = (long_story(), preview(decision));
+    let model = ModelName("anthropic/claude".into());
+    let facts = Facts {
+        thread: &thread,
+        preview: &preview,
+        in_context: 22_000,
+        frame: 1_200,
+        model: Some((&model, 100_000)),
+        writer,
+        summary_max: 4_000,
+        prices,
+        command: "/compact above e15".to_owned(),
+    };
+    (text(&facts), json(&facts))
+}
+
+#[test]
+fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
+    let (text, json) = told(summarise(), Writer::Same, &priced);
+    assert_eq!(
+        text,
+        "A compaction now would do this. Nothing is done yet, and no model was asked.\n\
+         \n\
+         - kept as it is: 1 entry, 500 tokens\n\
+         - quoted word for word: 1 entry, 300 tokens\n\
+         - covered by the summary: 1 entry, 20.0k tokens\n\
+         \n\
+         The largest of what would be kept as it is:\n\
+         \n\
+         - e15: shrink: A hook's context (500 tokens)\n\
+         \n\
+         The largest of what would be quoted word for word:\n\
+         \n\
+         - e9: you: And the folders. (300 tokens)\n\
+         \n\
+         The largest of what would be covered by the summary:\n\
+         \n\
+         - e7: the summary so far (20.0k tokens)\n\
+         \n\
+         - the history: 20.8k → 1.5k tokens without a model's summary, 5.5k with the longest one\n\
+         - the window of anthropic/claude: 22.0k of 100.0k tokens now, 6.7k then\n\
+         - carried word for word: the goal, 2 pins, your last request\n\
+         - the summary: $0.1020 with the cache, $0.3000 without\n\
+         - the next request as it is: $0.0220 with the cache, $0.2200 without\n\
+         - the next request then: $0.0562 with the cache, $0.0670 without\n\
+         \n\
+         /compact above e15 does exactly this, as long as nothing is said before it (0123456789ab)."
+    );
+    assert_eq!((&json["status"], &json["digest"]), (&json!("dry_run"), &json!("0123456789ab")));
+    assert_eq!((&json["pre_tokens"], &json["post_tokens"]), (&json!(20_800), &json!(1_500)));
+    assert_eq!(json["summarised"], json!({ "entries": 1, "tokens": 20_000, "tokens_after": 0 }));
+    assert_eq!(
+        json["entries"][2],
+        json!({ "entry": "e15", "fate": "kept", "tokens": 500, "tokens_after": 500 })
+    );
+    assert_eq!(json["dollars"]["summary"]["fresh"], json!(0.3));
+}
+
+#[test]
+fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
+    let small = ModelName("local/small".into());
+    let (text, _) = told(summarise(), Writer::Other(&small), &priced);
+    assert!(text.contains("- the summary by local/small: $0.3000\n"), "{text}");
+    let (text, json) = told(summarise(), Writer::Nobody, &priced);
+    assert!(!text.contains("- the summary: ") && json["dollars"]["summary"].is_null(), "{text}");
+}
+
+#[test]
+fn a_price_that_is_not_known_is_not_made_up() {
+    let settings = crate::config::Settings::default();
+    let unknown = |_: &ModelName, usage: &Usage| models::cost(&settings, &ModelName("local/x".into()), usage);
+    let (text, json) = told(summarise(), Writer::Same, &unknown);
+    assert_eq!(text.matches("price unknown").count(), 3, "{text}");
+    assert_eq!(json["dollars"], json!({ "summary": null, "next": null, "next_then": null }));
+}
+
+#[test]
+fn what_gains_nothing_says_so() {
+    let (text, json) = told(Decision::Nothing("it is short".into()), Writer::Same, &priced);
+    assert_eq!(text, "Nothing to compact: it is short.");
+    assert_eq!(json, json!({ "status": "nothing_to_do", "reason": "it is short" }));
+}
+
+#[test]
+fn what_is_cut_without_a_summary_asks_no_model() {
+    let (text, json) = told(Decision::Prune(Vec::new()), Writer::Same, &priced);
+    assert!(!text.contains("the summary: ") && !text.contains("carried"), "{text}");
+    assert_eq!(json["decision"], "prune");
+}

@@ -1,0 +1,98 @@
+//! `recall`: the model searches and reads the conversation's own log, also what left its view. It touches
+//! nothing, so nobody is asked.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use crate::recall::{self, Ask, Clock, Kind};
+use crate::thread::{Card, ToolKind, ToolSpec};
+
+/// How long one search may take. The largest logs are searched in a fraction of it, whatever the expression.
+const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Bytes of what is looked for in a title.
+const TITLE_BYTES_MAX: usize = 80;
+
+pub struct RecallTool;
+
+impl Tool for RecallTool {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: recall::NAME.to_string(),
+            description: "Searches and reads this conversation from its beginning: also what was summarised, \
+                          masked or cut out of your view. Give `entry` alone to read; other conditions search, \
+                          and combine."
+                .to_string(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "entry": {"type": "string", "description": "e12, e12.2 or e12-e20"},
+                    "text": {"type": "string", "description": "Words that must all occur, in any case."},
+                    "regex": {"type": "string"},
+                    "path": {"type": "string", "description": "File or directory that was touched."},
+                    "kind": {"type": "string", "enum": Kind::ALL.map(Kind::word)},
+                    "since": {"type": "string", "description": "2026-01-31T10:00 or 2h ago"},
+                    "until": {"type": "string"},
+                    "offset": {"type": "integer", "description": "Bytes of a text, or finds, to pass over."},
+                    "limit": {"type": "integer"}
+                }
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, _: &Workspace) -> Card {
+        let keys = ["entry", "text", "regex", "path", "kind", "since", "until"];
+        let given = keys.iter().filter_map(|key| input.get(key).and_then(Value::as_str));
+        let words: Vec<&str> = given.map(str::trim).filter(|text| !text.is_empty()).collect();
+        let title = match words.join(", ") {
+            words if words.is_empty() => "Recall".to_string(),
+            words => format!("Recall {}", truncate::line(&words.replace('\n', " "), TITLE_BYTES_MAX)),
+        };
+        Card { title, kind: ToolKind::Search, locations: Vec::new() }
+    }
+
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        read(input).map(|_| Access::Nothing)
+    }
+
+    fn reads_log(&self) -> bool {
+        true
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(read(&input), context.clone(), move |ask, _, stop| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            let clock = Clock { now, zone: TimeZone::system() };
+            let begun = Instant::now();
+            let is_over = || stop.requested() || begun.elapsed() > SEARCH_TIME_MAX;
+            context.log.answer(&ask, &clock, &is_over).map(ToolResult::of_files)
+        })
+    }
+}
+
+fn read(input: &Value) -> Result<Ask, String> {
+    let number = |key| {
+        let number = input::whole(input, key)?;
+        Ok::<_, String>(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
+    };
+    let ask = Ask {
+        range: input::optional_named(input, "entry")?.map(|text| text.parse()).transpose()?,
+        text: input::optional_named(input, "text")?,
+        regex: input::optional_named(input, "regex")?,
+        path: input::optional_named(input, "path")?,
+        kind: input::optional_named(input, "kind")?.map(|text| text.parse()).transpose()?,
+        since: input::optional_named(input, "since")?,
+        until: input::optional_named(input, "until")?,
+        offset: number("offset")?.unwrap_or(0),
+        limit: number("limit")?,
+    };
+    let asked = [&ask.text, &ask.regex, &ask.path, &ask.since, &ask.until];
+    if ask.range.is_none() && ask.kind.is_none() && asked.iter().all(|asked| asked.is_none()) {
+        return Err("Say what to recall: `entry`, or `text`, `regex`, `path`, `kind` or a time.".to_string());
+    }
+    Ok(ask)
+}

@@ -1,0 +1,106 @@
+//! Instructions that come or change after the system text was frozen are told behind it, once.
+
+use epitome::provider::scripted::Seen;
+use epitome::thread::{Change, Origin};
+use serde_json::json;
+
+use super::desk::{Desk, call, put, text};
+use super::stage::{count, flood};
+
+/// Everything that the model was sent last as a user's words, without the system text.
+fn told(desk: &Desk) -> String {
+    let texts = desk.last_request().seen().into_iter().filter_map(|seen| match seen {
+        Seen::User(text) => Some(text),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// The files that were told of, in the order of the log.
+fn files(desk: &Desk) -> Vec<String> {
+    let log = desk.log();
+    let paths = log.iter().filter_map(|entry| match &entry.change {
+        Change::Said { origin: Origin::Instructions { path }, .. } => {
+            Some(path.strip_prefix(desk.cwd()).unwrap_or(path).display().to_string())
+        }
+        _ => None,
+    });
+    paths.collect()
+}
+
+fn write(desk: &Desk, path: &str, text: &str) {
+    put(&desk.cwd().join(path), text);
+}
+
+#[test]
+fn a_directory_below_tells_its_instructions_when_something_in_it_is_touched() {
+    let touch = |path: &str| call(json!({"touches": path}));
+    let both = vec![touch("a/b/file.rs"), touch("c/file.rs")];
+    let mut desk = Desk::new(vec![both, vec![touch("a/b/other.rs")], vec![text("ok")]]);
+    write(&desk, "a/AGENTS.md", "Rules of a.");
+    write(&desk, "a/b/CLAUDE.md", "Rules of b.");
+    write(&desk, "d/AGENTS.md", "Rules of d, which nobody touches.");
+    desk.ask("Go");
+    assert_eq!(files(&desk), ["a/AGENTS.md", "a/b/CLAUDE.md"]);
+    let told = told(&desk);
+    let (a, b) = (told.find("Rules of a."), told.find("Rules of b."));
+    assert!(a.is_some() && a < b, "the nearest is last: {told}");
+    assert_eq!(told.matches("Rules of a.").count(), 1, "{told}");
+}
+
+#[test]
+fn a_file_that_changed_is_told_before_the_next_call_and_only_then() {
+    let mut desk = Desk::new(vec![]);
+    write(&desk, "AGENTS.md", "Use tabs.");
+    desk.ask("Hello");
+    assert!(files(&desk).is_empty(), "the system text has it");
+    write(&desk, "AGENTS.md", "Use spaces, always.");
+    desk.ask("And now?");
+    desk.ask("And then?");
+    assert_eq!(files(&desk), ["AGENTS.md"]);
+    assert_eq!(told(&desk).matches("Use spaces, always.").count(), 1);
+
+    // What the model knows is in the log: a restart repeats nothing.
+    desk.reload(desk.environment());
+    desk.ask("Still?");
+    assert_eq!(files(&desk).len(), 1);
+    std::fs::remove_file(desk.cwd().join("AGENTS.md")).expect("it is there");
+    desk.ask("Gone?");
+    assert!(told(&desk).contains("are gone and hold no longer"), "{}", told(&desk));
+    desk.ask("Gone indeed?");
+    assert_eq!(files(&desk).len(), 2);
+}
+
+#[test]
+fn instructions_are_in_the_view_once_also_behind_a_compaction() {
+    let touch = || vec![call(json!({"touches": "a/file.rs"}))];
+    let summary = vec![text("They touched a file.")];
+    let replies = vec![touch(), flood(), summary, touch(), vec![text("ok")]];
+    let mut desk = Desk::new(replies);
+    write(&desk, "AGENTS.md", "Use tabs.");
+    write(&desk, "a/AGENTS.md", "Rules of a.");
+    desk.ask("Go");
+    desk.ask("/compact");
+    write(&desk, "AGENTS.md", "Use spaces, always.");
+    desk.ask("Again");
+    let told = told(&desk);
+    assert_eq!(told.matches("Rules of a.").count(), 1, "{told}");
+    assert_eq!(told.matches("Use spaces, always.").count(), 1, "{told}");
+}
+
+/// A link in a repository could otherwise have a key file sent to the provider.
+#[test]
+fn a_link_out_of_the_workspace_is_not_followed() {
+    let touch = |path: &str| call(json!({"touches": path}));
+    let mut desk = Desk::new(vec![vec![touch("a/file.rs"), touch("out/file.rs")]]);
+    let outside = tempfile::tempdir().expect("a scratch directory");
+    put(&outside.path().join("AGENTS.md"), "a secret");
+    std::fs::create_dir_all(desk.cwd().join("a")).expect("a directory");
+    std::os::unix::fs::symlink(outside.path().join("AGENTS.md"), desk.cwd().join("a/AGENTS.md"))
+        .expect("a link");
+    std::os::unix::fs::symlink(outside.path(), desk.cwd().join("out")).expect("a link");
+    desk.ask("Go");
+    assert_eq!(count(&desk, |change| matches!(change, Change::ToolFinished { .. })), 2);
+    assert!(files(&desk).is_empty());
+    assert!(!told(&desk).contains("a secret"));
+}

@@ -1,0 +1,146 @@
+//! What is too large for the view stays in the log, and the model reads it and what left the view by itself.
+
+use epitome::provider::scripted::ModelStep;
+use epitome::recall;
+use epitome::thread::{Change, OutcomeStatus, StopReason, ToolOutcome};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, call, text};
+use super::stage::{flood, recorder, sent, with_hooks};
+
+fn recalls(input: Value) -> Vec<ModelStep> {
+    vec![ModelStep::Call { name: recall::NAME.into(), input }]
+}
+
+fn outcomes(desk: &Desk) -> Vec<(String, ToolOutcome)> {
+    let log = desk.log();
+    let outcomes = log.iter().filter_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some((entry.seq.to_string(), outcome.clone())),
+        _ => None,
+    });
+    outcomes.collect()
+}
+
+/// What the newest call gave.
+fn last_outcome(desk: &Desk) -> ToolOutcome {
+    outcomes(desk).pop().expect("an outcome").1
+}
+
+/// All that is stored of the session, as it is on the disk.
+fn stored(desk: &Desk) -> String {
+    let mut all = String::new();
+    let journals = desk.journal().parent().expect("a directory").to_path_buf();
+    let mut folders = vec![journals.parent().expect("the data's directory").to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a readable folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => all.push_str(&String::from_utf8_lossy(&std::fs::read(path).expect("a file"))),
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn what_a_compaction_took_out_of_the_view_is_recalled_in_every_mode() {
+    let replies = vec![
+        vec![text("The first word is walnut.")],
+        flood(),
+        vec![text("Words were said.")],
+        recalls(json!({"text": "WALNUT", "kind": "reply"})),
+    ];
+    let mut replies = replies.into_iter();
+    let mut desk = Desk::with(move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
+    desk.ask("Say a word.");
+    desk.ask("Say many words.");
+    desk.ask("/compact");
+    desk.choose("mode", "read_only").expect("a mode");
+    assert_eq!(desk.ask("What was the first word?"), StopReason::EndTurn);
+    let outcome = last_outcome(&desk);
+    assert_eq!(outcome.status, OutcomeStatus::Completed);
+    let found = outcome.model_text();
+    assert!(found.starts_with("1 found") && found.contains("The first word is walnut."), "{found}");
+    assert!(!found.contains("Nothing has left your view"), "{found}");
+    assert!(sent(&desk).contains("1 found"), "{}", sent(&desk));
+}
+
+#[test]
+fn before_a_compaction_recall_says_that_all_is_in_view() {
+    let mut desk = Desk::new(vec![recalls(json!({"entry": "e1-e9"})), vec![text("ok")], recalls(json!({}))]);
+    desk.ask("Say a word.");
+    let read = last_outcome(&desk).model_text();
+    assert!(read.contains("Say a word.") && read.contains("Nothing has left your view"), "{read}");
+    desk.ask("Again.");
+    let outcome = last_outcome(&desk);
+    assert_eq!(outcome.status, OutcomeStatus::Failed);
+    assert!(outcome.model_text().contains("Say what to recall"), "{}", outcome.model_text());
+}
+
+#[test]
+fn a_large_outcome_is_cut_for_the_view_and_read_from_the_log_also_after_a_restart() {
+    let middle = "the middle of it is walnut\n";
+    let line = "a line that nobody needs\n";
+    let whole = format!("{}{middle}{}", line.repeat(4_000), line.repeat(4_000));
+    let says = json!({"says": whole});
+    let at = 4_000 * line.len();
+    let (entry_at, offset) = ("e5", at.to_string());
+    let replies = vec![
+        vec![call(says)],
+        vec![text("ok")],
+        recalls(json!({"entry": entry_at, "offset": offset, "limit": 100})),
+    ];
+    let mut desk = Desk::new(replies);
+    desk.ask("Go");
+    let (entry, outcome) = outcomes(&desk).remove(0);
+    let shown = outcome.model_text();
+    assert!(shown.len() < 40_000 && !shown.contains("walnut"), "{} bytes", shown.len());
+    assert!(
+        shown.contains(&format!("left out here; recall with entry \"{entry}\" reads all of it")),
+        "{shown}"
+    );
+    assert_eq!(outcome.whole.as_deref(), Some(whole.as_str()));
+    assert_eq!(entry, entry_at, "the script knows it");
+
+    desk.reload(desk.environment());
+    desk.ask("What is in the middle?");
+    let read = last_outcome(&desk).model_text();
+    assert!(read.contains(middle) && read.contains("more bytes: recall the same with offset"), "{read}");
+}
+
+/// A hook that takes keys out of what tools print sees what the model would see. What a tool keeps beside that
+/// it has not seen, so nothing of it may be kept: neither where it changed the outcome nor where it found
+/// nothing to change.
+#[test]
+fn what_hooks_looked_at_is_not_kept_beside() {
+    let redact = json!({"events": ["after_tool_call"], "then": {"output_text": "[redacted]"}}).to_string();
+    for (name, hook, wanted) in
+        [("redact.json", redact, "[redacted]"), ("audit", recorder("after_tool_call"), "the beginning")]
+    {
+        // The journal keeps what the model itself wrote, so the key is only in what the tool gives.
+        let whole = json!({"says": "the beginning", "whole_repeats": "wal-nut-key"});
+        let mut desk = with_hooks(&[(name, hook)], &[], vec![vec![call(whole)]]);
+        desk.ask("Go");
+        let outcome = last_outcome(&desk);
+        assert_eq!((outcome.model_text().as_str(), outcome.whole.as_deref()), (wanted, None), "{name}");
+        assert!(!stored(&desk).contains("walnutkey"), "{name}");
+    }
+    // Without a hook it is kept: the test can fail.
+    let whole = json!({"says": "the beginning", "whole_repeats": "wal-nut-key"});
+    let mut desk = Desk::new(vec![vec![call(whole)]]);
+    desk.ask("Go");
+    assert!(last_outcome(&desk).whole.expect("all of it").contains("walnutkey"));
+    assert!(stored(&desk).contains("walnutkey"));
+}
+
+#[test]
+fn a_recipe_that_may_use_no_tools_recalls_nothing() {
+    let recipe = "---\nallowed_tools: []\n---\nSay it.\n";
+    let files = [("home/recipes/say.md".to_owned(), recipe.to_owned())];
+    let mut replies = vec![recalls(json!({"text": "walnut"}))].into_iter();
+    let mut desk =
+        Desk::set(&files, Default::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
+    desk.ask("/say");
+    assert_eq!(last_outcome(&desk).status, OutcomeStatus::Denied);
+}
