@@ -12,6 +12,7 @@
 
 mod checks;
 mod crash;
+mod imported;
 mod model;
 mod proofs;
 mod service;
@@ -36,7 +37,38 @@ const LONG_STEPS_MAX: usize = 250;
 const PLAYERS: usize = 2;
 
 /// How often, in a thousand steps, each check must have had something to look at.
-const AT_LEAST: &[(&str, u64)] = &[];
+const AT_LEAST: &[(&str, u64)] = &[
+    ("steps", 1_000),
+    ("requests", 500),
+    ("requests looked at", 400),
+    ("requests that go on", 200),
+    ("requests that go on after an undo or redo", 8),
+    ("reasoning sent again", 400),
+    ("reasoning taken back", 400),
+    ("states that were sent before", 150),
+    ("states brought back by undo or redo", 8),
+    ("views without a trace of what is undone", 25),
+    ("pairs", 1_000),
+    ("pins", 150),
+    ("pins that are quoted", 70),
+    ("last requests as they are", 300),
+    ("last requests that are quoted", 60),
+    ("compactions", 15),
+    ("compactions that fit", 15),
+    ("compactions that are final", 5),
+    ("compactions or prunings by hand", 3),
+    ("compactions or prunings by an overflow", 3),
+    ("compactions or prunings by the threshold", 3),
+    ("compactions or prunings by a hook", 3),
+    ("compactions or prunings that must be", 3),
+    ("layers undone", 12),
+    ("layers undone with something behind them", 10),
+    ("layers redone", 5),
+    ("edits made", 20),
+    ("stale edits refused", 1),
+    ("mutations", 5),
+    ("kills", 15),
+];
 
 #[test]
 fn whatever_happens_the_model_is_sent_what_the_log_says() {

@@ -161,7 +161,8 @@ impl Model {
         lines.join("\n")
     }
 
-    fn make(&mut self, step: &Step) -> Checked {
+    /// Takes a step without looking at what comes of it.
+    pub fn make(&mut self, step: &Step) -> Checked {
         match step {
             Step::Said { by, what, words } => self.said(*by, *what, *words),
             Step::Replied(reply) => return self.reply(*reply),
@@ -178,7 +179,7 @@ impl Model {
             Step::Mutated { roles, kept, stale } => return self.mutate(roles, *kept, *stale),
             Step::Compacted(compaction) => return self.compact(compaction),
             Step::Undone(pick) => {
-                let layers = self.layers(|thread, layer| thread.can_undo(layer).is_ok());
+                let layers = self.outermost();
                 if let Some(layer) = picked(&layers, *pick) {
                     self.undo(*layer);
                 }
@@ -190,7 +191,7 @@ impl Model {
                 }
             }
             Step::UndoneAndRedone => {
-                let layers = self.layers(|thread, layer| thread.can_undo(layer).is_ok());
+                let layers = self.outermost();
                 if let Some(layer) = layers.last() {
                     self.undo(*layer);
                     self.check()?;
@@ -221,6 +222,32 @@ impl Model {
             Step::Killed => return self.kill(),
         }
         Ok(())
+    }
+
+    /// Takes over a session from elsewhere. Its calls are paired as an import of it is.
+    pub fn import(&mut self, changes: Vec<Change>) {
+        let first = self.thread.next_message().0;
+        for mut change in changes {
+            if let Change::Said { message, .. } | Change::Replied { message, .. } = &mut change {
+                message.id.0 += first;
+            }
+            self.append(change);
+        }
+        self.finish_calls(OutcomeStatus::Interrupted);
+    }
+
+    /// A reply without reasoning and calls, to a request that nobody looks at.
+    pub fn reply_unseen(&mut self, words: usize) {
+        self.finish_calls(OutcomeStatus::Completed);
+        let content = vec![text(&self.words(words))];
+        let message = self.message(content);
+        let model = self.endpoints[self.chosen].name.clone();
+        self.append(Change::Replied { message, model, usage: None, cut: None });
+    }
+
+    /// The layers that can be taken back now.
+    pub fn outermost(&self) -> Vec<Seq> {
+        self.layers(|thread, layer| thread.can_undo(layer).is_ok())
     }
 
     // ── What happens ───────────────────────────────────────────────────────────────────────────
