@@ -179,10 +179,9 @@ impl Keeper {
 
 impl Keeper {
     fn cut(&self, thread: &mut Thread, budget: &Budget, masks: Vec<Mask>, calls: &mut Calls) {
-        if let Some(change) = pruned(&self.ruler, thread, budget, masks, Trigger::Threshold) {
-            append(thread, change);
-            calls.prunes += 1;
-        }
+        let change = pruned(&self.ruler, thread, masks, Trigger::Threshold);
+        append(thread, change);
+        calls.prunes += 1;
     }
 }
 

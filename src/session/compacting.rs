@@ -281,6 +281,7 @@ impl Session {
         snapshot.view = self.thread.view().replaced_by(plan.through);
         let (http, services) = (self.services.http.clone(), self.services.clone());
         let environment = self.workspace.environment.clone();
+        let focus = plan.focus.is_some();
         async move {
             let tokens = snapshot.tokens();
             let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
@@ -290,6 +291,7 @@ impl Session {
                 writer,
                 snapshot,
                 instruction,
+                focus,
                 message_chars: settings.compaction.message_chars,
                 time: (settings.compaction.summary_timeout, settings.compaction.timeout),
                 pieces,

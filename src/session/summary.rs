@@ -76,6 +76,8 @@ pub struct SummaryOrder {
     /// What the summary takes the place of.
     pub snapshot: Snapshot,
     pub instruction: String,
+    /// The instruction says something that the person or a recipe of theirs wants, beside what any summary needs.
+    pub focus: bool,
     pub message_chars: usize,
     /// For one call of a model, and for all of them together.
     pub time: (Duration, Duration),
@@ -189,7 +191,8 @@ fn ways(order: &SummaryOrder) -> Vec<Way<'_>> {
 async fn native(order: &SummaryOrder) -> Result<Summary, ProviderError> {
     let max_output = output_behind_prefix(order);
     let request = Request { max_output, ..order.snapshot.request(None) };
-    let purpose = Purpose::Compact { instruction: Some(&order.instruction) };
+    // Words of its own cost the provider's cache, and take the place of its own prompt.
+    let purpose = Purpose::Compact { instruction: order.focus.then_some(order.instruction.as_str()) };
     let encoded = order.snapshot.encoding.clone().encode(&order.main, &request, purpose);
     let made = timeout(order.time.0, compact(&order.http, &order.main, &encoded))
         .await
