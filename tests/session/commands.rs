@@ -187,10 +187,11 @@ fn an_entry_that_left_the_view_is_told_again_when_it_is_pinned() {
     desk.ask("Say many words.");
     desk.ask("/compact");
     desk.ask("Go on.");
-    assert!(!seen(&desk).contains("under the walnut"), "{}", seen(&desk));
+    let pinned = format!("<pinned entry=\\\"{reply}\\\">\\nThe key is under the walnut.");
+    assert!(!seen(&desk).contains(&pinned), "{}", seen(&desk));
     assert_eq!(came_to(&mut desk, &format!("/pin {reply}"))["pin"]["status"], "pinned");
     desk.ask("Go on.");
-    assert!(seen(&desk).contains("under the walnut"), "{}", seen(&desk));
+    assert!(seen(&desk).contains(&pinned), "{}", seen(&desk));
     desk.ask(&format!("/why {reply}"));
     let why = notes(&desk).pop().expect("it answers");
     assert!(why.contains("summarised it") && why.contains("you pinned"), "{why}");
@@ -219,8 +220,6 @@ fn a_dry_run_changes_nothing_and_asks_no_model() {
     assert_eq!(kinds, ["commanded", "noted", "turn_ended"]);
     let note = notes(&desk).pop().expect("it answers");
     assert!(note.contains("/compact keep the walnuts does exactly this"), "{note}");
-    let again = came_to(&mut desk, "/compact dry keep the walnuts");
-    assert_eq!(again["compaction"]["digest"], told["compaction"]["digest"]);
 }
 
 #[test]
