@@ -322,7 +322,7 @@ impl Session {
     }
 
     pub(super) fn wish(&self, focus: Option<String>, why: Why) -> Wish {
-        let ordered = self.order().and_then(|order| order.keep.clone());
+        let ordered = self.order().and_then(|order| order.keep);
         let newest = compaction::Keep::Ratio(self.settings.compaction.preserve_ratio);
         let keep = match (ordered, why) {
             (Some(keep), _) => keep_of(&keep),

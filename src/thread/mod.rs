@@ -370,8 +370,9 @@ impl Thread {
     /// from a little before, where a round would be split. What an older layer has put in front goes in
     /// any case.
     pub fn through(&self, kept_from: usize) -> Seq {
-        let last = self.entries.last().expect("a thread has its opening entry").seq;
-        self.view.through(kept_from).unwrap_or(last)
+        // What is not in the view, a command's own entries say, makes no difference.
+        let newest = || self.view.entries().iter().map(|entry| entry.seq).max().unwrap_or_default();
+        self.view.through(kept_from).unwrap_or_else(newest)
     }
 
     /// Whether the view's older part is the one that a reply of this number was made from: every
