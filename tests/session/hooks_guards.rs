@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::desk::{call, text};
 use super::stage::{count, flood, notices, recorder, refused, script, told_of, with_hooks};
+use epitome::provider::scripted::ModelStep;
 
 fn compactions(change: &Change) -> bool {
     matches!(change, Change::Compacted { .. })
@@ -91,7 +92,7 @@ fn the_window_is_compacted_at_the_configured_share() {
             &[("home/config.toml", &config)],
             vec![
                 vec![text(&"many words ".repeat(3000))],
-                vec![text("Yes.")],
+                vec![ModelStep::Usage { input: 7_000, output: 10 }, text("Yes.")],
                 vec![text("<summary>Words were said.</summary>")],
             ],
         );

@@ -52,6 +52,8 @@ pub(super) enum Next {
     Paused,
     /// At so many tokens.
     At(u64),
+    /// At so many tokens, by a summary that is written already.
+    Prepared(u64),
 }
 
 /// The parts of a request, in tokens.
@@ -96,6 +98,9 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
         Next::Never => "never by itself".to_owned(),
         Next::Paused => "paused, because the last ones gained nothing; /compact makes one".to_owned(),
         Next::At(tokens) => format!("at about {} tokens", short(tokens)),
+        Next::Prepared(tokens) => {
+            format!("at about {} tokens, by a summary that is written already", short(tokens))
+        }
     };
     let _ = write!(out, "- next automatic compaction: {next}");
     if let Some(last) = last_call(thread) {
