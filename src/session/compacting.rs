@@ -115,7 +115,7 @@ impl Session {
     pub(super) fn must_compact(&mut self, endpoint: &Endpoint) -> bool {
         let size = endpoint.window;
         let Some(threshold) = self.auto_compact_at(size) else { return false };
-        if self.is_compacted_since_reply() {
+        if !self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call()) {
             return false;
         }
         let reserve = self.reserve() as f64 / size.max(1) as f64;
