@@ -129,8 +129,8 @@ impl Parts {
             let text = head_and_tail_of(text, measure.request, request.entry);
             content.push(Content::Text {
                 text: format!(
-                    "The last request before the compaction, word for word (it may be answered already, see the \
-                     summary):\n\n<last_request>\n{text}\n</last_request>"
+                    "{REQUEST_HEAD} (it may be answered already, see the summary):\n\n\
+                     <last_request>\n{text}\n</last_request>"
                 ),
             });
             if measure.attached {
@@ -146,6 +146,12 @@ impl Parts {
         Parts { content, told, quoted, without: without.iter().map(|file| file.entry).collect() }
     }
 }
+
+/// How the part begins that holds what the person said before.
+pub const PERSON_HEAD: &str = "What the person said before, word for word";
+
+/// How the part begins that holds their last request.
+pub const REQUEST_HEAD: &str = "The last request before the compaction, word for word";
 
 /// How the words about the goal begin that a model is told.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
@@ -180,8 +186,7 @@ fn person(scene: &Scene<'_>, material: &Material, tokens_max: u64) -> Person {
     }
     parts.reverse();
     let text = format!(
-        "What the person said before, word for word, oldest first; where it differs, the newest holds:\n\n\
-         <person>\n{}\n</person>",
+        "{PERSON_HEAD}, oldest first; where it differs, the newest holds:\n\n<person>\n{}\n</person>",
         parts.join("\n")
     );
     Person { text: Some(text), entries }
