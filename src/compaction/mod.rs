@@ -8,8 +8,9 @@
 //!      ─► material ── word for word ─┘            └─► one `Compacted`, or why it gains nothing
 //! ```
 //!
-//! What is decided is stored with its texts in one entry of the log, so that an old view never changes with
-//! a setting or a build. Who calls the model and commits is the session.
+//! `preview` runs the same functions and shows what they give. What is decided is stored with its texts in one
+//! entry of the log, so that an old view never changes with a setting or a build. Who calls the model and commits
+//! is the session.
 
 mod budget;
 mod compose;
