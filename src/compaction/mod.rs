@@ -41,4 +41,8 @@ pub(crate) const GAIN_MIN_PERCENT: u64 = 10;
 #[cfg(test)]
 mod decision_tests;
 #[cfg(test)]
+mod quoting_tests;
+#[cfg(test)]
+mod talk;
+#[cfg(test)]
 mod tests;
