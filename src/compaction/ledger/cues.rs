@@ -17,6 +17,8 @@ pub(super) enum Class {
     Rejected,
     /// A value may be told here.
     Value,
+    /// So it may where one stands here that is known by its looks.
+    Link,
     Error,
 }
 
@@ -172,8 +174,9 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          node|postgres|rust|java|ruby|namespace|cluster|image|id|key|flag|default|maximum|minimum|\
          max|min|cap|quota|rate|seed|epoch|account|project|owner|codename|name|called|channel|path|\
          directory|folder|msrv|edition|count|level|factor|ratio|delay|window|length|depth|address|\
-         environment|staging|lives at|points to|set|is|are|=|: 0|: 1|: 2|: 3|: 4|: 5|: 6|: 7|: 8|: 9|: `",
+         environment|staging|lives at|points to",
     ),
+    (Class::Link, 1, "set|is|are|=|: 0|: 1|: 2|: 3|: 4|: 5|: 6|: 7|: 8|: 9|: `"),
     (
         Class::Error,
         4,
@@ -184,8 +187,10 @@ const SPOKEN: &[(Class, u8, &str)] = &[
     ),
 ];
 
-/// Words by which a line of an output is known as an error. From 4 on they are sure in any run of a
-/// command, below only in one that failed.
+/// From this weight on the word of an error is sure in any run of a command, below only in one that failed.
+pub(super) const SURE_MIN: u8 = 4;
+
+/// Words by which a line of an output is known as an error.
 const PRINTED: &[(u8, &str)] = &[
     (
         5,
@@ -272,16 +277,16 @@ pub(super) fn spoken(text: &str) -> impl Iterator<Item = Hit> + '_ {
     TABLE.hits(text)
 }
 
-/// The cues of errors in what a program printed, by where they end.
-pub(super) fn printed(text: &str) -> impl Iterator<Item = Hit> + '_ {
-    static TABLE: LazyLock<Table> = LazyLock::new(|| {
-        Table::of(
-            PRINTED
-                .iter()
-                .flat_map(|(weight, words)| words.split('|').map(|word| (Class::Error, *weight, word))),
-        )
-    });
-    TABLE.hits(text)
+/// The cues of errors in what a program printed, by where they end: only the sure ones, or all.
+pub(super) fn printed(text: &str, all: bool) -> impl Iterator<Item = Hit> + '_ {
+    static SURE: LazyLock<Table> = LazyLock::new(|| Table::of(errors(SURE_MIN)));
+    static ALL: LazyLock<Table> = LazyLock::new(|| Table::of(errors(0)));
+    if all { &*ALL } else { &*SURE }.hits(text)
+}
+
+fn errors(weight_min: u8) -> impl Iterator<Item = (Class, u8, &'static str)> {
+    let rows = PRINTED.iter().filter(move |(weight, _)| *weight >= weight_min);
+    rows.flat_map(|(weight, words)| words.split('|').map(|word| (Class::Error, *weight, word)))
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ use super::values;
 const CHATTER: &str = "let me|i'll |i’ll |i will |now |first|looking|i'm going|i’m going|next, i|let's check|let's see|\
      let's look|let’s check|let’s see|let’s look|great|good";
 
+/// A cue of this weight tells what a sentence is; lighter ones only together.
+pub(super) const TELLING_MIN: u8 = 3;
+
 /// What is longer, in bytes, is a description and not an order.
 const ORDER_BYTES_MAX: usize = 160;
 
@@ -41,7 +44,8 @@ pub(super) fn judge(line: &str, hits: &[Hit], side: Side, values: &[Value]) -> O
     let is_specific = line.contains('`')
         || line.split(' ').any(|word| values::is_value(word.trim_end_matches(['.', ',', ':'])));
     // A value is told by itself; the rest needs a word that is more than common.
-    let is_enough = found >= 3 || found == 2 && (kind == Kind::Value || is_specific && !values.is_empty());
+    let is_enough =
+        found >= TELLING_MIN || found == 2 && (kind == Kind::Value || is_specific && !values.is_empty());
     let is_order = kind == Kind::Rule && found == 2 && line.len() <= ORDER_BYTES_MAX;
     let strength =
         (found + u8::from(is_specific) + u8::from(side == Side::Person)).saturating_sub(doubt(line, side));
