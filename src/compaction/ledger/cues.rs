@@ -102,7 +102,6 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          another pr|tomorrow|as a last step|waiting for|waiting on|blocked on|blocked by|to be done|\
          will have to|remember to|leftover|what's left|what is left|left over|to finish",
     ),
-    (Class::Pending, 2, "next|later|then|after that|soon|eventually|still|yet|finally"),
     (
         Class::Done,
         3,
@@ -124,7 +123,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
         Class::Decision,
         4,
         "go with|we're using|we are using|sticking with|stick with|the plan is|trade-off|tradeoff|\
-         approach|i went with|we went with|i'm using|i chose|choose|pick|picked|because|the reason|\
+         approach|i went with|we went with|i'm using|i'll use|i chose|choose|pick|picked|because|the reason|\
          reasoning|rationale|conclusion|approved|signed off|design|turns out|turned out|the bug was|\
          the problem was|the issue was|the fix is|the fix was|caused by|due to|which is why|\
          that's why|so that|we'll keep|we will keep|i kept|i used|let's keep|let's do|will live in|\
@@ -132,7 +131,6 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          adopted|standardise on|standardize on|on purpose|deliberately|intentionally|instead of|\
          rather than|we keep|stays|will be|weil|damit",
     ),
-    (Class::Decision, 2, "since|let's|i'll use|use|means that|therefore|thus|works|it is|now"),
     (
         Class::Rejected,
         5,

@@ -130,7 +130,8 @@ impl Fact {
         !self.values.is_empty() && self.values.iter().all(|value| value.now.is_some())
     }
 
-    fn also(&mut self, source: Source) {
+    /// It was found once more.
+    pub fn also(&mut self, source: Source) {
         if self.sources.last() == Some(&source) {
             return;
         }

@@ -36,18 +36,17 @@ pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
             From::Output if weight >= 3 => weight - 1,
             From::Output => continue,
         };
-        let known = store.named_mut(Kind::Name, word).map(|known| (known.strength, known.newest()));
-        let strength = match known {
-            Some((known, newest)) => known.max(strength) + u8::from(newest < source.entry),
-            None => strength,
-        };
-        if known.is_none() {
-            if room == 0 {
-                store.beyond += 1;
-                continue;
-            }
-            room -= 1;
+        if let Some(known) = store.named_mut(Kind::Name, word) {
+            let again = u8::from(known.newest() < source.entry);
+            known.strength = (known.strength.max(strength) + again).min(7);
+            known.also(source);
+            continue;
         }
+        if room == 0 {
+            store.beyond += 1;
+            continue;
+        }
+        room -= 1;
         store.add(Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source));
     }
 }

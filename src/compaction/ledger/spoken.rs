@@ -39,7 +39,10 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut u
     let mut range: Range<usize> = 0..0;
     let mut hits: Vec<Hit> = Vec::new();
     let mut from = 0;
-    for hit in cues::spoken(text) {
+    // An agent gives no orders as light as "use tabs".
+    let counts =
+        |hit: &Hit| side == Side::Person || hit.class != Class::Rule || hit.weight > judge::TELLING_MIN;
+    for hit in cues::spoken(text).filter(counts) {
         if hit.start < range.end {
             hits.push(hit);
             continue;
@@ -71,7 +74,7 @@ fn sentence(
     room: &mut usize,
 ) -> usize {
     let raw = &text[range.clone()];
-    if !may_tell(raw, hits, side) {
+    if !may_tell(raw, hits) {
         return range.end;
     }
     if !sentences::is_prose(raw) {
@@ -118,16 +121,11 @@ fn sentence(
 }
 
 /// Whether a closer look at a sentence is worth its time: most sentences have nothing but common words.
-fn may_tell(raw: &str, hits: &[Hit], side: Side) -> bool {
+fn may_tell(raw: &str, hits: &[Hit]) -> bool {
     let mut noun = false;
     let mut link = false;
     for hit in hits {
         match hit.class {
-            Class::Rule if side == Side::Agent => {
-                if hit.weight > judge::TELLING_MIN {
-                    return true;
-                }
-            }
             // An order may be as short as "use tabs".
             Class::Rule => return true,
             Class::Value if hit.weight < judge::TELLING_MIN => noun = true,
