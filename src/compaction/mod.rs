@@ -28,7 +28,7 @@ mod text;
 pub use budget::Budget;
 pub use compose::{Fate, Written, compacted, mutated, pins_too_large};
 pub use identifiers::unknown_identifiers;
-pub use parts::{GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, goal_words};
+pub use parts::{GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, PERSON_HEAD, REQUEST_HEAD, goal_words};
 pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, through};
 pub use preview::{Line, Preview, preview};
 pub use prune::{due, pruned};

@@ -131,8 +131,8 @@ impl Parts {
             let text = scene.head_and_tail(&text, measure.request, request.entry);
             content.push(Content::Text {
                 text: format!(
-                    "The last request before the compaction, word for word (it may be answered already, see the \
-                     summary):\n\n<last_request>\n{text}\n</last_request>"
+                    "{REQUEST_HEAD} (it may be answered already, see the summary):\n\n\
+                     <last_request>\n{text}\n</last_request>"
                 ),
             });
             content.extend(attached);
@@ -146,6 +146,12 @@ impl Parts {
         Parts { content, quoted, without: without.iter().map(|file| file.entry).collect() }
     }
 }
+
+/// How the part begins that holds what the person said before.
+pub const PERSON_HEAD: &str = "What the person said before, word for word";
+
+/// How the part begins that holds their last request.
+pub const REQUEST_HEAD: &str = "The last request before the compaction, word for word";
 
 /// How the words about the goal begin that a model is told.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
@@ -229,8 +235,19 @@ fn person(
     if entries.is_empty() {
         return Person::default();
     }
-    let head = if is_room { PERSON } else { PERSON_WITH_GAPS };
-    Person { text: Some(format!("{head}\n\n<person>\n{}\n</person>", parts.join("\n"))), entries }
+    let gaps = if is_room { "" } else { ", with […] for what is left out" };
+    let text = format!(
+        "{PERSON_HEAD}, oldest first{gaps}; where it differs, the newest holds:
+
+<person>
+{}
+</person>",
+        parts.join(
+            "
+"
+        )
+    );
+    Person { text: Some(text), entries }
 }
 
 /// A shorter message in which nothing was found is small talk, in bytes.
@@ -241,11 +258,6 @@ const TOLD_PERCENT: usize = 60;
 
 /// What stands for messages that there was no room for.
 const GAP: &str = "[…]";
-
-const PERSON: &str =
-    "What the person said before, word for word, oldest first; where it differs, the newest holds:";
-const PERSON_WITH_GAPS: &str = "What the person said before, word for word, oldest first, with […] for what is left out; \
-                                where it differs, the newest holds:";
 
 /// How the sentence begins that names instructions which gave way.
 pub const NO_ROOM_FOR_INSTRUCTIONS: &str = "There was no room for the instructions of";

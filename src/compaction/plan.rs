@@ -10,7 +10,7 @@ use crate::tokens::Ruler;
 pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
 /// A view below this many tokens holds nothing that a summary could shorten.
-const VIEW_TOKENS_MIN: u64 = 200;
+const VIEW_TOKENS_MIN: u64 = 400;
 
 /// What of the room is left to the one message however much is kept behind it, as a divisor.
 const MESSAGE_PART: u64 = 4;

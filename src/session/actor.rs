@@ -107,6 +107,8 @@ pub struct Session {
     pub(super) pace: Pace,
     /// A summary that is written before it is needed.
     pub(super) ahead: Ahead,
+    /// Tokens in context when old outcomes were last looked through.
+    pub(super) eased_at: u64,
     /// The facts of the conversation.
     pub(super) ledger: Ledger,
     /// The files that hold instructions, as they were seen last.
@@ -199,6 +201,7 @@ impl Session {
             told_hooks: HashSet::new(),
             pace: Pace::default(),
             ahead: Ahead::default(),
+            eased_at: 0,
             ledger: Ledger::default(),
             instructions: Watch::default(),
             others: Others::default(),

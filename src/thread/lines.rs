@@ -78,7 +78,7 @@ fn compaction(trigger: Trigger, before: u64, after: u64, account: &Account) -> S
         count => Some(format!("{count} {many}")),
     };
     let told = [
-        count(account.quoted.len(), "of your messages word for word", "of your messages word for word"),
+        count(account.quoted.len(), "entry word for word", "entries word for word"),
         count(account.facts as usize, "fact", "facts"),
     ];
     let shortened = count(account.masked.entries as usize, "outcome shortened", "outcomes shortened");
