@@ -1,13 +1,11 @@
 //! What is cut, kept, quoted and given up, by example.
 
-use std::sync::Arc;
-
 use super::ledger::Ledger;
 use super::talk::{Talk, budget, wish, words};
 use super::*;
 use crate::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, ModelName, Origin,
-    OutcomeContent, OutcomeStatus, Part, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger, Usage,
+    CallId, Card, Change, Content, Mask, ModelName, Origin, OutcomeContent, OutcomeStatus, Seq, ToolCall,
+    ToolOutcome, Trigger,
 };
 use crate::tokens::Ruler;
 

@@ -236,13 +236,11 @@ fn person(
         return Person::default();
     }
     let gaps = if is_room { "" } else { ", with […] for what is left out" };
-    let head = format!("{PERSON_HEAD}, oldest first{gaps}; where it differs, the newest holds:");
-    Person { text: Some(format!("{head}
-
-<person>
-{}
-</person>", parts.join("
-"))), entries }
+    let parts = parts.join("\n");
+    let text = format!(
+        "{PERSON_HEAD}, oldest first{gaps}; where it differs, the newest holds:\n\n<person>\n{parts}\n</person>"
+    );
+    Person { text: Some(text), entries }
 }
 
 /// A shorter message in which nothing was found is small talk, in bytes.
