@@ -237,12 +237,8 @@ fn person(
     }
     let gaps = if is_room { "" } else { ", with […] for what is left out" };
     let head = format!("{PERSON_HEAD}, oldest first{gaps}; where it differs, the newest holds:");
-    Person { text: Some(format!("{head}
-
-<person>
-{}
-</person>", parts.join("
-"))), entries }
+    let text = format!("{head}\n\n<person>\n{}\n</person>", parts.join("\n"));
+    Person { text: Some(text), entries }
 }
 
 /// A shorter message in which nothing was found is small talk, in bytes.
