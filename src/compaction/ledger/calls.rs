@@ -106,11 +106,11 @@ impl Called {
             Doing::Files(Action::Modified | Action::Created) => {
                 text(input, &["new_text", "new_string", "new_str", "text", "content", "file_text"])
                     .filter(|text| text.len() <= WRITTEN_BYTES_MAX)
+                    .filter(|_| touched.iter().any(|(path, _)| is_settings(path)))
                     .map(str::to_owned)
             }
             Doing::Files(_) | Doing::Search | Doing::Command | Doing::Quoting | Doing::Other => None,
         };
-        let written = written.filter(|_| touched.iter().any(|(path, _)| is_settings(path)));
         Called { entry, name: name.to_owned(), doing, touched, command, written }
     }
 }

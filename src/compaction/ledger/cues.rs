@@ -17,6 +17,8 @@ pub(super) enum Class {
     Rejected,
     /// A value may be told here.
     Value,
+    /// So it may where one stands here that is known by its looks.
+    Link,
     Error,
 }
 
@@ -100,7 +102,6 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          another pr|tomorrow|as a last step|waiting for|waiting on|blocked on|blocked by|to be done|\
          will have to|remember to|leftover|what's left|what is left|left over|to finish",
     ),
-    (Class::Pending, 2, "next|later|then|after that|soon|eventually|still|yet|finally"),
     (
         Class::Done,
         3,
@@ -122,7 +123,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
         Class::Decision,
         4,
         "go with|we're using|we are using|sticking with|stick with|the plan is|trade-off|tradeoff|\
-         approach|i went with|we went with|i'm using|i chose|choose|pick|picked|because|the reason|\
+         approach|i went with|we went with|i'm using|i'll use|i chose|choose|pick|picked|because|the reason|\
          reasoning|rationale|conclusion|approved|signed off|design|turns out|turned out|the bug was|\
          the problem was|the issue was|the fix is|the fix was|caused by|due to|which is why|\
          that's why|so that|we'll keep|we will keep|i kept|i used|let's keep|let's do|will live in|\
@@ -130,7 +131,6 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          adopted|standardise on|standardize on|on purpose|deliberately|intentionally|instead of|\
          rather than|we keep|stays|will be|weil|damit",
     ),
-    (Class::Decision, 2, "since|let's|i'll use|use|means that|therefore|thus|works|it is|now"),
     (
         Class::Rejected,
         5,
@@ -172,8 +172,9 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          node|postgres|rust|java|ruby|namespace|cluster|image|id|key|flag|default|maximum|minimum|\
          max|min|cap|quota|rate|seed|epoch|account|project|owner|codename|name|called|channel|path|\
          directory|folder|msrv|edition|count|level|factor|ratio|delay|window|length|depth|address|\
-         environment|staging|lives at|points to|set|is|are|=|: 0|: 1|: 2|: 3|: 4|: 5|: 6|: 7|: 8|: 9|: `",
+         environment|staging|lives at|points to",
     ),
+    (Class::Link, 1, "set|is|are|=|: 0|: 1|: 2|: 3|: 4|: 5|: 6|: 7|: 8|: 9|: `"),
     (
         Class::Error,
         4,
@@ -184,8 +185,10 @@ const SPOKEN: &[(Class, u8, &str)] = &[
     ),
 ];
 
-/// Words by which a line of an output is known as an error. From 4 on they are sure in any run of a
-/// command, below only in one that failed.
+/// From this weight on the word of an error is sure in any run of a command, below only in one that failed.
+pub(super) const SURE_MIN: u8 = 4;
+
+/// Words by which a line of an output is known as an error.
 const PRINTED: &[(u8, &str)] = &[
     (
         5,
@@ -272,16 +275,16 @@ pub(super) fn spoken(text: &str) -> impl Iterator<Item = Hit> + '_ {
     TABLE.hits(text)
 }
 
-/// The cues of errors in what a program printed, by where they end.
-pub(super) fn printed(text: &str) -> impl Iterator<Item = Hit> + '_ {
-    static TABLE: LazyLock<Table> = LazyLock::new(|| {
-        Table::of(
-            PRINTED
-                .iter()
-                .flat_map(|(weight, words)| words.split('|').map(|word| (Class::Error, *weight, word))),
-        )
-    });
-    TABLE.hits(text)
+/// The cues of errors in what a program printed, by where they end: only the sure ones, or all.
+pub(super) fn printed(text: &str, all: bool) -> impl Iterator<Item = Hit> + '_ {
+    static SURE: LazyLock<Table> = LazyLock::new(|| Table::of(errors(SURE_MIN)));
+    static ALL: LazyLock<Table> = LazyLock::new(|| Table::of(errors(0)));
+    if all { &*ALL } else { &*SURE }.hits(text)
+}
+
+fn errors(weight_min: u8) -> impl Iterator<Item = (Class, u8, &'static str)> {
+    let rows = PRINTED.iter().filter(move |(weight, _)| *weight >= weight_min);
+    rows.flat_map(|(weight, words)| words.split('|').map(|word| (Class::Error, *weight, word)))
 }
 
 #[cfg(test)]

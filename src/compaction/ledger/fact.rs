@@ -130,7 +130,8 @@ impl Fact {
         !self.values.is_empty() && self.values.iter().all(|value| value.now.is_some())
     }
 
-    fn also(&mut self, source: Source) {
+    /// It was found once more.
+    pub fn also(&mut self, source: Source) {
         if self.sources.last() == Some(&source) {
             return;
         }
@@ -140,6 +141,9 @@ impl Fact {
         self.sources.push(source);
     }
 }
+
+/// A value of a fact: the fact's kind and place, and which of its values.
+type Rival = (Kind, u32, usize);
 
 /// All facts of a thread.
 #[derive(Clone, Debug, Default)]
@@ -230,10 +234,10 @@ impl Store {
 
     /// The live values that a new one stands against: those of the same subject or, where a change was told
     /// and there is just one, of a subject that is named more or less fully.
-    fn rivals(&self, value: &Value) -> Vec<(Kind, u32, usize)> {
+    fn rivals(&self, value: &Value) -> Vec<Rival> {
         let Some(head) = value.subject.last() else { return Vec::new() };
         let mut exact = Vec::new();
-        let mut near: Vec<((Kind, u32, usize), &[Stem])> = Vec::new();
+        let mut near: Vec<(Rival, &[Stem])> = Vec::new();
         let empty = Vec::new();
         for &(kind, at) in self.by_word.get(head).unwrap_or(&empty).iter().rev().take(RIVALS_MAX) {
             for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {

@@ -4,10 +4,24 @@ use super::cues::{Class, Hit};
 use super::fact::{Kind, Value};
 use super::spoken::{FACT_BYTES_MAX, Side};
 use super::values;
+use super::words::Set;
 
 /// So does a sentence begin in which the agent says what it does right now.
 const CHATTER: &str = "let me|i'll |i’ll |i will |now |first|looking|i'm going|i’m going|next, i|let's check|let's see|\
      let's look|let’s check|let’s see|let’s look|great|good";
+
+/// Words of somebody who speaks of the work at hand. What an agent writes without them may be anybody's
+/// text: a manual, a review of how something is built.
+static PERSONAL: Set = Set::of(
+    "i we i'll i've i'd i'm we'll we've we're i’ll i’ve i’m we’ll we’ve we’re let's let’s our us my me you your \
+     ich wir uns unser mir je nous nosotros now here",
+);
+
+/// A cue of this weight tells without such words too.
+const SURE_MIN: u8 = 5;
+
+/// A cue of this weight tells what a sentence is; lighter ones only together.
+pub(super) const TELLING_MIN: u8 = 3;
 
 /// What is longer, in bytes, is a description and not an order.
 const ORDER_BYTES_MAX: usize = 160;
@@ -41,18 +55,27 @@ pub(super) fn judge(line: &str, hits: &[Hit], side: Side, values: &[Value]) -> O
     let is_specific = line.contains('`')
         || line.split(' ').any(|word| values::is_value(word.trim_end_matches(['.', ',', ':'])));
     // A value is told by itself; the rest needs a word that is more than common.
-    let is_enough = found >= 3 || found == 2 && (kind == Kind::Value || is_specific && !values.is_empty());
+    let is_enough =
+        found >= TELLING_MIN || found == 2 && (kind == Kind::Value || is_specific && !values.is_empty());
     let is_order = kind == Kind::Rule && found == 2 && line.len() <= ORDER_BYTES_MAX;
-    let strength =
-        (found + u8::from(is_specific) + u8::from(side == Side::Person)).saturating_sub(doubt(line, side));
+    let strength = (found + u8::from(is_specific) + u8::from(side == Side::Person))
+        .saturating_sub(doubt(line, side, kind, found));
     ((is_enough || is_order) && strength >= 2).then_some((kind, strength.min(7)))
 }
 
 /// What speaks against a sentence.
-fn doubt(line: &str, side: Side) -> u8 {
+fn doubt(line: &str, side: Side, kind: Kind, found: u8) -> u8 {
+    let is_anybodys = side == Side::Agent
+        && found < SURE_MIN
+        && kind != Kind::Value
+        && line.is_ascii()
+        && !line.split([' ', ',', '.', ':']).any(|word| PERSONAL.has(&word.to_ascii_lowercase()));
     let begin = line[..line.floor_char_boundary(24)].to_lowercase();
     let asks = line.ends_with(['?', '？']);
     let is_polite = begin.starts_with("can you") || begin.starts_with("could you") || line.contains("please");
     let is_chatter = side == Side::Agent && CHATTER.split('|').any(|words| begin.starts_with(words));
-    u8::from(asks && !is_polite) * 2 + u8::from(is_chatter) * 2 + u8::from(line.len() > FACT_BYTES_MAX)
+    u8::from(is_anybodys) * 2
+        + u8::from(asks && !is_polite) * 2
+        + u8::from(is_chatter) * 2
+        + u8::from(line.len() > FACT_BYTES_MAX)
 }

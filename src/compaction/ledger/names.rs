@@ -28,80 +28,97 @@ impl From {
 /// name, such as a hash.
 pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
     let mut room = ENTRY_NAMES_MAX;
-    for (word, ticked) in words(text) {
+    for (word, ticked) in words(text, from) {
         let Some(weight) = weight(word, ticked) else { continue };
         let strength = match from {
             From::Person => weight + 2,
             From::Agent => weight,
             From::Output if weight >= 3 => weight - 1,
-            From::Output => {
-                // Not new, but one more place where it stands.
-                if let Some(known) = store.named_mut(Kind::Name, word) {
-                    known.strength = (known.strength + 1).min(7);
-                }
-                continue;
-            }
+            From::Output => continue,
         };
-        let known = store.named_mut(Kind::Name, word).map(|known| (known.strength, known.newest()));
-        let strength = match known {
-            Some((known, newest)) => known.max(strength) + u8::from(newest < source.entry),
-            None => strength,
-        };
-        if known.is_none() {
-            if room == 0 {
-                store.beyond += 1;
-                continue;
-            }
-            room -= 1;
+        if let Some(known) = store.named_mut(Kind::Name, word) {
+            let again = u8::from(known.newest() < source.entry);
+            known.strength = (known.strength.max(strength) + again).min(7);
+            known.also(source);
+            continue;
         }
+        if room == 0 {
+            store.beyond += 1;
+            continue;
+        }
+        room -= 1;
         store.add(Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source));
     }
 }
 
-/// The words of a text, without what stands around them, and whether they were in backticks.
-fn words(text: &str) -> impl Iterator<Item = (&str, bool)> {
-    let parts = |byte: u8| {
-        byte <= b' '
-            || matches!(
-                byte,
-                b'`' | b'"'
-                    | b'\''
-                    | b'('
-                    | b')'
-                    | b'['
-                    | b']'
-                    | b'{'
-                    | b'}'
-                    | b'<'
-                    | b'>'
-                    | b','
-                    | b';'
-                    | b'|'
-            )
-    };
+/// What a byte says of the word in which it stands: it is between words, or shows that this may be a name.
+const PARTS: u8 = 1;
+const TELLING: u8 = 2;
+
+const BYTES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'`' | b'"' | b'\'' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'<' | b'>' | b',' | b';'
+            | b'|' => PARTS,
+            0..=b' ' => PARTS,
+            b'a'..=b'z' => 0,
+            _ => TELLING,
+        };
+        byte += 1;
+    }
+    table
+};
+
+fn is_between(byte: u8) -> bool {
+    BYTES[usize::from(byte)] == PARTS
+}
+
+/// The words of a text that may be names, without what stands around them, and whether they were in
+/// backticks. In an output a name that counts has a digit in it.
+fn words(text: &str, from: From) -> impl Iterator<Item = (&str, bool)> {
     let bytes = text.as_bytes();
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
-            while at < bytes.len() && parts(bytes[at]) {
-                at += 1;
-            }
-            if at == bytes.len() {
-                return None;
-            }
-            let start = at;
-            let mut telling = false;
-            while at < bytes.len() && !parts(bytes[at]) {
-                telling |= !bytes[at].is_ascii_lowercase();
+            let start = if from == From::Output {
+                let digit = at + next_digit(&bytes[at..])?;
+                let before = bytes[at..digit].iter().rposition(|byte| is_between(*byte));
+                before.map_or(at, |found| at + found + 1)
+            } else {
+                at + bytes[at..].iter().position(|byte| !is_between(*byte))?
+            };
+            let mut seen = 0;
+            at = start;
+            while at < bytes.len() && !is_between(bytes[at]) {
+                seen |= BYTES[usize::from(bytes[at])];
                 at += 1;
             }
             let ticked = start > 0 && bytes[start - 1] == b'`' && bytes.get(at) == Some(&b'`');
+            if seen & TELLING == 0 && !ticked || at - start > 2 * NAME_BYTES_MAX {
+                continue;
+            }
             let word = text[start..at].trim_matches(['.', ':', '!', '?', '*', '=', '…', '。', '，']);
-            if (telling || ticked) && !word.is_empty() && word.len() <= NAME_BYTES_MAX {
+            if !word.is_empty() && word.len() <= NAME_BYTES_MAX {
                 return Some((word, ticked));
             }
         }
     })
+}
+
+/// Most of a text has no digits: whole blocks are stepped over.
+fn next_digit(bytes: &[u8]) -> Option<usize> {
+    const BLOCK: usize = 32;
+    let mut from = 0;
+    for block in bytes.chunks(BLOCK) {
+        let digits = block.iter().fold(0u8, |found, byte| found | u8::from(byte.is_ascii_digit()));
+        if digits != 0 {
+            return block.iter().position(u8::is_ascii_digit).map(|at| from + at);
+        }
+        from += block.len();
+    }
+    None
 }
 
 /// How much a word looks like a name that somebody will need; `None` for a word of a language.
@@ -225,7 +242,7 @@ mod tests {
         ] {
             assert_eq!(weight(word, false), None, "{word}");
         }
-        let found: Vec<_> = words("see `kiwi`, (src/a.rs).").collect();
+        let found: Vec<_> = words("see `kiwi`, (src/a.rs).", From::Agent).collect();
         assert_eq!(found, [("kiwi", true), ("src/a.rs", false)]);
     }
 }

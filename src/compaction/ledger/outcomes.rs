@@ -27,8 +27,8 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
             code => (Ended::Well, code),
         },
         OutcomeStatus::Failed => (Ended::Failed, exit_code(outcome).filter(|code| *code != 0)),
-        // It did not run, or not to an end.
-        OutcomeStatus::Denied | OutcomeStatus::Interrupted => return,
+        OutcomeStatus::Denied => return refused(store, called.as_ref(), &text(outcome), source),
+        OutcomeStatus::Interrupted => return,
     };
     let Some(called) = called else { return };
     if called.doing == Doing::Quoting {
@@ -43,7 +43,7 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
             let path =
                 called.touched.first().map(|(path, _)| file_name(cwd, path).to_owned()).unwrap_or_default();
             if ended == Ended::Failed {
-                errors(store, &text, ended, 2, &path, source);
+                errors(store, printed::errors(&text, ended), 2, &path, source);
             } else if !path.is_empty() {
                 solve(store, &path, ended, entry);
             }
@@ -59,19 +59,25 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
         Doing::Command | Doing::Other => {
             let line = called.command.as_deref().unwrap_or(&called.name);
             let key = shell::key(line);
-            command(store, line, &key, &text, ended, code, source);
+            let found = printed::errors(&text, ended);
+            command(store, line, &key, printed::decisive(&text, &found, ended), ended, code, source);
             let strength = if ended == Ended::Failed { 5 } else { 3 };
-            errors(store, &text, ended, strength, &key, source);
+            errors(store, found, strength, &key, source);
             solve(store, &key, ended, entry);
-            if ended == Ended::Well {
-                let short = text.lines().take(SHORT_LINES_MAX + 1).count() <= SHORT_LINES_MAX;
+            let short = text.lines().take(SHORT_LINES_MAX + 1).count() <= SHORT_LINES_MAX;
+            // What was only looked at is somebody's text, where it is long.
+            if ended == Ended::Well && (short || shell::weight(line) > 1) {
                 printed::take_values(store, &text, "", Form::Told, 1 + u8::from(short), source);
                 printed::take_sayings(store, &text, 1 + u8::from(short), source);
             }
         }
         Doing::Quoting => {}
     }
-    printed::take_names(store, &text, source);
+    match called.doing {
+        // What a file holds can be read again.
+        Doing::Files(_) | Doing::Search | Doing::Quoting => {}
+        Doing::Command | Doing::Other => printed::take_names(store, &text, source),
+    }
 }
 
 /// A file that the person put into a prompt.
@@ -130,7 +136,7 @@ fn command(
     store: &mut Store,
     line: &str,
     key: &str,
-    text: &str,
+    decisive: String,
     ended: Ended,
     code: Option<i64>,
     source: Source,
@@ -138,7 +144,6 @@ fn command(
     let shown = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = cut(&shown, COMMAND_BYTES_MAX);
     let strength = shell::weight(line) + u8::from(ended == Ended::Failed);
-    let decisive = printed::decisive(text, ended);
     let result = match (ended, code) {
         (Ended::Well, _) => "ok".to_owned(),
         (Ended::Failed, Some(code)) => format!("exit {code}"),
@@ -150,13 +155,32 @@ fn command(
     store.add(fact);
 }
 
-fn errors(store: &mut Store, text: &str, ended: Ended, strength: u8, origin: &str, source: Source) {
-    for line in printed::errors(text, ended) {
+fn errors(store: &mut Store, found: Vec<String>, strength: u8, origin: &str, source: Source) {
+    for line in found {
         let key = printed::error_key(&line);
         let mut fact = Fact::named(Kind::Error, strength, &key, line, source);
         fact.note = origin.to_owned();
         store.add(fact);
     }
+}
+
+/// A call that was not allowed. That the person said no is as good as a rule.
+fn refused(store: &mut Store, called: Option<&Called>, why: &str, source: Source) {
+    let Some(called) = called else { return };
+    let what = match (&called.command, called.touched.first()) {
+        (Some(line), _) => cut(&line.split_whitespace().collect::<Vec<_>>().join(" "), COMMAND_BYTES_MAX),
+        (None, Some((path, _))) => format!("{} {path}", called.name),
+        (None, None) => called.name.clone(),
+    };
+    let by_person = why.trim_start().starts_with("The person ");
+    let text = if by_person {
+        format!("The person refused `{what}`.")
+    } else {
+        let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("`{what}` was not allowed: {}", cut(&why, RESULT_BYTES_MAX))
+    };
+    let strength = if by_person { 6 } else { 4 };
+    store.add(Fact::named(Kind::Rejected, strength, &what, text, source));
 }
 
 /// Errors of this command, or of this file, that this run did not show any more.

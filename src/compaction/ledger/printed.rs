@@ -76,7 +76,7 @@ fn examine(text: &str, from: usize, ended: Ended, found: &mut Vec<(usize, u8, St
     let mut line_start = from;
     let mut weight = 0;
     let mut examined = 0;
-    for hit in cues::printed(&text[from..]) {
+    for hit in cues::printed(&text[from..], ended == Ended::Failed) {
         let (start, end) = (from + hit.start, from + hit.end);
         if start < line_end {
             weight = weight.max(hit.weight);
@@ -104,7 +104,7 @@ fn take_line(
     found: &mut Vec<(usize, u8, String)>,
 ) {
     let needed = match ended {
-        Ended::Well => 4,
+        Ended::Well => cues::SURE_MIN,
         Ended::Failed => 2,
     };
     if weight < needed {
@@ -120,9 +120,8 @@ fn take_line(
         return;
     }
     let trimmed = line.trim();
-    let code = trimmed.starts_with(['/', '*', '#', '+', '<']) && !trimmed.starts_with("/usr")
-        || trimmed.ends_with(['{', ';']);
-    if ended == Ended::Well && (code || lower.contains("\"error\": null")) {
+    let unsure = ended == Ended::Well || weight < cues::SURE_MIN;
+    if unsure && (is_source(trimmed) || lower.contains("\"error\": null")) {
         return;
     }
     let mut told = collapse(trimmed);
@@ -140,6 +139,24 @@ fn take_line(
         told = format!("{told} ({})", &place[..place.floor_char_boundary(LINE_BYTES_MAX)]);
     }
     found.push((range.start, weight, told));
+}
+
+/// Whether a line is one of a program's text or of a document, and not what a program said.
+fn is_source(line: &str) -> bool {
+    let line = unnumbered(line).trim_start();
+    let begins = line.starts_with(['/', '*', '#', '+', '<', '|', '}', '"', '\'', '`', '&', '.'])
+        && !line.starts_with("/usr")
+        && !line.starts_with("# ")
+        || [
+            "- ", "let ", "return ", "if ", "for ", "fn ", "pub ", "def ", "class ", "const ", "use ",
+            "import ",
+        ]
+        .iter()
+        .any(|word| line.starts_with(word));
+    begins
+        || line.ends_with(['{', ';', '}', ',', '(', '|'])
+        || line.contains("=> ")
+        || line.contains("::") && line.contains("()")
 }
 
 fn collapse(line: &str) -> String {
@@ -183,7 +200,7 @@ pub(super) fn take_values(
                 store.beyond += 1;
                 return;
             }
-            if line.contains(['=', ':'])
+            if line.bytes().any(|byte| matches!(byte, b'=' | b':'))
                 && let Some(value) = values::of_line(line, form)
             {
                 let line = if place.is_empty() {
@@ -213,7 +230,12 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
             if room == 0 {
                 return;
             }
-            if !sentences::is_prose(line) || values::of_line(line, Form::Told).is_some() {
+            // Programs print values as numbers and names.
+            if !line.bytes().any(|byte| byte.is_ascii_digit())
+                || is_source(line)
+                || !sentences::is_prose(line)
+                || values::of_line(line, Form::Told).is_some()
+            {
                 continue;
             }
             let mut told = values::of_sentence(line).values;
@@ -248,7 +270,7 @@ fn windows(text: &str) -> [&str; 2] {
 }
 
 /// The line of an output that says what came of the command.
-pub(super) fn decisive(text: &str, ended: Ended) -> String {
+pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
     const SUMMARIES: &[&str] = &[
         "test result:",
         " passed",
@@ -267,9 +289,9 @@ pub(super) fn decisive(text: &str, ended: Ended) -> String {
         "total",
     ];
     if ended == Ended::Failed
-        && let Some(error) = errors(text, ended).into_iter().next()
+        && let Some(error) = errors.first()
     {
-        return error;
+        return error.clone();
     }
     let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(WINDOW_BYTES))..];
     let lines: Vec<&str> = tail
@@ -278,7 +300,7 @@ pub(super) fn decisive(text: &str, ended: Ended) -> String {
         .filter(|line| line.len() > 1 && !line.starts_with("[exit code"))
         .collect();
     let sums_up = |line: &&&str| {
-        let lower = line.to_lowercase();
+        let lower = line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_lowercase();
         SUMMARIES.iter().any(|summary| lower.contains(summary))
     };
     let line = lines.iter().rev().take(20).find(sums_up).or(lines.last());

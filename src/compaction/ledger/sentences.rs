@@ -15,6 +15,9 @@ const SHORT: &[&str] = &[
     "incl", "max", "min",
 ];
 
+/// With this byte begin the letters of writing without blanks between words: Hiragana and what follows.
+const WIDE_FIRST: u8 = 0xe3;
+
 /// The sentence around a place of a text.
 pub(super) fn around(text: &str, place: Range<usize>) -> Range<usize> {
     let bytes = text.as_bytes();
@@ -136,6 +139,10 @@ pub(super) fn plain(sentence: &str) -> String {
 /// Whether people would read this as a sentence, and not as code, data or a line of a log.
 pub(super) fn is_prose(sentence: &str) -> bool {
     let trimmed = sentence.trim_start();
+    // A row of a table is data too.
+    if trimmed.starts_with('|') {
+        return false;
+    }
     if ["//", "/*", "#!", "#[", "<!--", "@@", "+++", "--- ", "diff ", "import ", "from ", "at "]
         .iter()
         .any(|code| trimmed.starts_with(code))
@@ -147,26 +154,33 @@ pub(super) fn is_prose(sentence: &str) -> bool {
     }
     let mut letters = 0usize;
     let mut marks = 0usize;
+    let mut outside = 0usize;
+    let mut words = 0usize;
     let mut ticked = false;
-    for character in sentence.chars() {
-        match character {
-            '`' => ticked = !ticked,
-            _ if ticked => {}
-            '{' | '}' | '<' | '>' | '=' | ';' | '|' | '\\' | '$' | '[' | ']' | '&' | '%' => marks += 1,
-            _ if character.is_alphabetic() => letters += 1,
-            _ => {}
+    let mut wide = false;
+    let mut blank = true;
+    for byte in sentence.bytes() {
+        let was_blank = std::mem::replace(&mut blank, byte.is_ascii_whitespace());
+        words += usize::from(was_blank && !blank);
+        wide |= byte >= WIDE_FIRST;
+        let continues = (0x80..0xc0).contains(&byte);
+        match byte {
+            b'`' => ticked = !ticked,
+            _ if ticked || continues => {}
+            b'{' | b'}' | b'<' | b'>' | b'=' | b';' | b'|' | b'\\' | b'$' | b'[' | b']' | b'&' | b'%' => {
+                marks += 1;
+                outside += 1;
+            }
+            byte => {
+                letters += usize::from(byte.is_ascii_alphabetic() || byte >= 0x80);
+                outside += 1;
+            }
         }
     }
-    let wide = sentence.chars().any(|character| character as u32 >= 0x3040);
-    let words = sentence.split_whitespace().count();
     (words >= 2 || wide || trimmed.trim_end().ends_with(':'))
         && letters >= 4
         && marks * 12 <= letters + 24
-        && letters * 2 >= sentence.chars().count().saturating_sub(ticked_length(sentence))
-}
-
-fn ticked_length(sentence: &str) -> usize {
-    sentence.split('`').skip(1).step_by(2).map(|ticked| ticked.chars().count() + 2).sum()
+        && letters * 2 >= outside
 }
 
 /// The parts of a text in their order, and whether each stands in a fence of code.

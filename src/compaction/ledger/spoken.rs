@@ -39,7 +39,10 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut u
     let mut range: Range<usize> = 0..0;
     let mut hits: Vec<Hit> = Vec::new();
     let mut from = 0;
-    for hit in cues::spoken(text) {
+    // An agent gives no orders as light as "use tabs".
+    let counts =
+        |hit: &Hit| side == Side::Person || hit.class != Class::Rule || hit.weight > judge::TELLING_MIN;
+    for hit in cues::spoken(text).filter(counts) {
         if hit.start < range.end {
             hits.push(hit);
             continue;
@@ -71,12 +74,19 @@ fn sentence(
     room: &mut usize,
 ) -> usize {
     let raw = &text[range.clone()];
+    if !may_tell(raw, hits) {
+        return range.end;
+    }
     if !sentences::is_prose(raw) {
         loose(store, raw, hits, source);
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let told = if weight(Class::Value) > 0 { values::of_sentence(raw) } else { values::Told::default() };
+    let told = if weight(Class::Value) > 0 || weight(Class::Link) > 0 && has_marks(raw) {
+        values::of_sentence(raw)
+    } else {
+        values::Told::default()
+    };
     let line = sentences::plain(raw);
     if side == Side::Person && weight(Class::Revoked) > 0 {
         ending::revoke(store, &line, source);
@@ -110,11 +120,42 @@ fn sentence(
     end
 }
 
+/// Whether a closer look at a sentence is worth its time: most sentences have nothing but common words.
+fn may_tell(raw: &str, hits: &[Hit]) -> bool {
+    let mut noun = false;
+    let mut link = false;
+    for hit in hits {
+        match hit.class {
+            // An order may be as short as "use tabs".
+            Class::Rule => return true,
+            Class::Value if hit.weight < judge::TELLING_MIN => noun = true,
+            Class::Link => link = true,
+            Class::Revoked
+            | Class::Pending
+            | Class::Done
+            | Class::Decision
+            | Class::Rejected
+            | Class::Value
+            | Class::Error => {
+                if hit.weight >= judge::TELLING_MIN {
+                    return true;
+                }
+            }
+        }
+    }
+    noun && link || (noun || link) && has_marks(raw)
+}
+
+/// Whether a value may be in it that is known by its looks.
+fn has_marks(raw: &str) -> bool {
+    raw.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'`' | b'=' | b'_'))
+}
+
 /// A line that is no prose may still tell a value or an error.
 fn loose(store: &mut Store, raw: &str, hits: &[Hit], source: Source) {
     if judge::weight(hits, Class::Error) > 0 && raw.len() < FACT_BYTES_MAX {
         store.add(Fact::new(Kind::Error, 3, clipped(&sentences::plain(raw)), source));
-    } else if judge::weight(hits, Class::Value) > 0
+    } else if judge::weight(hits, Class::Value).max(judge::weight(hits, Class::Link)) > 0
         && let Some(value) = values::of_line(raw, Form::Told)
     {
         store.add(of_value(raw, value, 3, source));

@@ -251,6 +251,53 @@ fn an_agent_that_thinks_aloud_decides_nothing() {
 }
 
 #[test]
+fn what_an_agent_quotes_of_a_manual_comes_behind_what_was_decided() {
+    let manual = "A reply is cut because its budget ran out. Pending calls are waiting for their outcomes. \
+                  The file is missing at the end of a run.\n\n| name | must |\n|---|---|\n| port | never 80 |\n";
+    let told = told(&[Agent(&manual.repeat(3)), Agent("We keep the old parser because it is faster.")]);
+    let decided = below(&told, "Decided");
+    assert!(decided.starts_with("- We keep the old parser"), "{told}");
+    assert!(!told.contains("never 80"), "{told}");
+}
+
+#[test]
+fn one_sentence_is_told_once() {
+    let told = told(&[
+        Person("Never push to main, use `release/9` instead."),
+        Agent("Never push to main, use `release/9` instead."),
+        Agent("I tried a RwLock. That didn't work because readers starve."),
+    ]);
+    assert_eq!(told.matches("Never push to main").count(), 1, "{told}");
+    assert_eq!(told.matches("I tried a RwLock").count(), 1, "{told}");
+    assert_eq!(told.matches("release/9").count(), 1, "{told}");
+    assert!(below(&told, "What the person wants").contains("Never push"), "{told}");
+}
+
+#[test]
+fn a_call_that_was_refused_is_told() {
+    let mut thread = opened();
+    for (id, line, why) in [
+        ("c1", "git push --force", "The person said no to this call. Don't try the same again."),
+        ("c2", "rm -rf /", "The recipe that runs may not use bash."),
+    ] {
+        let card = Card { title: String::new(), kind: ToolKind::Execute, locations: Vec::new() };
+        let input = serde_json::json!({"command": line});
+        let asked = Content::Call(ToolCall { id: CallId(id.into()), name: "bash".into(), input, card });
+        let model = ModelName("a/b".into());
+        append(&mut thread, Change::Replied { message: message(vec![asked]), model, usage: None, cut: None });
+        let outcome = ToolOutcome::text(CallId(id.into()), OutcomeStatus::Denied, why);
+        append(&mut thread, Change::ToolFinished { outcome });
+    }
+    let told = told_of(&thread, PLENTY).text;
+    let refused = below(&told, "Tried");
+    assert!(refused.contains("The person refused `git push --force`. (e2)"), "{told}");
+    assert!(
+        refused.contains("`rm -rf /` was not allowed: The recipe that runs may not use bash. (e4)"),
+        "{told}"
+    );
+}
+
+#[test]
 fn what_is_pending_is_told_until_it_is_done() {
     let tasks = [
         "We still need to document the retry flags in docs/cli.md.",

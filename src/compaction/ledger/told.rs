@@ -1,14 +1,16 @@
 //! The ledger as a model reads it: what is told, in which order, and what there is no room for. Pure.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::fact::{Fact, Kind, Source};
-use super::{Ledger, Told};
+use super::{Ledger, Told, words};
 use crate::thread::{Change, PlanStatus, Seq, Thread};
 use crate::tokens::Ruler;
 
 /// Times that a text which turned out too long is made again.
 const TRIES_MAX: usize = 6;
+/// Facts of one entry that are compared with each other.
+const ENTRY_COMPARED_MAX: usize = 32;
 /// Entries that are named behind a fact.
 const IDS_MAX: usize = 3;
 
@@ -46,6 +48,9 @@ const SECTIONS: [(Section, &str, u64); 11] = [
 
 /// One fact as it would be told.
 struct Item {
+    kind: Option<Kind>,
+    /// What is quoted, without what stands behind it.
+    words: String,
     text: String,
     order: (u8, Seq),
     entry: Seq,
@@ -58,11 +63,14 @@ pub(super) fn told(
     kept: &HashSet<Seq>,
     tokens_max: u64,
 ) -> Told {
-    let items = items(ledger, thread, kept);
+    let mut items = items(ledger, thread, kept);
+    // A name that stands in another line needs no line of its own.
+    let lines = render(&items, &choose(ruler, &items, tokens_max), |section| section != Section::Names);
+    items[Section::Names as usize].retain(|item| !lines.contains(item.words.as_str()));
     let mut room = tokens_max;
     for _ in 0..TRIES_MAX {
         let chosen = choose(ruler, &items, room);
-        let text = render(&items, &chosen);
+        let text = render(&items, &chosen, |_| true);
         let taken = if text.is_empty() { 0 } else { ruler.text(&text) };
         if taken <= tokens_max {
             return finish(&items, &chosen, text);
@@ -106,14 +114,16 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
             }
             let entry = seen[seen.len() - 1].entry;
             items[section as usize].push(Item {
-                text: words(fact, &seen),
+                kind: Some(fact.kind),
+                words: fact.text.clone(),
+                text: line(fact, &seen),
                 order: (tier(fact), entry),
                 entry,
             });
         }
     }
     for items in &mut items {
-        items.sort_by(|one, other| other.order.cmp(&one.order));
+        items.sort_by_key(|item| std::cmp::Reverse(item.order));
     }
     if let Some(planned) = ledger.planned {
         let steps = thread.plan().iter().filter_map(|step| {
@@ -122,15 +132,45 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
                 PlanStatus::InProgress => " [in progress]",
                 PlanStatus::Completed => return None,
             };
-            let text = format!(
-                "{}{state} ({planned}, plan)",
-                super::spoken::clipped(&super::sentences::plain(&step.content))
-            );
-            Some(Item { text, order: (u8::MAX, planned), entry: planned })
+            let words = super::spoken::clipped(&super::sentences::plain(&step.content));
+            let text = format!("{words}{state} ({planned}, plan)");
+            Some(Item { kind: None, words, text, order: (u8::MAX, planned), entry: planned })
         });
         items[Section::Pending as usize].splice(0..0, steps);
     }
+    tell_once(&mut items);
     items
+}
+
+/// Drops a sentence that stands in an earlier section too, as it is or within the words around it.
+fn tell_once(items: &mut [Vec<Item>]) {
+    let is_sentence = |item: &Item| match item.kind {
+        None
+        | Some(Kind::Rule | Kind::Pending | Kind::Decision | Kind::Rejected | Kind::Value | Kind::Error) => {
+            true
+        }
+        Some(Kind::File | Kind::Command | Kind::Name) => false,
+    };
+    let key = |item: &Item| words::hash(item.words.trim_end_matches(['.', '!', ',', ';', '…']));
+    let mut told: HashSet<u32> = HashSet::new();
+    let mut by_entry: HashMap<Seq, Vec<String>> = HashMap::new();
+    for item in items.iter().flatten().filter(|item| is_sentence(item)) {
+        by_entry.entry(item.entry).or_default().push(item.words.clone());
+    }
+    for items in items.iter_mut() {
+        items.retain(|item| {
+            if !is_sentence(item) {
+                return true;
+            }
+            let within = by_entry.get(&item.entry).is_some_and(|all| {
+                let longer =
+                    all.iter().take(ENTRY_COMPARED_MAX).filter(|other| other.len() > item.words.len());
+                longer.into_iter().any(|other| other.contains(item.words.as_str()))
+            });
+            // The person's own words come first and stand whole.
+            told.insert(key(item)) && (item.kind == Some(Kind::Rule) || !within)
+        });
+    }
 }
 
 /// Values that nothing has any more: as names they would look as if something had.
@@ -171,7 +211,7 @@ fn tier(fact: &Fact) -> u8 {
     }
 }
 
-fn words(fact: &Fact, seen: &[Source]) -> String {
+fn line(fact: &Fact, seen: &[Source]) -> String {
     let ids: Vec<String> = seen.iter().map(|source| source.entry.to_string()).collect();
     let ids = ids.join(", ");
     let note = match fact.kind {
@@ -284,10 +324,10 @@ fn is_inline(section: Section) -> bool {
     }
 }
 
-fn render(items: &[Vec<Item>], chosen: &[usize]) -> String {
+fn render(items: &[Vec<Item>], chosen: &[usize], wanted: impl Fn(Section) -> bool) -> String {
     let mut text = String::new();
     for ((section, heading, _), (items, chosen)) in SECTIONS.iter().zip(items.iter().zip(chosen)) {
-        if *chosen == 0 {
+        if *chosen == 0 || !wanted(*section) {
             continue;
         }
         if !text.is_empty() {

@@ -57,7 +57,8 @@ static FILLERS: Set = Set::of(
 struct Word<'a> {
     /// Without the punctuation around it.
     text: &'a str,
-    lower: String,
+    /// The same in lower case, as far as it is ASCII.
+    lower: &'a str,
     ticked: bool,
     /// A clause ends behind it.
     ends: bool,
@@ -65,17 +66,18 @@ struct Word<'a> {
 
 /// The values of a sentence that somebody said.
 pub(super) fn of_sentence(sentence: &str) -> Told {
-    let words = split(sentence);
+    let lowered = sentence.to_ascii_lowercase();
+    let words = split(sentence, &lowered);
     let mut told = Told::default();
     for at in 0..words.len() {
         if told.values.len() >= VALUES_MAX {
             break;
         }
-        match words[at].lower.as_str() {
+        match words[at].lower {
             "is" | "are" | "=" | "equals" | ":=" | "==" | "ist" => assigned(&words, at, &mut told),
             "to" | "->" | "→" | "=>" => changed(&words, at, &mut told),
             "of" | "than" => {
-                if at > 0 && matches!(words[at - 1].lower.as_str(), "instead" | "rather") {
+                if at > 0 && matches!(words[at - 1].lower, "instead" | "rather") {
                     ended(&words, at + 1, &mut told);
                 }
             }
@@ -134,8 +136,8 @@ pub(super) fn of_line(line: &str, form: Form) -> Option<Value> {
 fn assigned(words: &[Word], verb: usize, told: &mut Told) {
     let mut at = verb + 1;
     let mut now = false;
-    while at < words.len() && FILLERS.has(&words[at].lower) {
-        now |= matches!(words[at].lower.as_str(), "now" | "changed" | "actually");
+    while at < words.len() && FILLERS.has(words[at].lower) {
+        now |= matches!(words[at].lower, "now" | "changed" | "actually");
         at += 1;
     }
     let Some(name) = before(words, verb) else { return };
@@ -146,13 +148,13 @@ fn assigned(words: &[Word], verb: usize, told: &mut Told) {
         now |= words.get(at + 1).is_some_and(|next| next.lower == "now") && !word.ends;
         let form = if now { Form::Changed } else { Form::Told };
         told.values.extend(make(&name, &with_unit(words, at), form));
-    } else if typed && !is_participle(&word.lower) && !BREAKS.has(&word.lower) && word.lower != "not" {
+    } else if typed && !is_participle(&word.lower) && !BREAKS.has(word.lower) && word.lower != "not" {
         // "the owner is now Dana", "the deadline is next Friday": the next words as they stand.
         let mut value = word.text.to_owned();
         let mut last = at;
         while !words[last].ends && last + 1 < words.len() && last < at + 2 {
             last += 1;
-            if BREAKS.has(&words[last].lower) || FILLERS.has(&words[last].lower) {
+            if BREAKS.has(words[last].lower) || FILLERS.has(words[last].lower) {
                 break;
             }
             value.push(' ');
@@ -165,14 +167,14 @@ fn assigned(words: &[Word], verb: usize, told: &mut Told) {
 /// "bump S from A to V", "S changed from A to V", "renamed A to V".
 fn changed(words: &[Word], to: usize, told: &mut Told) {
     let first = to.saturating_sub(CHANGE_WORDS_MAX);
-    let Some(verb) = (first..to).rev().find(|at| CHANGE_VERBS.has(&words[*at].lower)) else {
+    let Some(verb) = (first..to).rev().find(|at| CHANGE_VERBS.has(words[*at].lower)) else {
         return;
     };
     if (verb..to).any(|at| words[at].ends) || to + 1 >= words.len() {
         return;
     }
     let mut at = to + 1;
-    while at + 1 < words.len() && ARTICLES.has(&words[at].lower) {
+    while at + 1 < words.len() && ARTICLES.has(words[at].lower) {
         at += 1;
     }
     if !(is_value(words[at].text)
@@ -197,7 +199,7 @@ fn changed(words: &[Word], to: usize, told: &mut Told) {
     if from.is_none()
         && is_value(&name)
         && !name.contains(' ')
-        && matches!(words[verb].lower.as_str(), "rename" | "renamed" | "renaming")
+        && matches!(words[verb].lower, "rename" | "renamed" | "renaming")
     {
         told.olds.push(clean(&name));
     }
@@ -206,7 +208,7 @@ fn changed(words: &[Word], to: usize, told: &mut Told) {
 
 /// A value that holds no longer: "instead of 8080", "not `npm`", "was 5".
 fn ended(words: &[Word], mut at: usize, told: &mut Told) {
-    while at < words.len() && (ARTICLES.has(&words[at].lower) || FILLERS.has(&words[at].lower)) {
+    while at < words.len() && (ARTICLES.has(words[at].lower) || FILLERS.has(words[at].lower)) {
         at += 1;
     }
     if let Some(word) = words.get(at)
@@ -242,7 +244,7 @@ fn glued(words: &[Word], at: usize, told: &mut Told) {
 /// "port 8081", "Node 20", "branch `feat/x`": a noun and its value.
 fn named(words: &[Word], at: usize, told: &mut Told) {
     let word = &words[at];
-    if word.ends || !NOUNS.has(&word.lower) {
+    if word.ends || !NOUNS.has(word.lower) {
         return;
     }
     let Some(next) = words.get(at + 1) else { return };
@@ -250,7 +252,7 @@ fn named(words: &[Word], at: usize, told: &mut Told) {
         return;
     }
     let own = at.checked_sub(1).map(|before| &words[before]).filter(|before| {
-        let lower = before.lower.as_str();
+        let lower = before.lower;
         !before.ends
             && !before.ticked
             && lower.chars().all(char::is_alphanumeric)
@@ -302,7 +304,7 @@ fn with_unit(words: &[Word], at: usize) -> String {
     let word = words[at].text;
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b',' | b'_'));
     match words.get(at + 1) {
-        Some(unit) if is_number && !words[at].ends && UNITS.has(&unit.lower) => {
+        Some(unit) if is_number && !words[at].ends && UNITS.has(unit.lower) => {
             format!("{word} {}", unit.text)
         }
         _ => word.to_owned(),
@@ -314,7 +316,7 @@ fn before(words: &[Word], verb: usize) -> Option<String> {
     let mut first = verb;
     while first > 0 && verb - first < SUBJECT_WORDS_MAX {
         let word = &words[first - 1];
-        if word.ends || BREAKS.has(&word.lower) || word.text.ends_with(':') {
+        if word.ends || BREAKS.has(word.lower) || word.text.ends_with(':') {
             break;
         }
         first -= 1;
@@ -325,10 +327,10 @@ fn before(words: &[Word], verb: usize) -> Option<String> {
 
 fn phrase(words: &[Word]) -> String {
     let telling = |words: &[Word]| -> Vec<String> {
-        let kept = words.iter().filter(|word| !ARTICLES.has(&word.lower) && !FILLERS.has(&word.lower));
+        let kept = words.iter().filter(|word| !ARTICLES.has(word.lower) && !FILLERS.has(word.lower));
         kept.map(|word| word.text.to_owned()).collect()
     };
-    match words.iter().position(|word| matches!(word.lower.as_str(), "of" | "for" | "in" | "on")) {
+    match words.iter().position(|word| matches!(word.lower, "of" | "for" | "in" | "on")) {
         Some(at) if at > 0 => {
             let mut all = telling(&words[at + 1..]);
             all.extend(telling(&words[..at]));
@@ -338,12 +340,23 @@ fn phrase(words: &[Word]) -> String {
     }
 }
 
-fn split(sentence: &str) -> Vec<Word<'_>> {
-    sentence.split_whitespace().take(WORDS_MAX).filter_map(word).collect()
+fn split<'a>(sentence: &'a str, lowered: &'a str) -> Vec<Word<'a>> {
+    let all = sentence.split_whitespace().take(WORDS_MAX);
+    all.filter_map(|raw| {
+        // Where it stands in both: lower case takes as many bytes.
+        let from = raw.as_ptr() as usize - sentence.as_ptr() as usize;
+        word(raw, &lowered[from..from + raw.len()])
+    })
+    .collect()
 }
 
-fn word(raw: &str) -> Option<Word<'_>> {
-    let ends = raw.ends_with([',', ';', '.', '!', '?', ')']) || raw.ends_with('—');
+fn word<'a>(raw: &'a str, lower: &'a str) -> Option<Word<'a>> {
+    let bytes = raw.as_bytes();
+    let is_bare = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    if is_bare(bytes.first()) && is_bare(bytes.last()) {
+        return Some(Word { text: raw, lower, ticked: false, ends: false });
+    }
+    let ends = raw.ends_with([',', ';', '.', '!', '?', ')', '—']);
     let text =
         raw.trim_matches(['*', '"', '\'', '(', ')', ',', ';', '!', '?', '“', '”', '‘', '’', '[', ']', '„']);
     let text = text.strip_suffix('.').unwrap_or(text);
@@ -353,7 +366,8 @@ fn word(raw: &str) -> Option<Word<'_>> {
         return None;
     }
     let text = if text.is_empty() { raw } else { text };
-    Some(Word { text, lower: text.to_lowercase(), ticked, ends })
+    let from = text.as_ptr() as usize - raw.as_ptr() as usize;
+    Some(Word { text, lower: &lower[from..from + text.len()], ticked, ends })
 }
 
 /// Whether a word looks like a value: a number, a version, an address, a name of code.

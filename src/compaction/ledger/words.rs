@@ -1,12 +1,37 @@
 //! What a sentence speaks about: its words without endings, little words and synonyms. Pure.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{LazyLock, OnceLock};
+
+/// A hasher for short words of our own lists: nobody can fill those with words that collide.
+#[derive(Clone, Copy)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type Quick = BuildHasherDefault<Fnv>;
 
 /// A list of words, for looking one up.
 pub(super) struct Set {
     list: &'static str,
-    set: OnceLock<HashSet<&'static str>>,
+    set: OnceLock<HashSet<&'static str, Quick>>,
 }
 
 impl Set {
@@ -101,11 +126,11 @@ pub(super) fn overlap(one: &[Stem], other: &[Stem]) -> (usize, usize) {
     let (one, other) = (own(one), own(other));
     let shared = one.iter().filter(|stem| other.binary_search(stem).is_ok()).count();
     let smaller = one.len().min(other.len());
-    (if smaller == 0 { 0 } else { shared * 100 / smaller }, shared)
+    ((shared * 100).checked_div(smaller).unwrap_or(0), shared)
 }
 
 fn is_common(stem: Stem) -> bool {
-    static COMMON: LazyLock<HashSet<Stem>> =
+    static COMMON: LazyLock<HashSet<Stem, Quick>> =
         LazyLock::new(|| COMMON_VERBS.split(' ').map(|verb| hash(&root(verb))).chain([not()]).collect());
     COMMON.contains(&stem)
 }
@@ -145,7 +170,7 @@ fn stem(word: &str) -> Option<Stem> {
     if LITTLE.has(word) {
         return None;
     }
-    static STANDING: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+    static STANDING: LazyLock<HashMap<&str, &str, Quick>> = LazyLock::new(|| {
         let groups = SYNONYMS.split('|').map(|group| group.split(' '));
         groups
             .flat_map(|mut group| group.next().map(|first| group.map(move |word| (word, first))))
