@@ -6,8 +6,8 @@ use epitome::compaction::ledger::Ledger;
 use epitome::compaction::{Budget, Keep, Wish, pieces, pins_too_large};
 use epitome::config::Settings;
 use epitome::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native, Origin,
-    OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
+    Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome,
     ToolSpec, Trigger, edits,
 };
 use epitome::tokens::Ruler;
@@ -54,7 +54,8 @@ impl History {
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
         let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
         let thread = Thread::replay([entry]).expect("an opened thread");
-        let mut history = History { thread, ledger: Ledger::default(), window, number: 0, counts: Counts::new() };
+        let mut history =
+            History { thread, ledger: Ledger::default(), window, number: 0, counts: Counts::new() };
         let schema = json!({"type": "object"});
         let names = ["look", "recall"];
         let tools = names.map(|name| ToolSpec {
@@ -260,7 +261,7 @@ impl History {
             keep: Keep::Ratio(0.4),
             summary: None,
             wanted: false,
-            again: false,
+            again: self.number % 8 == 0,
             service: self.number,
         };
         self.compact(&must, window)?;
