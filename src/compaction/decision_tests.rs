@@ -399,8 +399,8 @@ fn ten_thousand_messages_are_compacted_as_few_are() {
 #[test]
 fn what_the_provider_made_stands_in_front_once_and_is_counted() {
     let mut talk = Talk::new();
-    talk.says(words(2_000));
-    talk.replies("Done.");
+    talk.says("go");
+    talk.replies(words(2_000));
     let Decision::Summarise(plan) = talk.decide(8_000, Trigger::Manual, Keep::Nothing) else {
         panic!("there is enough to compact");
     };
