@@ -71,7 +71,7 @@ pub(super) fn compacted_in(
     let (model, usage) = by.unzip();
     Ok(Change::Compacted {
         through,
-        summary: Message { id, content: native.into_iter().chain(parts.content).collect() },
+        summary: Message { id, content: parts.content },
         trigger: plan.trigger,
         focus: plan.focus.clone(),
         tokens_before: scene.before,

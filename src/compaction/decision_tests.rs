@@ -4,8 +4,8 @@ use super::ledger::Ledger;
 use super::talk::{Talk, budget, wish, words};
 use super::*;
 use crate::thread::{
-    CallId, Card, Change, Content, Mask, ModelName, Origin, OutcomeContent, OutcomeStatus, Seq, ToolCall,
-    ToolOutcome, Trigger,
+    CallId, Card, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus, Seq,
+    ToolCall, ToolOutcome, Trigger,
 };
 use crate::tokens::Ruler;
 
@@ -291,4 +291,27 @@ fn ten_thousand_messages_are_compacted_as_few_are() {
     assert!(text.contains("So far."));
     assert!(Ruler::of(None).view(talk.0.view()) <= 100_000 + budget(200_000).person_max);
     assert!(talk.0.view().entries().len() > 1_000);
+}
+
+/// What the provider had made stood in the message twice: OpenAI's service was sent two items, and the message
+/// was larger than its count.
+#[test]
+fn what_the_provider_made_stands_in_front_once_and_is_counted() {
+    let mut talk = Talk::new();
+    talk.says("go");
+    talk.replies(words(2_000));
+    let Decision::Summarise(plan) = talk.decide(8_000, Trigger::Manual, Keep::Nothing) else {
+        panic!("there is enough to compact");
+    };
+    let data =
+        serde_json::json!({"compaction": {"type": "compaction", "encrypted_content": "x".repeat(400)}});
+    let native = Native { provider: "openai".into(), model: "gpt-6-sol".into(), data };
+    let native = vec![Content::Thinking { text: String::new(), native: Some(native) }];
+    let written = Written { native: native.clone(), ..Written::default() };
+    let (ruler, id) = (Ruler::of(None), talk.0.next_message());
+    let change = compacted(&ruler, &talk.0, &Ledger::default(), &budget(8_000), &plan, id, written);
+    let Ok(Change::Compacted { summary, tokens_after, .. }) = &change else { panic!("{change:?}") };
+    assert_eq!(summary.content[..1], native);
+    assert!(summary.content[1..].iter().all(|content| matches!(content, Content::Text { .. })));
+    assert_eq!(ruler.message(summary), *tokens_after);
 }

@@ -167,10 +167,12 @@ impl<'a> Fit<'a> {
         loop {
             let mut parts = Parts::of(self.scene, &self.material, &self.facts, &self.summary, &self.measure);
             parts.content.splice(..0, self.native.iter().cloned());
-            let message = Message { id: MessageId(0), content: parts.content.clone() };
-            let own = self.scene.ruler.text(&self.summary.part(self.measure.summary));
+            let mut message = Message { id: MessageId(0), content: parts.content.clone() };
             let tokens_after = self.scene.ruler.message(&message) + self.kept.tokens;
-            self.after = tokens_after + self.reserve.saturating_sub(own);
+            // Counted without it and not subtracted, which may be one token more or less from summary to summary.
+            message.content.remove(self.native.len());
+            self.after =
+                tokens_after.max(self.scene.ruler.message(&message) + self.kept.tokens + self.reserve);
             let fits = self.after <= self.scene.limit;
             let before = self.scene.before;
             let is_smaller = self.after < before;

@@ -228,10 +228,7 @@ impl Session {
 
     /// What a compaction of this kind would do.
     pub(super) fn dry_run(&mut self, wish: &Wish, summary_max: Option<u32>, command: String) -> Ran {
-        let (ruler, mut budget) = (self.ruler(), self.budget());
-        if let Some(tokens) = summary_max {
-            budget.summary_max = u64::from(tokens);
-        }
+        let (ruler, budget) = (self.ruler(), self.budget_for(summary_max));
         self.ledger.follow(&self.thread);
         let preview = compaction::preview(&ruler, &self.thread, &self.ledger, &budget, wish);
         let in_context = ruler.in_context(&self.thread);

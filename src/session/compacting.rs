@@ -459,9 +459,16 @@ impl Session {
 
     /// The room of the model's window, and how a compaction may use it.
     pub(super) fn budget(&self) -> Budget {
+        self.budget_for(self.order().and_then(|order| order.summary_tokens_max))
+    }
+
+    /// The same for a summary of so many tokens, where a recipe says that.
+    pub(super) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
         let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
         let frame = self.ruler().frame_of(&self.thread);
-        Budget::of(&self.settings.compaction, window, self.reserve(), frame)
+        let mut settings = self.settings.compaction.clone();
+        settings.max_summary_tokens = summary_max.unwrap_or(settings.max_summary_tokens);
+        Budget::of(&settings, window, self.reserve(), frame)
     }
 
     /// Tokens of the window that are kept free for a reply.

@@ -152,17 +152,27 @@ pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
     }
     match thread.view().piece(Part { entry: seq, part: None }) {
         Some(Piece::Said(shown, _)) if shown == message => return Ok(Some(Held::AsItIs)),
+        // Cut where it stands.
+        Some(Piece::Said(shown, _)) if shows_head(&shown.text(), &message.text()) => {
+            return Ok(Some(Held::InPart));
+        }
         Some(_) | None => {}
     }
     let texts = texts(message);
     let Some(missing) = texts.iter().find(|text| is_quoted(thread.view(), text).is_err()) else {
         return Ok(Some(Held::Quoted));
     };
-    let head = &missing[..missing.floor_char_boundary(missing.len().min(HEAD_BYTES))];
-    match missing.len() > QUOTED_BYTES_MIN && is_quoted(thread.view(), head).is_ok() {
+    let is_there = |summary: String| shows_head(&summary, missing);
+    match summaries(thread.view()).any(is_there) {
         true => Ok(Some(Held::InPart)),
-        false => Err(format!("the last request {seq} is gone: {head}")),
+        false => Err(format!("the last request {seq} is gone: {missing}")),
     }
+}
+
+/// Whether the beginning of a text is shown that may be cut.
+fn shows_head(shown: &str, text: &str) -> bool {
+    let head = &text[..text.floor_char_boundary(text.len().min(HEAD_BYTES))];
+    text.len() > QUOTED_BYTES_MIN && shown.contains(head)
 }
 
 /// How a view has something that may not be lost.
@@ -190,12 +200,15 @@ fn texts(message: &Message) -> Vec<&str> {
 }
 
 fn is_quoted(view: &View, text: &str) -> Result<(), String> {
-    let mut summaries = view.entries().iter().filter_map(|entry| match &entry.change {
-        Change::Compacted { summary, .. } => Some(summary.text()),
-        _ => None,
-    });
-    match summaries.any(|summary| summary.contains(text)) {
+    match summaries(view).any(|summary| summary.contains(text)) {
         true => Ok(()),
         false => Err(format!("is neither shown nor quoted: {text}")),
     }
+}
+
+fn summaries(view: &View) -> impl Iterator<Item = String> {
+    view.entries().iter().filter_map(|entry| match &entry.change {
+        Change::Compacted { summary, .. } => Some(summary.text()),
+        _ => None,
+    })
 }

@@ -182,7 +182,16 @@ fn live_on(model: &mut Model, window: u64, compactions: usize) -> Result<u64, St
         let trigger = [Trigger::Threshold, Trigger::Manual, Trigger::Overflow][number % 3];
         let keep = [Keep::Ratio(0.4), Keep::Nothing, Keep::Messages(4)][number % 3];
         let summary = (number % 4 != 3).then_some(80);
-        let compaction = Compaction { trigger, keep, window, summary, focus: false, wanted: true };
+        let compaction = Compaction {
+            trigger,
+            keep,
+            window,
+            summary,
+            focus: false,
+            wanted: true,
+            native: number % 2 == 1,
+            recent: 8,
+        };
         let reply = Reply { thinks: Thinks::Once, blank: false, text: true, calls: 2, words: 200 };
         let steps = [
             Step::Compacted(compaction),

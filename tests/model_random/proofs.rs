@@ -199,3 +199,36 @@ fn reasoning_that_is_out_of_place_is_found() {
         }
     }
 }
+
+/// What a provider made of a conversation: changed, another model's, behind something else, twice.
+#[test]
+fn what_a_provider_made_is_found_where_it_is_out_of_place() {
+    for wire in [WireFormat::AnthropicMessages, WireFormat::OpenAiResponses] {
+        let item = super::service::short(wire, 1).expect("it has a form of its own");
+        let mut service = Service::default();
+        service.made_short("one", &item);
+        let body = |items: &[&Value]| {
+            let said = match wire {
+                WireFormat::AnthropicMessages => json!({"role": "assistant", "content": items}),
+                WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => Value::Null,
+            };
+            let list = if said.is_null() { json!(items) } else { json!([said]) };
+            let mut body = json!({});
+            body[list_of(wire)] = list;
+            body
+        };
+        let text = json!({"type": "text", "text": "yes"});
+        let mut changed = item.clone();
+        changed["cache_control"] = json!({"type": "ephemeral"});
+        assert_eq!(service.check_short(wire, "one", &body(&[&item, &text])), Ok(true));
+        assert_eq!(service.check_short(wire, "two", &body(&[&text])), Ok(false));
+        for (wrong, model, items) in [
+            ("changed", "one", vec![&changed]),
+            ("another model", "two", vec![&item]),
+            ("behind a text", "one", vec![&text, &item]),
+            ("twice", "one", vec![&item, &item]),
+        ] {
+            assert!(service.check_short(wire, model, &body(&items)).is_err(), "{wire:?}: {wrong}");
+        }
+    }
+}

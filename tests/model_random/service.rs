@@ -35,6 +35,8 @@ struct Sealed {
 #[derive(Clone, Debug, Default)]
 pub struct Service {
     sealed: HashMap<String, Sealed>,
+    /// What they made of the conversation in a form of their own, and which model did.
+    short: HashMap<String, String>,
 }
 
 impl Service {
@@ -45,6 +47,33 @@ impl Service {
         for (signature, before) in signatures(wire, &body) {
             let sealed = Sealed { model: model.to_owned(), before };
             self.sealed.entry(signature).or_insert(sealed);
+        }
+    }
+
+    /// Takes note of what a model made of a conversation: an item as it is to come back.
+    pub fn made_short(&mut self, model: &str, item: &Value) {
+        self.short.insert(item.to_string(), model.to_owned());
+    }
+
+    /// Whether a request begins with what this model made of a conversation, or why its service would not take
+    /// it back: it is changed, not the first of all, or another model's.
+    pub fn check_short(&self, wire: WireFormat, model: &str, body: &Value) -> Result<bool, String> {
+        let mut items = list(&body[list_of(wire)]).iter().flat_map(|message| match wire {
+            WireFormat::AnthropicMessages => list(&message["content"]),
+            WireFormat::OpenAiResponses => std::slice::from_ref(message),
+            WireFormat::Gemini => list(&message["parts"]),
+            WireFormat::OpenAiChat => list(&message["content"]),
+        });
+        let is_short = |item: &&Value| item["type"] == "compaction";
+        let first = items.next().filter(is_short);
+        if let Some(other) = items.find(is_short) {
+            return Err(format!("{other} does not stand in front of all else"));
+        }
+        match first.map(|item| (item, self.short.get(&item.to_string()))) {
+            None => Ok(false),
+            Some((_, Some(maker))) if maker == model => Ok(true),
+            Some((item, Some(maker))) => Err(format!("{maker} has made {item}, and not {model}")),
+            Some((item, None)) => Err(format!("nobody has made {item}")),
         }
     }
 
@@ -252,6 +281,38 @@ pub fn echo(wire: WireFormat, parts: &[Part]) -> Vec<Value> {
         WireFormat::OpenAiChat => Vec::new(),
         WireFormat::Gemini => vec![json!({"role": "model", "parts": gemini_parts(parts)})],
     }
+}
+
+/// What a service makes of a conversation; `None` where it has no form of its own for that.
+pub fn short(wire: WireFormat, number: usize) -> Option<Value> {
+    let signature = format!("short{number}end");
+    match wire {
+        WireFormat::AnthropicMessages => {
+            let content = format!("Of old, by request {number}.");
+            Some(json!({"type": "compaction", "content": content, "signature": signature}))
+        }
+        WireFormat::OpenAiResponses => {
+            let id = format!("cmp_{number}");
+            Some(json!({"type": "compaction", "id": id, "encrypted_content": signature}))
+        }
+        WireFormat::OpenAiChat | WireFormat::Gemini => None,
+    }
+}
+
+/// The same as Anthropic's streams it.
+pub fn stream_short(item: &Value) -> String {
+    let start = json!({"type": "compaction", "content": null});
+    let mut delta = item.clone();
+    delta["type"] = "compaction_delta".into();
+    let events = [
+        json!({"type": "message_start", "message": {}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": start}),
+        json!({"type": "content_block_delta", "index": 0, "delta": delta}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "compaction"}}),
+        json!({"type": "message_stop"}),
+    ];
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
 }
 
 /// A reply as its service streams it.

@@ -122,6 +122,10 @@ pub struct Compaction {
     pub focus: bool,
     /// A summary is wanted even where masks would do.
     pub wanted: bool,
+    /// The provider makes it in a form of its own, where it has one.
+    pub native: bool,
+    /// Messages that are never cut where old outcomes are.
+    pub recent: usize,
 }
 
 /// Windows that are much too small, small, and large, in tokens.
@@ -208,7 +212,9 @@ fn outcomes() -> impl Strategy<Value = Step> {
         1 => Just(OutcomeStatus::Denied),
         1 => Just(OutcomeStatus::Interrupted),
     ];
-    (any::<usize>(), 1..4usize, what, status, words())
+    // What is old and long is what can be cut.
+    let words = prop_oneof![8 => words(), 1 => 300..900usize];
+    (any::<usize>(), 1..4usize, what, status, words)
         .prop_map(|(first, calls, what, status, words)| Step::Outcomes { first, calls, what, status, words })
 }
 
@@ -240,14 +246,16 @@ fn compaction() -> impl Strategy<Value = Compaction> {
     ];
     let window = prop::sample::select(WINDOWS.to_vec());
     let summary = prop::option::weighted(0.7, 1..200usize);
-    (trigger, keep, window, summary, any::<bool>(), any::<bool>()).prop_map(
-        |(trigger, keep, window, summary, focus, wanted)| Compaction {
+    (trigger, keep, window, summary, any::<bool>(), any::<bool>(), any::<bool>(), 0..8usize).prop_map(
+        |(trigger, keep, window, summary, focus, wanted, native, recent)| Compaction {
             trigger,
             keep,
             window,
             summary,
             focus,
             wanted,
+            native,
+            recent,
         },
     )
 }

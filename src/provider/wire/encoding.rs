@@ -90,7 +90,7 @@ impl Encoding {
         let format = format_of(endpoint.wire);
         let turns = turns(&request.items);
         // The newest turn may get more behind it before the other side speaks.
-        let (newest, older) = turns.split_last().expect("a request has a turn of the person's");
+        let (newest, older) = turns.split_last().expect("a view has at least one turn");
         let mut kept = self.take(format, endpoint, request, older.len());
         let mut fresh = 0;
         for turn in &older[kept.turns..] {

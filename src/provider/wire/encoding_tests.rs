@@ -161,6 +161,24 @@ fn a_blank_text_goes_back_where_it_is_taken_and_thinking_stays_with_it() {
     }
 }
 
+/// A hook put a history in the place of nothing, a person took it back, and a call was made for a view without
+/// entries, which ended the process. A reply that is blank as a whole leaves as little.
+#[test]
+fn a_view_of_nothing_is_a_request_too() {
+    for endpoint in endpoints() {
+        for view in [OwnedView::default(), OwnedView::default().agent(vec![text(" ")])] {
+            taken(&endpoint, &view).unwrap_or_else(|why| panic!("{why}"));
+            // What is kept of it is nothing that a later request could be wrong about.
+            let later = OwnedView::default().user(vec![text("go")]);
+            let mut encoding = Encoding::default();
+            encoding.encode(&endpoint, &view.request(), Purpose::Reply);
+            let goes_on = encoding.encode(&endpoint, &later.request(), Purpose::Reply);
+            let anew = Encoding::default().encode(&endpoint, &later.request(), Purpose::Reply);
+            assert_eq!(goes_on.bytes(), anew.bytes(), "{}", endpoint.name);
+        }
+    }
+}
+
 /// The parts of a view's only reply.
 fn agent_parts(view: &OwnedView) -> Vec<Content> {
     let reply = view.items.iter().find_map(|item| match item {

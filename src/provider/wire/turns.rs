@@ -38,7 +38,7 @@ pub const NO_OUTPUT: &str = "(no output)";
 /// What stands where a person's message has nothing that can be sent.
 const NOTHING_SAID: &str = "(empty message)";
 
-/// The turns of a view, beginning with the person's.
+/// The turns of a view, beginning with the person's: at least one.
 pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
     let mut turns: Vec<Turn<'a>> = Vec::with_capacity(items.len() + 1);
     for item in items {
@@ -89,6 +89,10 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
                 }
             }
         }
+    }
+    // An undo may leave nothing at all; what is asked for then is still a request.
+    if turns.is_empty() {
+        turns.push(user(vec![nothing_said()]));
     }
     turns
 }
