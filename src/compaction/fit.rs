@@ -141,6 +141,12 @@ impl<'a> Fit<'a> {
         let material = Material::of(scene, cut);
         let mut kept = Shorter::of(scene, cut);
         kept.take(scene, cut, &plan.masks);
+        // One that is carried on where none is written makes no more difference to the rest than a new one.
+        let earlier = material.earlier.as_ref().map(|text| Summary::Earlier(text.clone()).part(usize::MAX));
+        let reserve = match earlier {
+            Some(earlier) if reserve > 0 => reserve.max(scene.ruler.text(&earlier)),
+            Some(_) | None => reserve,
+        };
         let summary = summary(&material);
         let measure = whole(scene, &material, &summary, plan.trigger);
         let told = told(scene, ledger, &material, measure.ledger);

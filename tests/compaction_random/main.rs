@@ -5,7 +5,7 @@
 //! as large as real ones. Each is made from a number: what fails is made shorter step by step, and told with it.
 //!
 //! `EPITOME_HISTORIES=1000000 cargo test --test compaction_random` plays more of them, and `EPITOME_SEED=17`
-//! begins with that number instead of any.
+//! begins with that number instead of 0.
 
 mod checks;
 mod history;
@@ -70,7 +70,8 @@ fn a_compaction_fits_gains_and_loses_nothing_that_is_protected() {
         asked.map(|asked| asked.parse::<u64>().unwrap_or_else(|_| panic!("{name} is a number")))
     };
     let histories = number("EPITOME_HISTORIES").unwrap_or(HISTORIES);
-    let first = number("EPITOME_SEED").unwrap_or_else(|| fastrand::u64(..u64::MAX / 2));
+    // The same each time, so that a change is what makes it fail; other seeds look further.
+    let first = number("EPITOME_SEED").unwrap_or(0);
     let counts = Mutex::new(Counts::new());
     let next = AtomicU64::new(0);
     let players = std::thread::available_parallelism().map_or(2, |cores| cores.get().min(PLAYERS_MAX));
