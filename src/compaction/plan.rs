@@ -12,6 +12,9 @@ pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces"
 /// A view below this many tokens holds nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 400;
 
+/// Below so many tokens nothing fits, not even what is said around a summary: no model need be asked for one.
+const ROOM_TOKENS_MIN: u64 = 64;
+
 /// What of the room is left to the one message however much is kept behind it, as a divisor.
 const MESSAGE_PART: u64 = 4;
 
@@ -74,6 +77,14 @@ pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> D
 }
 
 pub(super) fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
+    if scene.limit < ROOM_TOKENS_MIN {
+        let Budget { frame, window, reserve, .. } = scene.budget;
+        return Decision::Nothing(format!(
+            "the system text and the tools take {frame} of the {window} tokens that the model holds and {reserve} are \
+             kept for its reply, so that no conversation fits; choose a model with a larger window, or make the \
+             instructions shorter"
+        ));
+    }
     let is_full = scene.before > scene.limit;
     // What the provider says is true, whatever we count.
     let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;

@@ -113,3 +113,19 @@ fn the_tool_that_reads_the_log_is_only_named_where_the_model_has_it() {
         assert_eq!(text.matches("recall").count(), if has_recall { 2 } else { 0 }, "{text}");
     }
 }
+
+/// Where the instructions filled the window, a model was paid for a summary at each prompt, and only then it was
+/// said that there was no room for it.
+#[test]
+fn no_summary_is_asked_for_where_nothing_would_fit() {
+    let mut talk = Talk::new();
+    talk.says("first");
+    talk.replies(words(2_000));
+    talk.says("second");
+    for trigger in [Trigger::Manual, Trigger::Threshold, Trigger::Must, Trigger::Overflow] {
+        let budget = Budget { frame: 7_900, ..budget(8_000) };
+        let decision = decide(&Ruler::of(None), &talk.0, &budget, &wish(trigger, Keep::Nothing));
+        let Decision::Nothing(why) = decision else { panic!("{trigger:?}: {decision:?}") };
+        assert!(why.contains("7900") && why.contains("larger window"), "{why}");
+    }
+}

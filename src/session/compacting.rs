@@ -367,6 +367,9 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.pieces = None;
         }
+        if let (Err(error), Some(model)) = (&summary, self.endpoint.as_ref().map(|it| it.name.clone())) {
+            self.learn_window(&model, &error.class);
+        }
         if let Err(error) = &summary {
             tracing::warn!(session = %self.id, %error, "no summary: the facts found by code stand for it");
         }
