@@ -136,13 +136,19 @@ pub(super) fn plain(sentence: &str) -> String {
     line.replace("**", "")
 }
 
+/// Whether a sentence stands in a row of a table, which is data.
+pub(super) fn is_of_table(text: &str, sentence: &Range<usize>) -> bool {
+    let lowest = sentence.start.saturating_sub(LINE_BYTES_MAX);
+    let head = &text.as_bytes()[lowest..sentence.start];
+    let line = memchr::memrchr(b'\n', head).map_or(lowest, |at| lowest + at + 1);
+    let row = &text.as_bytes()[line..sentence.end];
+    row.trim_ascii_start().starts_with(b"|")
+        || text[sentence.clone()].split('`').step_by(2).any(|plain| plain.contains(" | "))
+}
+
 /// Whether people would read this as a sentence, and not as code, data or a line of a log.
 pub(super) fn is_prose(sentence: &str) -> bool {
     let trimmed = sentence.trim_start();
-    // A row of a table is data too.
-    if trimmed.starts_with('|') {
-        return false;
-    }
     if ["//", "/*", "#!", "#[", "<!--", "@@", "+++", "--- ", "diff ", "import ", "from ", "at "]
         .iter()
         .any(|code| trimmed.starts_with(code))

@@ -74,7 +74,7 @@ fn sentence(
     room: &mut usize,
 ) -> usize {
     let raw = &text[range.clone()];
-    if !may_tell(raw, hits) {
+    if !may_tell(raw, hits) || sentences::is_of_table(text, range) {
         return range.end;
     }
     if !sentences::is_prose(raw) {
