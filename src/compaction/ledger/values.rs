@@ -148,7 +148,7 @@ fn assigned(words: &[Word], verb: usize, told: &mut Told) {
         now |= words.get(at + 1).is_some_and(|next| next.lower == "now") && !word.ends;
         let form = if now { Form::Changed } else { Form::Told };
         told.values.extend(make(&name, &with_unit(words, at), form));
-    } else if typed && !is_participle(&word.lower) && !BREAKS.has(word.lower) && word.lower != "not" {
+    } else if typed && !is_participle(word.lower) && !BREAKS.has(word.lower) && word.lower != "not" {
         // "the owner is now Dana", "the deadline is next Friday": the next words as they stand.
         let mut value = word.text.to_owned();
         let mut last = at;
