@@ -383,6 +383,7 @@ fn of_a_value_only_the_newest_is_told() {
             "16.1",
         ),
         ("The owner is Dana.", "The owner is now Robin.", "Dana", "Robin"),
+        ("Let's start with 20 s for the idle timeout.", "Take 45 s for the idle timeout.", "20 s", "45 s"),
         (
             "The batch size is 64",
             "actually, make that a batch size of 128: the batch size is 128 now",

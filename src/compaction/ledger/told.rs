@@ -33,15 +33,15 @@ enum Section {
 /// Each with its heading and its part of the room, in per cent; a part that is not used goes to the
 /// others.
 const SECTIONS: [(Section, &str, u64); 11] = [
-    (Section::Rules, "## What the person wants", 20),
-    (Section::Errors, "## Open errors", 13),
+    (Section::Rules, "## What the person wants", 18),
+    (Section::Errors, "## Open errors", 12),
     (Section::Pending, "## Still to do", 12),
-    (Section::Decisions, "## Decided and found", 15),
+    (Section::Decisions, "## Decided and found", 14),
     (Section::Rejected, "## Tried or ruled out", 10),
     (Section::Values, "## Current values", 12),
     (Section::Changed, "## Files changed", 6),
     (Section::Commands, "## Commands, last result", 4),
-    (Section::Names, "## Names", 4),
+    (Section::Names, "## Names", 8),
     (Section::Read, "## Files read", 2),
     (Section::Solved, "## Errors that no longer show", 2),
 ];

@@ -76,6 +76,7 @@ pub(super) fn of_sentence(sentence: &str) -> Told {
         match words[at].lower {
             "is" | "are" | "=" | "equals" | ":=" | "==" | "ist" => assigned(&words, at, &mut told),
             "to" | "->" | "→" | "=>" => changed(&words, at, &mut told),
+            "for" => given(&words, at, &mut told),
             "of" | "than" => {
                 if at > 0 && matches!(words[at - 1].lower, "instead" | "rather") {
                     ended(&words, at + 1, &mut told);
@@ -204,6 +205,25 @@ fn changed(words: &[Word], to: usize, told: &mut Told) {
         told.olds.push(clean(&name));
     }
     told.values.extend(make(&name, &value, Form::Changed));
+}
+
+/// "V for the S", as in "take 30 s for the timeout of the pool".
+fn given(words: &[Word], at: usize, told: &mut Told) {
+    let is_number = |at: usize| words[at].text.starts_with(|c: char| c.is_ascii_digit()) && !words[at].ends;
+    let value = match at {
+        0 => return,
+        _ if is_number(at - 1) => at - 1,
+        1 => return,
+        _ if is_number(at - 2) && !words[at - 1].ends => at - 2,
+        _ => return,
+    };
+    let rest = &words[at + 1..];
+    let ends = rest.iter().position(|word| word.ends).map_or(rest.len(), |last| last + 1);
+    let ends = rest[..ends].iter().position(|word| BREAKS.has(word.lower)).unwrap_or(ends);
+    let subject = &rest[..ends.min(SUBJECT_WORDS_MAX)];
+    if subject.iter().any(|word| NOUNS.has(word.lower) || word.ticked) {
+        told.values.extend(make(&phrase(subject), &with_unit(words, value), Form::Changed));
+    }
 }
 
 /// A value that holds no longer: "instead of 8080", "not `npm`", "was 5".
