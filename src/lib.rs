@@ -52,6 +52,26 @@
 //! earlier refusals tell. Providers that speak a known format are data, not code. `tokens` counts what a view takes,
 //! fitted to each model by what its replies report, so that a session knows how full its window is without asking.
 //!
+//! # The way of a compaction
+//!
+//! ```text
+//!  a round ended │ a call is due │ it was refused │ /compact │ a hook       /compact dry ─► compaction::preview
+//!                      └─► session::compacting ─► compaction::decide ◄── the same ────────────┘
+//!                             Nothing(why) │ Prune(masks) │ Summarise(plan)
+//!                                               │               ├─► hooks of pre_compact
+//!                                               │               └─► session::summary: the provider's own · another
+//!                                               │                   model · the cached prefix · flat text · none
+//!                                               │                        │ is the view still the plan's?
+//!                                               ▼                        ▼
+//!                                        one `Pruned`      one `Compacted`: ledger, material, summary, as far as
+//!                                                          they fit (compaction::compacted)
+//!  /undo, /redo: an entry each ─► thread::view folds what holds          recall reads the log, not the view
+//! ```
+//!
+//! A layer (`Compacted`, `Pruned`, `Mutated`, `Edited`) holds the texts that it puts into the view, so that an old
+//! view never changes with a setting or a build. `compaction::ledger` follows the log entry by entry; no model is
+//! needed for it, and so a compaction always comes to an end.
+//!
 //! # The house, and who may import whom
 //!
 //! `tests/tidy.rs` reads this table and holds the `use` lines to it.
@@ -89,6 +109,13 @@
 //!   one answer.
 //! - A live thread equals the replay of its log; its view equals a cold fold.
 //! - Nothing that a repository brings runs before the person has allowed that very version of it.
+//! - Behind a compaction the view fits the window beside frame and reply, and is smaller than it was; where there is
+//!   no such view, nothing is changed. A model that fails, hangs or writes nonsense changes the summary alone.
+//! - A summary takes the place of the very view that it was made for, or is thrown away.
+//! - A call is in the view with its outcome, or neither is.
+//! - No compaction, shortening, undo or redo takes what is pinned out of the view, or changes a byte of it.
+//! - Undo of a layer gives the view that there would be without it, whatever came later; redo gives it back.
+//! - A dry run shows the bytes that are committed when nothing comes between, the model's summary excepted.
 //! - What a hook asked for is done, or its refusal is in the trail with the reason; a hook that fails,
 //!   hangs or prints nonsense costs its own result alone.
 //! - System text and tool list are frozen at a thread's first model call. Behind them requests only grow: as long as

@@ -18,7 +18,8 @@ pub use time::Clock;
 use crate::thread::{CallId, Change, Edit, Entry, Seq, Thread};
 use record::Record;
 
-/// The tool's name. Who masks and summarises leaves its outcomes alone in the turn that asked for them.
+/// The tool's name. Where room is short its outcomes are cut first, and a summary from flat text leaves them out:
+/// the log has what they read.
 pub const NAME: &str = "recall";
 
 /// Bytes of one answer, whatever window there is: a page of some 6,000 tokens.

@@ -18,7 +18,7 @@
 //! | `text protocol` | each line stands in the documentation of `src/hooks/resident.rs` |
 //! | `markdown recipe=ID` | read as a recipe, also its handlers; likewise `command`, `skill`, `gemini` |
 //! | `toml config` | read as the person's settings |
-//! | `console` | each line behind `$ ` is typed in a repository; `…` stands for anything |
+//! | `console` | each line behind `$ ` is typed in a repository; `…` stands for anything, and with `nearly` numbers may be a little off |
 //!
 //! `in=repo` puts a file into the repository instead of the home. `UPDATE=1 cargo test --test docs` writes
 //! what comes out into `payload`, `stdout`, `problems` and `console` blocks that differ; review the diff.
@@ -27,6 +27,8 @@
 mod handler;
 #[path = "docs/home.rs"]
 mod home;
+#[path = "docs/model.rs"]
+mod model;
 #[path = "docs/page.rs"]
 mod page;
 #[path = "docs/prose.rs"]
@@ -69,6 +71,15 @@ fn the_examples_of_the_page_on_configuration_hold() {
     run::page(&root().join("docs/configuration.md"));
 }
 
+/// Its sessions talk to a scripted model; all else is as a person would see it.
+#[test]
+fn the_examples_of_the_page_on_compaction_hold() {
+    let model = model::start();
+    let environment = [("ANTHROPIC_API_KEY", "key".to_owned()), ("ANTHROPIC_BASE_URL", model.base_url())];
+    run::page_with(&root().join("docs/compaction.md"), &environment);
+    assert_eq!(model.refusals(), Vec::<String>::new());
+}
+
 /// A page that no test above runs would be a page of promises.
 #[test]
 fn no_page_is_left_out() {
@@ -79,14 +90,14 @@ fn no_page_is_left_out() {
         .filter(|name| name.ends_with(".md"))
         .collect();
     pages.sort();
-    assert_eq!(pages, ["configuration.md", "hooks.md", "migrating.md", "recipes.md"]);
+    assert_eq!(pages, ["compaction.md", "configuration.md", "hooks.md", "migrating.md", "recipes.md"]);
 }
 
 #[test]
 fn links_lead_somewhere() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
-    for page in pages.iter().chain(&["docs/configuration.md"]) {
+    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md"]) {
         let path = root().join(page);
         let content = text(&path);
         for link in links(&content) {

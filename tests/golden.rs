@@ -93,3 +93,18 @@ fn what_hooks_did_stays_what_it_was() {
     all.push_str(&format!("\ntoolu_2 is run as {:?} with {input}\n", card.title));
     assert_eq!(all, expected("hooks"), "{all}");
 }
+
+/// What compactions leave in a log: an outcome whose whole is kept beside what was shown, instructions that were
+/// told on the way, a batch of cuts, a compaction that cuts in what it keeps, undos and redos of both, and one that
+/// no model wrote. The text has what the model sees at its end, and after each undo.
+#[test]
+fn what_compactions_did_stays_what_it_was() {
+    let (text, mut thread) = golden("layers");
+    assert_comes_back_to_the_byte(&text, &thread);
+    let mut all = format!("# all of it\n{}", seen(&thread));
+    while let Some(entry) = thread.last_layer().cloned() {
+        undo(&mut thread, entry.seq);
+        all.push_str(&format!("\n# without the {} {}\n{}", entry.change.kind(), entry.seq, seen(&thread)));
+    }
+    assert_eq!(all, expected("layers"));
+}

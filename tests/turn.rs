@@ -189,6 +189,7 @@ impl Play {
                 let answer = self.reply(rest);
                 self.tell(Answer::Model(answer));
             }
+            "must" => self.tell(Answer::Model(ModelAnswer::MustCompact)),
             "too" => self.tell(Answer::Model(ModelAnswer::TooLong("too long".into()))),
             "failed" => self.tell(Answer::Model(ModelAnswer::Failed(quoted(rest)))),
             "allow" => self.tell(Answer::Permission(CallId(rest.into()), Permit::Allowed)),

@@ -133,7 +133,8 @@ impl Play {
     }
 
     fn reply(&mut self, how: u8) -> ModelAnswer {
-        match how % 14 {
+        match how % 15 {
+            11 if self.turn.may_compact_before_call() => return ModelAnswer::MustCompact,
             12 => return ModelAnswer::TooLong("too long".into()),
             13 => return ModelAnswer::Failed("no".into()),
             _ => {}

@@ -143,7 +143,7 @@ impl Keeper {
         let settings = Compaction::default();
         let budget = Budget::of(&settings, WINDOW, RESERVE, self.ruler.frame_of(thread));
         if let Some(masks) = due(&self.ruler, thread, &budget) {
-            self.cut(thread, &budget, masks, calls);
+            self.cut(thread, masks, calls);
         }
         let used = self.ruler.view(thread.view()) + self.ruler.frame_of(thread);
         if !self.pace.is_due(&self.ruler, thread, Fullness { used, size: WINDOW, at: THRESHOLD }) {
@@ -156,7 +156,7 @@ impl Keeper {
                 self.pace.gained_nothing(thread);
             }
             Decision::Prune(masks) => {
-                self.cut(thread, &budget, masks, calls);
+                self.cut(thread, masks, calls);
             }
             Decision::Summarise(plan) => {
                 let id = thread.next_message();
@@ -178,7 +178,7 @@ impl Keeper {
 }
 
 impl Keeper {
-    fn cut(&self, thread: &mut Thread, budget: &Budget, masks: Vec<Mask>, calls: &mut Calls) {
+    fn cut(&self, thread: &mut Thread, masks: Vec<Mask>, calls: &mut Calls) {
         let change = pruned(&self.ruler, thread, masks, Trigger::Threshold);
         append(thread, change);
         calls.prunes += 1;

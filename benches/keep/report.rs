@@ -13,6 +13,21 @@ use crate::speed::Line;
 /// What the whole is judged at.
 const BUDGET: u64 = 4_000;
 
+/// The head of a table by kind.
+const KINDS_HEAD: &str = "\
+    | way | path | decis. | rejec. | pend. | constr. | error | ident. | newest | all | stale |\n\
+    | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n";
+
+/// What was wanted, and what was measured.
+struct Target {
+    title: String,
+    wanted: f64,
+    /// Whether `wanted` is the least; else it is the most.
+    at_least: bool,
+    open: Option<f64>,
+    held_out: Option<f64>,
+}
+
 /// Everything that was measured.
 pub struct Report {
     pub grid: Grid,
@@ -66,10 +81,7 @@ impl Report {
     }
 
     fn by_kind(&self, compactions: usize) -> String {
-        let mut text = String::from(
-            "| way | path | decis. | rejec. | pend. | constr. | error | ident. | newest | all | stale |\n\
-             | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n",
-        );
+        let mut text = String::from(KINDS_HEAD);
         for way in Way::ALL {
             kinds_row(&mut text, way.title(), self.score(way, compactions, BUDGET));
         }
@@ -91,11 +103,10 @@ impl Report {
             } else {
                 let _ = writeln!(
                     text,
-                    "\nOf other, short conversations, whose summaries a real model wrote, at {} tokens:\n\n{}",
-                    self.recorded_budget,
-                    "| way | path | decis. | rejec. | pend. | constr. | error | ident. | newest | all | stale |\n\
-                     | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |"
+                    "\nOf other, short conversations, whose summaries a real model wrote, at {} tokens:\n",
+                    self.recorded_budget
                 );
+                text.push_str(KINDS_HEAD);
                 for (writer, [alone, with_ledger, ledger]) in &self.recorded {
                     kinds_row(&mut text, writer, Some(alone));
                     kinds_row(&mut text, "the same with ledger", Some(with_ledger));
@@ -197,7 +208,7 @@ impl Report {
         let mut text = String::from(
             "| target | wanted | measured | held-out | met |\n| --- | --: | --: | --: | --- |\n",
         );
-        for (title, wanted, at_least, open, held_out) in self.measured() {
+        for Target { title, wanted, at_least, open, held_out } in self.measured() {
             let met = |value: Option<f64>| {
                 value.map(|value| if at_least { value >= wanted } else { value <= wanted })
             };
@@ -219,8 +230,7 @@ impl Report {
         text
     }
 
-    /// Each target: what it is of, the number wanted, whether it is the least or the most, what was measured.
-    fn measured(&self) -> Vec<(String, f64, bool, Option<f64>, Option<f64>)> {
+    fn measured(&self) -> Vec<Target> {
         let both = |what: &dyn Fn(&Score) -> Option<f64>, compactions: usize| {
             let of = |way| self.score(way, compactions, BUDGET).and_then(what);
             (of(Way::Ledger), of(Way::HeldOut))
@@ -228,30 +238,60 @@ impl Report {
         let mut rows = Vec::new();
         for compactions in [1, 10] {
             let (open, held_out) = both(&|score| score.pinned.percent(), compactions);
-            rows.push((format!("pinned facts, after {}", times(compactions)), 100.0, true, open, held_out));
+            rows.push(Target {
+                title: format!("pinned facts, after {}", times(compactions)),
+                wanted: 100.0,
+                at_least: true,
+                open,
+                held_out,
+            });
             let (open, held_out) = both(&|score| score.kind(Kind::Constraint), compactions);
-            rows.push((format!("constraints, after {}", times(compactions)), 100.0, true, open, held_out));
+            rows.push(Target {
+                title: format!("constraints, after {}", times(compactions)),
+                wanted: 100.0,
+                at_least: true,
+                open,
+                held_out,
+            });
         }
         for (compactions, wanted) in [(1, 95.0), (10, 90.0)] {
             let (open, held_out) = both(&|score| score.all().percent(), compactions);
-            rows.push((format!("planted facts, after {}", times(compactions)), wanted, true, open, held_out));
+            rows.push(Target {
+                title: format!("planted facts, after {}", times(compactions)),
+                wanted,
+                at_least: true,
+                open,
+                held_out,
+            });
         }
         for compactions in [1, 10] {
             let (open, held_out) = both(&|score| score.stale.percent(), compactions);
-            rows.push((
-                format!("old values shown as current, after {}", times(compactions)),
-                2.0,
-                false,
+            rows.push(Target {
+                title: format!("old values shown as current, after {}", times(compactions)),
+                wanted: 2.0,
+                at_least: false,
                 open,
                 held_out,
-            ));
+            });
         }
         let ours = self.calls.iter().find(|(management, _)| *management == Management::Epitome);
         let breaks = ours.map(|(_, calls)| calls.breaks_per_hundred());
-        rows.push(("prefix breaks in 100 calls".to_owned(), 3.0, false, breaks, None));
+        rows.push(Target {
+            title: "prefix breaks in 100 calls".to_owned(),
+            wanted: 3.0,
+            at_least: false,
+            open: breaks,
+            held_out: None,
+        });
         for line in &self.speed {
             if let Some(target) = line.target {
-                rows.push((format!("ms: {}", line.title), target, false, Some(line.value), None));
+                rows.push(Target {
+                    title: format!("ms: {}", line.title),
+                    wanted: target,
+                    at_least: false,
+                    open: Some(line.value),
+                    held_out: None,
+                });
             }
         }
         rows

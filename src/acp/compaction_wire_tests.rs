@@ -67,8 +67,8 @@ fn it_begins_is_written_and_is_done() {
             text("We wrote a parser."),
             text("````text\n<goal>\nShip ```it```.\n</goal>\n````"),
             text(
-                "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 of your messages word for word, \
-                 34 facts; 3 outcomes shortened). /undo takes it back."
+                "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 entries word for word, \
+                 34 facts; 3 entries shortened). /undo takes it back."
             ),
         ])
     );

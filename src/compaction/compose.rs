@@ -111,13 +111,13 @@ pub(super) fn fates(scene: &Scene<'_>, cut: usize, masks: &[Mask], quoted: &[Seq
 
 fn account(scene: &Scene<'_>, made: &Fitted, fallback: Option<String>) -> Account {
     let parts = &made.content;
-    let mut left_out = parts.told.left_out.clone();
+    let mut left_out = made.told.left_out.clone();
     left_out.extend(&parts.without);
     left_out.sort_unstable();
     left_out.dedup();
     let mut account = Account {
         quoted: parts.quoted.clone(),
-        facts: parts.told.facts,
+        facts: made.told.facts,
         left_out,
         fallback,
         ..Account::default()

@@ -3,113 +3,13 @@
 use std::sync::Arc;
 
 use super::ledger::Ledger;
+use super::talk::{Talk, budget, wish, words};
 use super::*;
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, ModelName, Origin,
     OutcomeContent, OutcomeStatus, Part, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger, Usage,
 };
 use crate::tokens::Ruler;
-
-/// A conversation that is written down as it goes.
-struct Talk(Thread);
-
-impl Talk {
-    fn new() -> Talk {
-        let session = SessionId("s_00000000000000000001".into());
-        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
-        let opened = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
-        Talk(Thread::replay([opened]).expect("an opened thread"))
-    }
-
-    fn add(&mut self, change: Change) -> Seq {
-        let seq = self.0.next_seq();
-        self.0.apply(Arc::new(Entry { seq, at: 0, change }));
-        seq
-    }
-
-    fn message(&self, content: Vec<Content>) -> Message {
-        Message { id: self.0.next_message(), content }
-    }
-
-    fn says(&mut self, text: impl Into<String>) -> Seq {
-        self.says_by(text, Origin::Person)
-    }
-
-    fn says_by(&mut self, text: impl Into<String>, origin: Origin) -> Seq {
-        let message = self.message(vec![Content::Text { text: text.into() }]);
-        self.add(Change::Said { message, origin })
-    }
-
-    fn replies(&mut self, text: impl Into<String>) -> Seq {
-        let message = self.message(vec![Content::Text { text: text.into() }]);
-        self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None })
-    }
-
-    /// A call of a tool and its outcome; the outcome's entry.
-    fn calls(&mut self, tool: &str, outcome: impl Into<String>) -> Seq {
-        let id = CallId(format!("c{}", self.0.next_seq().0));
-        let input = serde_json::json!({});
-        let call = ToolCall { id: id.clone(), name: tool.into(), input, card: Card::default() };
-        let message = self.message(vec![Content::Call(call)]);
-        self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
-        let outcome = ToolOutcome::text(id, OutcomeStatus::Completed, outcome);
-        self.add(Change::ToolFinished { outcome })
-    }
-
-    /// Enough of messages that all before them are old.
-    fn goes_on(&mut self) {
-        for _ in 0..6 {
-            self.replies("Yes.");
-            self.says("And?");
-        }
-    }
-
-    fn pins(&mut self, entry: Seq) {
-        let at = Part { entry, part: None };
-        self.add(Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
-    }
-
-    fn decide(&self, window: u64, trigger: Trigger, keep: Keep) -> Decision {
-        decide(&Ruler::of(None), &self.0, &budget(window), &wish(trigger, keep))
-    }
-
-    /// Compacts it, and gives the text of the one message.
-    fn compact(&mut self, window: u64, trigger: Trigger, keep: Keep, summary: Option<&str>) -> String {
-        let plan = match self.decide(window, trigger, keep) {
-            Decision::Summarise(plan) => plan,
-            other => panic!("{other:?}"),
-        };
-        let change = self.made(window, &plan, summary).expect("it gains something");
-        let Change::Compacted { summary, .. } = &change else { unreachable!() };
-        let text = summary.text();
-        self.add(change);
-        text
-    }
-
-    fn made(&self, window: u64, plan: &Plan, summary: Option<&str>) -> Result<Change, String> {
-        let by = summary.map(|_| (ModelName("a/b".into()), Usage::default()));
-        let written = Written { text: summary.map(str::to_owned), by, ..Written::default() };
-        let (ruler, id) = (Ruler::of(None), self.0.next_message());
-        compacted(&ruler, &self.0, &Ledger::default(), &budget(window), plan, id, written)
-    }
-
-    fn shown(&self) -> Vec<u64> {
-        self.0.view().entries().iter().map(|entry| entry.seq.0).collect()
-    }
-}
-
-fn budget(window: u64) -> Budget {
-    Budget::of(&Default::default(), window, window / 8, 0)
-}
-
-fn wish(trigger: Trigger, keep: Keep) -> Wish {
-    Wish { trigger, keep, focus: None, summary: trigger == Trigger::Manual }
-}
-
-/// A text of about so many tokens.
-fn words(tokens: usize) -> String {
-    "walnut ".repeat(tokens)
-}
 
 fn masks(decision: Decision) -> Vec<Mask> {
     match decision {
@@ -257,7 +157,7 @@ fn all_above_an_entry_goes_also_behind_an_earlier_compaction() {
 #[test]
 fn what_the_person_said_is_kept_newest_first_within_its_share() {
     let mut talk = Talk::new();
-    let oldest = talk.says(format!("OLDEST {}", words(150)));
+    talk.says(format!("OLDEST {}", words(150)));
     let middle = talk.says("never touch main.rs");
     let recipe =
         talk.says_by(words(500), Origin::Recipe { recipe: "review".into(), typed: "/review it".into() });
@@ -273,10 +173,11 @@ fn what_the_person_said_is_kept_newest_first_within_its_share() {
     let (first, second) = (text.find("OLDEST").expect("there"), text.find("never touch").expect("there"));
     assert!(first < second, "oldest first: {text}");
 
-    // In a small window the oldest goes.
+    // In a small window what is too long for it goes, and not all that was said before it.
     talk.replies(words(3_000));
     let text = talk.compact(2_000, Trigger::Must, Keep::Nothing, Some("So far."));
-    assert!(!text.contains(&format!("<said entry=\"{oldest}\">")), "{text}");
+    assert!(!text.contains(&format!("<said entry=\"{paste}\">")), "{text}");
+    assert!(text.contains(&format!("<said entry=\"{middle}\">")), "{text}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What gives way, and in which order, so that the result fits and gains something. Pure.
 
 use super::GAIN_MIN_PERCENT;
-use super::ledger::Ledger;
-use super::material::Material;
-use super::parts::{Measure, Parts, Summary};
+use super::ledger::{Ledger, Told};
+use super::material::{Material, Request};
+use super::parts::{Facts, Measure, Parts, Summary};
 use super::plan::Plan;
 use super::prune::{SAID_BYTES_MIN, Shorter};
 use super::scene::Scene;
@@ -28,7 +28,7 @@ enum Step {
     Summary,
     /// Outcomes in the part that stays.
     Outcomes,
-    /// What is attached to the last request.
+    /// What is attached to the last request, the heaviest first: it stays named.
     Attached,
     /// The middle of the last request, and of what was said in the part that stays.
     Request,
@@ -58,11 +58,12 @@ const TO_FIT: [Step; 10] = [
 /// The order where it fits and gains too little.
 fn to_gain(trigger: Trigger) -> &'static [Step] {
     match trigger {
-        // Who asked for it loses no word of the request, and nothing of what they wanted kept.
-        Trigger::Manual => &[Step::Person, Step::Ledger],
-        Trigger::Hook => &[Step::Person, Step::Ledger, Step::Request],
+        // Who asked for it loses no word of the request, and nothing of what they wanted kept. What is attached was
+        // seen by then, and where it is most of the conversation nothing is gained but by naming it.
+        Trigger::Manual => &[Step::Attached, Step::Person, Step::Ledger],
+        Trigger::Hook => &[Step::Attached, Step::Person, Step::Ledger, Step::Request],
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => {
-            &[Step::Person, Step::Ledger, Step::Outcomes, Step::Request, Step::Kept]
+            &[Step::Person, Step::Ledger, Step::Outcomes, Step::Attached, Step::Request, Step::Kept]
         }
     }
 }
@@ -70,6 +71,7 @@ fn to_gain(trigger: Trigger) -> &'static [Step] {
 /// A compaction as it can be committed.
 pub(super) struct Fitted {
     pub content: Parts,
+    pub told: Told,
     pub through: Seq,
     pub cut: usize,
     pub masks: Vec<Mask>,
@@ -97,6 +99,7 @@ struct Fit<'a> {
     through: Seq,
     kept: Shorter,
     material: Material,
+    facts: Facts,
     measure: Measure,
     /// What the summary counts for at least, so that the rest is the same whatever a model writes.
     reserve: u64,
@@ -140,6 +143,8 @@ impl<'a> Fit<'a> {
         kept.take(scene, cut, &plan.masks);
         let summary = summary(&material);
         let measure = whole(scene, &material, &summary, plan.trigger);
+        let told = told(scene, ledger, &material, measure.ledger);
+        let facts = Facts { told, found: ledger.found() };
         let (trigger, through) = (plan.trigger, plan.through);
         Fit {
             scene,
@@ -151,6 +156,7 @@ impl<'a> Fit<'a> {
             through,
             kept,
             material,
+            facts,
             measure,
             reserve,
             after: 0,
@@ -159,7 +165,7 @@ impl<'a> Fit<'a> {
 
     fn search(mut self, make: &impl Fn(&Material) -> Summary) -> Result<Fitted, Unfit> {
         loop {
-            let mut parts = Parts::of(self.scene, &self.material, self.ledger, &self.summary, &self.measure);
+            let mut parts = Parts::of(self.scene, &self.material, &self.facts, &self.summary, &self.measure);
             parts.content.splice(..0, self.native.iter().cloned());
             let message = Message { id: MessageId(0), content: parts.content.clone() };
             let own = self.scene.ruler.text(&self.summary.part(self.measure.summary));
@@ -167,7 +173,7 @@ impl<'a> Fit<'a> {
             self.after = tokens_after + self.reserve.saturating_sub(own);
             let fits = self.after <= self.scene.limit;
             let before = self.scene.before;
-            let is_smaller = tokens_after < before;
+            let is_smaller = self.after < before;
             let enough = match self.trigger {
                 Trigger::Must => self.after < before,
                 Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
@@ -176,21 +182,21 @@ impl<'a> Fit<'a> {
             };
             let steps: &[Step] = if fits { to_gain(self.trigger) } else { &TO_FIT };
             let is_done = fits && enough;
-            if !is_done && steps.iter().any(|step| self.give(*step, &parts, make)) {
+            if !is_done && steps.iter().any(|step| self.give(*step, make)) {
                 continue;
             }
             // Where the provider refused the view, any that is smaller is worth a try.
             if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
                 let masks = self.kept.masks();
-                let Fit { through, cut, .. } = self;
-                return Ok(Fitted { content: parts, through, cut, masks, tokens_after });
+                let Fit { through, cut, facts, .. } = self;
+                return Ok(Fitted { content: parts, told: facts.told, through, cut, masks, tokens_after });
             }
             return Err(Unfit { tokens_after, pins: self.material.pins, fits });
         }
     }
 
     /// Lets something give way; `false` where it has nothing left to give.
-    fn give(&mut self, step: Step, parts: &Parts, make: &impl Fn(&Material) -> Summary) -> bool {
+    fn give(&mut self, step: Step, make: &impl Fn(&Material) -> Summary) -> bool {
         let scene = self.scene;
         match step {
             Step::Person => {
@@ -199,8 +205,12 @@ impl<'a> Fit<'a> {
                 is_said
             }
             Step::Ledger => {
-                let is_told = !parts.told.text.is_empty();
-                self.measure.ledger = halved(self.measure.ledger);
+                let is_told = !self.facts.told.text.is_empty();
+                if is_told {
+                    let taken = scene.ruler.text(&self.facts.told.text);
+                    self.measure.ledger = halved(self.measure.ledger.min(taken));
+                    self.facts.told = told(scene, self.ledger, &self.material, self.measure.ledger);
+                }
                 is_told
             }
             Step::Summary => {
@@ -219,13 +229,13 @@ impl<'a> Fit<'a> {
                 self.kept.tokens < before
             }
             Step::Attached => {
-                let is_there =
-                    self.material.request.as_ref().is_some_and(|request| !request.attached.is_empty());
-                std::mem::take(&mut self.measure.attached) && is_there
+                let is_there = self.measure.attached > 0;
+                self.measure.attached /= 2;
+                is_there
             }
             Step::Request => {
-                let text =
-                    self.material.request.as_ref().map_or(0, |request| request.text_with_attached.len());
+                let request = self.material.request.as_ref();
+                let text = request.map_or(0, |request| request.with(self.measure.attached).0.len());
                 let bytes = self.measure.request.min(text);
                 if bytes > SAID_BYTES_MIN {
                     self.measure.request = (bytes / 2).max(SAID_BYTES_MIN);
@@ -248,6 +258,7 @@ impl<'a> Fit<'a> {
                 self.material = Material::of(scene, end);
                 self.summary = make(&self.material);
                 self.measure = whole(scene, &self.material, &self.summary, self.trigger);
+                self.facts.told = told(scene, self.ledger, &self.material, self.measure.ledger);
                 true
             }
             Step::Goal => {
@@ -285,17 +296,24 @@ impl<'a> Fit<'a> {
 
 /// Everything, as far as it has a share.
 fn whole(scene: &Scene<'_>, material: &Material, summary: &Summary, trigger: Trigger) -> Measure {
-    let attached = material.request.as_ref().is_some_and(|request| !request.attached.is_empty());
+    let attached = material.request.as_ref().map_or(0, Request::attached);
     // What is refused as too large although it fits by tokens is so by its bytes.
     let too_many_bytes = trigger == Trigger::Overflow && scene.before <= scene.limit / 2;
     Measure {
-        person: scene.budget.person_max,
+        person: scene.budget.person_max.min(material.person.iter().map(|words| words.tokens).sum()),
         ledger: scene.budget.ledger_max,
         summary: summary.text().len().max(1),
         request: usize::MAX,
-        attached: attached && !too_many_bytes,
+        attached: if too_many_bytes { 0 } else { attached },
         goal: usize::MAX,
         without_files: 0,
+    }
+}
+
+fn told(scene: &Scene<'_>, ledger: &Ledger, material: &Material, tokens_max: u64) -> Told {
+    match tokens_max {
+        0 => Told::default(),
+        tokens_max => ledger.told(&scene.ruler, scene.thread, &material.kept, tokens_max),
     }
 }
 

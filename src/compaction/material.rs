@@ -5,17 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::scene::{Rewritten, Scene};
-use super::text::{attached, said, said_with_attached};
+use super::text::{is_attached, said, said_with};
 use crate::thread::{Change, Content, Entry, Message, Origin, Part, Seq};
 
 /// What leaves the view, or left it before, and is to be said beside the summary.
 pub(super) struct Material {
     /// The entries that stay.
     pub kept: HashSet<Seq>,
+    /// How many are no longer in view of what was said, answered or given by a tool, the first and the last.
+    pub gone: Option<(usize, Seq, Seq)>,
     /// What the person last asked.
     pub request: Option<Request>,
     /// What else they said, newest first.
-    pub person: Vec<(Seq, String)>,
+    pub person: Vec<Words>,
     /// The newest text of each file of instructions, in the order in which they were told.
     pub instructions: Vec<Instructions>,
     /// What is pinned.
@@ -25,13 +27,23 @@ pub(super) struct Material {
     pub earlier: Option<String>,
 }
 
+/// Something that the person said, as it is quoted.
+pub(super) struct Words {
+    pub entry: Seq,
+    /// With the tags around it.
+    pub quote: String,
+    /// What that takes.
+    pub tokens: u64,
+    /// Of the text alone, cut where it is long.
+    pub bytes: usize,
+}
+
+/// What the person last asked, and what is attached to it.
 pub(super) struct Request {
     pub entry: Seq,
-    /// Its text, with what is attached named.
-    pub text: String,
-    /// The same where what is attached comes along.
-    pub text_with_attached: String,
-    pub attached: Vec<Content>,
+    content: Vec<Content>,
+    /// Where in the content what is attached stands, the lightest first.
+    attached: Vec<usize>,
 }
 
 pub(super) struct Instructions {
@@ -71,8 +83,9 @@ impl Material {
                     let is_last = request.is_none();
                     if is_last {
                         let is_quoted = !kept.contains(&entry.seq);
-                        request =
-                            Some(message.filter(|_| is_quoted).map(|message| Request::of(entry, message)));
+                        request = Some(
+                            message.filter(|_| is_quoted).map(|message| Request::of(scene, entry, message)),
+                        );
                     } else if let Some(message) = message
                         && !kept.contains(&entry.seq)
                         && !quoted.contains(&entry.seq)
@@ -82,7 +95,7 @@ impl Material {
                             _ => said(message),
                         };
                         if !text.trim().is_empty() {
-                            person.push((entry.seq, text));
+                            person.push(Words::of(scene, entry.seq, &text));
                         }
                     }
                 }
@@ -104,8 +117,18 @@ impl Material {
         instructions.sort_by_key(|file| file.entry);
         let goal = thread.goal().map(str::to_owned);
         let earlier = shown[..cut].first().and_then(|entry| earlier_summary(entry));
-        Material { kept, request: request.flatten(), person, instructions, pins, goal, earlier }
+        let gone = gone(thread.entries(), &kept);
+        Material { kept, gone, request: request.flatten(), person, instructions, pins, goal, earlier }
     }
+}
+
+fn gone(entries: &[Arc<Entry>], kept: &HashSet<Seq>) -> Option<(usize, Seq, Seq)> {
+    let is_spoken = |entry: &&Arc<Entry>| {
+        matches!(entry.change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
+    };
+    let mut gone = entries.iter().filter(is_spoken).map(|entry| entry.seq).filter(|seq| !kept.contains(seq));
+    let first = gone.next()?;
+    Some(gone.fold((1, first, first), |(count, first, _), seq| (count + 1, first, seq)))
 }
 
 /// The file's own text in a message that tells it; the words around it are those of the moment.
@@ -115,14 +138,35 @@ fn file_text(text: String, path: &Path) -> String {
     told.map(str::to_owned).unwrap_or(text)
 }
 
+impl Words {
+    fn of(scene: &Scene<'_>, entry: Seq, text: &str) -> Words {
+        let text = scene.head_and_tail(text, PASTE_BYTES_MAX, entry);
+        let quote = format!("<said entry=\"{entry}\">\n{text}\n</said>");
+        Words { entry, tokens: scene.ruler.text(&quote), bytes: text.len(), quote }
+    }
+}
+
 impl Request {
-    fn of(entry: &Entry, message: &Message) -> Request {
-        Request {
-            entry: entry.seq,
-            text: said(message),
-            text_with_attached: said_with_attached(message),
-            attached: attached(message),
-        }
+    fn of(scene: &Scene<'_>, entry: &Entry, message: &Message) -> Request {
+        let content = message.content.clone();
+        let mut attached: Vec<usize> = (0..content.len()).filter(|at| is_attached(&content[*at])).collect();
+        attached.sort_by_cached_key(|at| {
+            scene.ruler.message(&Message { id: message.id, content: vec![content[*at].clone()] })
+        });
+        Request { entry: entry.seq, content, attached }
+    }
+
+    /// How much is attached to it.
+    pub fn attached(&self) -> usize {
+        self.attached.len()
+    }
+
+    /// Its text, in which what is attached is named, and so many of what is attached, the lightest.
+    pub fn with(&self, attached: usize) -> (String, Vec<Content>) {
+        let with: HashSet<usize> = self.attached.iter().take(attached).copied().collect();
+        let text = said_with(&self.content, |at| with.contains(&at));
+        let content = self.content.iter().enumerate().filter(|(at, _)| with.contains(at));
+        (text, content.map(|(_, content)| content.clone()).collect())
     }
 }
 
@@ -146,6 +190,10 @@ fn earlier_summary(entry: &Entry) -> Option<String> {
         rest.strip_suffix(SUMMARY_CLOSE).or_else(|| rest.split_once(SUMMARY_CLOSE).map(|(text, _)| text))?;
     (!text.trim().is_empty()).then(|| text.to_owned())
 }
+
+/// A longer text of the person's is quoted by its head and its tail, in bytes: pastes are logs and files, whose
+/// middle can be read again.
+const PASTE_BYTES_MAX: usize = 8 * 1024;
 
 pub(super) const SUMMARY_OPEN: &str = "<summary>\n";
 pub(super) const SUMMARY_CLOSE: &str = "\n</summary>";

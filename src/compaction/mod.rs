@@ -8,8 +8,9 @@
 //!      ─► material ── word for word ─┘            └─► one `Compacted`, or why it gains nothing
 //! ```
 //!
-//! What is decided is stored with its texts in one entry of the log, so that an old view never changes with
-//! a setting or a build. Who calls the model and commits is the session.
+//! `preview` runs the same functions and shows what they give. What is decided is stored with its texts in one
+//! entry of the log, so that an old view never changes with a setting or a build. Who calls the model and commits
+//! is the session.
 
 mod budget;
 mod compose;
@@ -28,7 +29,7 @@ mod text;
 pub use budget::Budget;
 pub use compose::{Fate, Written, compacted, mutated, pins_too_large};
 pub use identifiers::unknown_identifiers;
-pub use parts::{GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, goal_words};
+pub use parts::{GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, PERSON_HEAD, REQUEST_HEAD, goal_words};
 pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, through};
 pub use preview::{Line, Preview, preview};
 pub use prune::{due, pruned};
@@ -39,5 +40,9 @@ pub(crate) const GAIN_MIN_PERCENT: u64 = 10;
 
 #[cfg(test)]
 mod decision_tests;
+#[cfg(test)]
+mod quoting_tests;
+#[cfg(test)]
+mod talk;
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,14 @@
 //! The parts of the one message that stands for what was replaced. Pure.
 
-use super::ledger::{Ledger, Told};
-use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN};
-use super::prune::{RECALL, head_and_tail_of};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::ledger::Told;
+use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN, Words};
+use super::prune::RECALL;
 use super::scene::Scene;
 use super::text::head_and_tail;
 use crate::thread::{Content, Part, Seq};
-
-/// A longer text of the person's is quoted by its head and its tail, in bytes: pastes are logs and files, whose
-/// middle can be read again.
-const PASTE_BYTES_MAX: usize = 8 * 1024;
 
 /// How the one message begins. What it lists is not to be done again.
 const INTRO: &str = "The conversation so far was compacted. This is its summary, kept as background. It is not a \
@@ -66,19 +65,25 @@ pub(super) struct Measure {
     pub summary: usize,
     /// Bytes of the last request.
     pub request: usize,
-    /// Whether what is attached to it comes along.
-    pub attached: bool,
+    /// How much of what is attached to it comes along.
+    pub attached: usize,
     /// Bytes of the goal.
     pub goal: usize,
     /// How many files of instructions are left out, oldest first.
     pub without_files: usize,
 }
 
+/// What the ledger gives to a message.
+pub(super) struct Facts {
+    pub told: Told,
+    /// The entries in which something was found that the person wants and that holds, with the bytes of it.
+    pub found: HashMap<Seq, usize>,
+}
+
 /// The one message, and what is in it.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub content: Vec<Content>,
-    pub told: Told,
     /// Entries that are quoted word for word, in the order of the log.
     pub quoted: Vec<Seq>,
     /// Files of instructions that there was no room for.
@@ -89,16 +94,13 @@ impl Parts {
     pub fn of(
         scene: &Scene<'_>,
         material: &Material,
-        ledger: &Ledger,
+        facts: &Facts,
         summary: &Summary,
         measure: &Measure,
     ) -> Parts {
         let mut texts = vec![summary.part(measure.summary)];
         let mut quoted = Vec::new();
-        let told = match measure.ledger {
-            0 => Told::default(),
-            tokens_max => ledger.told(&scene.ruler, scene.thread, &material.kept, tokens_max),
-        };
+        let told = &facts.told;
         if !told.text.is_empty() {
             texts.push(format!("<ledger>\n{}\n</ledger>", told.text));
         }
@@ -112,7 +114,7 @@ impl Parts {
         if let Some(goal) = &material.goal {
             texts.push(goal_words(&head_and_tail(goal, measure.goal)));
         }
-        let person = person(scene, material, measure.person);
+        let person = person(scene, material, &facts.found, told, measure.person);
         texts.extend(person.text);
         quoted.extend(person.entries);
         if !material.pins.is_empty() {
@@ -125,17 +127,15 @@ impl Parts {
         }
         let mut content: Vec<Content> = texts.into_iter().map(|text| Content::Text { text }).collect();
         if let Some(request) = &material.request {
-            let text = if measure.attached { &request.text_with_attached } else { &request.text };
-            let text = head_and_tail_of(text, measure.request, request.entry);
+            let (text, attached) = request.with(measure.attached);
+            let text = scene.head_and_tail(&text, measure.request, request.entry);
             content.push(Content::Text {
                 text: format!(
-                    "The last request before the compaction, word for word (it may be answered already, see the \
-                     summary):\n\n<last_request>\n{text}\n</last_request>"
+                    "{REQUEST_HEAD} (it may be answered already, see the summary):\n\n\
+                     <last_request>\n{text}\n</last_request>"
                 ),
             });
-            if measure.attached {
-                content.extend(request.attached.iter().cloned());
-            }
+            content.extend(attached);
             quoted.push(request.entry);
         }
         content.push(Content::Text {
@@ -143,9 +143,15 @@ impl Parts {
         });
         quoted.sort_unstable();
         quoted.dedup();
-        Parts { content, told, quoted, without: without.iter().map(|file| file.entry).collect() }
+        Parts { content, quoted, without: without.iter().map(|file| file.entry).collect() }
     }
 }
+
+/// How the part begins that holds what the person said before.
+pub const PERSON_HEAD: &str = "What the person said before, word for word";
+
+/// How the part begins that holds their last request.
+pub const REQUEST_HEAD: &str = "The last request before the compaction, word for word";
 
 /// How the words about the goal begin that a model is told.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
@@ -162,45 +168,105 @@ struct Person {
     entries: Vec<Seq>,
 }
 
-/// The newest of what the person said, in the order in which they did, within so many tokens.
-fn person(scene: &Scene<'_>, material: &Material, tokens_max: u64) -> Person {
-    let mut left = tokens_max;
-    let mut parts = Vec::new();
-    let mut entries = Vec::new();
-    for (entry, text) in &material.person {
-        let text = head_and_tail_of(text, PASTE_BYTES_MAX, *entry);
-        let part = format!("<said entry=\"{entry}\">\n{text}\n</said>");
-        let Some(rest) = left.checked_sub(scene.ruler.text(&part)) else { break };
-        left = rest;
-        parts.push(part);
-        entries.push(*entry);
+/// What a message of the person's is worth where not all can be quoted, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    /// Short, and nothing was found in it: thanks, and questions that were answered.
+    SmallTalk,
+    /// The ledger has most of it, in fewer words.
+    Told,
+    Plain,
+    /// It says what the person wants or decided, and the ledger does not tell it.
+    Fact,
+}
+
+impl Worth {
+    fn of(words: &Words, found: &HashMap<Seq, usize>, told: &Told) -> Worth {
+        match found.get(&words.entry) {
+            None if words.bytes < SMALL_TALK_BYTES => Worth::SmallTalk,
+            None => Worth::Plain,
+            Some(bytes)
+                if told.facts > 0
+                    && told.left_out.binary_search(&words.entry).is_err()
+                    && bytes * 100 >= words.bytes * TOLD_PERCENT =>
+            {
+                Worth::Told
+            }
+            Some(_) => Worth::Fact,
+        }
     }
-    if parts.is_empty() {
+}
+
+/// What the person said, in the order in which they did, within so many tokens: of what is worth most first, and
+/// then the newest.
+fn person(
+    scene: &Scene<'_>,
+    material: &Material,
+    found: &HashMap<Seq, usize>,
+    told: &Told,
+    tokens_max: u64,
+) -> Person {
+    let said = &material.person;
+    let gap = scene.ruler.text(GAP);
+    let is_room = said.iter().map(|words| words.tokens).sum::<u64>() <= tokens_max;
+    let mut order: Vec<usize> = (0..said.len()).collect();
+    if !is_room {
+        order.sort_by_key(|at| Reverse(Worth::of(&said[*at], found, told)));
+    }
+    let mut left = tokens_max;
+    let mut is_quoted = vec![false; said.len()];
+    for at in order {
+        let tokens = said[at].tokens + if is_room { 0 } else { gap };
+        if let Some(rest) = left.checked_sub(tokens) {
+            left = rest;
+            is_quoted[at] = true;
+        }
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    let mut entries = Vec::new();
+    for (words, is_quoted) in said.iter().zip(is_quoted).rev() {
+        if is_quoted {
+            parts.push(&words.quote);
+            entries.push(words.entry);
+        } else if parts.last() != Some(&GAP) {
+            parts.push(GAP);
+        }
+    }
+    if entries.is_empty() {
         return Person::default();
     }
-    parts.reverse();
-    let text = format!(
-        "What the person said before, word for word, oldest first; where it differs, the newest holds:\n\n\
-         <person>\n{}\n</person>",
-        parts.join("\n")
-    );
-    Person { text: Some(text), entries }
+    let gaps = if is_room { "" } else { ", with […] for what is left out" };
+    let head = format!("{PERSON_HEAD}, oldest first{gaps}; where it differs, the newest holds:");
+    Person { text: Some(format!("{head}
+
+<person>
+{}
+</person>", parts.join("
+"))), entries }
 }
+
+/// A shorter message in which nothing was found is small talk, in bytes.
+const SMALL_TALK_BYTES: usize = 60;
+
+/// The part of a message, in per cent, that the ledger must have of it so that quoting it says nothing new.
+const TOLD_PERCENT: usize = 60;
+
+/// What stands for messages that there was no room for.
+const GAP: &str = "[…]";
 
 /// How the sentence begins that names instructions which gave way.
 pub const NO_ROOM_FOR_INSTRUCTIONS: &str = "There was no room for the instructions of";
 
-/// How what is no longer in view can be found.
+/// What is no longer in view, and how it can be found.
 fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator<Item = &'a str>) -> String {
-    let gone = scene.thread.entries().iter().filter(|entry| is_spoken(&entry.change)).map(|entry| entry.seq);
-    let gone: Vec<Seq> = gone.filter(|seq| !material.kept.contains(seq)).collect();
-    let mut line = match (gone.first(), gone.last()) {
-        (Some(first), Some(last)) => {
-            format!("{} entries from {first} to {last} are no longer in view", gone.len())
-        }
-        _ => "Older entries are no longer in view".to_owned(),
+    let mut line = match material.gone {
+        Some((count, first, last)) => format!("{count} entries from {first} to {last} are no longer in view"),
+        None => "Older entries are no longer in view".to_owned(),
     };
-    line.push_str(&format!(": the tool `{RECALL}` finds and reads them."));
+    if scene.has_recall {
+        line.push_str(&format!(": the tool `{RECALL}` finds and reads them"));
+    }
+    line.push('.');
     let files: Vec<&str> = without.collect();
     if !files.is_empty() {
         line.push_str(&format!(
@@ -209,11 +275,6 @@ fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator
         ));
     }
     line
-}
-
-fn is_spoken(change: &crate::thread::Change) -> bool {
-    use crate::thread::Change;
-    matches!(change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
 }
 
 /// The names of pinned parts.

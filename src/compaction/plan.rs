@@ -10,7 +10,7 @@ use crate::tokens::Ruler;
 pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
 /// A view below this many tokens holds nothing that a summary could shorten.
-const VIEW_TOKENS_MIN: u64 = 200;
+const VIEW_TOKENS_MIN: u64 = 400;
 
 /// What of the room is left to the one message however much is kept behind it, as a divisor.
 const MESSAGE_PART: u64 = 4;
@@ -67,7 +67,8 @@ pub struct Plan {
 /// One that happens by itself keeps the current round, and shows as little of it shorter as it must so that it
 /// fits; only where that is not enough it gives the round up. One that a person or a hook asked for keeps what
 /// they said. Where all fits into what is to be kept, all is compacted, but for a view that was compacted and
-/// has nothing new: compacting that once more would gain nothing, or lose what was just kept.
+/// has nothing new: compacting that once more would gain nothing, or lose what was just kept. An entry that a
+/// person named is no such measure: all from there on stays, also where nothing is left to do then.
 pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Decision {
     decided(&Scene::of(ruler, thread, budget), wish)
 }
@@ -89,7 +90,7 @@ pub(super) fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
     let end = scene.entries().len();
     let (from, masks) = if gains(scene, from, is_urgent) {
         (from, masks)
-    } else if !has_news && !is_urgent {
+    } else if !is_urgent && (!has_news || matches!(wish.keep, Keep::From(_))) {
         return Decision::Nothing(NO_GAIN.to_owned());
     } else if is_automatic(wish.trigger) && gains(scene, scene.round(), is_urgent) {
         (scene.round(), Vec::new())

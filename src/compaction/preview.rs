@@ -17,6 +17,10 @@ const DIGEST_BYTES: usize = 6;
 
 /// What would be done, and to which entries. Applied to the same log it is done just so, and the bytes are
 /// those that are shown here, but for the summary that a model writes.
+///
+/// There are two cases in which that summary moves the rest. Where there is no room for the longest one, or nothing
+/// would be gained with it, the rest is made for the one that was written, and here for none. And one that is longer
+/// than was expected (`tokens_after`) has others give way to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preview {
     /// 12 digits over all that is decided: the same decision has the same digest.

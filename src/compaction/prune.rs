@@ -4,11 +4,11 @@
 //! read. So outcomes are not cut one by one as they grow old, but many at once, and only where that pays.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::budget::Budget;
-use super::scene::{Scene, quick, tools};
+use super::scene::{READS_ALL, Scene, quick, tools};
 use super::text::said;
 use crate::thread::{
     Change, Content, Entry, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome,
@@ -116,7 +116,7 @@ fn placeholder(scene: &Scene<'_>, at: usize) -> Option<Cut> {
     let head = &text[..end.unwrap_or(text.len())];
     let entry = scene.entries()[at].seq;
     let what = size(original(scene, at).unwrap_or(outcome), attached);
-    let text = format!("{head}\n[… cut to save room: {what}; `{RECALL}` with entry {entry} reads all of it]");
+    let text = format!("{head}\n[… cut to save room: {what}{}]", scene.recall_hint(entry, READS_ALL));
     cut(scene, at, text)
 }
 
@@ -128,13 +128,11 @@ fn halved(scene: &Scene<'_>, at: usize, bytes_max: usize) -> Option<Cut> {
         return None;
     }
     let attached = attached(outcome);
-    let mut text = head_and_tail_of(&text, bytes_max, scene.entries()[at].seq);
+    let entry = scene.entries()[at].seq;
+    let mut text = scene.head_and_tail(&text, bytes_max, entry);
     if attached > 0 {
-        let entry = scene.entries()[at].seq;
-        text.push_str(&format!(
-            "\n[{} left out; `{RECALL}` with entry {entry} tells of them]",
-            files(attached)
-        ));
+        let hint = scene.recall_hint(entry, "tells of them");
+        text.push_str(&format!("\n[{} left out{hint}]", files(attached)));
     }
     cut(scene, at, text)
 }
@@ -142,7 +140,8 @@ fn halved(scene: &Scene<'_>, at: usize, bytes_max: usize) -> Option<Cut> {
 /// What of a part that stays must be shown shorter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shorter {
-    pub cuts: Vec<Cut>,
+    /// By their places in the view.
+    pub cuts: BTreeMap<usize, Cut>,
     /// What the part takes then.
     pub tokens: u64,
 }
@@ -150,7 +149,7 @@ pub(super) struct Shorter {
 impl Shorter {
     /// The part from this entry on, as it is.
     pub fn of(scene: &Scene<'_>, from: usize) -> Shorter {
-        Shorter { cuts: Vec::new(), tokens: scene.from(from) }
+        Shorter { cuts: BTreeMap::new(), tokens: scene.from(from) }
     }
 
     /// Takes over cuts that were decided on before; what is not in the part any more is forgotten.
@@ -169,18 +168,16 @@ impl Shorter {
     }
 
     fn put(&mut self, cut: Cut) {
-        if let Some(at) = self.cuts.iter().position(|known| known.at == cut.at) {
-            self.tokens += self.cuts.swap_remove(at).freed;
+        let freed = cut.freed;
+        if let Some(known) = self.cuts.insert(cut.at, cut) {
+            self.tokens += known.freed;
         }
-        self.tokens = self.tokens.saturating_sub(cut.freed);
-        self.cuts.push(cut);
+        self.tokens = self.tokens.saturating_sub(freed);
     }
 
     /// The cuts as the log has them, in the order of the view.
     pub fn masks(&self) -> Vec<Mask> {
-        let mut cuts: Vec<&Cut> = self.cuts.iter().collect();
-        cuts.sort_by_key(|cut| cut.at);
-        cuts.into_iter().map(|cut| cut.mask.clone()).collect()
+        self.cuts.values().map(|cut| cut.mask.clone()).collect()
     }
 
     /// Cuts outcomes until the part takes at most so many tokens: those that were recalled first, then those
@@ -225,7 +222,7 @@ impl Shorter {
             let mut bytes_max = text.len().max(SAID_BYTES_MIN);
             while self.tokens > tokens_max && bytes_max > SAID_BYTES_MIN {
                 bytes_max = (bytes_max / 2).max(SAID_BYTES_MIN);
-                let text = head_and_tail_of(&text, bytes_max, scene.entries()[at].seq);
+                let text = scene.head_and_tail(&text, bytes_max, scene.entries()[at].seq);
                 if let Some(cut) = cut(scene, at, text) {
                     self.put(cut);
                 }
@@ -304,19 +301,4 @@ fn files(count: usize) -> String {
         1 => "1 image or document".to_owned(),
         count => format!("{count} images and documents"),
     }
-}
-
-/// The beginning and the end of a text, and how to read the rest.
-pub(super) fn head_and_tail_of(text: &str, bytes_max: usize, entry: Seq) -> String {
-    if text.len() <= bytes_max {
-        return text.to_owned();
-    }
-    let head = text.floor_char_boundary(bytes_max / 2);
-    let tail = text.ceil_char_boundary(text.len() - bytes_max / 2);
-    format!(
-        "{}\n[… {} bytes left out; `{RECALL}` with entry {entry} reads all of it …]\n{}",
-        &text[..head],
-        tail - head,
-        &text[tail..]
-    )
 }

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::budget::Budget;
+use super::prune::RECALL;
+use super::text::shortened;
 use crate::thread::{Change, Content, Edit, Entry, OutcomeContent, Seq, Thread};
 use crate::tokens::{Count, Ruler};
 
@@ -13,6 +15,9 @@ const EXACT_BYTES_MAX: usize = 64 * 1024;
 
 /// Tokens by which the margin of a count is measured; any large number does.
 const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
+
+/// What `recall` does with an entry that is shown shorter.
+pub(super) const READS_ALL: &str = "reads all of it";
 
 /// A thread, a budget, and what is asked of them again and again in one decision.
 pub(super) struct Scene<'a> {
@@ -27,6 +32,8 @@ pub(super) struct Scene<'a> {
     pub limit: u64,
     /// Entries that are pinned as a whole.
     pub pinned: HashSet<Seq>,
+    /// Whether the model has the tool `recall`: the tools of an older session may be without it.
+    pub has_recall: bool,
 }
 
 impl<'a> Scene<'a> {
@@ -40,11 +47,28 @@ impl<'a> Scene<'a> {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         let whole = thread.pinned().into_iter().filter(|part| part.part.is_none());
         let pinned = whole.map(|part| part.entry).collect();
-        Scene { ruler, thread, budget, weights, before, limit, pinned }
+        let has_recall = thread.frame().is_none_or(|(_, tools)| tools.iter().any(|tool| tool.name == RECALL));
+        Scene { ruler, thread, budget, weights, before, limit, pinned, has_recall }
     }
 
     pub fn entries(&self) -> &'a [Arc<Entry>] {
         self.thread.view().entries()
+    }
+
+    /// How what is left out of an entry can be read, behind what it is; nothing, where it can't.
+    pub fn recall_hint(&self, entry: Seq, what: &str) -> String {
+        match self.has_recall {
+            true => format!("; `{RECALL}` with entry {entry} {what}"),
+            false => String::new(),
+        }
+    }
+
+    /// The beginning and the end of a text of an entry, and how to read the rest.
+    pub fn head_and_tail(&self, text: &str, bytes_max: usize, entry: Seq) -> String {
+        match text.len() <= bytes_max {
+            true => text.to_owned(),
+            false => shortened(text, bytes_max, &self.recall_hint(entry, READS_ALL)),
+        }
     }
 
     /// The tokens of the view from this entry on.

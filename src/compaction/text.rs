@@ -110,17 +110,14 @@ fn without_analysis(reply: &str) -> String {
 
 /// A person's message as text; what can't be quoted is named.
 pub(super) fn said(message: &Message) -> String {
-    words(message, "that was attached")
+    said_with(&message.content, |_| false)
 }
 
-/// The same, where what is attached comes along behind the text.
-pub(super) fn said_with_attached(message: &Message) -> String {
-    words(message, "that is attached")
-}
-
-fn words(message: &Message, where_it_is: &str) -> String {
+/// The same, where what is attached comes along behind the text if it stands at one of these places.
+pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool) -> String {
     let mut parts: Vec<String> = Vec::new();
-    for content in &message.content {
+    for (at, content) in content.iter().enumerate() {
+        let where_it_is = if comes_along(at) { "that is attached" } else { "that was attached" };
         match content {
             Content::Text { text } => parts.push(text.clone()),
             Content::Image { mime_type, uri, .. } => {
@@ -140,23 +137,24 @@ fn words(message: &Message, where_it_is: &str) -> String {
     parts.join("\n\n")
 }
 
-/// What is attached to a person's message, beside its text.
-pub(super) fn attached(message: &Message) -> Vec<Content> {
-    let is_attached = |content: &&Content| match content {
+/// Whether it is attached to a person's message, beside its text.
+pub(super) fn is_attached(content: &Content) -> bool {
+    match content {
         Content::Image { .. }
         | Content::Document { .. }
         | Content::Resource { .. }
         | Content::ResourceLink { .. } => true,
         Content::Text { .. } | Content::Thinking { .. } | Content::Call(_) => false,
-    };
-    message.content.iter().filter(is_attached).cloned().collect()
+    }
 }
 
 pub(super) fn head_and_tail(text: &str, bytes_max: usize) -> String {
-    if text.len() <= bytes_max {
-        return text.to_owned();
-    }
+    if text.len() <= bytes_max { text.to_owned() } else { shortened(text, bytes_max, "") }
+}
+
+/// The beginning and the end of a longer text, and between them what is left out, with a hint.
+pub(super) fn shortened(text: &str, bytes_max: usize, hint: &str) -> String {
     let head = text.floor_char_boundary(bytes_max / 2);
     let tail = text.ceil_char_boundary(text.len() - bytes_max / 2);
-    format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
+    format!("{}\n[… {} bytes left out{hint} …]\n{}", &text[..head], tail - head, &text[tail..])
 }

@@ -21,6 +21,10 @@ pub(super) use secrets::scrub;
 /// The most of a provider's own message that is passed on, in bytes: some echo the whole request.
 pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 
+/// What to do where a request is too long. It is told when a compaction was tried and has not helped.
+pub const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
+                            made fewer. Or choose a model with a larger window.";
+
 /// How many of a provider's models are named to somebody who named one that it does not have.
 const MODELS_NAMED_MAX: usize = 6;
 
@@ -258,7 +262,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
             Some("Look at the account's plan, its credit and its spending limits.".into())
         }
         ErrorClass::Auth => Some(check_key(endpoint, failure, said)),
-        ErrorClass::TooLong { .. } => Some("Run /compact, or choose a model with a larger window.".into()),
+        ErrorClass::TooLong { .. } => Some(TOO_LONG.into()),
         ErrorClass::BadReasoning => {
             Some("Run /compact, after which none of it is sent, or choose another model.".into())
         }

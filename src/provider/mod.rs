@@ -15,7 +15,7 @@ pub mod collect;
 pub mod compact;
 pub mod count;
 pub mod endpoint;
-mod failure;
+pub(crate) mod failure;
 pub mod http;
 pub mod learned;
 pub mod listing;

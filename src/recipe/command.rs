@@ -114,6 +114,22 @@ pub fn complete(recipe: &Recipe, mut arguments: Arguments) -> Result<Arguments, 
     Ok(arguments)
 }
 
+/// The arguments that say something else than their defaults, each as it is typed behind the name, with a blank
+/// before it.
+pub fn typed(recipe: &Recipe, arguments: &Arguments) -> String {
+    let is_plain = |value: &str| {
+        !value.is_empty() && value.chars().all(|c| c.is_alphanumeric() || "-_./:,@%+=".contains(c))
+    };
+    let default = |name: &str| recipe.arguments.get(name).and_then(|argument| argument.default.as_ref());
+    let differing = arguments.named.iter().filter(|(name, value)| default(name) != Some(value));
+    differing
+        .map(|(name, value)| match is_plain(value) {
+            true => format!(" {name}={value}"),
+            false => format!(" {name}='{}'", value.replace('\'', "'\\''")),
+        })
+        .collect()
+}
+
 /// The declared key with which the text begins, if an equals sign follows it.
 fn declared_key<'a>(recipe: &'a Recipe, text: &str) -> Option<&'a str> {
     recipe
@@ -330,6 +346,23 @@ mod tests {
     fn the_hint_lists_arguments_in_sorted_order_with_their_defaults() {
         let recipe = recipe("arguments:\n  target: {default: main}\n  draft: {default: a b}\n  issue: {}");
         assert_eq!(hint(&recipe), "[draft=\"a b\"] [issue=<issue>] [target=main] additional instructions");
+    }
+
+    /// A dry run of `/compact keep=2` said that `/compact` did just that, which it did not.
+    #[test]
+    fn what_is_bound_is_typed_so_that_it_binds_to_the_same() {
+        let recipe = recipe("arguments:\n  keep: {default: \"0\"}\n  tone: free\n  who: free");
+        for (rest, wanted) in [
+            ("", ""),
+            ("keep=0", ""),
+            ("keep=2 the parser", " keep=2"),
+            (r#"tone="it's dry" who="" "#, r" tone='it'\''s dry' who=''"),
+        ] {
+            let arguments = bind(&recipe, rest).expect("it binds");
+            let typed = typed(&recipe, &arguments);
+            assert_eq!(typed, wanted, "{rest}");
+            assert_eq!(bind(&recipe, &typed).expect("it binds").named, arguments.named, "{rest}");
+        }
     }
 
     #[test]

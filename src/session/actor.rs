@@ -72,6 +72,8 @@ pub struct Session {
     pub(super) window_from: Source,
     /// The endpoint's server was asked for the window of the loaded model.
     pub(super) asked_loaded: bool,
+    /// The person was told that their server may leave out what does not fit the configured window.
+    pub(super) told_of_cut: bool,
     /// Its provider was asked for its list of models since the model is in use.
     pub(super) list_asked: bool,
     pub(super) found: Option<LocalServer>,
@@ -107,6 +109,8 @@ pub struct Session {
     pub(super) pace: Pace,
     /// A summary that is written before it is needed.
     pub(super) ahead: Ahead,
+    /// Tokens in context when old outcomes were last looked through.
+    pub(super) eased_at: u64,
     /// The facts of the conversation.
     pub(super) ledger: Ledger,
     /// The files that hold instructions, as they were seen last.
@@ -172,6 +176,7 @@ impl Session {
             endpoint: None,
             window_from: Source::Guess,
             asked_loaded: false,
+            told_of_cut: false,
             list_asked: false,
             found: None,
             attachments: Vec::new(),
@@ -199,6 +204,7 @@ impl Session {
             told_hooks: HashSet::new(),
             pace: Pace::default(),
             ahead: Ahead::default(),
+            eased_at: 0,
             ledger: Ledger::default(),
             instructions: Watch::default(),
             others: Others::default(),

@@ -106,6 +106,12 @@ impl Session {
         Some((plan, summary.written()))
     }
 
+    /// Whether a summary waits for the conversation as it is.
+    pub(super) fn is_prepared(&self) -> bool {
+        let revision = self.thread.view().revision();
+        matches!(&self.ahead, Ahead::Ready { plan, .. } if plan.revision == revision)
+    }
+
     /// Ends what is being written ahead.
     pub(super) fn drop_ahead(&mut self) {
         match std::mem::take(&mut self.ahead) {

@@ -223,7 +223,7 @@ impl Session {
                 self.outcome_known(Ended { outcome: *outcome, milliseconds, blocked: false });
             }
             Done::Preview(call, preview) => self.show_ask(&call, preview),
-            Done::Summary(summary, plan, why) => self.summarised(*summary, &plan, why),
+            Done::Summary(summarised) => self.summarised(*summarised),
             Done::Hooks(point, resolution) => self.hooks_done(point, *resolution),
             Done::Callback(pending, called) => self.called_back(*pending, called),
             Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),

@@ -210,6 +210,7 @@ impl Session {
             }),
             next: match (self.compaction_is_paused(), self.next_compaction_at()) {
                 (true, _) => context::Next::Paused,
+                (false, Some(tokens)) if self.is_prepared() => context::Next::Prepared(tokens),
                 (false, Some(tokens)) => context::Next::At(tokens),
                 (false, None) => context::Next::Never,
             },

@@ -9,7 +9,7 @@ use super::effects;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Summary, SummaryOrder};
-use super::work::{Compacting, Done, Point};
+use super::work::{Compacting, Done, Point, Summarised};
 use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
 use crate::compaction::{self, Budget, Decision, Plan, Wish, Written};
@@ -115,10 +115,10 @@ impl Session {
     pub(super) fn must_compact(&mut self, endpoint: &Endpoint) -> bool {
         let size = endpoint.window;
         let Some(threshold) = self.auto_compact_at(size) else { return false };
-        if self.is_compacted_since_reply() {
+        if !self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call()) {
             return false;
         }
-        let reserve = self.budget().reserve as f64 / size.max(1) as f64;
+        let reserve = self.reserve() as f64 / size.max(1) as f64;
         let at = (self.settings.compaction.must_ratio - reserve).max(threshold);
         // Who counts before the call need not fear the worst of an estimate.
         let used = match endpoint.count_url() {
@@ -261,9 +261,16 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
         work.pieces = Some(shown);
+        // A long conversation is read while its summary is written. What a cancel takes with it is read again.
+        let (mut ledger, thread) = (std::mem::take(&mut self.ledger), self.thread.clone());
         work.jobs.spawn(async move {
+            let reading = tokio::task::spawn_blocking(move || {
+                ledger.follow(&thread);
+                ledger
+            });
             let summary = effects::guarded(writing, || Err(effects::fault_of_ours())).await;
-            Done::Summary(Box::new(summary), Box::new(plan), why)
+            let ledger = reading.await.unwrap_or_default();
+            Done::Summary(Box::new(Summarised { summary, plan, ledger, why }))
         });
     }
 
@@ -354,7 +361,9 @@ impl Session {
         }
     }
 
-    pub(super) fn summarised(&mut self, summary: Result<Summary, ProviderError>, plan: &Plan, why: Why) {
+    pub(super) fn summarised(&mut self, summarised: Summarised) {
+        let Summarised { summary, plan, ledger, why } = summarised;
+        self.ledger = ledger;
         if let Some(work) = &mut self.work {
             work.pieces = None;
         }
@@ -365,7 +374,7 @@ impl Session {
             Ok(summary) => summary.written(),
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
-        self.swap_in(plan, written, why);
+        self.swap_in(&plan, written, why);
     }
 
     fn swap_in(&mut self, plan: &Plan, mut written: Written, why: Why) {
@@ -450,13 +459,18 @@ impl Session {
 
     /// The room of the model's window, and how a compaction may use it.
     pub(super) fn budget(&self) -> Budget {
-        let settings = &self.settings.compaction;
-        let (window, output) = self
-            .endpoint
-            .as_ref()
-            .map_or((models::WINDOW_DEFAULT, u32::MAX), |endpoint| (endpoint.window, endpoint.max_output));
-        let reserve = u64::from(settings.output_reserve.min(output)).min(window / 4);
-        Budget::of(settings, window, reserve, self.ruler().frame_of(&self.thread))
+        let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
+        let frame = self.ruler().frame_of(&self.thread);
+        Budget::of(&self.settings.compaction, window, self.reserve(), frame)
+    }
+
+    /// Tokens of the window that are kept free for a reply.
+    fn reserve(&self) -> u64 {
+        let reserve = self.settings.compaction.output_reserve;
+        match &self.endpoint {
+            Some(endpoint) => u64::from(reserve.min(endpoint.max_output)).min(endpoint.window / 4),
+            None => u64::from(reserve).min(models::WINDOW_DEFAULT / 4),
+        }
     }
 
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {

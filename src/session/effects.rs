@@ -11,6 +11,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::provider::collect::{Collector, Reply};
 use crate::provider::endpoint::Endpoint;
+use crate::provider::failure::TOO_LONG;
 use crate::provider::http::{Http, ReplyStream, Starting};
 use crate::provider::wire::Purpose;
 use crate::provider::wire::encoding::{Encoded, Encoding};
@@ -201,7 +202,7 @@ fn too_long(endpoint: &Endpoint, tokens: u64, room: u64) -> ProviderError {
              a reply (model {}).",
             endpoint.name
         ),
-        hint: Some("Run /compact, or choose a model with a larger window.".to_owned()),
+        hint: Some(TOO_LONG.to_owned()),
     }
 }
 

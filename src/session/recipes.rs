@@ -186,7 +186,8 @@ impl Session {
         let keep = swap.keep.as_ref().map(compacting::keep_of).unwrap_or_default();
         let above_words = above.map(|entry| format!(" above {entry}")).unwrap_or_default();
         let focus_words = focus.as_ref().map(|focus| format!(" {focus}")).unwrap_or_default();
-        let command = format!("/{}{above_words}{focus_words}", recipe.id);
+        let named = command::typed(recipe, arguments);
+        let command = format!("/{}{named}{above_words}{focus_words}", recipe.id);
         let wish = Wish {
             trigger: Trigger::Manual,
             keep: above.map_or(keep, compaction::Keep::From),

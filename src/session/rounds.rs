@@ -15,6 +15,9 @@ use crate::provider::models;
 use crate::thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
 use crate::turn::{Answer as Told, HooksAnswer, Why};
 
+/// Tokens that come before old outcomes are looked through once more.
+const EASE_TOKENS: u64 = 10_000;
+
 impl Session {
     /// A reply and the outcomes of its calls are in. `last`: without hooks the agent would stop here.
     pub(super) fn round_ended(&mut self, last: bool) {
@@ -59,7 +62,8 @@ impl Session {
         }
         let has_edits = answer.commits.iter().any(Change::rewrites);
         let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);
-        if !has_edits && window.and_then(|window| self.auto_compact_at(window)).is_some() {
+        let is_on = window.and_then(|window| self.auto_compact_at(window)).is_some();
+        if is_on && !has_edits && self.may_be_due() {
             let ruler = self.ruler();
             let budget = self.budget();
             if let Some(masks) = compaction::due(&ruler, &self.thread, &budget) {
@@ -69,6 +73,17 @@ impl Session {
             }
         }
         self.look_ahead();
+    }
+
+    /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work
+    /// over the whole view.
+    fn may_be_due(&mut self) -> bool {
+        let used = self.tokens_in_context();
+        let is_worth_it = used >= self.eased_at + EASE_TOKENS;
+        if is_worth_it || used < self.eased_at {
+            self.eased_at = used;
+        }
+        is_worth_it
     }
 
     /// A resident hook asked for a compaction since the last safe point.

@@ -119,6 +119,9 @@ impl Session {
             _ => None,
         });
         let Some(window) = truncation::window_behind(sent, usage.input, before.unwrap_or(0)) else { return };
+        if self.window_from == Source::Config {
+            return self.tell_of_cut(model, sent, usage.input);
+        }
         if self.narrow(model, window, Lesson::Truncation) {
             let text = format!(
                 "The server of {model} has read about {} of {sent} tokens: it leaves out what does not fit, \
@@ -129,6 +132,20 @@ impl Session {
             );
             self.announce(&Out::Notice { severity: Severity::Warning, text });
         }
+    }
+
+    /// Says once that a server seems to leave out what does not fit, although the window that the person
+    /// configured is not full. What they configured holds: the server may only count in another way.
+    fn tell_of_cut(&mut self, model: &ModelName, sent: u64, read: u64) {
+        if std::mem::replace(&mut self.told_of_cut, true) {
+            return;
+        }
+        let text = format!(
+            "The server of {model} says that it has read {read} of about {sent} tokens. If it leaves out what does \
+             not fit, give it more room (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in the model's file), or \
+             set a smaller context_window of [models.\"{model}\"] in config.toml; what stands there holds."
+        );
+        self.announce(&Out::Notice { severity: Severity::Warning, text });
     }
 
     /// Takes a window over, for this session and for others, if it is smaller than what was known; says

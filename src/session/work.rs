@@ -17,6 +17,7 @@ use super::summary::Summary;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use crate::compaction::Plan;
+use crate::compaction::ledger::Ledger;
 use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::Table;
@@ -209,11 +210,20 @@ impl Drop for Responder {
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
     Preview(CallId, Vec<Shown>),
-    Summary(Box<Result<Summary, ProviderError>>, Box<Plan>, Why),
+    Summary(Box<Summarised>),
     Hooks(Point, Box<Resolution>),
     Callback(Box<Pending>, Result<Called, String>),
     /// What came of a history for another conversation, in words.
     Elsewhere(Box<Pending>, Result<String, String>),
+}
+
+/// A summary that was asked for, and what it is for.
+pub struct Summarised {
+    pub summary: Result<Summary, ProviderError>,
+    pub plan: Plan,
+    /// The facts of the conversation, read meanwhile.
+    pub ledger: Ledger,
+    pub why: Why,
 }
 
 /// What hooks were asked about, and with it who waits for them.

@@ -35,12 +35,9 @@ pub fn one_line(change: &Change) -> Option<String> {
             Some(format!("Undone: {entry} is taken back; what it replaced is in view again."))
         }
         Change::Redone { entry } => Some(format!("Redone: {entry} holds again.")),
-        Change::Pruned { masks, tokens_before, tokens_after, .. } => Some(format!(
-            "Shortened {} old outcomes: {} → {} tokens. They are kept whole; /undo brings them back.",
-            masks.len(),
-            tokens(*tokens_before),
-            tokens(*tokens_after)
-        )),
+        Change::Pruned { masks, tokens_before, tokens_after, .. } => {
+            Some(pruned(masks.len(), *tokens_before, *tokens_after))
+        }
         Change::Noted { text, .. } => Some(text.clone()),
         Change::Planned { steps } => {
             let done = steps.iter().filter(|step| step.status == PlanStatus::Completed).count();
@@ -70,6 +67,19 @@ pub fn follow_up(hook: &str, message: &Message) -> String {
     format!("↻ {hook}: {}", message.text())
 }
 
+/// What was cut, with the numbers: mostly old outcomes, but also a message that is larger than the window.
+fn pruned(entries: usize, before: u64, after: u64) -> String {
+    let (before, after) = (tokens(before), tokens(after));
+    match entries {
+        1 => {
+            format!("Shortened 1 entry: {before} → {after} tokens. It is kept whole; /undo brings it back.")
+        }
+        many => format!(
+            "Shortened {many} entries: {before} → {after} tokens. They are kept whole; /undo brings them back."
+        ),
+    }
+}
+
 /// A compaction with its numbers, and how it is taken back.
 fn compaction(trigger: Trigger, before: u64, after: u64, account: &Account) -> String {
     let count = |count: usize, one: &str, many: &str| match count {
@@ -78,10 +88,10 @@ fn compaction(trigger: Trigger, before: u64, after: u64, account: &Account) -> S
         count => Some(format!("{count} {many}")),
     };
     let told = [
-        count(account.quoted.len(), "of your messages word for word", "of your messages word for word"),
+        count(account.quoted.len(), "entry word for word", "entries word for word"),
         count(account.facts as usize, "fact", "facts"),
     ];
-    let shortened = count(account.masked.entries as usize, "outcome shortened", "outcomes shortened");
+    let shortened = count(account.masked.entries as usize, "entry shortened", "entries shortened");
     let left_out = count(account.left_out.len(), "fact only found by recall", "facts only found by recall");
     let told = told.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let told = [Some(told).filter(|told| !told.is_empty()), shortened, left_out];

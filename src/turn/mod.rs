@@ -45,6 +45,8 @@ pub struct Turn {
     usage: Usage,
     /// Since the last reply. A second overflow in a row ends the turn: no loop is possible.
     compacted: bool,
+    /// One was tried before the next call and came to nothing; now the provider has the word.
+    tried: bool,
     /// The round of the last overflow, and how many came with one reply between them.
     overflowed_at: Option<u32>,
     overflows: u32,
@@ -131,6 +133,7 @@ impl Turn {
             rounds: 0,
             usage: Usage::default(),
             compacted: false,
+            tried: false,
             overflowed_at: None,
             overflows: 0,
             withdrawn: Vec::new(),
@@ -225,6 +228,7 @@ impl Turn {
                 *entered |= enters;
                 // What was said since may be what does not fit.
                 self.compacted &= !enters;
+                self.tried &= !enters;
                 self.commits.extend(commits);
             }
             (State::Sampling, Answer::Model(answer)) => self.tell_model(answer),
@@ -336,10 +340,16 @@ impl Turn {
         self.compacted
     }
 
+    /// Whether the next request may be made shorter before it is sent: it is tried once.
+    pub fn may_compact_before_call(&self) -> bool {
+        !self.compacted && !self.tried
+    }
+
     fn tell_model(&mut self, answer: ModelAnswer) {
         match answer {
             ModelAnswer::Reply { replied, stop } => {
                 self.compacted = false;
+                self.tried = false;
                 let calls = self.keep_reply(*replied);
                 self.paused = stop == ReplyEnd::Paused && calls.is_empty();
                 let runs = match stop {
@@ -422,9 +432,8 @@ impl Turn {
                 self.fail(format!("{message} Compacting the conversation failed as well: {compaction}"));
             }
             (Why::Threshold | Why::Hook | Why::Must, CompactAnswer::Done(change)) => self.swap(*change, then),
-            // It was tried; now the provider has the word.
             (Why::Must, CompactAnswer::Nothing | CompactAnswer::Failed(_)) => {
-                self.compacted = true;
+                self.tried = true;
                 self.follow(then, thread);
             }
             // The conversation goes on as it is; the session has told why.

@@ -15,11 +15,14 @@ const HOME_SHOWN: &str = "/home/ann";
 
 pub struct Home {
     directory: TempDir,
+    more: Vec<(OsString, OsString)>,
 }
 
 impl Home {
-    pub fn new() -> Home {
-        let home = Home { directory: tempfile::tempdir().expect("a temporary directory") };
+    /// A home with these variables beside those that every home has.
+    pub fn with(more: &[(&str, String)]) -> Home {
+        let more = more.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let home = Home { directory: tempfile::tempdir().expect("a temporary directory"), more };
         std::fs::create_dir_all(home.app().join(".git")).expect("it is ours");
         home
     }
@@ -39,7 +42,9 @@ impl Home {
         let own = [("HOME", self.path().into()), ("PATH", path.into()), ("TZ", "UTC".into())];
         // What the page's webhook is signed with.
         let of_pages = [("AUDIT_TOKEN", "Bearer key".into()), ("AUDIT_SECRET", "secret".into())];
-        own.into_iter().chain(of_pages).map(|(name, value): (&str, OsString)| (name.into(), value)).collect()
+        let own = own.into_iter().chain(of_pages);
+        let own = own.map(|(name, value): (&str, OsString)| (name.into(), value));
+        own.chain(self.more.iter().cloned()).collect()
     }
 
     pub fn paths(&self) -> Paths {

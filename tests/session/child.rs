@@ -308,7 +308,9 @@ fn what_a_child_reads_itself_is_compacted_when_it_does_not_fit() {
             return vec![ModelStep::Error { status: 400, retry_after: None, message }];
         }
         match request.last_user_text() {
-            last if last == "Go" => vec![call(json!({"bytes": 40_000}))],
+            last if last == "Go" && !request.body.to_string().contains("tool_result") => {
+                vec![call(json!({"says": "many words ".repeat(3_000)}))]
+            }
             last if last.contains("Then write the handover") => vec![text("It was read.")],
             _ => vec![text("Done.")],
         }

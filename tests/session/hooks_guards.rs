@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::desk::{call, text};
 use super::stage::{count, flood, notices, recorder, refused, script, told_of, with_hooks};
+use epitome::provider::scripted::ModelStep;
 
 fn compactions(change: &Change) -> bool {
     matches!(change, Change::Compacted { .. })
@@ -90,10 +91,14 @@ fn the_window_is_compacted_at_the_configured_share() {
             &[("audit", recorder("pre_compact"))],
             &[("home/config.toml", &config)],
             vec![
-                vec![text(&"many words ".repeat(3000)), call(json!({}))],
+                vec![text(&"many words ".repeat(3000))],
+                vec![ModelStep::Usage { input: 7_000, output: 10 }, text("Yes.")],
                 vec![text("<summary>Words were said.</summary>")],
             ],
         );
+        // The newest round stays as it is, however large.
+        assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
+        assert_eq!(count(&desk, compactions), 0);
         assert_eq!(desk.ask("Go"), StopReason::EndTurn);
         let threshold =
             |change: &Change| matches!(change, Change::Compacted { trigger: Trigger::Threshold, .. });

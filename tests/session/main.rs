@@ -24,5 +24,6 @@ mod learned;
 mod recall;
 mod stage;
 mod steering;
+mod summaries;
 mod taken;
 mod turns;

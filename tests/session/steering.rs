@@ -32,7 +32,12 @@ fn a_prompt_during_a_compaction_by_command_is_answered_by_the_model() {
     desk.model.release();
     assert_eq!((desk.reason(compact), desk.reason(next)), (StopReason::EndTurn, StopReason::EndTurn));
     let request = desk.last_request();
-    assert_eq!(request.seen().len(), 3, "a summary, the words and the image: {:?}", request.seen());
+    assert_eq!(
+        request.seen().len(),
+        5,
+        "three parts of a summary, the words and the image: {:?}",
+        request.seen()
+    );
     assert!(request.body.to_string().contains("And this?") && request.body.to_string().contains("aGk="));
 }
 

@@ -117,3 +117,20 @@ fn a_server_that_leaves_out_what_does_not_fit_is_noticed_and_given_less() {
     assert!(compacted(&desk), "the window that it really has is full");
     assert_eq!(desk.ask("Go on."), StopReason::EndTurn);
 }
+
+/// A person set `context_window`, as the notice had told them to, and the window was taken down to a tenth all the
+/// same, since their server counted in its own way. Nothing that they could write ended it.
+#[test]
+fn a_configured_window_holds_whatever_the_server_counts() {
+    let mut desk = Desk::of_format(WireFormat::OpenAiChat, &[], |_| {
+        vec![ModelStep::Usage { input: 4_000, output: 10 }, text("I see.")]
+    });
+    for prompt in ["one", "two"] {
+        let prompt = format!("{prompt} {}", "word and word ".repeat(3_000));
+        assert_eq!(desk.ask(&prompt), StopReason::EndTurn);
+    }
+    let told = |out: &&Out| matches!(out, Out::Notice { text, .. } if text.contains("num_ctx"));
+    assert_eq!(desk.client.seen.iter().filter(told).count(), 1, "it is said, once");
+    let compacted = desk.log().iter().any(|entry| matches!(entry.change, Change::Compacted { .. }));
+    assert!(!compacted, "a tenth of the window is used");
+}

@@ -30,7 +30,7 @@ mod words;
 use std::collections::{HashMap, HashSet};
 
 use calls::Called;
-use fact::{Source, Store};
+use fact::{Kind, Source, Store};
 use spoken::Side;
 
 use crate::thread::{CallId, Change, Content, Entry, Message, Origin, Seq, Thread};
@@ -78,6 +78,20 @@ impl Ledger {
     /// newest is told.
     pub fn told(&self, ruler: &Ruler, thread: &Thread, kept: &HashSet<Seq>, tokens_max: u64) -> Told {
         told::told(self, ruler, thread, kept, tokens_max)
+    }
+
+    /// The entries in which something was found that the person wants, decided or asked for, or a value, and that
+    /// holds; with the bytes of it.
+    pub fn found(&self) -> HashMap<Seq, usize> {
+        let mut found: HashMap<Seq, usize> = HashMap::new();
+        for kind in [Kind::Rule, Kind::Pending, Kind::Decision, Kind::Rejected, Kind::Value] {
+            for fact in self.store.of(kind).iter().filter(|fact| fact.over.is_none() && !fact.is_replaced()) {
+                for source in &fact.sources {
+                    *found.entry(source.entry).or_default() += fact.text.len();
+                }
+            }
+        }
+        found
     }
 
     /// Facts that were found and are not held: the weakest, where a text or a thread has more than there

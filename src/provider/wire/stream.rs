@@ -95,8 +95,8 @@ impl Decoding {
                     self.endpoint.name
                 ),
                 hint: Some(
-                    "Run /compact, or start the server with a larger context and set context_window for the \
-                     model in config.toml."
+                    "Start the server with a larger context and set context_window for the model in config.toml; \
+                     /context shows what takes the room."
                         .into(),
                 ),
             },

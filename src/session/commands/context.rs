@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use crate::compaction::{PERSON_HEAD, REQUEST_HEAD};
 use crate::provider::spent::Spent;
 use crate::thread::text::{spent, tokens as short};
 use crate::thread::{
@@ -24,7 +25,6 @@ const BAR_COLUMNS: u64 = 40;
 const LEDGER_HEAD: &str = "<ledger>";
 const INSTRUCTIONS_HEAD: &str = "<instructions path=";
 const INSTRUCTIONS_TAIL: &str = "</instructions>";
-const PERSON_HEAD: &str = "<person>";
 
 /// What the thread itself does not know.
 pub(super) struct Facts {
@@ -52,6 +52,8 @@ pub(super) enum Next {
     Paused,
     /// At so many tokens.
     At(u64),
+    /// At so many tokens, by a summary that is written already.
+    Prepared(u64),
 }
 
 /// The parts of a request, in tokens.
@@ -96,6 +98,9 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
         Next::Never => "never by itself".to_owned(),
         Next::Paused => "paused, because the last ones gained nothing; /compact makes one".to_owned(),
         Next::At(tokens) => format!("at about {} tokens", short(tokens)),
+        Next::Prepared(tokens) => {
+            format!("at about {} tokens, by a summary that is written already", short(tokens))
+        }
     };
     let _ = write!(out, "- next automatic compaction: {next}");
     if let Some(last) = last_call(thread) {
@@ -208,7 +213,7 @@ impl Parts {
                 &mut self.ledger
             } else if text.starts_with(INSTRUCTIONS_HEAD) {
                 &mut self.instructions
-            } else if text.starts_with(PERSON_HEAD) {
+            } else if text.starts_with(PERSON_HEAD) || text.starts_with(REQUEST_HEAD) {
                 &mut self.person
             } else {
                 continue;

@@ -68,7 +68,7 @@ fn what_a_compaction_took_along_is_told_apart_from_its_summary() {
     };
     let long = |head: &str| text_of(&format!("{head}{}", "walnut ".repeat(50)));
     let content =
-        vec![long("<summary>"), long("<ledger>"), long("<instructions path=\"a\">"), long("<person>")];
+        vec![long("<summary>"), long("<ledger>"), long("<instructions path=\"a\">"), long(PERSON_HEAD)];
     let compacted = Change::Compacted {
         through: *through,
         summary: message(content),

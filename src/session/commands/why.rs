@@ -294,7 +294,7 @@ fn accounted(account: &Account, masks: &[Mask]) -> String {
         (!entries.is_empty()).then(|| format!("- {name}: {}\n", named(entries.into_iter())))
     };
     let facts = (account.facts > 0)
-        .then(|| format!("- told beside it: {}\n", counted(account.facts as usize, "fact of the log")));
+        .then(|| format!("- told beside it: {} of the log\n", counted(account.facts as usize, "fact")));
     let parts = [
         share("kept as it was", account.kept),
         share("shown shorter", account.masked),

@@ -1,0 +1,228 @@
+//! Who writes the summary, what happens where nobody can, and what is done before a call that might not fit.
+
+use epitome::provider::scripted::{ModelStep, RecordedRequest, Stop};
+use epitome::session::{Answer, CompactionState, Out};
+use epitome::thread::{Change, Entry, StopReason, Trigger};
+use serde_json::Value;
+use std::sync::Arc;
+
+use super::desk::{Desk, call, text};
+use super::stage::notices;
+
+/// What a model does instead of writing a summary.
+type Instead = (&'static str, fn() -> Vec<ModelStep>);
+
+const RULE: &str = "Never touch the vendored walnuts.";
+
+fn is_summary(request: &RecordedRequest) -> bool {
+    request.last_user_text().contains("Then write the handover")
+}
+
+fn words(count: usize) -> Vec<ModelStep> {
+    vec![ModelStep::Flood { count, text: "many words ".into() }]
+}
+
+fn configured(config: &str, script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
+    let files = [("home/config.toml".to_owned(), config.to_owned())];
+    Desk::set(&files, epitome::hooks::functions::Functions::default(), script)
+}
+
+fn compacted(desk: &Desk) -> Vec<Arc<Entry>> {
+    let log = desk.log();
+    log.into_iter().filter(|entry| matches!(entry.change, Change::Compacted { .. })).collect()
+}
+
+fn outcome_of(desk: &mut Desk, command: &str) -> Value {
+    let ticket = desk.prompt(command);
+    let Ok(Answer::TurnEnded { meta, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+    meta.expect("what came of it")["epitome"]["compaction"].clone()
+}
+
+/// People's loudest complaint about other agents: the context was too long, `/compact` failed, and there was no way
+/// on. Whatever the model does instead of a summary, the conversation gets short, and what was asked of the agent
+/// stays.
+#[test]
+fn whatever_the_model_does_a_compaction_makes_the_conversation_short() {
+    let ways: [Instead; 5] = [
+        ("a refusal", || vec![ModelStep::Stop(Stop::Refusal("no".into()))]),
+        ("an empty reply", || vec![text("")]),
+        ("a tool call", || vec![call(serde_json::json!({}))]),
+        ("an error", || vec![ModelStep::Error { status: 400, retry_after: None, message: None }]),
+        ("a cut", || vec![ModelStep::Cut]),
+    ];
+    for (name, instead) in ways {
+        let mut desk = Desk::with(move |request| match is_summary(request) {
+            true => instead(),
+            false => words(1_500),
+        });
+        desk.ask(RULE);
+        desk.ask("Say many words.");
+        let told = outcome_of(&mut desk, "/compact");
+        assert_eq!(told["status"], "truncated", "{name}: {told}");
+        let [entry] = &compacted(&desk)[..] else { panic!("{name}: one compaction") };
+        let Change::Compacted { account, tokens_before, tokens_after, .. } = &entry.change else { panic!() };
+        assert!(account.fallback.is_some() && tokens_after * 2 < *tokens_before, "{name}: {account:?}");
+        desk.ask("Go on.");
+        let sent = desk.last_request().body.to_string();
+        assert!(sent.contains(RULE) && !sent.contains("many words many words many"), "{name}: {sent}");
+    }
+}
+
+#[test]
+fn a_model_that_never_answers_costs_its_time_and_nothing_else() {
+    let config = "[compaction]\nsummary_timeout_s = 1\ntimeout_s = 1\n";
+    let mut desk = configured(config, |request| match is_summary(request) {
+        true => vec![ModelStep::Hang],
+        false => words(1_500),
+    });
+    desk.ask(RULE);
+    desk.ask("Say many words.");
+    assert_eq!(outcome_of(&mut desk, "/compact")["status"], "truncated");
+    let entries = compacted(&desk);
+    let Change::Compacted { account, .. } = &entries[0].change else { panic!() };
+    assert!(account.fallback.as_ref().is_some_and(|why| why.contains("within 1 s")), "{account:?}");
+}
+
+#[test]
+fn without_a_model_for_it_the_facts_stand_alone_and_nobody_is_asked() {
+    let mut desk = configured("[compaction]\nmodel = \"none\"\n", |_| words(1_500));
+    desk.ask(RULE);
+    desk.ask("Say many words.");
+    let asked = desk.model.requests().len();
+    assert_eq!(outcome_of(&mut desk, "/compact")["status"], "compacted");
+    assert_eq!(desk.model.requests().len(), asked);
+}
+
+#[test]
+fn another_model_writes_the_summary_where_that_is_configured() {
+    let config = "[compaction]\nmodel = \"anthropic/claude-haiku-4-5\"\n";
+    let mut desk = configured(config, |request| match is_summary(request) {
+        true => vec![text("<summary>Words were said.</summary>")],
+        false => words(1_500),
+    });
+    desk.ask("Say many words.");
+    assert_eq!(outcome_of(&mut desk, "/compact")["status"], "compacted");
+    let summary = desk.last_request();
+    assert_eq!(summary.body["model"], "claude-haiku-4-5");
+    assert!(summary.body["tools"].as_array().is_none_or(Vec::is_empty), "flat text needs no tools");
+    let entries = compacted(&desk);
+    let Change::Compacted { model, .. } = &entries[0].change else { panic!() };
+    assert_eq!(model.as_ref().map(|model| model.0.as_str()), Some("anthropic/claude-haiku-4-5"));
+}
+
+/// A summary that is written in front of the person.
+#[test]
+fn a_summary_is_shown_while_it_is_written() {
+    let summary =
+        vec![text("<analysis>hm</analysis><summary>Words "), ModelStep::Wait, text("were said.</summary>")];
+    let mut desk = Desk::new(vec![words(1_500), summary]);
+    desk.ask("Say many words.");
+    let ticket = desk.prompt("/compact");
+    let wrote = |out: &Out| match out {
+        Out::Compaction { state: CompactionState::Wrote(piece), .. } => Some(piece.clone()),
+        _ => None,
+    };
+    let mut shown = String::new();
+    while shown != "Words " {
+        shown.push_str(&desk.client.until(wrote));
+        assert!("Words ".starts_with(&shown), "{shown}");
+    }
+    desk.model.release();
+    while shown != "Words were said." {
+        shown.push_str(&desk.client.until(wrote));
+        assert!("Words were said.".starts_with(&shown), "{shown}");
+    }
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+}
+
+fn small_window(more: &str) -> String {
+    format!("[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 16000\n{more}")
+}
+
+/// The person's next prompt would have been refused: it is made to fit before it is sent.
+#[test]
+fn a_request_that_would_not_fit_is_made_shorter_before_it_is_sent() {
+    let mut desk = configured(&small_window(""), |request| match is_summary(request) {
+        true => vec![text("<summary>Words were said.</summary>")],
+        false => vec![
+            text("Yes. "),
+            text(&"word and word ".repeat(700)),
+            ModelStep::Usage { input: 6_000, output: 3_000 },
+        ],
+    });
+    desk.ask(RULE);
+    let long = format!("{} And the last word is walnut.", "and more words ".repeat(1_800));
+    assert_eq!(desk.ask(&long), StopReason::EndTurn);
+    let triggers: Vec<Trigger> = compacted(&desk)
+        .iter()
+        .map(|entry| match &entry.change {
+            Change::Compacted { trigger, .. } => *trigger,
+            _ => unreachable!("only compactions are asked for"),
+        })
+        .collect();
+    assert!(triggers.contains(&Trigger::Must), "{triggers:?}");
+    let answered = desk.last_request().body.to_string();
+    assert!(answered.contains("walnut"), "{answered}");
+}
+
+/// A summary that is there when it is needed: no one waits for it, and what came since stays behind it.
+#[test]
+fn a_summary_that_was_written_ahead_is_put_in_without_waiting() {
+    let mut turn = 0;
+    let config = small_window("[compaction]\nahead = true\n");
+    let mut desk = configured(&config, move |request| {
+        if is_summary(request) {
+            return vec![text("<summary>Words were said early.</summary>")];
+        }
+        turn += 1;
+        let input = [6_000, 8_000, 11_600, 13_000][(turn - 1).min(3)];
+        vec![text(&"word and word ".repeat(500)), ModelStep::Usage { input, output: 100 }]
+    });
+    let asked = |desk: &Desk| desk.model.requests().iter().filter(|request| is_summary(request)).count();
+    for prompt in ["one", "two", "three"] {
+        assert_eq!(desk.ask(prompt), StopReason::EndTurn);
+    }
+    assert_eq!(compacted(&desk).len(), 0, "{:?}", notices(&mut desk));
+    // It is written beside the person's work: `/context` tells when it is there.
+    let is_ready = |desk: &mut Desk| {
+        desk.ask("/context");
+        desk.client.entry(|change| match change {
+            Change::Noted { text, .. } => Some(text.contains("written already")),
+            _ => None,
+        })
+    };
+    assert!((0..1_000).any(|_| is_ready(&mut desk)), "it is written before it is due");
+    assert_eq!(asked(&desk), 1);
+    desk.ask("four");
+    assert_eq!(compacted(&desk).len(), 1);
+    assert_eq!(asked(&desk), 1, "and not once more");
+    desk.ask("five");
+    let sent = desk.last_request().body.to_string();
+    assert!(sent.contains("Words were said early.") && sent.contains("four"), "{sent}");
+}
+
+/// Old outcomes fill a window long before words do. They are cut in one batch, and no model is asked.
+#[test]
+fn old_outcomes_are_cut_in_a_batch_before_anything_is_summarised() {
+    let config = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 200000\n";
+    let mut calls = 0;
+    let mut desk = configured(config, move |request| {
+        assert!(!is_summary(request), "nobody is asked for a summary");
+        calls += 1;
+        match calls {
+            1..=16 => {
+                let usage = ModelStep::Usage { input: 7_000 * calls, output: 100 };
+                vec![call(serde_json::json!({ "bytes": 30_000 })), usage]
+            }
+            _ => vec![text("Done.")],
+        }
+    });
+    assert_eq!(desk.ask("Read it all."), StopReason::EndTurn);
+    let pruned = desk.log().iter().filter(|entry| matches!(entry.change, Change::Pruned { .. })).count();
+    assert!((1..=4).contains(&pruned), "in batches: {pruned}");
+    let sent = desk.last_request().body.to_string();
+    assert!(sent.contains("recall"), "what was cut can be read: {}", &sent[..2_000]);
+    desk.ask("/undo");
+    desk.ask("Go on.");
+    assert!(desk.last_request().body.to_string().len() > sent.len(), "it is brought back");
+}
