@@ -1,12 +1,17 @@
 //! Names that matter: paths, addresses, ids, hashes, names of code. Pure.
 
 use super::fact::{Fact, Kind, Source, Store};
+use super::sentences;
 use super::spoken::Side;
 
 /// A longer word is data.
 const NAME_BYTES_MAX: usize = 120;
 /// Names of one message or output; what is beyond is counted.
 const ENTRY_NAMES_MAX: usize = 64;
+/// What is told around a name, in bytes.
+const CLAUSE_BYTES_MAX: usize = 130;
+/// Fewer words than these say nothing of a name.
+const CLAUSE_WORDS_MIN: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
@@ -30,6 +35,7 @@ pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
     let mut room = ENTRY_NAMES_MAX;
     for (word, ticked) in words(text, from) {
         let Some(weight) = weight(word, ticked) else { continue };
+        let said = || clause(text, word, from);
         let strength = match from {
             From::Person => weight + 2,
             From::Agent => weight,
@@ -40,6 +46,9 @@ pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
             let again = u8::from(known.newest() < source.entry);
             known.strength = (known.strength.max(strength) + again).min(7);
             known.also(source);
+            if known.note.is_empty() {
+                known.note = said();
+            }
             continue;
         }
         if room == 0 {
@@ -47,8 +56,54 @@ pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
             continue;
         }
         room -= 1;
-        store.add(Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source));
+        let mut fact = Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source);
+        fact.note = said();
+        store.add(fact);
     }
+}
+
+/// The words around a name, which is a part of `text`, that say what it is: its sentence, or of a long one what
+/// stands near it. Empty where there are too few.
+fn clause(text: &str, name: &str, from: From) -> String {
+    let start = name.as_ptr() as usize - text.as_ptr() as usize;
+    let place = start..start + name.len();
+    let range = match from {
+        From::Person | From::Agent => sentences::around(text, place.clone()),
+        From::Output => {
+            let lowest = text.floor_char_boundary(start.saturating_sub(CLAUSE_BYTES_MAX));
+            let highest = text.ceil_char_boundary((place.end + CLAUSE_BYTES_MAX).min(text.len()));
+            let begin = text[lowest..start].rfind('\n').map_or(lowest, |at| lowest + at + 1);
+            begin..text[place.end..highest].find('\n').map_or(highest, |at| place.end + at)
+        }
+    };
+    let sentence = &text[range.clone()];
+    // The lines of a log tell what happens, not what something is.
+    let is_log = from == From::Output && sentence.trim_start().starts_with(|c: char| c.is_ascii_digit());
+    if is_log || from == From::Output && sentence.len() > CLAUSE_BYTES_MAX {
+        return String::new();
+    }
+    let cut = if sentence.len() > CLAUSE_BYTES_MAX {
+        let side = CLAUSE_BYTES_MAX.saturating_sub(name.len()) / 2;
+        let low = text.ceil_char_boundary(place.start.saturating_sub(side)).clamp(range.start, place.start);
+        let high = text.floor_char_boundary(place.end + side).clamp(place.end, range.end);
+        // Whole words alone.
+        let low = if low == range.start {
+            low
+        } else {
+            text[low..place.start].find(' ').map_or(place.start, |at| low + at + 1)
+        };
+        let high = if high == range.end {
+            high
+        } else {
+            text[place.end..high].rfind(' ').map_or(place.end, |at| place.end + at)
+        };
+        &text[low..high]
+    } else {
+        sentence
+    };
+    let told = sentences::plain(cut);
+    let words = told.split(' ').filter(|word| word.chars().all(char::is_alphabetic)).count();
+    if words < CLAUSE_WORDS_MIN { String::new() } else { told }
 }
 
 /// What a byte says of the word in which it stands: it is between words, or shows that this may be a name.

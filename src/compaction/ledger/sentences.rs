@@ -6,6 +6,8 @@ use std::ops::Range;
 const SIDE_BYTES_MAX: usize = 300;
 /// Lines shorter than this end where they end: what is wrapped is longer.
 const WRAPPED_BYTES_MIN: usize = 45;
+/// Lines of a wrapped text are about as long as their neighbours: others are sentences without a full stop.
+const WRAPPED_BYTES_APART: usize = 12;
 /// How far back the beginning of a wrapped line is looked for.
 const LINE_BYTES_MAX: usize = 400;
 
@@ -104,7 +106,15 @@ fn is_wrapped(text: &str, at: usize) -> bool {
         .map_or(before.len().saturating_sub(LINE_BYTES_MAX), |found| {
             before.len().saturating_sub(LINE_BYTES_MAX) + found + 1
         })..];
+    let rest = &bytes[at..];
+    let next_line = &rest[..memchr::memchr(b'\n', &rest[..rest.len().min(LINE_BYTES_MAX)]).unwrap_or(0)];
+    let above = &before[..before.len() - line.len()];
+    let above = above.strip_suffix(b"\n").unwrap_or(above);
+    let from = above.len().saturating_sub(LINE_BYTES_MAX);
+    let above = &above[memchr::memrchr(b'\n', &above[from..]).map_or(from, |found| from + found + 1)..];
+    let is_as_long = |other: &[u8]| other.len().abs_diff(line.len()) <= WRAPPED_BYTES_APART;
     line.len() >= WRAPPED_BYTES_MIN
+        && (is_as_long(next_line) || is_as_long(above))
         && !matches!(line.last(), Some(b'.' | b':' | b'!' | b'?' | b';' | b'{' | b'}' | b')'))
 }
 

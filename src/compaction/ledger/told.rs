@@ -23,6 +23,7 @@ enum Section {
     Decisions,
     Rejected,
     Values,
+    Known,
     Changed,
     Commands,
     Names,
@@ -32,19 +33,31 @@ enum Section {
 
 /// Each with its heading and its part of the room, in per cent; a part that is not used goes to the
 /// others.
-const SECTIONS: [(Section, &str, u64); 11] = [
+const SECTIONS: [(Section, &str, u64); 12] = [
     (Section::Rules, "## What the person wants", 18),
-    (Section::Errors, "## Open errors", 12),
-    (Section::Pending, "## Still to do", 12),
+    (Section::Errors, "## Open errors", 11),
+    (Section::Pending, "## Still to do", 11),
     (Section::Decisions, "## Decided and found", 14),
     (Section::Rejected, "## Tried or ruled out", 10),
-    (Section::Values, "## Current values", 12),
-    (Section::Changed, "## Files changed", 6),
-    (Section::Commands, "## Commands, last result", 4),
-    (Section::Names, "## Names", 8),
-    (Section::Read, "## Files read", 2),
-    (Section::Solved, "## Errors that no longer show", 2),
+    (Section::Values, "## Current values", 14),
+    (Section::Known, "## Names and places", 14),
+    (Section::Changed, "## Files changed", 4),
+    (Section::Commands, "## Commands, last result", 1),
+    (Section::Names, "## Names", 1),
+    (Section::Read, "## Files read", 1),
+    (Section::Solved, "## Errors that no longer show", 1),
 ];
+
+/// Names of this strength are told with the words around them.
+const KNOWN_STRENGTH_MIN: u8 = 2;
+
+/// What is told first where room is short: how sure it is, how often it was said, and then all over the
+/// conversation: what was said early is worth as much as what was said late.
+type Order = (u8, usize, u64);
+
+fn spread(entry: Seq) -> u64 {
+    entry.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
 
 /// One fact as it would be told.
 struct Item {
@@ -52,7 +65,7 @@ struct Item {
     /// What is quoted, without what stands behind it.
     words: String,
     text: String,
-    order: (u8, Seq),
+    order: Order,
     entry: Seq,
 }
 
@@ -64,9 +77,19 @@ pub(super) fn told(
     tokens_max: u64,
 ) -> Told {
     let mut items = items(ledger, thread, kept);
-    // A name that stands in another line needs no line of its own.
-    let lines = render(&items, &choose(ruler, &items, tokens_max), |section| section != Section::Names);
-    items[Section::Names as usize].retain(|item| !lines.contains(item.words.as_str()));
+    let names = [Section::Names, Section::Known];
+    // A name that stands in another line needs no line of its own. That may leave room for more lines.
+    loop {
+        let count = |items: &[Vec<Item>]| names.iter().map(|at| items[*at as usize].len()).sum::<usize>();
+        let before = count(&items);
+        let lines = render(&items, &choose(ruler, &items, tokens_max), |section| !names.contains(&section));
+        for section in names {
+            items[section as usize].retain(|item| !lines.contains(item.words.as_str()));
+        }
+        if count(&items) == before {
+            break;
+        }
+    }
     let mut room = tokens_max;
     for _ in 0..TRIES_MAX {
         let chosen = choose(ruler, &items, room);
@@ -117,7 +140,7 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
                 kind: Some(fact.kind),
                 words: fact.text.clone(),
                 text: line(fact, &seen),
-                order: (tier(fact), entry),
+                order: (tier(fact), fact.sources.len(), spread(entry)),
                 entry,
             });
         }
@@ -134,7 +157,7 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
             };
             let words = super::spoken::clipped(&super::sentences::plain(&step.content));
             let text = format!("{words}{state} ({planned}, plan)");
-            Some(Item { kind: None, words, text, order: (u8::MAX, planned), entry: planned })
+            Some(Item { kind: None, words, text, order: (u8::MAX, 0, 0), entry: planned })
         });
         items[Section::Pending as usize].splice(0..0, steps);
     }
@@ -195,7 +218,8 @@ fn section(fact: &Fact) -> Option<Section> {
         Kind::File if fact.note == "read" => Section::Read,
         Kind::File => Section::Changed,
         Kind::Command => Section::Commands,
-        Kind::Name => Section::Names,
+        Kind::Name if fact.note.is_empty() || fact.strength < KNOWN_STRENGTH_MIN => Section::Names,
+        Kind::Name => Section::Known,
     };
     // A rule whose value changed still says how to work; the value is put right.
     let holds = fact.over.is_none() && (fact.kind == Kind::Rule || !fact.is_replaced());
@@ -216,7 +240,7 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
     let ids = ids.join(", ");
     let note = match fact.kind {
         Kind::Command => format!(" → {}", fact.note),
-        Kind::File if fact.note != "read" => format!(" {}", fact.note),
+        Kind::File if fact.note != "read" && fact.note != "modified" => format!(" {}", fact.note),
         Kind::Error if fact.over.is_none() && !fact.note.is_empty() => {
             format!(" [{}]", first_words(&fact.note))
         }
@@ -239,6 +263,7 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         }
     };
     match fact.kind {
+        Kind::Name if section(fact) == Some(Section::Known) => format!("{} ({ids})", fact.note),
         Kind::Command | Kind::Name => format!("`{}`{note} ({ids})", fact.text),
         Kind::Rule
         | Kind::Error
@@ -311,14 +336,14 @@ fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
 /// Whether several items share a line.
 fn is_inline(section: Section) -> bool {
     match section {
-        Section::Names | Section::Read => true,
+        Section::Names | Section::Read | Section::Changed => true,
         Section::Rules
         | Section::Errors
         | Section::Pending
         | Section::Decisions
         | Section::Rejected
         | Section::Values
-        | Section::Changed
+        | Section::Known
         | Section::Commands
         | Section::Solved => false,
     }
@@ -334,7 +359,9 @@ fn render(items: &[Vec<Item>], chosen: &[usize], wanted: impl Fn(Section) -> boo
             text.push('\n');
         }
         text.push_str(heading);
-        let told: Vec<&str> = items[..*chosen].iter().map(|item| item.text.as_str()).collect();
+        let mut told: Vec<&Item> = items[..*chosen].iter().collect();
+        told.sort_by_key(|item| std::cmp::Reverse(item.entry));
+        let told: Vec<&str> = told.into_iter().map(|item| item.text.as_str()).collect();
         let (first, between) = if is_inline(*section) { ("\n", ", ") } else { ("\n- ", "\n- ") };
         text.push_str(first);
         text.push_str(&told.join(between));
