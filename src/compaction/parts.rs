@@ -237,12 +237,20 @@ fn person(
     }
     let gaps = if is_room { "" } else { ", with […] for what is left out" };
     let head = format!("{PERSON_HEAD}, oldest first{gaps}; where it differs, the newest holds:");
-    Person { text: Some(format!("{head}
+    Person {
+        text: Some(format!(
+            "{head}
 
 <person>
 {}
-</person>", parts.join("
-"))), entries }
+</person>",
+            parts.join(
+                "
+"
+            )
+        )),
+        entries,
+    }
 }
 
 /// A shorter message in which nothing was found is small talk, in bytes.

@@ -194,7 +194,7 @@ const PRINTED: &[(u8, &str)] = &[
         5,
         "error:|error[|fatal:|panicked at|exception:|--- fail|npm err!|segmentation fault|\
          undefined reference|core dumped|econnrefused|eaddrinuse|enoent|command not found|\
-         no such file or directory|panic:|[error]|[fatal]|critical:|uncaught|unhandled|fatal error",
+         no such file or directory|panic:|overflowed its stack|x509:|[error]|[fatal]|critical:|uncaught|unhandled|fatal error",
     ),
     (
         4,

@@ -1,6 +1,6 @@
 //! A fact, and the store of a thread's facts: what is the same, what takes whose place. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::words::{self, Stem};
 use crate::thread::Seq;
@@ -239,7 +239,13 @@ impl Store {
         let mut exact = Vec::new();
         let mut near: Vec<(Rival, &[Stem])> = Vec::new();
         let empty = Vec::new();
-        for &(kind, at) in self.by_word.get(head).unwrap_or(&empty).iter().rev().take(RIVALS_MAX) {
+        let with = |word: &Stem| self.by_word.get(word).unwrap_or(&empty).iter().rev().take(RIVALS_MAX);
+        let first = value.subject.first().filter(|first| *first != head);
+        let mut seen = HashSet::new();
+        for &(kind, at) in with(head).chain(first.into_iter().flat_map(with)) {
+            if !seen.insert((kind, at)) {
+                continue;
+            }
             for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {
                 if other.now.is_some() || (value.form == Form::Read && other.form != Form::Read) {
                     continue;
@@ -247,7 +253,7 @@ impl Store {
                 if is_same_set(&other.subject, &value.subject) {
                     exact.push((kind, at, of));
                 } else if value.form == Form::Changed
-                    && other.subject.last() == Some(head)
+                    && (other.subject.last() == Some(head) || is_same_thing(&other.name, &value.name))
                     && is_part(&other.subject, &value.subject)
                 {
                     near.push(((kind, at, of), &other.subject));
@@ -285,7 +291,7 @@ impl Store {
             let fact = &facts[at];
             (fact.over.is_none() && !fact.is_replaced(), fact.strength, fact.newest())
         });
-        let gone: std::collections::HashSet<usize> = order.into_iter().take(KIND_FACTS_MAX / 4).collect();
+        let gone: HashSet<usize> = order.into_iter().take(KIND_FACTS_MAX / 4).collect();
         self.beyond += gone.len() as u64;
         let mut at = 0;
         facts.retain(|_| {
@@ -329,6 +335,13 @@ const OLD_BYTES_MIN: usize = 4;
 
 fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
     one.len() == other.len() && one.iter().all(|stem| other.contains(stem))
+}
+
+/// Whether both begin with the same name of code: a setting is called by it alone in a file, and with what it is
+/// where people speak of it.
+fn is_same_thing(one: &str, other: &str) -> bool {
+    let thing = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
+    thing(one).contains('_') && thing(one) == thing(other)
 }
 
 fn is_part(one: &[Stem], other: &[Stem]) -> bool {

@@ -68,6 +68,7 @@ fn ends_before(text: &str, at: usize) -> bool {
     }
     match bytes[at - 1] {
         b'\n' => !is_wrapped(text, at),
+        b' ' if at >= 2 && bytes.get(at).is_some_and(u8::is_ascii_uppercase) && opens_anew(text, at) => true,
         b' ' | b'\t' if at >= 2 => {
             let quote = usize::from(at >= 3 && matches!(bytes[at - 2], b')' | b'"' | b'\'' | b'`' | b'*'));
             match bytes[at - 2 - quote] {
@@ -80,6 +81,61 @@ fn ends_before(text: &str, at: usize) -> bool {
         0x82 | 0x81 | 0x9f => text.is_char_boundary(at) && text[..at].ends_with(['。', '！', '？']),
         _ => false,
     }
+}
+
+/// Words that stand in capitals only where a sentence begins.
+const OPENERS: &[&str] = &[
+    "Once",
+    "Let's",
+    "Please",
+    "Can",
+    "Could",
+    "We",
+    "The",
+    "This",
+    "That",
+    "There",
+    "It",
+    "If",
+    "When",
+    "No",
+    "Don't",
+    "Never",
+    "Always",
+    "Looks",
+    "Also",
+    "And",
+    "But",
+    "Then",
+    "Not",
+    "What",
+    "Why",
+    "How",
+    "Maybe",
+    "You",
+    "After",
+    "Before",
+    "Everything",
+    "Every",
+    "Nothing",
+    "Tell",
+    "Here",
+    "Of",
+    "Is",
+    "Are",
+    "Do",
+    "For",
+    "In",
+];
+
+/// Whether a sentence begins here though none was ended: people leave full stops out.
+fn opens_anew(text: &str, at: usize) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '_' | '-');
+    let word = text[at..].split(|c: char| !is_part(c)).next().unwrap_or_default();
+    let before = text[..at - 1].bytes().next_back();
+    before
+        .is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'`' | b')'))
+        && OPENERS.contains(&word)
 }
 
 /// Whether the word before a full stop is a short form, or the number of a list.
@@ -107,7 +163,8 @@ fn is_wrapped(text: &str, at: usize) -> bool {
             before.len().saturating_sub(LINE_BYTES_MAX) + found + 1
         })..];
     let rest = &bytes[at..];
-    let next_line = &rest[..memchr::memchr(b'\n', &rest[..rest.len().min(LINE_BYTES_MAX)]).unwrap_or(0)];
+    let next_line =
+        &rest[..memchr::memchr(b'\n', &rest[..rest.len().min(LINE_BYTES_MAX)]).unwrap_or(rest.len())];
     let above = &before[..before.len() - line.len()];
     let above = above.strip_suffix(b"\n").unwrap_or(above);
     let from = above.len().saturating_sub(LINE_BYTES_MAX);
@@ -199,6 +256,15 @@ pub(super) fn is_prose(sentence: &str) -> bool {
         && letters * 2 >= outside
 }
 
+/// Whether a line was printed by a program and pasted: it begins with its time, or as a compiler's warning.
+pub(super) fn is_of_log(line: &str) -> bool {
+    let first = line.split(' ').next().unwrap_or_default();
+    let is_time = first.len() >= 8
+        && first.bytes().filter(u8::is_ascii_digit).count() >= 6
+        && first.contains([':', '-']);
+    is_time || matches!(first, "warning:" | "-->" | "INFO" | "DEBUG" | "WARN" | "note:" | "help:")
+}
+
 /// The parts of a text in their order, and whether each stands in a fence of code.
 pub(super) fn segments(text: &str) -> Vec<(Range<usize>, bool)> {
     let mut segments = Vec::new();
@@ -234,9 +300,19 @@ mod tests {
             ("Use e.g. tabs. More", "tabs", "Use e.g. tabs."),
             ("- use v1.2.3 here\n- never there", "never", "- never there"),
             (
-                "please keep in mind that this must be done in a way\nthat never blocks. Then",
+                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it.",
                 "never",
-                "please keep in mind that this must be done in a way\nthat never blocks.",
+                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it.",
+            ),
+            (
+                "please keep in mind that this must be done now\nthat never blocks",
+                "never",
+                "that never blocks",
+            ),
+            (
+                "can you make it easier to read Once it is there never do it",
+                "never",
+                "Once it is there never do it",
             ),
             ("Short\nnever", "never", "never"),
             ("one\r\nnever do\r\nthree", "never", "never do"),

@@ -547,13 +547,13 @@ fn files_are_told_by_what_was_done_last() {
     ]);
     let changed = below(&told, "Files changed");
     for line in [
-        "/w/src/a.rs modified",
+        "/w/src/a.rs",
         "src/new.rs created",
-        "lib/x.py modified",
+        "lib/x.py",
         "lib/y.py deleted",
         "docs/a.md deleted",
         "docs/b.md moved",
-        "Makefile modified",
+        "Makefile",
     ] {
         assert!(changed.contains(line), "{line}: {told}");
     }

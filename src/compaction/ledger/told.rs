@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::fact::{Fact, Kind, Source};
-use super::{Ledger, Told, words};
+use super::fact::{Fact, Form, Kind, Source};
+use super::{Ledger, Told, names, words};
 use crate::thread::{Change, PlanStatus, Seq, Thread};
 use crate::tokens::Ruler;
 
@@ -48,16 +48,26 @@ const SECTIONS: [(Section, &str, u64); 12] = [
     (Section::Solved, "## Errors that no longer show", 1),
 ];
 
-/// Names of this strength are told with the words around them.
-const KNOWN_STRENGTH_MIN: u8 = 2;
-
 /// What is told first where room is short: how sure it is, how often it was said, and then all over the
 /// conversation: what was said early is worth as much as what was said late.
-type Order = (u8, usize, u64);
+type Order = (u8, bool, usize, u64);
 
 fn spread(entry: Seq) -> u64 {
     entry.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
+
+/// Errors that differ in names and numbers alone, from how many on they are a log's chatter.
+const CHATTER_TIMES: usize = 4;
+
+/// What a line says without the names and numbers in it.
+fn shape(line: &str) -> String {
+    let words =
+        line.split(' ').filter(|word| word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b':'));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// So many of the upper tiers are told before any of the tier below.
+const TIERS_FIRST: u8 = 2;
 
 /// One fact as it would be told.
 struct Item {
@@ -119,11 +129,16 @@ fn finish(items: &[Vec<Item>], chosen: &[usize], text: String) -> Told {
 fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>> {
     let hidden = Hidden::of(ledger, thread);
     let replaced = replaced(ledger);
+    let former = former(ledger);
     let mut items: Vec<Vec<Item>> = SECTIONS.iter().map(|_| Vec::new()).collect();
     for kind in super::fact::KINDS {
         for fact in ledger.store.of(kind) {
             let Some(section) = section(fact) else { continue };
-            if fact.kind == Kind::Name && replaced.contains(fact.text.as_str()) {
+            let is_former =
+                |(name, value): &(&str, &str)| fact.note.contains(*name) && fact.note.contains(*value);
+            if fact.kind == Kind::Name
+                && (replaced.contains(fact.text.as_str()) || former.iter().any(is_former))
+            {
                 continue;
             }
             let mut seen: Vec<Source> =
@@ -140,9 +155,21 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
                 kind: Some(fact.kind),
                 words: fact.text.clone(),
                 text: line(fact, &seen),
-                order: (tier(fact), fact.sources.len(), spread(entry)),
+                order: (tier(fact), is_specific(fact), fact.sources.len(), spread(entry)),
                 entry,
             });
+        }
+    }
+    let errors = &mut items[Section::Errors as usize];
+    let mut shapes: HashMap<String, usize> = HashMap::new();
+    for item in errors.iter() {
+        *shapes.entry(shape(&item.words)).or_default() += 1;
+    }
+    for item in errors.iter_mut() {
+        let times = shapes.get(&shape(&item.words)).copied().unwrap_or(0);
+        if times >= CHATTER_TIMES || item.words.starts_with(|c: char| c.is_ascii_digit()) {
+            // What a log says of this and that again and again stopped nobody.
+            item.order = (0, false, 0, item.order.3);
         }
     }
     for items in &mut items {
@@ -157,7 +184,7 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
             };
             let words = super::spoken::clipped(&super::sentences::plain(&step.content));
             let text = format!("{words}{state} ({planned}, plan)");
-            Some(Item { kind: None, words, text, order: (u8::MAX, 0, 0), entry: planned })
+            Some(Item { kind: None, words, text, order: (u8::MAX, true, 0, 0), entry: planned })
         });
         items[Section::Pending as usize].splice(0..0, steps);
     }
@@ -182,6 +209,11 @@ fn tell_once(items: &mut [Vec<Item>]) {
     }
     for items in items.iter_mut() {
         items.retain(|item| {
+            if item.kind == Some(Kind::Name) && item.text.contains(' ') && !item.text.starts_with('`') {
+                // One sentence may name several things.
+                let words = item.text.rsplit_once(" (").map_or(item.text.as_str(), |(words, _)| words);
+                return told.insert(words::hash(words));
+            }
             if !is_sentence(item) {
                 return true;
             }
@@ -205,6 +237,14 @@ fn replaced(ledger: &Ledger) -> HashSet<&str> {
     values().map(|value| value.value.as_str()).filter(|value| !live.contains(value)).collect()
 }
 
+/// What was called by these words, and had these values.
+fn former(ledger: &Ledger) -> Vec<(&str, &str)> {
+    let values =
+        super::fact::KINDS.iter().flat_map(|kind| ledger.store.of(*kind)).flat_map(|fact| &fact.values);
+    let former = values.filter(|value| value.now.is_some() && value.form != Form::Read);
+    former.map(|value| (value.name.split(' ').next().unwrap_or_default(), value.value.as_str())).collect()
+}
+
 /// Where a fact is told; `None` for what no longer holds.
 fn section(fact: &Fact) -> Option<Section> {
     let section = match fact.kind {
@@ -218,7 +258,7 @@ fn section(fact: &Fact) -> Option<Section> {
         Kind::File if fact.note == "read" => Section::Read,
         Kind::File => Section::Changed,
         Kind::Command => Section::Commands,
-        Kind::Name if fact.note.is_empty() || fact.strength < KNOWN_STRENGTH_MIN => Section::Names,
+        Kind::Name if fact.note.is_empty() || names::told_of(&fact.text, &fact.note) == 0 => Section::Names,
         Kind::Name => Section::Known,
     };
     // A rule whose value changed still says how to work; the value is put right.
@@ -226,11 +266,24 @@ fn section(fact: &Fact) -> Option<Section> {
     holds.then_some(section)
 }
 
+/// Whether it names something.
+fn is_specific(fact: &Fact) -> bool {
+    fact.text.contains(['`', '_', '/']) || fact.text.bytes().any(|byte| byte.is_ascii_digit())
+}
+
 fn tier(fact: &Fact) -> u8 {
+    let is_read = fact.kind == Kind::Value && fact.values.iter().all(|value| value.form == Form::Read);
     match fact.strength {
+        _ if is_read => 0,
+        _ if matches!(fact.kind, Kind::Command) || fact.kind == Kind::File && fact.note == "read" => 0,
+        _ if fact.kind == Kind::Name && fact.note.is_empty() => 0,
+        _ if fact.kind == Kind::File => 1,
+        // Short orders are rules; but where nothing is named, most are talk.
+        0..=4 if !is_specific(fact) => 0,
+        _ if fact.kind == Kind::Name && !fact.note.is_empty() => names::told_of(&fact.text, &fact.note),
         0..=2 => 0,
-        3 => 1,
-        4 | 5 => 2,
+        3 if fact.kind != Kind::Pending => 1,
+        3..=5 => 2,
         _ => 3,
     }
 }
@@ -287,21 +340,30 @@ fn first_words(command: &str) -> String {
 fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
     let mut chosen = vec![0; SECTIONS.len()];
     let mut left = tokens_max;
+    for tier in (0..=TIERS_FIRST).rev() {
+        let ends =
+            items.iter().map(|items| items.partition_point(|item| item.order.0 >= tier)).collect::<Vec<_>>();
+        choose_of(ruler, items, &ends, &mut chosen, &mut left);
+    }
+    chosen
+}
+
+fn choose_of(ruler: &Ruler, items: &[Vec<Item>], ends: &[usize], chosen: &mut [usize], left: &mut u64) {
     loop {
         let open: u64 = SECTIONS
             .iter()
             .enumerate()
-            .filter(|(at, _)| chosen[*at] < items[*at].len())
+            .filter(|(at, _)| chosen[*at] < ends[*at])
             .map(|(_, (_, _, part))| part)
             .sum();
         if open == 0 {
-            return chosen;
+            return;
         }
-        let round = left;
+        let round = *left;
         let mut took = false;
         for (at, (section, heading, part)) in SECTIONS.iter().enumerate() {
-            let mut share = (round * part / open).min(left);
-            while chosen[at] < items[at].len() {
+            let mut share = (round * part / open).min(*left);
+            while chosen[at] < ends[at] {
                 let item = &items[at][chosen[at]];
                 let frame = if is_inline(*section) { 1 } else { 2 };
                 let head = if chosen[at] == 0 { ruler.text(heading) + 2 } else { 0 };
@@ -310,7 +372,7 @@ fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
                     break;
                 }
                 share -= cost;
-                left -= cost;
+                *left -= cost;
                 chosen[at] += 1;
                 took = true;
             }
@@ -318,17 +380,17 @@ fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
         if !took {
             // Nothing fits into its part any more: in their order, as far as the rest goes.
             for (at, (_, heading, _)) in SECTIONS.iter().enumerate() {
-                while chosen[at] < items[at].len() {
+                while chosen[at] < ends[at] {
                     let head = if chosen[at] == 0 { ruler.text(heading) + 2 } else { 0 };
                     let cost = ruler.text(&items[at][chosen[at]].text) + 2 + head;
-                    if cost > left {
+                    if cost > *left {
                         break;
                     }
-                    left -= cost;
+                    *left -= cost;
                     chosen[at] += 1;
                 }
             }
-            return chosen;
+            return;
         }
     }
 }
