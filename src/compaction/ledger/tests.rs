@@ -654,3 +654,21 @@ fn odd_texts_are_read_without_harm() {
         ]);
     }
 }
+
+/// People and files called the same setting by different words, so that its old value stood beside the new one.
+#[test]
+fn a_part_of_a_named_thing_has_one_value_however_it_is_put() {
+    for (old, new) in [
+        (
+            "Can you move the listen port of `web_gate` from 7080 to 7081?",
+            "The load test shows that 7090 works better for the listen port of `web_gate`, so it's set to that.",
+        ),
+        (
+            "I'd say 7081 for the primary port of `web_gate`, we'll see",
+            "the port for `web_gate`: make that 7090 please",
+        ),
+    ] {
+        let told = told(&[Person(old), Agent(new)]);
+        assert!(told.contains("7090") && !told.contains("7081"), "{told}");
+    }
+}
