@@ -18,6 +18,9 @@ const SUMMARY_PART: u64 = 4;
 /// Below so many tokens the person's older words and the ledger are left out as a whole.
 const SHARE_TOKENS_MIN: u64 = 64;
 
+/// The part of the room for the person's words that goes to the ledger where neither has enough, in per cent.
+const GIVEN_PERCENT: u64 = 95;
+
 /// Something that gives way, in the order in which it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -149,7 +152,8 @@ impl<'a> Fit<'a> {
         };
         let summary = summary(&material);
         let measure = whole(scene, &material, &summary, plan.trigger);
-        let told = told(scene, ledger, &material, measure.ledger);
+        let mut measure = measure;
+        let told = told_all(scene, ledger, &material, &mut measure);
         let facts = Facts { told, found: ledger.found() };
         let (trigger, through) = (plan.trigger, plan.through);
         Fit {
@@ -266,7 +270,7 @@ impl<'a> Fit<'a> {
                 self.material = Material::of(scene, end);
                 self.summary = make(&self.material);
                 self.measure = whole(scene, &self.material, &self.summary, self.trigger);
-                self.facts.told = told(scene, self.ledger, &self.material, self.measure.ledger);
+                self.facts.told = told_all(scene, self.ledger, &self.material, &mut self.measure);
                 true
             }
             Step::Goal => {
@@ -316,6 +320,22 @@ fn whole(scene: &Scene<'_>, material: &Material, summary: &Summary, trigger: Tri
         goal: usize::MAX,
         without_files: 0,
     }
+}
+
+/// The ledger, at its full measure. Where it has to leave something out and the person's words do too, it gets the
+/// most of their room: it quotes what matters of them.
+fn told_all(scene: &Scene<'_>, ledger: &Ledger, material: &Material, measure: &mut Measure) -> Told {
+    let first = told(scene, ledger, material, measure.ledger);
+    let said: u64 = material.person.iter().map(|words| words.tokens).sum();
+    if first.left_out.is_empty() || said <= measure.person || measure.ledger == 0 {
+        return first;
+    }
+    let given = measure.person * GIVEN_PERCENT / 100;
+    let more = told(scene, ledger, material, measure.ledger + given);
+    let taken = scene.ruler.text(&more.text).saturating_sub(measure.ledger);
+    measure.ledger += taken;
+    measure.person -= taken.min(given);
+    more
 }
 
 fn told(scene: &Scene<'_>, ledger: &Ledger, material: &Material, tokens_max: u64) -> Told {

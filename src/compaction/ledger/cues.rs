@@ -194,7 +194,7 @@ const PRINTED: &[(u8, &str)] = &[
         5,
         "error:|error[|fatal:|panicked at|exception:|--- fail|npm err!|segmentation fault|\
          undefined reference|core dumped|econnrefused|eaddrinuse|enoent|command not found|\
-         no such file or directory|panic:|[error]|[fatal]|critical:|uncaught|unhandled|fatal error",
+         no such file or directory|panic:|overflowed its stack|x509:|[error]|[fatal]|critical:|uncaught|unhandled|fatal error",
     ),
     (
         4,
@@ -279,7 +279,7 @@ pub(super) fn spoken(text: &str) -> impl Iterator<Item = Hit> + '_ {
 pub(super) fn printed(text: &str, all: bool) -> impl Iterator<Item = Hit> + '_ {
     static SURE: LazyLock<Table> = LazyLock::new(|| Table::of(errors(SURE_MIN)));
     static ALL: LazyLock<Table> = LazyLock::new(|| Table::of(errors(0)));
-    if all { &ALL } else { &SURE }.hits(text)
+    if all { ALL.hits(text) } else { SURE.hits(text) }
 }
 
 fn errors(weight_min: u8) -> impl Iterator<Item = (Class, u8, &'static str)> {

@@ -1,6 +1,6 @@
 //! A fact, and the store of a thread's facts: what is the same, what takes whose place. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::words::{self, Stem};
 use crate::thread::Seq;
@@ -175,7 +175,7 @@ impl Store {
     /// Takes in a fact. What is known already gets one more source, and holds again.
     pub fn add(&mut self, fact: Fact) {
         if let Some(&(kind, at)) = self.by_key.get(&fact.key) {
-            let values_hold = fact.values.iter().any(|value| self.has_live_rival(value));
+            let values_hold = fact.values.iter().any(|value| self.has_live_rival(value, (kind, at)));
             let known = &mut self.facts[kind as usize][at as usize];
             let source = fact.sources[0];
             known.also(source);
@@ -225,8 +225,8 @@ impl Store {
         }
     }
 
-    fn has_live_rival(&self, value: &Value) -> bool {
-        self.rivals(value).into_iter().any(|(kind, at, of)| {
+    fn has_live_rival(&self, value: &Value, own: (Kind, u32)) -> bool {
+        self.rivals(value, own).into_iter().any(|(kind, at, of)| {
             let other = &self.facts[kind as usize][at as usize].values[of];
             other.now.is_none() && other.value != value.value
         })
@@ -234,18 +234,27 @@ impl Store {
 
     /// The live values that a new one stands against: those of the same subject or, where a change was told
     /// and there is just one, of a subject that is named more or less fully.
-    fn rivals(&self, value: &Value) -> Vec<Rival> {
+    fn rivals(&self, value: &Value, own: (Kind, u32)) -> Vec<Rival> {
         let Some(head) = value.subject.last() else { return Vec::new() };
         let mut exact = Vec::new();
         let mut near: Vec<(Rival, &[Stem])> = Vec::new();
+        let mut of_thing: Vec<(Rival, &[Stem])> = Vec::new();
         let empty = Vec::new();
-        for &(kind, at) in self.by_word.get(head).unwrap_or(&empty).iter().rev().take(RIVALS_MAX) {
+        let with = |word: &Stem| self.by_word.get(word).unwrap_or(&empty).iter().rev().take(RIVALS_MAX);
+        let first = value.subject.first().filter(|first| *first != head);
+        let mut seen = HashSet::new();
+        for &(kind, at) in with(head).chain(first.into_iter().flat_map(with)) {
+            if (kind, at) == own || !seen.insert((kind, at)) {
+                continue;
+            }
             for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {
                 if other.now.is_some() || (value.form == Form::Read && other.form != Form::Read) {
                     continue;
                 }
                 if is_same_set(&other.subject, &value.subject) {
                     exact.push((kind, at, of));
+                } else if is_same_thing(&other.name, &value.name) && is_part(&other.subject, &value.subject) {
+                    of_thing.push(((kind, at, of), &other.subject));
                 } else if value.form == Form::Changed
                     && other.subject.last() == Some(head)
                     && is_part(&other.subject, &value.subject)
@@ -254,10 +263,14 @@ impl Store {
                 }
             }
         }
-        if exact.is_empty()
-            && let Some((_, first)) = near.first()
-            && near.iter().all(|(_, subject)| is_same_set(subject, first))
-        {
+        let is_one = |near: &[(Rival, &[Stem])]| {
+            near.first().is_some_and(|(_, first)| near.iter().all(|(_, subject)| is_same_set(subject, first)))
+        };
+        // A thing that has one setting has that one, however it is called.
+        if value.form != Form::Read && is_one(&of_thing) {
+            exact.extend(of_thing.into_iter().map(|(rival, _)| rival));
+        }
+        if exact.is_empty() && is_one(&near) {
             return near.into_iter().map(|(rival, _)| rival).collect();
         }
         exact
@@ -265,10 +278,7 @@ impl Store {
 
     fn replace_rivals(&mut self, kind: Kind, at: u32) {
         for value in self.facts[kind as usize][at as usize].values.clone() {
-            for (other_kind, other, of) in self.rivals(&value) {
-                if (other_kind, other) == (kind, at) {
-                    continue;
-                }
+            for (other_kind, other, of) in self.rivals(&value, (kind, at)) {
                 let old = &mut self.facts[other_kind as usize][other as usize].values[of];
                 if old.value != value.value {
                     old.now = Some(value.value.clone());
@@ -285,7 +295,7 @@ impl Store {
             let fact = &facts[at];
             (fact.over.is_none() && !fact.is_replaced(), fact.strength, fact.newest())
         });
-        let gone: std::collections::HashSet<usize> = order.into_iter().take(KIND_FACTS_MAX / 4).collect();
+        let gone: HashSet<usize> = order.into_iter().take(KIND_FACTS_MAX / 4).collect();
         self.beyond += gone.len() as u64;
         let mut at = 0;
         facts.retain(|_| {
@@ -329,6 +339,13 @@ const OLD_BYTES_MIN: usize = 4;
 
 fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
     one.len() == other.len() && one.iter().all(|stem| other.contains(stem))
+}
+
+/// Whether both begin with the same name of code: a setting is called by it alone in a file, and with what it is
+/// where people speak of it.
+fn is_same_thing(one: &str, other: &str) -> bool {
+    let thing = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
+    thing(one).contains('_') && thing(one) == thing(other)
 }
 
 fn is_part(one: &[Stem], other: &[Stem]) -> bool {

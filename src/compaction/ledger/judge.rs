@@ -18,13 +18,24 @@ static PERSONAL: Set = Set::of(
 );
 
 /// A cue of this weight tells without such words too.
-const SURE_MIN: u8 = 5;
+pub(super) const SURE_MIN: u8 = 5;
 
 /// A cue of this weight tells what a sentence is; lighter ones only together.
 pub(super) const TELLING_MIN: u8 = 3;
 
 /// What is longer, in bytes, is a description and not an order.
 const ORDER_BYTES_MAX: usize = 160;
+
+/// Words of who tells what others said or did elsewhere, or what might be: it binds nobody.
+const HEARSAY: &str = "somebody at|someone at|somebody said|someone said|i heard|i read somewhere|they say|in my last|in my \
+     previous|in my old|at my last|at my previous|at my old|in theory|one day|some day|someday|that's another story|\
+     that’s another story|might be nice|could it be|i may be wrong|no idea if|i wonder|rumour|rumor";
+
+/// Whether a sentence tells of others, or of what might be.
+pub(super) fn is_hearsay(line: &str) -> bool {
+    let lower = line.to_lowercase();
+    HEARSAY.split('|').any(|words| lower.contains(words))
+}
 
 /// The weight of the heaviest cue of a class.
 pub(super) fn weight(hits: &[Hit], class: Class) -> u8 {

@@ -6,6 +6,8 @@ use std::ops::Range;
 const SIDE_BYTES_MAX: usize = 300;
 /// Lines shorter than this end where they end: what is wrapped is longer.
 const WRAPPED_BYTES_MIN: usize = 45;
+/// Lines of a wrapped text are about as long as their neighbours: others are sentences without a full stop.
+const WRAPPED_BYTES_APART: usize = 12;
 /// How far back the beginning of a wrapped line is looked for.
 const LINE_BYTES_MAX: usize = 400;
 
@@ -66,6 +68,7 @@ fn ends_before(text: &str, at: usize) -> bool {
     }
     match bytes[at - 1] {
         b'\n' => !is_wrapped(text, at),
+        b' ' if at >= 2 && bytes.get(at).is_some_and(u8::is_ascii_uppercase) && opens_anew(text, at) => true,
         b' ' | b'\t' if at >= 2 => {
             let quote = usize::from(at >= 3 && matches!(bytes[at - 2], b')' | b'"' | b'\'' | b'`' | b'*'));
             match bytes[at - 2 - quote] {
@@ -78,6 +81,61 @@ fn ends_before(text: &str, at: usize) -> bool {
         0x82 | 0x81 | 0x9f => text.is_char_boundary(at) && text[..at].ends_with(['。', '！', '？']),
         _ => false,
     }
+}
+
+/// Words that stand in capitals only where a sentence begins.
+const OPENERS: &[&str] = &[
+    "Once",
+    "Let's",
+    "Please",
+    "Can",
+    "Could",
+    "We",
+    "The",
+    "This",
+    "That",
+    "There",
+    "It",
+    "If",
+    "When",
+    "No",
+    "Don't",
+    "Never",
+    "Always",
+    "Looks",
+    "Also",
+    "And",
+    "But",
+    "Then",
+    "Not",
+    "What",
+    "Why",
+    "How",
+    "Maybe",
+    "You",
+    "After",
+    "Before",
+    "Everything",
+    "Every",
+    "Nothing",
+    "Tell",
+    "Here",
+    "Of",
+    "Is",
+    "Are",
+    "Do",
+    "For",
+    "In",
+];
+
+/// Whether a sentence begins here though none was ended: people leave full stops out.
+fn opens_anew(text: &str, at: usize) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '_' | '-');
+    let word = text[at..].split(|c: char| !is_part(c)).next().unwrap_or_default();
+    let before = text[..at - 1].bytes().next_back();
+    before
+        .is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'`' | b')'))
+        && OPENERS.contains(&word)
 }
 
 /// Whether the word before a full stop is a short form, or the number of a list.
@@ -104,7 +162,16 @@ fn is_wrapped(text: &str, at: usize) -> bool {
         .map_or(before.len().saturating_sub(LINE_BYTES_MAX), |found| {
             before.len().saturating_sub(LINE_BYTES_MAX) + found + 1
         })..];
+    let rest = &bytes[at..];
+    let next_line =
+        &rest[..memchr::memchr(b'\n', &rest[..rest.len().min(LINE_BYTES_MAX)]).unwrap_or(rest.len())];
+    let above = &before[..before.len() - line.len()];
+    let above = above.strip_suffix(b"\n").unwrap_or(above);
+    let from = above.len().saturating_sub(LINE_BYTES_MAX);
+    let above = &above[memchr::memrchr(b'\n', &above[from..]).map_or(from, |found| from + found + 1)..];
+    let is_as_long = |other: &[u8]| other.len().abs_diff(line.len()) <= WRAPPED_BYTES_APART;
     line.len() >= WRAPPED_BYTES_MIN
+        && (is_as_long(next_line) || is_as_long(above))
         && !matches!(line.last(), Some(b'.' | b':' | b'!' | b'?' | b';' | b'{' | b'}' | b')'))
 }
 
@@ -136,13 +203,19 @@ pub(super) fn plain(sentence: &str) -> String {
     line.replace("**", "")
 }
 
+/// Whether a sentence stands in a row of a table, which is data.
+pub(super) fn is_of_table(text: &str, sentence: &Range<usize>) -> bool {
+    let lowest = sentence.start.saturating_sub(LINE_BYTES_MAX);
+    let head = &text.as_bytes()[lowest..sentence.start];
+    let line = memchr::memrchr(b'\n', head).map_or(lowest, |at| lowest + at + 1);
+    let row = &text.as_bytes()[line..sentence.end];
+    row.trim_ascii_start().starts_with(b"|")
+        || text[sentence.clone()].split('`').step_by(2).any(|plain| plain.contains(" | "))
+}
+
 /// Whether people would read this as a sentence, and not as code, data or a line of a log.
 pub(super) fn is_prose(sentence: &str) -> bool {
     let trimmed = sentence.trim_start();
-    // A row of a table is data too.
-    if trimmed.starts_with('|') {
-        return false;
-    }
     if ["//", "/*", "#!", "#[", "<!--", "@@", "+++", "--- ", "diff ", "import ", "from ", "at "]
         .iter()
         .any(|code| trimmed.starts_with(code))
@@ -183,6 +256,15 @@ pub(super) fn is_prose(sentence: &str) -> bool {
         && letters * 2 >= outside
 }
 
+/// Whether a line was printed by a program and pasted: it begins with its time, or as a compiler's warning.
+pub(super) fn is_of_log(line: &str) -> bool {
+    let first = line.split(' ').next().unwrap_or_default();
+    let is_time = first.len() >= 8
+        && first.bytes().filter(u8::is_ascii_digit).count() >= 6
+        && first.contains([':', '-']);
+    is_time || matches!(first, "warning:" | "-->" | "INFO" | "DEBUG" | "WARN" | "note:" | "help:")
+}
+
 /// The parts of a text in their order, and whether each stands in a fence of code.
 pub(super) fn segments(text: &str) -> Vec<(Range<usize>, bool)> {
     let mut segments = Vec::new();
@@ -218,9 +300,19 @@ mod tests {
             ("Use e.g. tabs. More", "tabs", "Use e.g. tabs."),
             ("- use v1.2.3 here\n- never there", "never", "- never there"),
             (
-                "please keep in mind that this must be done in a way\nthat never blocks. Then",
+                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it.",
                 "never",
-                "please keep in mind that this must be done in a way\nthat never blocks.",
+                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it.",
+            ),
+            (
+                "please keep in mind that this must be done now\nthat never blocks",
+                "never",
+                "that never blocks",
+            ),
+            (
+                "can you make it easier to read Once it is there never do it",
+                "never",
+                "Once it is there never do it",
             ),
             ("Short\nnever", "never", "never"),
             ("one\r\nnever do\r\nthree", "never", "never do"),

@@ -12,6 +12,13 @@ pub(super) const FACT_BYTES_MAX: usize = 360;
 const MESSAGE_FACTS_MAX: usize = 160;
 /// Lines of a list below "Rules:" that are taken with it.
 const LIST_LINES_MAX: usize = 24;
+/// A value that is told of a named part of a named thing is sure.
+pub(super) const PART_STRENGTH: u8 = 6;
+/// A longer sentence behind a decision is about something else.
+const REASON_BYTES_MAX: usize = 160;
+/// Words by which a sentence gives its own reason.
+const REASONS: &str =
+    "because|since|given that|due to|reason|so that|otherwise|which is why| as |: |; |, the |, it ";
 /// They are not as sure as what says itself what it is.
 const LISTED_STRENGTH: u8 = 4;
 
@@ -74,7 +81,7 @@ fn sentence(
     room: &mut usize,
 ) -> usize {
     let raw = &text[range.clone()];
-    if !may_tell(raw, hits) {
+    if !may_tell(raw, hits) || sentences::is_of_table(text, range) {
         return range.end;
     }
     if !sentences::is_prose(raw) {
@@ -82,12 +89,19 @@ fn sentence(
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let told = if weight(Class::Value) > 0 || weight(Class::Link) > 0 && has_marks(raw) {
-        values::of_sentence(raw)
-    } else {
-        values::Told::default()
+    let parts = if has_marks(raw) { values::of_parts(raw) } else { values::Told::default() };
+    let is_part = !parts.values.is_empty();
+    let told = match is_part {
+        true => parts,
+        false if weight(Class::Value) > 0 || weight(Class::Link) > 0 && has_marks(raw) => {
+            values::of_sentence(raw)
+        }
+        false => values::Told::default(),
     };
     let line = sentences::plain(raw);
+    if judge::is_hearsay(&line) || sentences::is_of_log(&line) {
+        return range.end;
+    }
     if side == Side::Person && weight(Class::Revoked) > 0 {
         ending::revoke(store, &line, source);
     }
@@ -97,7 +111,16 @@ fn sentence(
     if !told.olds.is_empty() {
         store.end_values(&told.olds, &told.values, source.entry);
     }
-    let Some((kind, strength)) = judge::judge(&line, hits, side, &told.values) else { return range.end };
+    let judged = judge::judge(&line, hits, side, &told.values);
+    // A part of something got a value, whatever else the words of it are: a limit that holds for good is a rule.
+    let is_more = weight(Class::Pending) > judge::TELLING_MIN
+        || side == Side::Person && weight(Class::Rule) >= judge::SURE_MIN;
+    let judged = if is_part && !is_more {
+        Some((Kind::Value, judged.map_or(0, |(_, strength)| strength).max(PART_STRENGTH)))
+    } else {
+        judged
+    };
+    let Some((kind, strength)) = judged else { return range.end };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
         end = list(store, text, range, kind, strength, source, room);
@@ -111,7 +134,13 @@ fn sentence(
     }
     *room -= 1;
     let line = match kind {
-        Kind::Decision | Kind::Rejected | Kind::Pending | Kind::Error => with_context(text, range, line),
+        Kind::Decision | Kind::Rejected | Kind::Pending | Kind::Error => {
+            with_context(text, range, line, matches!(kind, Kind::Decision | Kind::Rejected))
+        }
+        // "No, not that one. It ..."
+        Kind::Rule if line.get(..3).is_some_and(|head| head.eq_ignore_ascii_case("no,")) => {
+            with_context(text, range, line, true)
+        }
         Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Name => line,
     };
     let mut fact = Fact::new(kind, strength, clipped(&line), source);
@@ -170,7 +199,7 @@ pub(super) fn of_value(line: &str, value: Value, strength: u8, source: Source) -
 }
 
 /// A sentence that points back is told with the one before it, and a reason with what it is for.
-fn with_context(text: &str, range: &Range<usize>, line: String) -> String {
+fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
     let first =
         line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'']).to_lowercase();
     let points_back = matches!(
@@ -192,6 +221,9 @@ fn with_context(text: &str, range: &Range<usize>, line: String) -> String {
             | "otherwise"
             | "reason:"
             | "instead"
+            | "hence"
+            | "therefore"
+            | "thus"
     );
     let mut line = line;
     if points_back
@@ -223,7 +255,13 @@ fn with_context(text: &str, range: &Range<usize>, line: String) -> String {
                 first.as_str(),
                 "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:"
             ));
-        if explains {
+        // Who decides in one sentence says why in the next.
+        let lower = line.to_lowercase();
+        let is_bare = is_choice
+            && !next.contains(['`', '?'])
+            && next.len() <= REASON_BYTES_MAX
+            && !REASONS.split('|').any(|word| lower.contains(word));
+        if explains || is_bare {
             line = format!("{line} {next}");
         }
     }

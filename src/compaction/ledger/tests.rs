@@ -383,6 +383,7 @@ fn of_a_value_only_the_newest_is_told() {
             "16.1",
         ),
         ("The owner is Dana.", "The owner is now Robin.", "Dana", "Robin"),
+        ("Let's start with 20 s for the idle timeout.", "Take 45 s for the idle timeout.", "20 s", "45 s"),
         (
             "The batch size is 64",
             "actually, make that a batch size of 128: the batch size is 128 now",
@@ -546,13 +547,13 @@ fn files_are_told_by_what_was_done_last() {
     ]);
     let changed = below(&told, "Files changed");
     for line in [
-        "/w/src/a.rs modified",
+        "/w/src/a.rs",
         "src/new.rs created",
-        "lib/x.py modified",
+        "lib/x.py",
         "lib/y.py deleted",
         "docs/a.md deleted",
         "docs/b.md moved",
-        "Makefile modified",
+        "Makefile",
     ] {
         assert!(changed.contains(line), "{line}: {told}");
     }
@@ -651,5 +652,23 @@ fn odd_texts_are_read_without_harm() {
             Run(&text[..text.len().min(64)], text, 0),
             Tool("file_read", serde_json::json!({"file_path": "a.json"}), text),
         ]);
+    }
+}
+
+/// People and files called the same setting by different words, so that its old value stood beside the new one.
+#[test]
+fn a_part_of_a_named_thing_has_one_value_however_it_is_put() {
+    for (old, new) in [
+        (
+            "Can you move the listen port of `web_gate` from 7080 to 7081?",
+            "The load test shows that 7090 works better for the listen port of `web_gate`, so it's set to that.",
+        ),
+        (
+            "I'd say 7081 for the primary port of `web_gate`, we'll see",
+            "the port for `web_gate`: make that 7090 please",
+        ),
+    ] {
+        let told = told(&[Person(old), Agent(new)]);
+        assert!(told.contains("7090") && !told.contains("7081"), "{told}");
     }
 }

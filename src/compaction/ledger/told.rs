@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::fact::{Fact, Kind, Source};
-use super::{Ledger, Told, words};
+use super::fact::{Fact, Form, Kind, Source};
+use super::{Ledger, Told, names, words};
 use crate::thread::{Change, PlanStatus, Seq, Thread};
 use crate::tokens::Ruler;
 
@@ -23,6 +23,7 @@ enum Section {
     Decisions,
     Rejected,
     Values,
+    Known,
     Changed,
     Commands,
     Names,
@@ -32,19 +33,41 @@ enum Section {
 
 /// Each with its heading and its part of the room, in per cent; a part that is not used goes to the
 /// others.
-const SECTIONS: [(Section, &str, u64); 11] = [
-    (Section::Rules, "## What the person wants", 20),
-    (Section::Errors, "## Open errors", 13),
-    (Section::Pending, "## Still to do", 12),
-    (Section::Decisions, "## Decided and found", 15),
+const SECTIONS: [(Section, &str, u64); 12] = [
+    (Section::Rules, "## What the person wants", 18),
+    (Section::Errors, "## Open errors", 11),
+    (Section::Pending, "## Still to do", 11),
+    (Section::Decisions, "## Decided and found", 14),
     (Section::Rejected, "## Tried or ruled out", 10),
-    (Section::Values, "## Current values", 12),
-    (Section::Changed, "## Files changed", 6),
-    (Section::Commands, "## Commands, last result", 4),
-    (Section::Names, "## Names", 4),
-    (Section::Read, "## Files read", 2),
-    (Section::Solved, "## Errors that no longer show", 2),
+    (Section::Values, "## Current values", 14),
+    (Section::Known, "## Names and places", 14),
+    (Section::Changed, "## Files changed", 4),
+    (Section::Commands, "## Commands, last result", 1),
+    (Section::Names, "## Names", 1),
+    (Section::Read, "## Files read", 1),
+    (Section::Solved, "## Errors that no longer show", 1),
 ];
+
+/// What is told first where room is short: how sure it is, how often it was said, and then all over the
+/// conversation: what was said early is worth as much as what was said late.
+type Order = (u8, bool, usize, u64);
+
+fn spread(entry: Seq) -> u64 {
+    entry.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Errors that differ in names and numbers alone, from how many on they are a log's chatter.
+const CHATTER_TIMES: usize = 4;
+
+/// What a line says without the names and numbers in it.
+fn shape(line: &str) -> String {
+    let words =
+        line.split(' ').filter(|word| word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b':'));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// So many of the upper tiers are told before any of the tier below.
+const TIERS_FIRST: u8 = 2;
 
 /// One fact as it would be told.
 struct Item {
@@ -52,7 +75,7 @@ struct Item {
     /// What is quoted, without what stands behind it.
     words: String,
     text: String,
-    order: (u8, Seq),
+    order: Order,
     entry: Seq,
 }
 
@@ -64,9 +87,19 @@ pub(super) fn told(
     tokens_max: u64,
 ) -> Told {
     let mut items = items(ledger, thread, kept);
-    // A name that stands in another line needs no line of its own.
-    let lines = render(&items, &choose(ruler, &items, tokens_max), |section| section != Section::Names);
-    items[Section::Names as usize].retain(|item| !lines.contains(item.words.as_str()));
+    let names = [Section::Names, Section::Known];
+    // A name that stands in another line needs no line of its own. That may leave room for more lines.
+    loop {
+        let count = |items: &[Vec<Item>]| names.iter().map(|at| items[*at as usize].len()).sum::<usize>();
+        let before = count(&items);
+        let lines = render(&items, &choose(ruler, &items, tokens_max), |section| !names.contains(&section));
+        for section in names {
+            items[section as usize].retain(|item| !lines.contains(item.words.as_str()));
+        }
+        if count(&items) == before {
+            break;
+        }
+    }
     let mut room = tokens_max;
     for _ in 0..TRIES_MAX {
         let chosen = choose(ruler, &items, room);
@@ -96,11 +129,16 @@ fn finish(items: &[Vec<Item>], chosen: &[usize], text: String) -> Told {
 fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>> {
     let hidden = Hidden::of(ledger, thread);
     let replaced = replaced(ledger);
+    let former = former(ledger);
     let mut items: Vec<Vec<Item>> = SECTIONS.iter().map(|_| Vec::new()).collect();
     for kind in super::fact::KINDS {
         for fact in ledger.store.of(kind) {
             let Some(section) = section(fact) else { continue };
-            if fact.kind == Kind::Name && replaced.contains(fact.text.as_str()) {
+            let is_former =
+                |(name, value): &(&str, &str)| fact.note.contains(*name) && fact.note.contains(*value);
+            if fact.kind == Kind::Name
+                && (replaced.contains(fact.text.as_str()) || former.iter().any(is_former))
+            {
                 continue;
             }
             let mut seen: Vec<Source> =
@@ -117,9 +155,21 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
                 kind: Some(fact.kind),
                 words: fact.text.clone(),
                 text: line(fact, &seen),
-                order: (tier(fact), entry),
+                order: (tier(fact), is_specific(fact), fact.sources.len(), spread(entry)),
                 entry,
             });
+        }
+    }
+    let errors = &mut items[Section::Errors as usize];
+    let mut shapes: HashMap<String, usize> = HashMap::new();
+    for item in errors.iter() {
+        *shapes.entry(shape(&item.words)).or_default() += 1;
+    }
+    for item in errors.iter_mut() {
+        let times = shapes.get(&shape(&item.words)).copied().unwrap_or(0);
+        if times >= CHATTER_TIMES || item.words.starts_with(|c: char| c.is_ascii_digit()) {
+            // What a log says of this and that again and again stopped nobody.
+            item.order = (0, false, 0, item.order.3);
         }
     }
     for items in &mut items {
@@ -134,7 +184,7 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
             };
             let words = super::spoken::clipped(&super::sentences::plain(&step.content));
             let text = format!("{words}{state} ({planned}, plan)");
-            Some(Item { kind: None, words, text, order: (u8::MAX, planned), entry: planned })
+            Some(Item { kind: None, words, text, order: (u8::MAX, true, 0, 0), entry: planned })
         });
         items[Section::Pending as usize].splice(0..0, steps);
     }
@@ -159,6 +209,11 @@ fn tell_once(items: &mut [Vec<Item>]) {
     }
     for items in items.iter_mut() {
         items.retain(|item| {
+            if item.kind == Some(Kind::Name) && item.text.contains(' ') && !item.text.starts_with('`') {
+                // One sentence may name several things.
+                let words = item.text.rsplit_once(" (").map_or(item.text.as_str(), |(words, _)| words);
+                return told.insert(words::hash(words));
+            }
             if !is_sentence(item) {
                 return true;
             }
@@ -182,6 +237,14 @@ fn replaced(ledger: &Ledger) -> HashSet<&str> {
     values().map(|value| value.value.as_str()).filter(|value| !live.contains(value)).collect()
 }
 
+/// What was called by these words, and had these values.
+fn former(ledger: &Ledger) -> Vec<(&str, &str)> {
+    let values =
+        super::fact::KINDS.iter().flat_map(|kind| ledger.store.of(*kind)).flat_map(|fact| &fact.values);
+    let former = values.filter(|value| value.now.is_some() && value.form != Form::Read);
+    former.map(|value| (value.name.split(' ').next().unwrap_or_default(), value.value.as_str())).collect()
+}
+
 /// Where a fact is told; `None` for what no longer holds.
 fn section(fact: &Fact) -> Option<Section> {
     let section = match fact.kind {
@@ -195,18 +258,32 @@ fn section(fact: &Fact) -> Option<Section> {
         Kind::File if fact.note == "read" => Section::Read,
         Kind::File => Section::Changed,
         Kind::Command => Section::Commands,
-        Kind::Name => Section::Names,
+        Kind::Name if fact.note.is_empty() || names::told_of(&fact.text, &fact.note) == 0 => Section::Names,
+        Kind::Name => Section::Known,
     };
     // A rule whose value changed still says how to work; the value is put right.
     let holds = fact.over.is_none() && (fact.kind == Kind::Rule || !fact.is_replaced());
     holds.then_some(section)
 }
 
+/// Whether it names something.
+fn is_specific(fact: &Fact) -> bool {
+    fact.text.contains(['`', '_', '/']) || fact.text.bytes().any(|byte| byte.is_ascii_digit())
+}
+
 fn tier(fact: &Fact) -> u8 {
+    let is_read = fact.kind == Kind::Value && fact.values.iter().all(|value| value.form == Form::Read);
     match fact.strength {
+        _ if is_read => 0,
+        _ if matches!(fact.kind, Kind::Command) || fact.kind == Kind::File && fact.note == "read" => 0,
+        _ if fact.kind == Kind::Name && fact.note.is_empty() => 0,
+        _ if fact.kind == Kind::File => 1,
+        // Short orders are rules; but where nothing is named, most are talk.
+        0..=4 if !is_specific(fact) => 0,
+        _ if fact.kind == Kind::Name && !fact.note.is_empty() => names::told_of(&fact.text, &fact.note),
         0..=2 => 0,
-        3 => 1,
-        4 | 5 => 2,
+        3 if fact.kind != Kind::Pending => 1,
+        3..=5 => 2,
         _ => 3,
     }
 }
@@ -216,7 +293,7 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
     let ids = ids.join(", ");
     let note = match fact.kind {
         Kind::Command => format!(" → {}", fact.note),
-        Kind::File if fact.note != "read" => format!(" {}", fact.note),
+        Kind::File if fact.note != "read" && fact.note != "modified" => format!(" {}", fact.note),
         Kind::Error if fact.over.is_none() && !fact.note.is_empty() => {
             format!(" [{}]", first_words(&fact.note))
         }
@@ -239,6 +316,7 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         }
     };
     match fact.kind {
+        Kind::Name if section(fact) == Some(Section::Known) => format!("{} ({ids})", fact.note),
         Kind::Command | Kind::Name => format!("`{}`{note} ({ids})", fact.text),
         Kind::Rule
         | Kind::Error
@@ -262,21 +340,30 @@ fn first_words(command: &str) -> String {
 fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
     let mut chosen = vec![0; SECTIONS.len()];
     let mut left = tokens_max;
+    for tier in (0..=TIERS_FIRST).rev() {
+        let ends =
+            items.iter().map(|items| items.partition_point(|item| item.order.0 >= tier)).collect::<Vec<_>>();
+        choose_of(ruler, items, &ends, &mut chosen, &mut left);
+    }
+    chosen
+}
+
+fn choose_of(ruler: &Ruler, items: &[Vec<Item>], ends: &[usize], chosen: &mut [usize], left: &mut u64) {
     loop {
         let open: u64 = SECTIONS
             .iter()
             .enumerate()
-            .filter(|(at, _)| chosen[*at] < items[*at].len())
+            .filter(|(at, _)| chosen[*at] < ends[*at])
             .map(|(_, (_, _, part))| part)
             .sum();
         if open == 0 {
-            return chosen;
+            return;
         }
-        let round = left;
+        let round = *left;
         let mut took = false;
         for (at, (section, heading, part)) in SECTIONS.iter().enumerate() {
-            let mut share = (round * part / open).min(left);
-            while chosen[at] < items[at].len() {
+            let mut share = (round * part / open).min(*left);
+            while chosen[at] < ends[at] {
                 let item = &items[at][chosen[at]];
                 let frame = if is_inline(*section) { 1 } else { 2 };
                 let head = if chosen[at] == 0 { ruler.text(heading) + 2 } else { 0 };
@@ -285,7 +372,7 @@ fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
                     break;
                 }
                 share -= cost;
-                left -= cost;
+                *left -= cost;
                 chosen[at] += 1;
                 took = true;
             }
@@ -293,17 +380,17 @@ fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
         if !took {
             // Nothing fits into its part any more: in their order, as far as the rest goes.
             for (at, (_, heading, _)) in SECTIONS.iter().enumerate() {
-                while chosen[at] < items[at].len() {
+                while chosen[at] < ends[at] {
                     let head = if chosen[at] == 0 { ruler.text(heading) + 2 } else { 0 };
                     let cost = ruler.text(&items[at][chosen[at]].text) + 2 + head;
-                    if cost > left {
+                    if cost > *left {
                         break;
                     }
-                    left -= cost;
+                    *left -= cost;
                     chosen[at] += 1;
                 }
             }
-            return chosen;
+            return;
         }
     }
 }
@@ -311,14 +398,14 @@ fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
 /// Whether several items share a line.
 fn is_inline(section: Section) -> bool {
     match section {
-        Section::Names | Section::Read => true,
+        Section::Names | Section::Read | Section::Changed => true,
         Section::Rules
         | Section::Errors
         | Section::Pending
         | Section::Decisions
         | Section::Rejected
         | Section::Values
-        | Section::Changed
+        | Section::Known
         | Section::Commands
         | Section::Solved => false,
     }
@@ -334,7 +421,9 @@ fn render(items: &[Vec<Item>], chosen: &[usize], wanted: impl Fn(Section) -> boo
             text.push('\n');
         }
         text.push_str(heading);
-        let told: Vec<&str> = items[..*chosen].iter().map(|item| item.text.as_str()).collect();
+        let mut told: Vec<&Item> = items[..*chosen].iter().collect();
+        told.sort_by_key(|item| std::cmp::Reverse(item.entry));
+        let told: Vec<&str> = told.into_iter().map(|item| item.text.as_str()).collect();
         let (first, between) = if is_inline(*section) { ("\n", ", ") } else { ("\n- ", "\n- ") };
         text.push_str(first);
         text.push_str(&told.join(between));

@@ -11,6 +11,8 @@ const CHANGE_WORDS_MAX: usize = 12;
 const VALUE_BYTES_MAX: usize = 120;
 /// Words of a sentence that are looked at.
 const WORDS_MAX: usize = 80;
+/// Words between an article and the part that is named: "the maximum batch size of".
+const PART_WORDS_MAX: usize = 3;
 /// Values of one sentence.
 const VALUES_MAX: usize = 6;
 
@@ -76,6 +78,7 @@ pub(super) fn of_sentence(sentence: &str) -> Told {
         match words[at].lower {
             "is" | "are" | "=" | "equals" | ":=" | "==" | "ist" => assigned(&words, at, &mut told),
             "to" | "->" | "→" | "=>" => changed(&words, at, &mut told),
+            "for" => given(&words, at, &mut told),
             "of" | "than" => {
                 if at > 0 && matches!(words[at - 1].lower, "instead" | "rather") {
                     ended(&words, at + 1, &mut told);
@@ -92,6 +95,88 @@ pub(super) fn of_sentence(sentence: &str) -> Told {
     }
     told.olds.retain(|old| told.values.iter().all(|value| value.value != *old));
     told
+}
+
+/// The values that a sentence gives to parts of things that are called by their names of code: "can you move the
+/// listen port of `web_gate` from 80 to 81", "81 ms for the timeout of `web_gate`". However it is put, the same
+/// part of the same thing gets the same subject.
+pub(super) fn of_parts(sentence: &str) -> Told {
+    let lowered = sentence.to_ascii_lowercase();
+    let words = split(sentence, &lowered);
+    let is_thing = |word: &Word| {
+        (word.text.contains('_') || word.ticked && !is_number(word.text)) && !word.text.contains('/')
+    };
+    let things: Vec<usize> = (0..words.len()).filter(|at| is_thing(&words[*at])).collect();
+    let mut told = Told::default();
+    for (nth, thing) in things.iter().enumerate().take(VALUES_MAX) {
+        // What stands on the other side of another thing is about that one.
+        let first = nth.checked_sub(1).map_or(0, |before| things[before] + 1);
+        let end = things.get(nth + 1).copied().unwrap_or(words.len());
+        of_part(&words[first..end], thing - first, &mut told);
+    }
+    told
+}
+
+fn of_part(words: &[Word], thing: usize, told: &mut Told) {
+    let Some(part) = part(words, thing) else { return };
+    let near = |at: usize| at.abs_diff(thing).min(at.abs_diff(part)) <= CHANGE_WORDS_MAX;
+    let (olds, news): (Vec<usize>, Vec<usize>) = (0..words.len())
+        .filter(|at| *at != thing && *at != part && is_told_value(&words[*at]) && near(*at))
+        .partition(|at| is_former(words, *at));
+    let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
+    let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return };
+    let name = format!("{} {}", words[thing].text, words[part].text);
+    let Some(value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
+    let olds = olds.iter().map(|at| with_unit(words, *at));
+    told.olds.extend(olds.filter(|old| *old != value.value));
+    told.values.push(value);
+}
+
+/// The word that names a part of a thing: `port` in "the listen port of `gate`", and in "`gate`'s listen port".
+fn part(words: &[Word], thing: usize) -> Option<usize> {
+    let mut at = thing;
+    while at > 0 && ARTICLES.has(words[at - 1].lower) {
+        at -= 1;
+    }
+    if at >= 2 && matches!(words[at - 1].lower, "of" | "for" | "in" | "on" | "at") {
+        let head = at - 2;
+        let is_named = (head.saturating_sub(PART_WORDS_MAX)..head).any(|at| ARTICLES.has(words[at].lower));
+        return ((is_named || NOUNS.has(words[head].lower)) && !is_value(words[head].text)).then_some(head);
+    }
+    let next = thing + 1;
+    let noun =
+        |words: &[Word], from: usize, end: usize| (from..end).rev().find(|at| NOUNS.has(words[*at].lower));
+    if words[thing].ends {
+        // "the connection pool size (`gate`) should be"
+        return noun(words, thing.saturating_sub(2), thing);
+    }
+    noun(words, next, words.len().min(next + 2))
+}
+
+/// Words right before a value that holds.
+static GIVES: Set = Set::of("to is now be = use used take at on that want wants say with → -> it's needs");
+
+/// Whether a value is said to have been.
+fn is_former(words: &[Word], at: usize) -> bool {
+    let before = words[..at].iter().rev().find(|word| !ARTICLES.has(word.lower));
+    before.is_some_and(|word| matches!(word.lower, "from" | "not" | "than" | "was" | "were"))
+        || at >= 2 && words[at - 1].lower == "of" && words[at - 2].lower == "instead"
+        || words[at + 1..].iter().take(4).any(|word| matches!(word.lower, "too" | "isn't" | "wasn't"))
+}
+
+fn is_number(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// A number, a version, or a short name with a number in it, as of a region.
+fn is_told_value(word: &Word) -> bool {
+    let text = word.text;
+    is_number(text) && !text.contains(':')
+        || text.bytes().any(|byte| byte.is_ascii_digit())
+            && text.len() <= 24
+            && !text.contains(['_', '/', ':', '='])
+            && text.contains(['-', '.'])
+        || matches!(word.lower, "true" | "false")
 }
 
 /// `name = value`, `name: value`, `"name": value` as the one thing that a line says.
@@ -204,6 +289,25 @@ fn changed(words: &[Word], to: usize, told: &mut Told) {
         told.olds.push(clean(&name));
     }
     told.values.extend(make(&name, &value, Form::Changed));
+}
+
+/// "V for the S", as in "take 30 s for the timeout of the pool".
+fn given(words: &[Word], at: usize, told: &mut Told) {
+    let is_number = |at: usize| words[at].text.starts_with(|c: char| c.is_ascii_digit()) && !words[at].ends;
+    let value = match at {
+        0 => return,
+        _ if is_number(at - 1) => at - 1,
+        1 => return,
+        _ if is_number(at - 2) && !words[at - 1].ends => at - 2,
+        _ => return,
+    };
+    let rest = &words[at + 1..];
+    let ends = rest.iter().position(|word| word.ends).map_or(rest.len(), |last| last + 1);
+    let ends = rest[..ends].iter().position(|word| BREAKS.has(word.lower)).unwrap_or(ends);
+    let subject = &rest[..ends.min(SUBJECT_WORDS_MAX)];
+    if subject.iter().any(|word| NOUNS.has(word.lower) || word.ticked) {
+        told.values.extend(make(&phrase(subject), &with_unit(words, value), Form::Changed));
+    }
 }
 
 /// A value that holds no longer: "instead of 8080", "not `npm`", "was 5".
