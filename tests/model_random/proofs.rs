@@ -84,7 +84,8 @@ fn a_view_that_is_not_the_folded_one_is_found() {
 #[test]
 fn calls_without_outcomes_and_outcomes_without_calls_are_found() {
     let open = [CallId("c1".into())];
-    let cases: [(&[Arc<Entry>], &[CallId], bool); 5] = [
+    type Case<'a> = (&'a [Arc<Entry>], &'a [CallId], bool);
+    let cases: [Case; 5] = [
         (&[said(1, "go"), called(2, &["c1", "c2"]), came(3, "c1"), came(4, "c2")], &[], true),
         (&[said(1, "go"), called(2, &["c1"])], &open, true),
         (&[said(1, "go"), called(2, &["c1"])], &[], false),
