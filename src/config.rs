@@ -160,9 +160,7 @@ pub struct Compaction {
     pub must_ratio: f64,
     /// The newest share of the conversation that a compaction by threshold keeps.
     pub preserve_ratio: f64,
-    /// Who writes the summary: `main`, `small`, `none` or a model's name; `None` decides by cost. With `none`
-    /// the facts that are found by code stand alone.
-    pub model: Option<String>,
+    pub model: Summariser,
     /// Whether a summary is prepared in the background before it is needed.
     pub ahead: bool,
     /// How long one call of a model may take that writes a summary.
@@ -180,6 +178,20 @@ pub struct Compaction {
     pub person_share: f64,
     /// Tokens kept free for a reply, at most a quarter of the window.
     pub output_reserve: u32,
+}
+
+/// Who writes the summary of a compaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Summariser {
+    /// The session's own model or the small one, by what it costs.
+    #[default]
+    Cheapest,
+    Main,
+    /// `models.small`; the session's own, where there is none.
+    Small,
+    /// No model is asked: the facts that are found by code stand alone.
+    Nobody,
+    Named(String),
 }
 
 /// Which old outcomes of tools are cut, and what stays of them.
@@ -226,7 +238,7 @@ impl Default for Compaction {
             threshold: Threshold::Ratio(0.80),
             must_ratio: 0.95,
             preserve_ratio: 0.40,
-            model: None,
+            model: Summariser::Cheapest,
             ahead: false,
             summary_timeout: Duration::from_secs(120),
             timeout: Duration::from_secs(180),

@@ -84,8 +84,8 @@
 //! | `config` | layered settings | thread, problem, paths |
 //! | `family` | which model it is, by its name | |
 //! | `tokens` | counting, fitted to each model | thread, family |
-//! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens |
 //! | `recall` | finds and reads what left the view, pure | thread |
+//! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `recipe` | Markdown files as slash commands | problem, paths |

@@ -42,7 +42,7 @@ const OUTCOME_BYTES: [usize; 4] = [64 * 1024, 16 * 1024, 4 * 1024, 1024];
 pub(super) const SAID_BYTES_MIN: usize = 512;
 
 /// The tool that reads what is no longer in the view.
-pub(super) const RECALL: &str = "recall";
+pub(super) const RECALL: &str = crate::recall::NAME;
 
 /// The cuts that are worth a changed prefix by themselves: they free at least 20,000 tokens, and what reading
 /// those would cost in the calls to come is more than writing what stands behind the first cut once more.

@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::values::{
     Wrong, characters, header_map, max_rounds, messages, mode, model_name, seconds, share, small_tokens,
-    text, thought, threshold, truth, url, variable, wire_format,
+    summariser, thought, threshold, truth, url, variable, wire_format,
 };
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
@@ -205,7 +205,7 @@ impl Reader<'_> {
                 "model" => {
                     let own = matches!(value.get_ref().as_str(), Some("main" | "small" | "none"));
                     if own || !self.refused(key.span(), "compaction.model") {
-                        self.set(value, &mut compaction.model, |value| text(value).map(Some));
+                        self.set(value, &mut compaction.model, summariser);
                     }
                 }
                 "max_summary_tokens" => self.set(value, &mut compaction.max_summary_tokens, small_tokens),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::{Threshold, WireFormat};
+use super::{Summariser, Threshold, WireFormat};
 use crate::thread::{Mode, ModelName, ThoughtLevel};
 
 /// Rounds that can be configured; a larger number means "without end", which nobody wants to pay.
@@ -53,6 +53,16 @@ pub(super) fn tokens(value: &DeValue<'_>) -> Result<u64, Wrong> {
 pub(super) fn small_tokens(value: &DeValue<'_>) -> Result<u32, Wrong> {
     let tokens = tokens(value)?;
     u32::try_from(tokens).map_err(|_| Wrong { message: "this number is too large".to_owned(), hint: None })
+}
+
+/// `main`, `small`, `none`, or a model's name.
+pub(super) fn summariser(value: &DeValue<'_>) -> Result<Summariser, Wrong> {
+    Ok(match text(value)?.as_str() {
+        "main" => Summariser::Main,
+        "small" => Summariser::Small,
+        "none" => Summariser::Nobody,
+        name => Summariser::Named(name.to_owned()),
+    })
 }
 
 /// A time for a model's work, from a second to an hour.

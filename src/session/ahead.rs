@@ -10,6 +10,7 @@ use super::summary::Summary;
 use super::work::Background;
 use crate::compaction::pace::Fullness;
 use crate::compaction::{Decision, Plan, Written};
+use crate::config::Summariser;
 use crate::provider::{ProviderError, models};
 use crate::thread::Seq;
 use crate::turn::Why;
@@ -40,7 +41,7 @@ impl Session {
     /// Begins a summary where one will soon be needed.
     pub(super) fn look_ahead(&mut self) {
         let settings = &self.settings.compaction;
-        if !settings.ahead || settings.model.as_deref() == Some("none") || self.thread.frame().is_none() {
+        if !settings.ahead || settings.model == Summariser::Nobody || self.thread.frame().is_none() {
             return;
         }
         let Some(main) = self.endpoint.clone() else { return };

@@ -17,6 +17,7 @@ use super::actor::Session;
 use super::work::Prompt;
 use super::{Answer, CommandInfo, Out, Severity, summary};
 use crate::compaction::{self, Wish};
+use crate::config::Summariser;
 use crate::provider::models;
 use crate::provider::spent::Spent;
 use crate::recipe::command;
@@ -243,7 +244,7 @@ impl Session {
             model: endpoint.map(|endpoint| (&endpoint.name, endpoint.window)),
             writer: match &other {
                 Some(name) => dry::Writer::Other(name),
-                None if self.settings.compaction.model.as_deref() == Some("none") => dry::Writer::Nobody,
+                None if self.settings.compaction.model == Summariser::Nobody => dry::Writer::Nobody,
                 None => dry::Writer::Same,
             },
             summary_max: budget.summary_max,

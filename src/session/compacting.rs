@@ -13,6 +13,7 @@ use super::work::{Compacting, Done, Point, Summarised};
 use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
 use crate::compaction::{self, Budget, Decision, Plan, Wish, Written};
+use crate::config::Summariser;
 use crate::hooks::handlers::{self, Declared, Table};
 use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Keep};
@@ -242,7 +243,7 @@ impl Session {
         if let Err(message) = self.ensure_frame() {
             return self.end_compaction(CompactAnswer::Failed(message));
         }
-        if self.settings.compaction.model.as_deref() == Some("none") {
+        if self.settings.compaction.model == Summariser::Nobody {
             return self.swap_in(&plan, Written::default(), why);
         }
         if let Some((plan, written)) = self.take_ahead(&plan, why) {

@@ -17,7 +17,7 @@ use super::complete::find_endpoint;
 use super::effects::{self, Snapshot};
 use super::registry::Services;
 use crate::compaction::{self, Written};
-use crate::config::Settings;
+use crate::config::{Settings, Summariser};
 use crate::provider::collect::{Collector, Piece, PieceKind, Reply};
 use crate::provider::compact::{NativeCompaction, compact};
 use crate::provider::endpoint::Endpoint;
@@ -114,11 +114,11 @@ pub async fn writer(
 /// The model other than this one that the settings want; `None` where there is none.
 pub fn writer_name(settings: &Settings, main: &ModelName, tokens: u64) -> Option<ModelName> {
     let small = || settings.small_model.clone().map(ModelName);
-    let name = match settings.compaction.model.as_deref() {
-        Some("main" | "none") => None,
-        Some("small") => small(),
-        Some(name) => Some(ModelName(name.to_owned())),
-        None => small().filter(|small| is_cheaper(settings, main, small, tokens)),
+    let name = match &settings.compaction.model {
+        Summariser::Main | Summariser::Nobody => None,
+        Summariser::Small => small(),
+        Summariser::Named(name) => Some(ModelName(name.clone())),
+        Summariser::Cheapest => small().filter(|small| is_cheaper(settings, main, small, tokens)),
     };
     name.filter(|name| name != main)
 }

@@ -22,6 +22,10 @@ use step::Story;
 /// How many conversations are played where nothing else is asked for.
 const HISTORIES: u64 = 100_000;
 
+/// What failed once, played first. A summary that was carried on, where none was written, took more room than a new
+/// one, so that a dry run showed other words of the person's than the compaction then quoted.
+const FAILED_ONCE: [u64; 1] = [4793729527352013852];
+
 /// Threads that play at once, at most.
 const PLAYERS_MAX: usize = 8;
 
@@ -72,6 +76,12 @@ fn a_compaction_fits_gains_and_loses_nothing_that_is_protected() {
     let histories = number("EPITOME_HISTORIES").unwrap_or(HISTORIES);
     // The same each time, so that a change is what makes it fail; other seeds look further.
     let first = number("EPITOME_SEED").unwrap_or(0);
+    for seed in FAILED_ONCE {
+        let story = Story::of(seed);
+        if let Err(why) = played(&story, &mut Counts::new()) {
+            panic!("EPITOME_SEED={seed}: {}", fewest(story, why));
+        }
+    }
     let counts = Mutex::new(Counts::new());
     let next = AtomicU64::new(0);
     let players = std::thread::available_parallelism().map_or(2, |cores| cores.get().min(PLAYERS_MAX));

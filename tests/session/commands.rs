@@ -220,6 +220,9 @@ fn a_dry_run_changes_nothing_and_asks_no_model() {
     assert_eq!(kinds, ["commanded", "noted", "turn_ended"]);
     let note = notes(&desk).pop().expect("it answers");
     assert!(note.contains("/compact keep the walnuts does exactly this"), "{note}");
+    // Its own entries once moved the span, and the same question had another answer.
+    let again = came_to(&mut desk, "/compact dry keep the walnuts");
+    assert_eq!(again["compaction"]["digest"], told["compaction"]["digest"]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(super) const COMMAND_BYTES_MAX: usize = 4 * 1024;
 const WRITTEN_BYTES_MAX: usize = 16 * 1024;
 
 /// The tool whose outcomes quote older entries.
-const RECALL: &str = "recall";
+const RECALL: &str = crate::recall::NAME;
 
 /// What was done to a file. In the order of how much it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
