@@ -17,6 +17,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::thread::{Mode, ThoughtLevel};
@@ -212,7 +214,8 @@ impl Default for Prune {
 }
 
 /// The moment of an automatic compaction after a round.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Threshold {
     Never,
     /// Share of the window that is used.

@@ -95,7 +95,8 @@
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
-//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, session, acp |
+//! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, session, acp |
+//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, session, acp, daemon |
 //!
 //! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
 //! `reqwest` in `provider`.
@@ -132,6 +133,7 @@ pub mod acp;
 pub mod cli;
 pub mod compaction;
 pub mod config;
+pub mod daemon;
 pub mod family;
 pub mod hooks;
 pub mod paths;

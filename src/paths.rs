@@ -16,6 +16,9 @@ pub struct Paths {
     pub data: PathBuf,
     /// Logs: `XDG_STATE_HOME/epitome`, or `state` below a given `EPITOME_HOME`.
     pub state: PathBuf,
+    /// Sockets and locks of the daemon: `XDG_RUNTIME_DIR/epitome`, or `run` below a given `EPITOME_HOME`; where
+    /// there is no such directory, one in the temporary directory that bears the user's number.
+    pub runtime: PathBuf,
     /// The person's own home directory, for files of other agents; `None` in the barest environments.
     pub user_home: Option<PathBuf>,
 }
@@ -27,16 +30,20 @@ impl Paths {
         let absolute = |name: &str| get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user_home = absolute("HOME").or_else(|| etcetera::home_dir().ok());
         if let Some(home) = absolute("EPITOME_HOME") {
-            let (data, state) = (home.join("data"), home.join("state"));
-            return Paths { home, data, state, user_home };
+            return Paths { user_home, ..Paths::below(&home) };
         }
         let base = user_home.clone().unwrap_or_else(std::env::temp_dir);
         let data = absolute("XDG_DATA_HOME").unwrap_or_else(|| base.join(".local/share"));
         let state = absolute("XDG_STATE_HOME").unwrap_or_else(|| base.join(".local/state"));
+        let runtime = match absolute("XDG_RUNTIME_DIR") {
+            Some(directory) => directory.join("epitome"),
+            None => std::env::temp_dir().join(format!("epitome-{}", rustix::process::getuid().as_raw())),
+        };
         Paths {
             home: base.join(".epitome"),
             data: data.join("epitome"),
             state: state.join("epitome"),
+            runtime,
             user_home,
         }
     }
@@ -47,6 +54,7 @@ impl Paths {
             home: home.to_path_buf(),
             data: home.join("data"),
             state: home.join("state"),
+            runtime: home.join("run"),
             user_home: None,
         }
     }

@@ -20,7 +20,7 @@ use super::post;
 use super::requests::{OpenRequest, RequestKind};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use crate::session::port::SessionPort;
-use crate::session::registry::Header;
+use crate::session::registry::{Header, Overrides};
 use crate::session::{
     Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
 };
@@ -37,6 +37,8 @@ pub struct Parts<P> {
     pub client: ClientId,
     /// The environment of the editor.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+    /// What the editor's command line for us set.
+    pub overrides: Arc<Overrides>,
     /// Whether a model can be reached as things stand. Asked at `initialize`; it must be quick.
     pub configured: Box<dyn Fn() -> bool + Send + Sync>,
 }
@@ -237,6 +239,7 @@ impl<P: SessionPort> Server<P> {
             directories: params.directories()?,
             mcp_servers: params.mcp_servers()?,
             environment: self.parts.environment.clone(),
+            overrides: self.parts.overrides.clone(),
         })
     }
 

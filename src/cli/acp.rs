@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,14 +36,15 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
     let runtime = serve::runtime()?;
-    let overrides = flags.overrides.clone();
-    let sessions = serve::sessions(paths.clone(), flags.overrides, runtime.handle());
+    let overrides = Arc::new(flags.overrides);
+    let sessions = serve::sessions(paths.clone(), runtime.handle());
     let environment = serve::environment();
     let parts = Parts {
         sessions,
         runtime: runtime.handle().clone(),
         client: ClientId(1),
         environment,
+        overrides: overrides.clone(),
         configured: Box::new(move || is_configured(&paths, &overrides)),
     };
     let connection = Connection::open(writer, parts, tap);

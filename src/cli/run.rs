@@ -219,7 +219,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
         Which::New | Which::Newest => None,
     };
     let runtime = serve::runtime()?;
-    let sessions = serve::sessions(paths, request.overrides.clone(), runtime.handle());
+    let sessions = serve::sessions(paths, runtime.handle());
     let resumed = match request.session {
         Which::Newest => Some(newest(&sessions, &cwd)?),
         Which::New | Which::Named(_) => resumed,
@@ -233,6 +233,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
         directories: Vec::new(),
         mcp_servers: Vec::new(),
         environment: serve::environment(),
+        overrides: Arc::new(request.overrides.clone()),
     };
     let session = match resumed {
         Some(session) => {

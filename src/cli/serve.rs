@@ -16,7 +16,7 @@ use crate::paths::Paths;
 use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
-use crate::session::registry::{Overrides, Services, Sessions};
+use crate::session::registry::{Services, Sessions};
 use crate::store::Store;
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
@@ -50,7 +50,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 }
 
 /// All sessions of this process. Touches no file and no network: what is heavy starts on first use.
-pub fn sessions(paths: Paths, overrides: Overrides, runtime: &tokio::runtime::Handle) -> Sessions {
+pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
     let store = Store::new(&paths);
     let reaper = Arc::new(Reaper::of_this_executable());
     let services = Services {
@@ -59,7 +59,6 @@ pub fn sessions(paths: Paths, overrides: Overrides, runtime: &tokio::runtime::Ha
         store,
         http: Http::new(),
         toolbox: Toolbox::built_in(reaper.clone()),
-        overrides,
         watch: RecipeWatch::new(),
         reaper,
         rulers: Rulers::with_vocabulary(),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use toml::de::DeValue;
 
@@ -31,7 +32,8 @@ pub struct Hooks {
 }
 
 /// What happens to hooks and shell calls that came with a repository.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Trust {
     /// The person is asked once for each version of each; where nobody can be asked, it does not run.
     #[default]

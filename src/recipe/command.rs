@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 use super::parse::{Argument, Recipe};
 
 /// Names of commands that are no recipes, sorted. A recipe of such a name can't be typed; hooks and other
@@ -14,7 +16,7 @@ pub const RESERVED: [&str; 11] =
     ["context", "goal", "help", "history", "hooks", "pin", "redo", "rename", "undo", "unpin", "why"];
 
 /// A slash command as clients list it; `name` has no slash.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandInfo {
     pub name: String,
     pub description: String,

@@ -21,7 +21,7 @@ use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
 use super::recipes::Rendering;
-use super::registry::{Others, Services};
+use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
@@ -62,6 +62,7 @@ pub struct Session {
     pub(super) thread: Thread,
     pub(super) workspace: Arc<Workspace>,
     pub(super) settings: Arc<Settings>,
+    pub(super) overrides: Arc<Overrides>,
     pub(super) catalog: Arc<Catalog>,
     /// Whether the recipes were read once; they are, off this task, when a session begins.
     pub(super) catalog_read: bool,
@@ -155,7 +156,7 @@ impl Session {
     ) -> Session {
         let (settings, problems) =
             Settings::load(&services.paths, Some(thread.cwd()), |name| variable(&opening.environment, name));
-        let settings = services.overrides.over(settings);
+        let settings = opening.overrides.over(settings);
         let workspace = Workspace {
             cwd: thread.cwd().to_path_buf(),
             directories: opening.directories.clone(),
@@ -169,6 +170,7 @@ impl Session {
             thread,
             workspace: Arc::new(workspace),
             settings: Arc::new(settings),
+            overrides: opening.overrides.clone(),
             catalog: Arc::new(Catalog::default()),
             catalog_read: false,
             work: None,

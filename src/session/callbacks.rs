@@ -345,6 +345,7 @@ impl Session {
             cwd: self.workspace.cwd.clone(),
             directories: self.workspace.directories.clone(),
             environment: self.workspace.environment.clone(),
+            overrides: self.overrides.clone(),
             model,
             thought: self.thread.thought(),
             mode: self.thread.mode(),

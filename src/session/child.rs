@@ -21,7 +21,7 @@ use super::actor::Session;
 use super::complete::find_endpoint;
 use super::effects::half_of;
 use super::elsewhere::{Handed, Handover};
-use super::registry::{Services, new_id};
+use super::registry::{Overrides, Services, new_id};
 use super::replies::sentence;
 use super::work::{Prompt, Responder};
 use super::{Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, Ticket};
@@ -64,6 +64,7 @@ pub struct ChildOrder {
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub environment: Arc<Vec<(OsString, OsString)>>,
+    pub overrides: Arc<Overrides>,
     pub model: ChildModel,
     /// The parent's, or the cached prefix is another one.
     pub thought: ThoughtLevel,
@@ -248,7 +249,7 @@ async fn endpoint(services: &Services, order: &ChildOrder) -> Result<Endpoint, S
     let variable =
         |name: &str| order.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     let (settings, _) = Settings::load(&services.paths, Some(&order.cwd), variable);
-    let settings = services.overrides.over(settings);
+    let settings = order.overrides.over(settings);
     let found = find_endpoint(services, named, &settings, &order.environment).await;
     found.map_err(|error| sentence(&error))
 }
@@ -302,6 +303,7 @@ impl Child {
             directories: order.directories.clone(),
             mcp_servers: Vec::new(),
             environment: order.environment.clone(),
+            overrides: order.overrides.clone(),
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Session::new(services.clone(), thread, journal, channel, &opening);

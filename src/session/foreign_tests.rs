@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::actor::Session;
 use super::child::ChildNews;
-use super::registry::{Overrides, Services};
+use super::registry::Services;
 use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
     SessionCommand, Ticket,
@@ -98,7 +98,6 @@ impl Parent {
             http: Http::new(),
             learned: crate::provider::learned::Learned::below(directory.path()),
             toolbox: Toolbox::new(Vec::new()),
-            overrides: Overrides::default(),
             watch: RecipeWatch::new(),
             reaper: Arc::new(crate::tools::reaper::Reaper::none()),
             rulers: crate::tokens::Rulers::default(),
@@ -175,6 +174,7 @@ fn opening(directory: &tempfile::TempDir, client: u64, of: &Client) -> Opening {
         directories: Vec::new(),
         mcp_servers: Vec::new(),
         environment: Arc::new(vec![("ANTHROPIC_API_KEY".into(), "sk-test-1".into())]),
+        overrides: Arc::default(),
     }
 }
 

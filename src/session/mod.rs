@@ -44,6 +44,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::problem::Problem;
 pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
@@ -53,15 +55,18 @@ use crate::thread::{
 };
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Ticket(pub u64);
 
 /// Names a client's connection; a session has at most one attachment for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ClientId(pub u64);
 
 /// Names a question that a session asked its clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct AskId(pub u64);
 
 /// Where a session's news go: one for each attached client.
@@ -91,10 +96,13 @@ pub struct Opening {
     pub mcp_servers: Vec<String>,
     /// The environment of the editor: where keys are looked up, and what commands run with.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+    /// What its command line set above all configuration. That of who opens a session counts for it.
+    pub overrides: Arc<registry::Overrides>,
 }
 
 /// How much of the past a client wants to see when it attaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Replay {
     /// Everything, before the answer (`session/load`).
     Everything,
@@ -159,7 +167,8 @@ pub enum SessionCommand {
 }
 
 /// What a person chose on a permission card.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Decision {
     AllowOnce,
     /// Allow, and remember `PermissionAsk::always`.
@@ -172,7 +181,8 @@ pub enum Decision {
 }
 
 /// One item of a session's stream to a client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum Out {
     /// An entry of the log. `replay` tells the past from the present; a user message of the present
     /// is not shown to the client that sent it (`own`).
@@ -235,7 +245,8 @@ pub enum Out {
 }
 
 /// How a compaction stands that is not done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CompactionState {
     /// So many tokens are to be made fewer.
     Began {
@@ -249,13 +260,15 @@ pub enum CompactionState {
     Cancelled,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TextKind {
     Reply,
     Thinking,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Severity {
     Info,
     Warning,
@@ -263,7 +276,7 @@ pub enum Severity {
 }
 
 /// How full the window is, and what the session has cost.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageNow {
     /// Tokens in context now.
     pub used: u64,
@@ -276,7 +289,7 @@ pub struct UsageNow {
 }
 
 /// A permission card.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PermissionAsk {
     pub call: CallId,
     pub tool: String,
@@ -290,7 +303,7 @@ pub struct PermissionAsk {
 }
 
 /// Everything that a client can choose.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionOptions {
     pub mode: Mode,
     /// `None` until a model is known.
@@ -303,7 +316,7 @@ pub struct SessionOptions {
 }
 
 /// A model that a client can choose.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelChoice {
     pub name: ModelName,
     /// What it costs and holds, in words; empty where nothing is known.
@@ -311,7 +324,8 @@ pub struct ModelChoice {
 }
 
 /// What a command came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
 pub enum Answer {
     /// To `Attach` and to the creation of a session.
     Attached {
@@ -330,7 +344,8 @@ pub enum Answer {
 }
 
 /// Why a command failed. Each says a sentence to a person; none carries a secret.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
 pub enum SessionError {
     #[error("there is no session {0}")]
     NotFound(SessionId),

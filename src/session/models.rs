@@ -33,8 +33,8 @@ impl Session {
             changes.push(Change::ThoughtChosen { level });
         }
         // What is only configured may change with the configuration; this was said for this session.
-        if let Some(model) = &self.services.overrides.model {
-            changes.push(Change::ModelChosen { model: ModelName(model.clone()) });
+        if let Some(model) = self.overrides.model.clone() {
+            changes.push(Change::ModelChosen { model: ModelName(model) });
         }
         for change in changes {
             if let Err(error) = self.commit(change) {

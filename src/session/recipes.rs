@@ -50,18 +50,18 @@ impl Session {
     /// Reads the recipes again, off this task, and watches their places from then on.
     pub(super) fn load_recipes(&mut self) {
         let cwd = self.thread.cwd().to_path_buf();
-        let services = self.services.clone();
+        let (services, overrides) = (self.services.clone(), self.overrides.clone());
         let sessions = self.commands_sender();
         let watch = self.watch.clone();
         self.background.spawn_blocking(move || {
-            let plan = Catalog::watched(&cwd, &services.paths, &services.overrides.recipe_dirs);
+            let plan = Catalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with what is newer.
                 if let Some(sender) = sessions.upgrade() {
                     drop(sender.try_send(SessionCommand::RecipesChanged));
                 }
             });
-            let catalog = Catalog::load(&cwd, &services.paths, &services.overrides.recipe_dirs);
+            let catalog = Catalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
             Background::Recipes(catalog, watch)
         });
     }

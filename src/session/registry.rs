@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -48,8 +49,6 @@ pub struct Services {
     /// What this installation has learned about models.
     pub learned: Learned,
     pub toolbox: Toolbox,
-    /// What the command line set above all configuration.
-    pub overrides: Overrides,
     pub watch: RecipeWatch,
     /// What starts the processes of hooks.
     pub reaper: Arc<Reaper>,
@@ -59,8 +58,10 @@ pub struct Services {
     pub functions: Functions,
 }
 
-/// What the command line set: it holds above every file and variable.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What the command line of a client set: it holds above every file and variable, for the sessions that it
+/// opens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Overrides {
     pub model: Option<String>,
     pub mode: Option<Mode>,

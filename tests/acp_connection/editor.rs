@@ -33,6 +33,7 @@ impl Editor {
             sessions: played.clone(),
             runtime: runtime.handle().clone(),
             client: ClientId(1),
+            overrides: Default::default(),
             environment: Arc::new(Vec::new()),
             configured: Box::new(move || configured),
         };

@@ -39,6 +39,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
         cwd: desk.cwd().to_path_buf(),
         directories: Vec::new(),
         environment: Arc::new(desk.environment()),
+        overrides: Default::default(),
         model: ChildModel::Configured,
         thought: ThoughtLevel::default(),
         mode: Mode::Ask,

@@ -15,7 +15,7 @@ use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
 use epitome::recipe::watch::RecipeWatch;
-use epitome::session::registry::{Overrides, Services, Sessions};
+use epitome::session::registry::{Services, Sessions};
 use epitome::session::{
     Answer, Attachment, ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
 };
@@ -175,7 +175,6 @@ impl Desk {
             http: Http::new(),
             learned: epitome::provider::learned::Learned::below(&home.join("data")),
             toolbox: Toolbox::new(tools),
-            overrides: Overrides::default(),
             watch: RecipeWatch::new(),
             reaper: Arc::new(epitome::tools::reaper::Reaper::none()),
             rulers: epitome::tokens::Rulers::default(),
@@ -217,6 +216,7 @@ impl Desk {
             directories: Vec::new(),
             mcp_servers: Vec::new(),
             environment: Arc::new(environment),
+            overrides: Arc::default(),
         }
     }
 

@@ -1,0 +1,54 @@
+//! One daemon for every window of a person: it owns the store and the sessions, and front ends carry the
+//! protocol between it and their editors.
+//!
+//! ```text
+//!  editor ── stdio ── epitome acp ──┐ acp.sock: hello, then ACP                ┌─ sessions
+//!  editor ── stdio ── epitome acp ──┤  (lines to the daemon, frames from it)   │
+//!                                   ├────────────► epitome daemon ─────────────┼─ store
+//!  shell  ── epitome sessions … ────┤ control.sock: JSON-RPC, a line a message │
+//!  shell  ── socat, python ─────────┘                                          └─ inspect (loopback)
+//! ```
+//!
+//! - `place`: where sockets and locks are, and who may use them.
+//! - `attachments`: who is connected.
+//! - `control`: the control API.
+
+pub mod attachments;
+pub mod control;
+pub mod place;
+
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+
+use crate::paths::Paths;
+use crate::session::registry::Sessions;
+use crate::store::Store;
+use attachments::Attachments;
+use place::Place;
+
+/// What the parts of a running daemon share. Behind an `Arc`.
+pub struct Daemon {
+    pub paths: Paths,
+    pub place: Place,
+    pub sessions: Sessions,
+    pub store: Store,
+    pub attachments: Attachments,
+    pub started_at: SystemTime,
+    /// Turns true when the daemon is to end.
+    pub stop: watch::Sender<bool>,
+}
+
+impl Daemon {
+    pub fn new(paths: Paths, sessions: Sessions, store: Store) -> Daemon {
+        Daemon {
+            place: Place::of(&paths),
+            paths,
+            sessions,
+            store,
+            attachments: Attachments::default(),
+            started_at: SystemTime::now(),
+            stop: watch::Sender::new(false),
+        }
+    }
+}
