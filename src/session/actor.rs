@@ -25,7 +25,7 @@ use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
-use super::work::{Background, Closer, Done, LeftBehind, Prompt, Responder, Work};
+use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
@@ -231,7 +231,7 @@ impl Session {
 
     /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
-    pub(super) async fn run(mut self) -> LeftBehind {
+    pub(super) async fn run(mut self) -> Vec<TooLate> {
         loop {
             self.drive().await;
             self.let_go();

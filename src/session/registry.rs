@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::actor::Session;
 use super::audience::{Pulse, Watcher};
 use super::elsewhere::{self, Mutation, Replaced};
-use super::work::{LeftBehind, Responder, TooLate};
+use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
 use crate::hooks::functions::Functions;
@@ -110,7 +110,7 @@ struct Inner {
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
     live: Mutex<HashMap<SessionId, Live>>,
-    /// Who looks on at sessions that do not live now. Locked under `live` only.
+    /// Who looks on at sessions that do not live now.
     parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
@@ -172,7 +172,7 @@ impl Sessions {
                     (live.others, live.pulse) = (again.others(), pulse);
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
-                    again.take_over(&session, live.run().await);
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
@@ -247,7 +247,7 @@ impl Sessions {
                         Replay::Nothing => "resume",
                     };
                     live.attach(ticket, opening, replay);
-                    again.take_over(&session, live.run().await);
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => {
                     let (_, commands) = channel;
@@ -259,11 +259,7 @@ impl Sessions {
         });
     }
 
-    /// Takes over what a session leaves that has ended.
-    fn take_over(&self, session: &SessionId, LeftBehind { too_late, watchers }: LeftBehind) {
-        if !watchers.is_empty() {
-            self.parked().entry(session.clone()).or_default().extend(watchers);
-        }
+    fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
         for TooLate { ticket, opening, replay } in too_late {
             self.attach(ticket, session.clone(), opening, replay);
         }
@@ -331,14 +327,14 @@ impl Sessions {
     /// Ends all looking on of a client.
     pub fn unwatch(&self, client: ClientId) {
         let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
-        self.parked().retain(|_, watchers| {
-            watchers.retain(|watcher| watcher.attachment.client != client);
-            !watchers.is_empty()
-        });
         for session in sessions {
             // A session that is gone already shows nobody anything.
             drop(self.send(&session, SessionCommand::Unwatch { client }));
         }
+        self.parked().retain(|_, watchers| {
+            watchers.retain(|watcher| watcher.attachment.client != client);
+            !watchers.is_empty()
+        });
     }
 
     /// The sessions that live in this process.
@@ -482,7 +478,8 @@ impl Sessions {
         });
     }
 
-    fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
+    /// Locked after `live`, where both are.
+    pub(super) fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
         self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 

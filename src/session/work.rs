@@ -9,7 +9,6 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::audience::Watcher;
 use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
@@ -48,12 +47,6 @@ pub struct TooLate {
     pub ticket: Ticket,
     pub opening: Opening,
     pub replay: Replay,
-}
-
-/// What a session leaves when it has ended.
-pub struct LeftBehind {
-    pub too_late: Vec<TooLate>,
-    pub watchers: Vec<Watcher>,
 }
 
 /// A prompt that has not begun.
