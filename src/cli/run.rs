@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::json_lines::JsonLines;
 use super::printer::Printer;
 use super::queue::{News, Queue};
+use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Dress, Ink};
 use super::{CliError, EXIT_CANCELLED, serve};
 use crate::session::registry::Sessions;
@@ -651,6 +652,7 @@ fn reason_id(reason: StopReason) -> &'static str {
 fn failed(error: &SessionError) -> CliError {
     let hint = match error {
         SessionError::NotFound(_) => Some("`epitome sessions list` shows what there is".to_owned()),
+        SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
         SessionError::Provider { hint, .. } => hint.clone(),
         SessionError::AuthRequired(_)
         | SessionError::Invalid(_)
