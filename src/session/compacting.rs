@@ -8,7 +8,7 @@ use super::actor::Session;
 use super::effects;
 use super::recipes::Text;
 use super::replies::sentence;
-use super::summary::{self, Summary, SummaryOrder};
+use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
 use super::work::{Compacting, Done, Point, Summarised};
 use super::{CompactionState, Out, Severity};
 use crate::compaction::pace::Fullness;
@@ -18,7 +18,7 @@ use crate::hooks::handlers::{self, Declared, Table};
 use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Keep};
 use crate::provider::endpoint::Endpoint;
-use crate::provider::learned::Source;
+use crate::provider::learned::{Lesson, Source};
 use crate::provider::{ProviderError, models};
 use crate::recipe::command::Arguments;
 use crate::recipe::parse::Recipe;
@@ -269,9 +269,9 @@ impl Session {
                 ledger.follow(&thread);
                 ledger
             });
-            let summary = effects::guarded(writing, || Err(effects::fault_of_ours())).await;
+            let attempt = effects::guarded(writing, Attempt::panicked).await;
             let ledger = reading.await.unwrap_or_default();
-            Done::Summary(Box::new(Summarised { summary, plan, ledger, why }))
+            Done::Summary(Box::new(Summarised { attempt, plan, ledger, why }))
         });
     }
 
@@ -282,7 +282,7 @@ impl Session {
         plan: &Plan,
         instruction: String,
         pieces: mpsc::Sender<String>,
-    ) -> impl Future<Output = Result<Summary, ProviderError>> + Send + use<> {
+    ) -> impl Future<Output = Attempt> + Send + use<> {
         let settings = self.settings.clone();
         let ordered = self.order().and_then(|order| order.summary_tokens_max);
         let mut snapshot = self.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
@@ -304,7 +304,15 @@ impl Session {
                 time: (settings.compaction.summary_timeout, settings.compaction.timeout),
                 pieces,
             };
-            summary::write(order).await
+            let attempt = summary::write(&order).await;
+            if let Writer::Other(other) = &order.writer {
+                let own = attempt
+                    .limits
+                    .iter()
+                    .filter(|(model, limit)| *model == other.name && *limit < other.window);
+                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit, Lesson::Overflow));
+            }
+            attempt
         }
     }
 
@@ -363,14 +371,16 @@ impl Session {
     }
 
     pub(super) fn summarised(&mut self, summarised: Summarised) {
-        let Summarised { summary, plan, ledger, why } = summarised;
+        let Summarised { attempt, plan, ledger, why } = summarised;
         self.ledger = ledger;
-        if let Some(work) = &mut self.work {
-            work.pieces = None;
+        // What was written last may have come at the same moment.
+        let pieces = self.work.as_mut().and_then(|work| work.pieces.take());
+        for piece in
+            pieces.into_iter().flat_map(|mut pieces| std::iter::from_fn(move || pieces.try_recv().ok()))
+        {
+            self.compaction_wrote(piece);
         }
-        if let (Err(error), Some(model)) = (&summary, self.endpoint.as_ref().map(|it| it.name.clone())) {
-            self.learn_window(&model, &error.class);
-        }
+        let summary = self.take_attempt(attempt);
         if let Err(error) = &summary {
             tracing::warn!(session = %self.id, %error, "no summary: the facts found by code stand for it");
         }
@@ -379,6 +389,14 @@ impl Session {
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
         self.swap_in(&plan, written, why);
+    }
+
+    /// What an attempt came to, once what it tells of windows is known.
+    pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<Summary, ProviderError> {
+        for (model, limit) in attempt.limits {
+            self.learn_limit(&model, limit);
+        }
+        attempt.summary
     }
 
     fn swap_in(&mut self, plan: &Plan, mut written: Written, why: Why) {

@@ -67,6 +67,30 @@ impl Summary {
     }
 }
 
+/// What came of asking for a summary.
+#[derive(Debug)]
+pub struct Attempt {
+    /// An error is that of the last way, when all of them failed.
+    pub summary: Result<Summary, ProviderError>,
+    /// The windows that providers told as they refused a request, in tokens, also where a shorter one was taken then.
+    pub limits: Vec<(ModelName, u64)>,
+}
+
+impl Attempt {
+    /// A fault of ours ended it.
+    pub fn panicked() -> Attempt {
+        Attempt { summary: Err(effects::fault_of_ours()), limits: Vec::new() }
+    }
+}
+
+/// What is known of the ways that were tried so far.
+#[derive(Default)]
+struct Tried {
+    /// Of calls that came to a part of a summary alone.
+    spent: Usage,
+    limits: Vec<(ModelName, u64)>,
+}
+
 /// What is to be written, by whom and in what time.
 pub struct SummaryOrder {
     pub http: Http,
@@ -133,32 +157,49 @@ fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: 
     costs.is_some_and(|(main, small)| small < main)
 }
 
-/// Has a model write the summary. An error is that of the last way, when all of them failed.
-pub async fn write(order: SummaryOrder) -> Result<Summary, ProviderError> {
+/// Has a model write the summary.
+pub async fn write(order: &SummaryOrder) -> Attempt {
+    let mut tried = Tried::default();
+    let summary = by_some_way(order, &mut tried).await.map(|mut summary| {
+        summary.usage.add(&tried.spent);
+        summary
+    });
+    Attempt { summary, limits: tried.limits }
+}
+
+async fn by_some_way(order: &SummaryOrder, tried: &mut Tried) -> Result<Summary, ProviderError> {
     let deadline = Instant::now() + order.time.1;
-    let mut spent = Usage::default();
     let mut last = None;
-    for way in ways(&order) {
+    for way in ways(order) {
         let work = async {
             match way {
-                Way::Native => native(&order).await,
-                Way::Prefix => behind_prefix(&order).await,
-                Way::Flat(endpoint) => flat(&order, endpoint, &mut spent).await,
+                Way::Native => native(order).await,
+                Way::Prefix => behind_prefix(order).await,
+                Way::Flat(endpoint) => flat(order, endpoint, tried).await,
             }
         };
         match timeout_at(deadline, work).await {
-            Ok(Ok(mut summary)) => {
-                summary.usage.add(&spent);
-                return Ok(summary);
-            }
+            Ok(Ok(summary)) => return Ok(summary),
             Ok(Err(error)) => {
                 tracing::info!(%error, ?way, "no summary this way");
+                // The flat way has told each of its own.
+                if let Way::Native | Way::Prefix = way {
+                    tried.learn(&order.main, &error);
+                }
                 last = Some(error);
             }
             Err(_) => return Err(too_slow(order.time.1)),
         }
     }
     Err(last.expect("there is always a way, and it left its error"))
+}
+
+impl Tried {
+    fn learn(&mut self, endpoint: &Endpoint, error: &ProviderError) {
+        if let ErrorClass::TooLong { limit: Some(limit), .. } = error.class {
+            self.limits.push((endpoint.name.clone(), limit));
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -214,13 +255,14 @@ async fn behind_prefix(order: &SummaryOrder) -> Result<Summary, ProviderError> {
 async fn flat(
     order: &SummaryOrder,
     endpoint: &Endpoint,
-    spent: &mut Usage,
+    tried: &mut Tried,
 ) -> Result<Summary, ProviderError> {
     let mut window = endpoint.window;
     let mut last = None;
     for _ in 0..FLAT_ATTEMPTS_MAX {
-        match in_parts(order, endpoint, bytes_for(order, window), spent).await {
+        match in_parts(order, endpoint, bytes_for(order, window), &mut tried.spent).await {
             Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
+                tried.learn(endpoint, &error);
                 window = narrowed(window, &error).min(window / 2);
                 last = Some(error);
             }
