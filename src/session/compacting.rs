@@ -1,6 +1,10 @@
-//! Compaction in a session: when one is due, who writes the summary, what is committed.
+//! Compaction in a session: who writes the summary, what is committed. When one is due, what it may take and what
+//! clients see of it is in the files beside this one.
 
-use std::sync::Arc;
+mod budget;
+mod order;
+mod shown;
+mod when;
 
 use tokio::sync::mpsc;
 
@@ -11,129 +15,22 @@ use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
 use super::work::{Compacting, Done, Point, Summarised};
 use super::{CompactionState, Out, Severity};
-use crate::compaction::pace::Fullness;
-use crate::compaction::{self, Budget, Decision, Plan, Wish, Written};
+use crate::compaction::{self, Decision, Plan, Wish, Written};
 use crate::config::Summariser;
-use crate::hooks::handlers::{self, Declared, Table};
 use crate::hooks::moment::What;
-use crate::hooks::output::{Callback, Keep};
+use crate::hooks::output::Keep;
 use crate::provider::endpoint::Endpoint;
-use crate::provider::learned::{Lesson, Source};
+use crate::provider::learned::Lesson;
 use crate::provider::{ProviderError, models};
-use crate::recipe::command::Arguments;
-use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Mask, Seq, Trigger};
+use crate::thread::{Change, Content, Mask, Trigger};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
 
-/// What is shown of a summary as it is written, in bytes, tries that came to nothing counted in; the whole
-/// stands in the entry.
-const SHOWN_BYTES_MAX: usize = 256 * 1024;
-
-/// How a compaction is to be made; what is not said is as the `compact` recipe has it.
-#[derive(Clone, Debug, Default)]
-pub struct CompactionOrder {
-    /// The recipe whose text tells the model what to write.
-    pub recipe: Option<Arc<Recipe>>,
-    pub arguments: Arguments,
-    /// The recipe's text, where it is rendered already.
-    pub instruction: Option<String>,
-    /// What stays verbatim; `None` is the configured share for the threshold, and else nothing.
-    pub keep: Option<Keep>,
-    /// Only what is older than this entry goes.
-    pub above: Option<Seq>,
-    /// Tokens that the summary may have; `None` is what is configured.
-    pub summary_tokens_max: Option<u32>,
-    /// What the hook that asked wants its callback to know.
-    pub callback: Option<Callback>,
-    /// A recipe's own handler asked for it, not a script.
-    pub by_recipe: bool,
-    /// Hooks have been asked.
-    pub seen: bool,
-    /// What hooks want kept word for word.
-    pub context: Vec<(String, String)>,
-    /// A summary that a hook wrote.
-    pub summary: Option<String>,
-}
-
-/// What a `swap_context` of a recipe says about the summary.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Swap {
-    pub keep: Option<Keep>,
-    pub summary_tokens_max: Option<u32>,
-}
-
-/// What a `swap_context` of a recipe's table says, and the table without it: its work is done by the
-/// compaction itself.
-pub(super) fn without_swap(mut handlers: Table) -> (Swap, Table) {
-    let mut swap = Swap::default();
-    for declared in handlers.values_mut() {
-        declared.retain(|place| match place {
-            Declared::Handler(handler) if handler.name == "swap_context" => {
-                let recent = handler.params.get("preserve_recent").and_then(serde_json::Value::as_u64);
-                swap.keep = recent.filter(|recent| *recent > 0).map(|recent| Keep::Messages(recent as usize));
-                let tokens = handler.params.contains_key("max_summary_tokens");
-                let tokens = tokens.then(|| handlers::max_summary_tokens(handler));
-                swap.summary_tokens_max = tokens.and_then(|tokens| u32::try_from(tokens).ok());
-                false
-            }
-            Declared::Handler(_) | Declared::External { .. } | Declared::Script { .. } => true,
-        });
-    }
-    handlers.retain(|_, declared| !declared.is_empty());
-    (swap, handlers)
-}
+pub(super) use budget::{keep_of, trigger_of};
+pub use order::CompactionOrder;
+pub(super) use order::without_swap;
 
 impl Session {
-    // ── When ───────────────────────────────────────────────────────────────────────────────────
-
-    pub(super) fn compaction_is_paused(&self) -> bool {
-        let size = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
-        self.pace.is_paused(&self.ruler(), &self.thread, size)
-    }
-
-    /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
-    /// window is not known.
-    pub(super) fn next_compaction_at(&self) -> Option<u64> {
-        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
-        let at = self.auto_compact_at(size)?;
-        let ruler = self.ruler();
-        let used = ruler.in_context(&self.thread);
-        Some(self.pace.due_at(&ruler, &self.thread, Fullness { used, size, at }))
-    }
-
-    /// Whether the configured share of the window is used, and a compaction would help.
-    pub(super) fn compaction_is_due(&mut self) -> bool {
-        let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
-        let Some(at) = self.auto_compact_at(size) else { return false };
-        let used = self.tokens_at_most();
-        let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
-        !compacted && self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
-    }
-
-    /// Whether the next request might not fit, so that the conversation must be made shorter before it is sent.
-    /// It is never so below the configured threshold: in a small window the room for a reply is a large part.
-    pub(super) fn must_compact(&mut self, endpoint: &Endpoint) -> bool {
-        let size = endpoint.window;
-        let Some(threshold) = self.auto_compact_at(size) else { return false };
-        if !self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call()) {
-            return false;
-        }
-        let reserve = self.reserve() as f64 / size.max(1) as f64;
-        let at = (self.settings.compaction.must_ratio - reserve).max(threshold);
-        // Who counts before the call need not fear the worst of an estimate.
-        let used = match endpoint.count_url() {
-            Some(_) => self.tokens_in_context(),
-            None => self.tokens_at_most(),
-        };
-        self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
-    }
-
-    /// Whether a compaction that a hook asks for could gain anything.
-    pub(super) fn is_worth_compacting(&self) -> bool {
-        !matches!(self.decide(None, Why::Hook), Decision::Nothing(_))
-    }
-
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
         if let Some(work) = &mut self.work {
             work.order = order;
@@ -147,8 +44,6 @@ impl Session {
     pub(super) fn order(&self) -> Option<&CompactionOrder> {
         self.work.as_ref().map(|work| &work.order)
     }
-
-    // ── How ────────────────────────────────────────────────────────────────────────────────────
 
     /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
     /// next one asks its hooks anew, and keeps what it should itself.
@@ -165,38 +60,6 @@ impl Session {
             }
         }
         self.tell(Told::Compacted(answer));
-    }
-
-    /// Tells clients that a compaction which they were shown the beginning of will not be.
-    pub(super) fn compaction_came_to_nothing(&mut self, state: CompactionState) {
-        if let Some(Compacting { id, .. }) = self.work.as_mut().and_then(|work| work.compacting.take()) {
-            self.announce(&Out::Compaction { id, state });
-        }
-    }
-
-    /// Shows the next piece of the summary that a model writes.
-    pub(super) fn compaction_wrote(&mut self, piece: String) {
-        let Some(compacting) = self.work.as_mut().and_then(|work| work.compacting.as_mut()) else { return };
-        if piece.is_empty() || compacting.wrote.len() + piece.len() > SHOWN_BYTES_MAX {
-            return;
-        }
-        compacting.wrote.push_str(&piece);
-        let id = compacting.id;
-        self.announce(&Out::Compaction { id, state: CompactionState::Wrote(piece) });
-    }
-
-    /// How the running compaction stands, for a client that joins in the middle of it.
-    pub(super) fn live_compaction(&self) -> Vec<Out> {
-        let Some(Compacting { id, tokens, wrote }) =
-            self.work.as_ref().and_then(|work| work.compacting.as_ref())
-        else {
-            return Vec::new();
-        };
-        let mut outs = vec![Out::Compaction { id: *id, state: CompactionState::Began { tokens: *tokens } }];
-        if !wrote.is_empty() {
-            outs.push(Out::Compaction { id: *id, state: CompactionState::Wrote(wrote.clone()) });
-        }
-        outs
     }
 
     pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
@@ -337,26 +200,6 @@ impl Session {
         compaction::decide(&self.ruler(), &self.thread, &self.budget(), &self.wish(focus, why))
     }
 
-    pub(super) fn wish(&self, focus: Option<String>, why: Why) -> Wish {
-        let ordered = self.order().and_then(|order| order.keep);
-        let newest = compaction::Keep::Ratio(self.settings.compaction.preserve_ratio);
-        let keep = match (ordered, why) {
-            (Some(keep), _) => keep_of(&keep),
-            (None, Why::Command | Why::Hook) => compaction::Keep::Nothing,
-            (None, Why::Threshold | Why::Must) => newest,
-            // How much fits is only known where somebody has told how large the window is.
-            (None, Why::Overflow) if self.window_from == Source::Guess => compaction::Keep::Nothing,
-            (None, Why::Overflow) => newest,
-        };
-        let above = self.order().and_then(|order| order.above);
-        Wish {
-            trigger: trigger_of(why),
-            keep: above.map_or(keep, compaction::Keep::From),
-            focus,
-            summary: matches!(why, Why::Command | Why::Hook),
-        }
-    }
-
     /// What the model is told to write.
     fn instruction(&self) -> String {
         let Some(order) = self.order() else { return self.summary_instruction() };
@@ -479,29 +322,6 @@ impl Session {
         .map_err(|no_gain| format!("nothing is gained: {no_gain}"))
     }
 
-    /// The room of the model's window, and how a compaction may use it.
-    pub(super) fn budget(&self) -> Budget {
-        self.budget_for(self.order().and_then(|order| order.summary_tokens_max))
-    }
-
-    /// The same for a summary of so many tokens, where a recipe says that.
-    pub(super) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
-        let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
-        let frame = self.ruler().frame_of(&self.thread);
-        let mut settings = self.settings.compaction.clone();
-        settings.max_summary_tokens = summary_max.unwrap_or(settings.max_summary_tokens);
-        Budget::of(&settings, window, self.reserve(), frame)
-    }
-
-    /// Tokens of the window that are kept free for a reply.
-    fn reserve(&self) -> u64 {
-        let reserve = self.settings.compaction.output_reserve;
-        match &self.endpoint {
-            Some(endpoint) => u64::from(reserve.min(endpoint.max_output)).min(endpoint.window / 4),
-            None => u64::from(reserve).min(models::WINDOW_DEFAULT / 4),
-        }
-    }
-
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
@@ -524,34 +344,6 @@ impl Session {
         }
         self.compaction_meta("nothing_to_do", None);
         self.end_compaction(CompactAnswer::Nothing);
-    }
-
-    pub(super) fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
-        let Some(work) = &mut self.work else { return };
-        let mut compaction = serde_json::json!({ "status": status });
-        if let Some((before, after)) = tokens {
-            compaction["pre_tokens"] = before.into();
-            compaction["post_tokens"] = after.into();
-        }
-        work.meta = Some(serde_json::json!({ "epitome": { "compaction": compaction } }));
-    }
-}
-
-fn trigger_of(why: Why) -> Trigger {
-    match why {
-        Why::Command => Trigger::Manual,
-        Why::Overflow => Trigger::Overflow,
-        Why::Threshold => Trigger::Threshold,
-        Why::Hook => Trigger::Hook,
-        Why::Must => Trigger::Must,
-    }
-}
-
-pub(super) fn keep_of(keep: &Keep) -> compaction::Keep {
-    match keep {
-        Keep::Nothing => compaction::Keep::Nothing,
-        Keep::Messages(messages) => compaction::Keep::Messages(*messages),
-        Keep::Ratio(ratio) => compaction::Keep::Ratio(*ratio),
     }
 }
 
