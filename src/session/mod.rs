@@ -378,6 +378,9 @@ pub enum SessionError {
     /// The prompt with what was given beside it is longer than the model takes.
     #[error("{0}")]
     TooLong(String),
+    /// Another process writes its log.
+    #[error("session {0} is open in another process")]
+    InUse(SessionId),
     #[error("{0}")]
     Store(String),
     #[error("the session is busy: {0} commands wait already")]

@@ -531,6 +531,7 @@ fn refuse_all(
 fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     match error {
         StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
+        StoreError::InUse(_) => SessionError::InUse(session.clone()),
         other => SessionError::Store(other.to_string()),
     }
 }
