@@ -11,7 +11,7 @@ mod help;
 mod hooks;
 mod layers;
 mod pins;
-mod why;
+pub mod why;
 
 use super::actor::Session;
 use super::work::Prompt;

@@ -26,6 +26,7 @@ mod foreign;
 mod foreign_tests;
 mod hooks;
 mod instructions;
+pub mod meter;
 mod models;
 mod moments;
 pub mod port;
@@ -48,6 +49,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
+pub use commands::why;
 pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
