@@ -17,6 +17,7 @@ use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{Services, Sessions};
+use crate::session::resting::REST_AFTER;
 use crate::store::Store;
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
@@ -63,6 +64,7 @@ pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
         reaper,
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
+        rest_after: REST_AFTER,
     };
     Sessions::new(services, runtime.clone())
 }
