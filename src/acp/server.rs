@@ -122,12 +122,7 @@ impl From<BadParams> for wire::Error {
 }
 
 impl<P: SessionPort> Server<P> {
-    pub(super) fn new(
-        parts: Parts<P>,
-        outbox: Arc<Outbox>,
-        background: Pending,
-        held: Pending,
-    ) -> Server<P> {
+    pub(super) fn new(parts: Parts<P>, outbox: Arc<Outbox>, background: Pending, held: Pending) -> Server<P> {
         Server { parts, background, held, outbox, initialized: AtomicBool::new(false) }
     }
 

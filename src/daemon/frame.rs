@@ -336,7 +336,8 @@ mod tests {
 
     #[test]
     fn notifications_share_a_frame_and_what_has_an_id_has_its_own() {
-        let (note, answer) = ("{\"jsonrpc\":\"2.0\",\"method\":\"u\"}\n", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+        let (note, answer) =
+            ("{\"jsonrpc\":\"2.0\",\"method\":\"u\"}\n", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
         let bye = (Kind::Bye, String::new(), r#"{"reason":"closed"}"#.to_owned());
         let lines = |count: usize| (Kind::Lines, String::new(), note.repeat(count));
         let response = (Kind::Response, "1".to_owned(), answer.to_owned());

@@ -164,7 +164,11 @@ mod pairs {
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(OsString, OsString)>, D::Error> {
         let pairs = Vec::<(String, String)>::deserialize(from)?;
         let read = |(name, value): (String, String)| Ok((decode(&name)?, decode(&value)?));
-        pairs.into_iter().map(read).collect::<Result<_, base64::DecodeError>>().map_err(serde::de::Error::custom)
+        pairs
+            .into_iter()
+            .map(read)
+            .collect::<Result<_, base64::DecodeError>>()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -187,7 +191,10 @@ mod tests {
             pid: 7,
             cwd: "/w".into(),
             place: Home::of(&Paths::below(Path::new("/h"))),
-            environment: vec![("A".into(), OsString::from_vec(vec![0xff, b'\n', b'"'])), ("B".into(), "".into())],
+            environment: vec![
+                ("A".into(), OsString::from_vec(vec![0xff, b'\n', b'"'])),
+                ("B".into(), "".into()),
+            ],
             overrides: Overrides { model: Some("a/b".into()), ..Overrides::default() },
             ids_above: 12,
         }

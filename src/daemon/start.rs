@@ -28,18 +28,8 @@ const LINE_BYTES_MAX: u64 = 4096;
 const READY: &str = "ready";
 
 /// What of the environment the daemon itself uses: never keys, which are a session's.
-const NAMES: [&str; 10] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "TMPDIR",
-    "TZ",
-    "EPITOME_HOME",
-    "EPITOME_LOG",
-];
+const NAMES: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR", "TZ", "EPITOME_HOME", "EPITOME_LOG"];
 
 /// What their names begin with, for the rest of it.
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "SSL_CERT_"];
@@ -143,7 +133,8 @@ pub fn tell_starter(outcome: Result<(), &str>) {
     // A starter that has gone wants to hear nothing.
     drop(stdout.write_all(format!("{line}\n").as_bytes()));
     if let Ok(null) = File::options().write(true).open("/dev/null") {
-        drop(rustix::stdio::dup2_stdout(null));
+        // Where it fails the starter hears nothing more until we end, and waits for nothing more.
+        let _ = rustix::stdio::dup2_stdout(null);
     }
 }
 

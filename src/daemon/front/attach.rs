@@ -154,7 +154,9 @@ impl Caller {
         let Some(line) = reader.line(ANSWER_BYTES_MAX)? else { return Ok(Greeting::Closed) };
         let answer: Answer = match serde_json::from_slice(line) {
             Ok(answer) => answer,
-            Err(error) => return Ok(Greeting::Refused(format!("the daemon's answer can't be read: {error}"))),
+            Err(error) => {
+                return Ok(Greeting::Refused(format!("the daemon's answer can't be read: {error}")));
+            }
         };
         if let Some(why) = answer.refused {
             return Ok(Greeting::Refused(why));

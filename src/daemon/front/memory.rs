@@ -311,7 +311,8 @@ impl Memory {
         self.owed.retain(|owed| {
             let is_due = due(owed);
             if is_due {
-                let details = "What was done of it is in the session; a turn that ran ends there as interrupted.";
+                let details =
+                    "What was done of it is in the session; a turn that ran ends there as interrupted.";
                 lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
             }
             !is_due
