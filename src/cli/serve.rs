@@ -52,9 +52,14 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 
 /// All sessions of this process. Touches no file and no network: what is heavy starts on first use.
 pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
+    Sessions::new(services(paths), runtime.clone())
+}
+
+/// What the sessions of a process share.
+pub fn services(paths: Paths) -> Services {
     let store = Store::new(&paths);
     let reaper = Arc::new(Reaper::of_this_executable());
-    let services = Services {
+    Services {
         learned: Learned::below(&paths.data),
         paths,
         store,
@@ -65,8 +70,7 @@ pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
         rest_after: REST_AFTER,
-    };
-    Sessions::new(services, runtime.clone())
+    }
 }
 
 /// Sends log lines to a file of the day; stdout is the wire and stderr stays silent. `EPITOME_LOG`
