@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::ahead::Ahead;
+use super::audience::{Audience, Pulse};
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
 use super::effects::{self, ModelStep};
@@ -24,8 +25,8 @@ use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
-use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
-use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError};
+use super::work::{Background, Closer, Done, LeftBehind, Prompt, Responder, Work};
+use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
 use crate::config::Settings;
@@ -78,7 +79,8 @@ pub struct Session {
     /// Its provider was asked for its list of models since the model is in use.
     pub(super) list_asked: bool,
     pub(super) found: Option<LocalServer>,
-    pub(super) attachments: Vec<Attachment>,
+    pub(super) audience: Audience,
+    pub(super) pulse: Arc<Pulse>,
     /// Who sent the newest prompt: their own words are not shown to them again.
     pub(super) speaker: Option<ClientId>,
     pub(super) closers: Vec<Closer>,
@@ -92,7 +94,6 @@ pub struct Session {
     pub(super) told_problems: HashSet<Problem>,
     pub(super) journal: Journal,
     pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
-    pub(super) next_ask: u64,
     pub(super) lineage: Lineage,
     /// The hooks of this session, and whether they were looked for once.
     pub(super) hooks: Arc<Found>,
@@ -181,7 +182,8 @@ impl Session {
             told_of_cut: false,
             list_asked: false,
             found: None,
-            attachments: Vec::new(),
+            audience: Audience::default(),
+            pulse: Arc::default(),
             speaker: None,
             closers: Vec::new(),
             closing: false,
@@ -192,7 +194,6 @@ impl Session {
             told_problems: HashSet::new(),
             journal,
             progress: mpsc::channel(PROGRESS_MAX),
-            next_ask: 0,
             lineage: Lineage::default(),
             hooks: Arc::new(Found::default()),
             hooks_read: false,
@@ -230,10 +231,11 @@ impl Session {
 
     /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
-    pub(super) async fn run(mut self) -> Vec<TooLate> {
+    pub(super) async fn run(mut self) -> LeftBehind {
         loop {
             self.drive().await;
             self.let_go();
+            self.show_pulse();
             if self.closing {
                 break;
             }
@@ -311,10 +313,11 @@ impl Session {
         if let Some(cost) = cost_of_change(&self.settings, &entry.change) {
             *self.cost.get_or_insert(0.0) += cost;
         }
-        for attachment in &self.attachments {
-            let own = self.speaker == Some(attachment.client);
-            attachment.outlet.put(&self.id, Out::Entry { entry: entry.clone(), replay: false, own });
-        }
+        self.audience.tell(&self.id, |client| Out::Entry {
+            entry: entry.clone(),
+            replay: false,
+            own: self.speaker == Some(client),
+        });
         match &entry.change {
             Change::Replied { .. }
             | Change::Compacted { .. }
@@ -364,9 +367,7 @@ impl Session {
     }
 
     pub(super) fn announce(&self, out: &Out) {
-        for attachment in &self.attachments {
-            attachment.outlet.put(&self.id, out.clone());
-        }
+        self.audience.tell(&self.id, |_| out.clone());
     }
 
     /// Passes over ids that a change gives to its own messages.

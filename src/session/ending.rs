@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::actor::Session;
-use super::work::{Background, Closer, Done, TooLate, Work};
+use super::work::{Background, Closer, Done, LeftBehind, Work};
 use super::{Answer, ClientId, CompactionState, Out, SessionError, Ticket};
 use crate::thread::{Change, Cut, StopReason, Usage};
 use crate::turn::interrupted;
@@ -178,7 +178,7 @@ fn failed(work: &Work) -> SessionError {
 }
 
 /// The answer to a prompt that was cancelled before it began.
-fn cancelled() -> Answer {
+pub(super) fn cancelled() -> Answer {
     Answer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
 }
 
@@ -190,12 +190,7 @@ impl Session {
         if self.work.is_some() || self.closers.is_empty() {
             return;
         }
-        let is_leaving = |client: ClientId| {
-            self.closers.iter().any(|closer| match closer {
-                Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
-            })
-        };
-        if self.attachments.iter().all(|attached| is_leaving(attached.client)) {
+        if self.audience.clients().all(|client| self.is_leaving(client)) {
             // Who asked is answered at the very end.
             self.closing = true;
             return;
@@ -203,17 +198,25 @@ impl Session {
         for closer in std::mem::take(&mut self.closers) {
             match closer {
                 Closer::Client(client, responder) => {
-                    self.leave(client);
+                    self.audience.leave(client);
                     responder.answer(Ok(Answer::Closed));
                 }
-                Closer::Gone(client) => self.leave(client),
+                Closer::Gone(client) => {
+                    self.audience.leave(client);
+                }
             }
         }
     }
 
+    pub(super) fn is_leaving(&self, client: ClientId) -> bool {
+        self.closers.iter().any(|closer| match closer {
+            Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
+        })
+    }
+
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
-    pub(super) async fn end_for_good(mut self) -> Vec<TooLate> {
+    pub(super) async fn end_for_good(mut self) -> LeftBehind {
         self.commands.close();
         self.end_foreign(|_| true);
         let mut too_late = Vec::new();
@@ -231,6 +234,6 @@ impl Session {
                 Closer::Gone(_) => {}
             }
         }
-        too_late
+        LeftBehind { too_late, watchers: self.audience.take_watchers(self.thread.next_seq()) }
     }
 }

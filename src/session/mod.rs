@@ -7,6 +7,7 @@
 mod actor;
 mod ahead;
 mod arrival;
+mod audience;
 mod callbacks;
 mod calls;
 pub mod child;
@@ -68,6 +69,20 @@ pub struct ClientId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AskId(pub u64);
+
+impl AskId {
+    /// An id that no other question has, in this process or in one before: who answers a card late can't meet
+    /// another question by it. It begins with the time of the process's first question, in seconds, and has room
+    /// for a million more of them a second.
+    pub(crate) fn fresh() -> AskId {
+        static NEXT: std::sync::LazyLock<std::sync::atomic::AtomicU64> = std::sync::LazyLock::new(|| {
+            let since =
+                std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            (since.as_secs() << 20 | u64::from(since.subsec_micros())).into()
+        });
+        AskId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
 
 /// Where a session's news go: one for each attached client.
 pub trait Outlet: Send + Sync {
@@ -151,6 +166,11 @@ pub enum SessionCommand {
     },
     /// The client's connection is gone; the last one to go ends the session.
     Detach {
+        client: ClientId,
+    },
+    /// Lets somebody look on. It is not a client, and has no answer but what it is shown.
+    Watch(audience::Watcher),
+    Unwatch {
         client: ClientId,
     },
     /// The session is deleted: it ends at once, whoever is attached.

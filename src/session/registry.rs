@@ -11,9 +11,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
+use super::audience::{Pulse, Watcher};
 use super::elsewhere::{self, Mutation, Replaced};
-use super::work::{Responder, TooLate};
-use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+use super::work::{LeftBehind, Responder, TooLate};
+use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
@@ -22,7 +23,7 @@ use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 pub use crate::store::Header;
 use crate::store::{Store, StoreError};
-use crate::thread::{Change, FORMAT_VERSION, Mode, SessionId, Thread};
+use crate::thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, Thread};
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
@@ -109,12 +110,25 @@ struct Inner {
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
     live: Mutex<HashMap<SessionId, Live>>,
+    /// Who looks on at sessions that do not live now. Locked under `live` only.
+    parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
 }
 
+/// A session of this process, as it is seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LiveSession {
+    pub session: SessionId,
+    /// A turn runs or waits.
+    pub running: bool,
+    pub clients: usize,
+    pub watchers: usize,
+}
+
 /// A session's task, from outside.
 struct Live {
+    pulse: Arc<Pulse>,
     commands: mpsc::Sender<SessionCommand>,
     /// Closes when the task has ended and its journal is free.
     ended: watch::Receiver<()>,
@@ -122,8 +136,13 @@ struct Live {
 
 impl Sessions {
     pub fn new(services: Services, runtime: Handle) -> Sessions {
-        let inner =
-            Inner { services, runtime, live: Mutex::new(HashMap::new()), count: watch::Sender::new(0) };
+        let inner = Inner {
+            services,
+            runtime,
+            live: Mutex::default(),
+            parked: Mutex::default(),
+            count: watch::Sender::new(0),
+        };
         Sessions { inner: Arc::new(inner) }
     }
 
@@ -133,7 +152,8 @@ impl Sessions {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
-        self.live().insert(id.clone(), Live { commands, ended });
+        let pulse = Arc::<Pulse>::default();
+        self.live().insert(id.clone(), Live { pulse: pulse.clone(), commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
@@ -149,10 +169,10 @@ impl Sessions {
             match made {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
-                    live.others = again.others();
+                    (live.others, live.pulse) = (again.others(), pulse);
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
-                    again.attach_again(&session, live.run().await);
+                    again.take_over(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
@@ -195,7 +215,8 @@ impl Sessions {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
-        let before = live.insert(id.clone(), Live { commands, ended });
+        let pulse = Arc::<Pulse>::default();
+        let before = live.insert(id.clone(), Live { pulse: pulse.clone(), commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
@@ -217,13 +238,16 @@ impl Sessions {
             match loaded {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
-                    live.others = again.others();
+                    (live.others, live.pulse) = (again.others(), pulse);
+                    for watcher in again.parked().remove(&session).unwrap_or_default() {
+                        live.watch(watcher);
+                    }
                     live.source = match replay {
                         Replay::Everything => "load",
                         Replay::Nothing => "resume",
                     };
                     live.attach(ticket, opening, replay);
-                    again.attach_again(&session, live.run().await);
+                    again.take_over(&session, live.run().await);
                 }
                 Err(error) => {
                     let (_, commands) = channel;
@@ -235,7 +259,11 @@ impl Sessions {
         });
     }
 
-    fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
+    /// Takes over what a session leaves that has ended.
+    fn take_over(&self, session: &SessionId, LeftBehind { too_late, watchers }: LeftBehind) {
+        if !watchers.is_empty() {
+            self.parked().entry(session.clone()).or_default().extend(watchers);
+        }
         for TooLate { ticket, opening, replay } in too_late {
             self.attach(ticket, session.clone(), opening, replay);
         }
@@ -252,7 +280,8 @@ impl Sessions {
             Err(mpsc::error::TrySendError::Full(
                 command @ (SessionCommand::Cancel
                 | SessionCommand::CancelPrompt { .. }
-                | SessionCommand::Detach { .. }),
+                | SessionCommand::Detach { .. }
+                | SessionCommand::Unwatch { .. }),
             )) => {
                 let commands = found.commands.clone();
                 self.inner.runtime.spawn(async move { commands.send(command).await });
@@ -260,6 +289,66 @@ impl Sessions {
             }
             Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
         }
+    }
+
+    /// Lets somebody look on at a session, now and whenever it is opened again in this process: the entries from
+    /// `from` on come as a replay, then all that happens. An observer keeps no session alive and is not asked
+    /// anything, though it may send `Cancel` and `Decide`. Reads the disk where the session does not live.
+    pub fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
+        if self.tell_of_watcher(&self.live(), session, from, &attachment)? {
+            return Ok(());
+        }
+        let entries = self.inner.services.store.read(session).map_err(|error| store_error(session, error))?;
+        for entry in entries.iter().filter(|entry| entry.seq >= from) {
+            attachment.outlet.put(session, Out::Entry { entry: entry.clone(), replay: true, own: false });
+        }
+        let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
+        // It may have been opened while its log was read. Nobody opens it under this lock.
+        let live = self.live();
+        if !self.tell_of_watcher(&live, session, from, &attachment)? {
+            self.parked().entry(session.clone()).or_default().push(Watcher { from, attachment });
+        }
+        Ok(())
+    }
+
+    /// Tells a session that lives of an observer; `false` where it does not live.
+    fn tell_of_watcher(
+        &self,
+        live: &HashMap<SessionId, Live>,
+        session: &SessionId,
+        from: Seq,
+        attachment: &Attachment,
+    ) -> Result<bool, SessionError> {
+        let Some(found) = live.get(session) else { return Ok(false) };
+        let watcher = Watcher { from, attachment: attachment.clone() };
+        match found.commands.try_send(SessionCommand::Watch(watcher)) {
+            Ok(()) => Ok(true),
+            Err(mpsc::error::TrySendError::Closed(_)) => Ok(false),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
+        }
+    }
+
+    /// Ends all looking on of a client.
+    pub fn unwatch(&self, client: ClientId) {
+        let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
+        self.parked().retain(|_, watchers| {
+            watchers.retain(|watcher| watcher.attachment.client != client);
+            !watchers.is_empty()
+        });
+        for session in sessions {
+            // A session that is gone already shows nobody anything.
+            drop(self.send(&session, SessionCommand::Unwatch { client }));
+        }
+    }
+
+    /// The sessions that live in this process.
+    pub fn live_sessions(&self) -> Vec<LiveSession> {
+        let live = self.live();
+        let seen = |(session, live): (&SessionId, &Live)| {
+            let (running, clients, watchers) = live.pulse.get();
+            LiveSession { session: session.clone(), running, clients, watchers }
+        };
+        live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen).collect()
     }
 
     /// Sessions that have a prompt, newest first. Reads the disk.
@@ -342,7 +431,7 @@ impl Sessions {
         // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
         let (commands, _) = mpsc::channel(1);
         let (alive, ended) = watch::channel(());
-        live.insert(target.clone(), Live { commands, ended });
+        live.insert(target.clone(), Live { pulse: Arc::default(), commands, ended });
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
             services.recall().await;
@@ -393,6 +482,10 @@ impl Sessions {
         });
     }
 
+    fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
+        self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
         // Nothing that could panic runs under this lock.
         self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -422,6 +515,8 @@ fn refuse_all(
             SessionCommand::Prompt { .. }
             | SessionCommand::SetMode { .. }
             | SessionCommand::SetOption { .. }
+            | SessionCommand::Watch(_)
+            | SessionCommand::Unwatch { .. }
             | SessionCommand::Close { .. }
             | SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::audience::Watcher;
 use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
@@ -47,6 +48,12 @@ pub struct TooLate {
     pub ticket: Ticket,
     pub opening: Opening,
     pub replay: Replay,
+}
+
+/// What a session leaves when it has ended.
+pub struct LeftBehind {
+    pub too_late: Vec<TooLate>,
+    pub watchers: Vec<Watcher>,
 }
 
 /// A prompt that has not begun.
@@ -188,6 +195,10 @@ pub struct Responder {
 impl Responder {
     pub fn new(ticket: Ticket, session: SessionId, attachment: Attachment) -> Responder {
         Responder { ticket, session, attachment, owes: true }
+    }
+
+    pub(super) fn client(&self) -> ClientId {
+        self.attachment.client
     }
 
     pub fn answer(mut self, answer: Result<Answer, SessionError>) {

@@ -189,6 +189,8 @@ impl SessionPort for Played {
             | SessionCommand::End
             | SessionCommand::RecipesChanged
             | SessionCommand::HooksChanged
+            | SessionCommand::Watch(_)
+            | SessionCommand::Unwatch { .. }
             | SessionCommand::Mutate { .. } => {
                 unreachable!("the port has its own")
             }

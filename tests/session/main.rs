@@ -22,6 +22,7 @@ mod hooks_tools;
 mod instructions;
 mod learned;
 mod recall;
+mod shared;
 mod stage;
 mod steering;
 mod summaries;
