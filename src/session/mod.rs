@@ -26,6 +26,7 @@ mod foreign;
 mod foreign_tests;
 mod hooks;
 mod instructions;
+pub mod meter;
 mod models;
 mod moments;
 pub mod port;

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::actor::Session;
 use super::audience::{Pulse, Watcher};
 use super::elsewhere::{self, Mutation, Replaced};
+use super::meter::{Meter, Reading};
 use super::work::{LeftBehind, Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
@@ -114,6 +115,7 @@ struct Inner {
     parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
+    meter: Arc<Meter>,
 }
 
 /// A session of this process, as it is seen from outside.
@@ -142,6 +144,7 @@ impl Sessions {
             live: Mutex::default(),
             parked: Mutex::default(),
             count: watch::Sender::new(0),
+            meter: Arc::default(),
         };
         Sessions { inner: Arc::new(inner) }
     }
@@ -170,6 +173,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.meter = again.inner.meter.clone();
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.take_over(&session, live.run().await);
@@ -239,6 +243,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.meter = again.inner.meter.clone();
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
@@ -339,6 +344,16 @@ impl Sessions {
             // A session that is gone already shows nobody anything.
             drop(self.send(&session, SessionCommand::Unwatch { client }));
         }
+    }
+
+    /// What they have done since the process started.
+    pub fn meter(&self) -> Reading {
+        self.inner.meter.read()
+    }
+
+    /// What they share.
+    pub fn services(&self) -> &Services {
+        &self.inner.services
     }
 
     /// The sessions that live in this process.

@@ -5,7 +5,8 @@
 //! - `params`, `fault`: what comes in, read strictly, and how it is told that something is not done.
 //! - `sessions`, `prompts`, `listings`, `about`: the methods; `tail` the subscription.
 //! - `visit`: a client of a session for the length of one call; `desk`: who is where.
-//! - `port`: sessions as another process has them; `client`: the other end.
+//! - `tray`: what waits for a client to read.
+//! - `port`: sessions as another process has them; `client` and `remote`: the other ends.
 
 mod about;
 pub mod client;
@@ -16,8 +17,10 @@ mod listings;
 mod params;
 mod port;
 mod prompts;
+pub mod remote;
 mod sessions;
 mod tail;
+mod tray;
 mod visit;
 mod wire;
 
@@ -41,7 +44,7 @@ use wire::Caller;
 type Reply = Result<Value, Fault>;
 
 /// The methods that are told of to who names none of them.
-const METHODS: [&str; 29] = [
+const METHODS: [&str; 24] = [
     "status",
     "stop",
     "metrics",
@@ -95,7 +98,7 @@ struct Table {
 
 impl Table {
     /// A method that reads the disk.
-    fn blocking<P: DeserializeOwned>(&mut self, name: &'static str, act: fn(&Arc<Daemon>, P) -> Reply) {
+    fn blocking<P: DeserializeOwned + 'static>(&mut self, name: &'static str, act: fn(&Arc<Daemon>, P) -> Reply) {
         let entered = self.module.register_blocking_method(name, move |params, daemon, _| {
             let params = params::read(name, params.as_str())?;
             act(&daemon, params)
@@ -106,7 +109,7 @@ impl Table {
     /// A method that waits.
     fn waiting<P, Done>(&mut self, name: &'static str, act: fn(Arc<Daemon>, P, Caller) -> Done)
     where
-        P: DeserializeOwned + Send,
+        P: DeserializeOwned + Send + 'static,
         Done: Future<Output = Reply> + Send + 'static,
     {
         let entered = self.module.register_async_method(name, move |params, daemon, extensions| async move {

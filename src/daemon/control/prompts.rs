@@ -24,7 +24,7 @@ pub(super) fn register(table: &mut Table) {
     table.waiting("sessions.undo", |daemon, params, caller| layer("undo", daemon, params, caller));
     table.waiting("sessions.redo", |daemon, params, caller| layer("redo", daemon, params, caller));
     table.waiting("sessions.set", |daemon, params, _| set(daemon, params));
-    table.waiting("sessions.rename", |daemon, params, _| rename(daemon, params));
+    table.waiting("sessions.rename", rename);
 }
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ async fn new(daemon: Arc<Daemon>, params: New) -> Reply {
     let luggage = Luggage { environment: params.environment, overrides: params.overrides };
     let visit = Visit::to_new(&daemon, directory(params.cwd)?, luggage).await?;
     if let Some(title) = params.title {
-        visit.ask(|ticket, client| SessionCommand::Rename { ticket, client, title }).await?;
+        say(&visit, vec![Content::Text { text: format!("/rename {title}") }]).await?;
     }
     Ok(json!({ "session": visit.session }))
 }
@@ -220,11 +220,6 @@ struct Renamed {
     title: String,
 }
 
-async fn rename(daemon: Arc<Daemon>, params: Renamed) -> Reply {
-    let session = params.session.find_beside(&daemon).await?;
-    let title = params.title.trim().to_owned();
-    let visit = Visit::to(&daemon, session, Luggage::default()).await?;
-    let asked = title.clone();
-    visit.ask(|ticket, client| SessionCommand::Rename { ticket, client, title: asked }).await?;
-    Ok(json!({ "session": visit.session, "title": title }))
+async fn rename(daemon: Arc<Daemon>, params: Renamed, caller: Caller) -> Reply {
+    command(daemon, params.session, format!("/rename {}", params.title.trim()), None, caller).await
 }

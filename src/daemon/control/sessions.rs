@@ -115,7 +115,8 @@ fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
         .layers()
         .iter()
         .map(|layer| {
-            let kind = thread.entry(layer.entry).map(|entry| entry.change.kind());
+            // Entries are numbered as they stand.
+            let kind = thread.entries().get(layer.entry.0 as usize).map(|entry| entry.change.kind());
             json!({
                 "entry": layer.entry.to_string(), "kind": kind, "holds": layer.holds,
                 "inside": layer.inside.map(|outer| outer.to_string()),
@@ -185,7 +186,7 @@ fn entries(daemon: &Arc<Daemon>, wanted: Part) -> Reply {
 /// An entry as it is stored; a compaction with the record of its boundary, for readers that know no other.
 fn entry_json(session: &SessionId, entry: &Entry) -> Reply {
     let mut written = json_of(entry)?;
-    if let (Some(boundary), Some(fields)) = (boundary_of(session, entry), written.as_object_mut()) {
+    if let (Some(boundary), Some(fields)) = (boundary_of(&session.0, entry), written.as_object_mut()) {
         fields.insert("boundary".to_owned(), json_of(&boundary)?);
     }
     Ok(written)

@@ -19,11 +19,12 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufWriter, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::fault::{Fault, Kind};
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
+use super::port::Port;
 use super::{METHODS, module};
 use crate::daemon::Daemon;
 use crate::daemon::attachments::{Attached, Kind as AttachedKind, fresh_client};
@@ -57,11 +58,22 @@ const GONE_LOOK: Duration = Duration::from_millis(250);
 static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
 
 /// Who a call comes from, for methods that act for their connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Caller {
     pub client: ClientId,
-    /// Room for prompts.
-    pub prompts: Arc<Semaphore>,
+    prompts: Arc<Semaphore>,
+    /// Its place where it has sessions of its own.
+    pub port: Arc<Port>,
+}
+
+impl Caller {
+    /// Room for one more prompt, until it is dropped.
+    pub fn room(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        self.prompts.clone().try_acquire_owned().map_err(|_| {
+            let message = format!("{PROMPTS_MAX} prompts of this connection are unanswered already");
+            Fault::new(Kind::Busy, message).hint("wait for answers first")
+        })
+    }
 }
 
 /// Serves one connection until its client has gone and all is answered.
@@ -83,7 +95,7 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     let mut connection = Connection {
         methods: module(daemon.clone()).into(),
         id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
-        caller: Caller { client, prompts: Arc::new(Semaphore::new(PROMPTS_MAX)) },
+        caller: Caller { client, prompts: Arc::new(Semaphore::new(PROMPTS_MAX)), port: Arc::default() },
         subscriptions: BoundedSubscriptions::new(SUBSCRIPTIONS_MAX),
         ids: Arc::default(),
         outgoing,
@@ -281,7 +293,7 @@ fn not_a_request(line: &[u8], error: &serde_json::Error) -> Option<(Id<'static>,
         Value::Object(object) => object,
         _ => return Some((Id::Null, Fault::new(Kind::InvalidRequest, "a request is a JSON object"))),
     };
-    let id = object.get("id").and_then(|id| serde_json::from_value::<Id<'static>>(id.clone()).ok());
+    let id = object.get("id").and_then(id_of);
     let message = if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
         "a request has \"jsonrpc\": \"2.0\""
     } else if !object.get("method").is_some_and(Value::is_string) {
@@ -294,6 +306,14 @@ fn not_a_request(line: &[u8], error: &serde_json::Error) -> Option<(Id<'static>,
     let fault = Fault::new(Kind::InvalidRequest, message)
         .hint(r#"as in {"jsonrpc": "2.0", "id": 1, "method": "status"}"#);
     Some((id.unwrap_or(Id::Null), fault))
+}
+
+fn id_of(id: &Value) -> Option<Id<'static>> {
+    match id {
+        Value::Number(number) => number.as_u64().map(Id::Number),
+        Value::String(text) => Some(Id::Str(text.clone().into())),
+        _ => None,
+    }
 }
 
 fn unknown_method(method: &str) -> Fault {
