@@ -15,6 +15,7 @@
 
 pub mod attachments;
 pub mod control;
+pub mod inspect;
 pub mod place;
 
 use std::time::SystemTime;

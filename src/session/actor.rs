@@ -18,15 +18,15 @@ use super::ahead::Ahead;
 use super::audience::{Audience, Pulse};
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
+use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
-use super::meter::Meter;
 use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
-use super::work::{Background, Closer, Done, LeftBehind, Prompt, Responder, Work};
+use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
@@ -119,7 +119,7 @@ pub struct Session {
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     pub(super) others: Others,
-    pub(super) meter: Arc<Meter>,
+    pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
     /// What children of this session have to say; each gets a sender. It has no capacity, because a child
@@ -213,7 +213,7 @@ impl Session {
             ledger: Ledger::default(),
             instructions: Watch::default(),
             others: Others::default(),
-            meter: Arc::default(),
+            counts: Arc::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
             children: mpsc::unbounded_channel(),
@@ -234,7 +234,7 @@ impl Session {
 
     /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
-    pub(super) async fn run(mut self) -> LeftBehind {
+    pub(super) async fn run(mut self) -> Vec<TooLate> {
         loop {
             self.drive().await;
             self.let_go();
@@ -317,7 +317,7 @@ impl Session {
         if let Some(cost) = cost {
             *self.cost.get_or_insert(0.0) += cost;
         }
-        self.meter.take(&entry.change, cost);
+        self.counts.take(&entry.change, cost);
         self.audience.tell(&self.id, |client| Out::Entry {
             entry: entry.clone(),
             replay: false,

@@ -156,6 +156,7 @@ impl Session {
         let gone = || Err(SessionError::NotFound(self.id.clone()));
         match command {
             SessionCommand::Watch(watcher) => self.watch(watcher),
+            SessionCommand::Unwatch { client } => self.audience.unwatch(client),
             SessionCommand::Attach { ticket, opening, replay } => {
                 return Some(TooLate { ticket, opening, replay });
             }
@@ -171,7 +172,6 @@ impl Session {
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
             | SessionCommand::Detach { .. }
-            | SessionCommand::Unwatch { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
             | SessionCommand::HooksChanged

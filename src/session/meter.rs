@@ -1,103 +1,191 @@
-//! What the sessions of this process have done since it started, counted from the entries that they commit.
+//! What a context is made of, in tokens by kind. Pure; each token is counted once.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::iter::Sum;
+use std::ops::AddAssign;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::thread::{Change, Usage};
+use crate::compaction::{PERSON_HEAD, REQUEST_HEAD};
+use crate::thread::{
+    Change, Content, Entry, Message, Origin, OutcomeContent, PINNED_BY_PERSON, Thread, ToolOutcome, ToolSpec,
+};
+use crate::tokens::Ruler;
 
-/// Counts of a process. They only grow.
-#[derive(Default)]
-pub struct Meter {
-    entries: AtomicU64,
-    turns: AtomicU64,
-    rounds: AtomicU64,
-    tool_calls: AtomicU64,
-    hook_runs: AtomicU64,
-    compactions: AtomicU64,
-    prunings: AtomicU64,
-    undone: AtomicU64,
-    spent: Mutex<Spent>,
+/// How the parts of the one message of a compaction begin that are no summary.
+const LEDGER_HEAD: &str = "<ledger>";
+const INSTRUCTIONS_HEAD: &str = "<instructions path=";
+const INSTRUCTIONS_TAIL: &str = "</instructions>";
+
+/// Tokens of a request, or of a part of one, by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kinds {
+    pub system: u64,
+    pub tools: u64,
+    pub instructions: u64,
+    pub summaries: u64,
+    /// What code found for a compaction.
+    pub facts: u64,
+    /// What the person said.
+    pub person: u64,
+    pub replies: u64,
+    pub thinking: u64,
+    pub calls: u64,
+    pub outcomes: u64,
+    /// What hooks said.
+    pub hooks: u64,
+    /// Images and documents, whoever gave them.
+    pub attached: u64,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Spent {
-    usage: Usage,
-    cost: f64,
-}
+impl Kinds {
+    /// The frame and the view of a thread: what its next request takes, by the ruler alone.
+    pub fn of(ruler: &Ruler, thread: &Thread) -> Kinds {
+        let frame = thread.frame().map(|(system, tools)| Kinds::of_frame(ruler, system, tools));
+        let entries = thread.view().entries().iter().map(|entry| Kinds::of_entry(ruler, entry));
+        frame.into_iter().chain(entries).sum()
+    }
 
-/// A meter's figures at one time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Reading {
-    pub entries: u64,
-    /// Turns that ended.
-    pub turns: u64,
-    /// Replies of models.
-    pub rounds: u64,
-    pub tool_calls: u64,
-    pub hook_runs: u64,
-    pub compactions: u64,
-    pub prunings: u64,
-    /// Layers that were taken back.
-    pub undone: u64,
-    pub tokens: Usage,
-    /// US dollars, where prices are known.
-    pub cost: f64,
-}
+    /// The system text with the instructions in it, and the tools.
+    pub fn of_frame(ruler: &Ruler, system: &str, tools: &[ToolSpec]) -> Kinds {
+        let frame = ruler.frame(system, tools);
+        let text = ruler.frame(system, &[]).min(frame);
+        let instructions = instructions_in(system).map_or(0, |text| ruler.text(text)).min(text);
+        Kinds { tools: frame - text, instructions, system: text - instructions, ..Kinds::default() }
+    }
 
-impl Meter {
-    /// Takes in a change that was committed, and what it cost.
-    pub fn take(&self, change: &Change, cost: Option<f64>) {
-        let one_more = |count: &AtomicU64| {
-            count.fetch_add(1, Ordering::Relaxed);
+    /// An entry as a view shows it; their sum is what the ruler counts for the entry.
+    pub fn of_entry(ruler: &Ruler, entry: &Entry) -> Kinds {
+        let mut kinds = Kinds::default();
+        let all = ruler.entry(entry);
+        let plain = without_files(entry).map_or(all, |entry| ruler.entry(&entry).min(all));
+        kinds.attached = all - plain;
+        match &entry.change {
+            Change::Said { origin, .. } => {
+                let kind = match origin {
+                    Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => &mut kinds.person,
+                    Origin::Hook { hook } if hook == PINNED_BY_PERSON => &mut kinds.person,
+                    Origin::Hook { .. } | Origin::Context { .. } => &mut kinds.hooks,
+                    Origin::Instructions { .. } => &mut kinds.instructions,
+                };
+                *kind += plain;
+            }
+            Change::Compacted { summary, .. } => kinds.take_summary(ruler, summary, plain),
+            Change::ToolFinished { .. } => kinds.outcomes += plain,
+            // Nothing but replies is left in a view.
+            _ => kinds.take_reply(ruler, entry, plain),
+        }
+        kinds
+    }
+
+    /// All of it.
+    pub fn sum(&self) -> u64 {
+        self.array().iter().sum()
+    }
+
+    /// What a compaction has put in front: the summary, and beside it what was taken along.
+    fn take_summary(&mut self, ruler: &Ruler, summary: &Message, all: u64) {
+        let mut left = all;
+        for content in &summary.content {
+            let Content::Text { text } = content else { continue };
+            let kind = if text.starts_with(LEDGER_HEAD) {
+                &mut self.facts
+            } else if text.starts_with(INSTRUCTIONS_HEAD) {
+                &mut self.instructions
+            } else if text.starts_with(PERSON_HEAD) || text.starts_with(REQUEST_HEAD) {
+                &mut self.person
+            } else {
+                continue;
+            };
+            let tokens = ruler.text(text).min(left);
+            *kind += tokens;
+            left -= tokens;
+        }
+        self.summaries += left;
+    }
+
+    fn take_reply(&mut self, ruler: &Ruler, entry: &Entry, all: u64) {
+        let Change::Replied { message, .. } = &entry.change else { return };
+        let only = |wanted: fn(&Content) -> bool| -> u64 {
+            let content: Vec<Content> = message.content.iter().filter(|part| wanted(part)).cloned().collect();
+            if content.is_empty() { 0 } else { ruler.message(&Message { id: message.id, content }) }
         };
-        one_more(&self.entries);
-        match change {
-            Change::TurnEnded { quiet_hooks, .. } => {
-                one_more(&self.turns);
-                self.hook_runs.fetch_add(u64::from(*quiet_hooks), Ordering::Relaxed);
-            }
-            Change::Replied { usage, .. } => {
-                one_more(&self.rounds);
-                self.spend(usage.as_ref(), cost);
-            }
-            Change::Compacted { usage, .. } => {
-                one_more(&self.compactions);
-                self.spend(usage.as_ref(), cost);
-            }
-            Change::ToolFinished { .. } => one_more(&self.tool_calls),
-            Change::Hooked { runs, .. } => {
-                self.hook_runs.fetch_add(runs.len() as u64, Ordering::Relaxed);
-            }
-            Change::Pruned { .. } => one_more(&self.prunings),
-            Change::Undone { .. } => one_more(&self.undone),
-            _ => {}
-        }
+        let thinking = only(|part| matches!(part, Content::Thinking { .. })).min(all);
+        let calls = only(|part| matches!(part, Content::Call(_))).min(all - thinking);
+        self.thinking += thinking;
+        self.calls += calls;
+        self.replies += all - thinking - calls;
     }
 
-    fn spend(&self, usage: Option<&Usage>, cost: Option<f64>) {
-        let mut spent = self.spent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(usage) = usage {
-            spent.usage.add(usage);
-        }
-        spent.cost += cost.unwrap_or_default();
+    fn array(&self) -> [u64; 12] {
+        let Kinds { system, tools, instructions, summaries, facts, person, .. } = *self;
+        let Kinds { replies, thinking, calls, outcomes, hooks, attached, .. } = *self;
+        [
+            system,
+            tools,
+            instructions,
+            summaries,
+            facts,
+            person,
+            replies,
+            thinking,
+            calls,
+            outcomes,
+            hooks,
+            attached,
+        ]
     }
+}
 
-    pub fn read(&self) -> Reading {
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let spent = *self.spent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Reading {
-            entries: count(&self.entries),
-            turns: count(&self.turns),
-            rounds: count(&self.rounds),
-            tool_calls: count(&self.tool_calls),
-            hook_runs: count(&self.hook_runs),
-            compactions: count(&self.compactions),
-            prunings: count(&self.prunings),
-            undone: count(&self.undone),
-            tokens: spent.usage,
-            cost: spent.cost,
-        }
+impl AddAssign for Kinds {
+    fn add_assign(&mut self, other: Kinds) {
+        self.system += other.system;
+        self.tools += other.tools;
+        self.instructions += other.instructions;
+        self.summaries += other.summaries;
+        self.facts += other.facts;
+        self.person += other.person;
+        self.replies += other.replies;
+        self.thinking += other.thinking;
+        self.calls += other.calls;
+        self.outcomes += other.outcomes;
+        self.hooks += other.hooks;
+        self.attached += other.attached;
     }
+}
+
+impl Sum for Kinds {
+    fn sum<I: Iterator<Item = Kinds>>(kinds: I) -> Kinds {
+        let mut all = Kinds::default();
+        kinds.for_each(|kinds| all += kinds);
+        all
+    }
+}
+
+/// The project's and the person's instructions in the system text.
+fn instructions_in(system: &str) -> Option<&str> {
+    let from = system.find(INSTRUCTIONS_HEAD)?;
+    let to = system.rfind(INSTRUCTIONS_TAIL)? + INSTRUCTIONS_TAIL.len();
+    system.get(from..to)
+}
+
+/// The entry without its images and documents; `None` where it has none.
+fn without_files(entry: &Entry) -> Option<Entry> {
+    let is_file = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
+    let change = match &entry.change {
+        Change::Said { message, origin } if message.content.iter().any(is_file) => {
+            let content = message.content.iter().filter(|part| !is_file(part)).cloned().collect();
+            Change::Said { message: Message { id: message.id, content }, origin: origin.clone() }
+        }
+        Change::ToolFinished { outcome } => {
+            let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
+            if outcome.content.iter().all(|part| is_text(&part)) {
+                return None;
+            }
+            let content = outcome.content.iter().filter(is_text).cloned().collect();
+            let plain = ToolOutcome::text(outcome.call.clone(), outcome.status, "");
+            Change::ToolFinished { outcome: ToolOutcome { content, ..plain } }
+        }
+        _ => return None,
+    };
+    Some(Entry { seq: entry.seq, at: entry.at, change })
 }

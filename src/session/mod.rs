@@ -18,6 +18,7 @@ mod compacting;
 pub mod complete;
 mod consent;
 mod counting;
+pub mod counts;
 mod effects;
 pub mod elsewhere;
 mod ending;
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
+pub use commands::why;
 pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
@@ -379,6 +381,9 @@ pub enum SessionError {
     /// The prompt with what was given beside it is longer than the model takes.
     #[error("{0}")]
     TooLong(String),
+    /// Another process writes its log.
+    #[error("session {0} is open in another process")]
+    InUse(SessionId),
     #[error("{0}")]
     Store(String),
     #[error("the session is busy: {0} commands wait already")]

@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
 use super::audience::{Pulse, Watcher};
+use super::counts::{Counts, Reading};
 use super::elsewhere::{self, Mutation, Replaced};
-use super::meter::{Meter, Reading};
-use super::work::{LeftBehind, Responder, TooLate};
+use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
 use crate::hooks::functions::Functions;
@@ -111,11 +111,11 @@ struct Inner {
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
     live: Mutex<HashMap<SessionId, Live>>,
-    /// Who looks on at sessions that do not live now. Locked under `live` only.
+    /// Who looks on at sessions that do not live now.
     parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
-    meter: Arc<Meter>,
+    counts: Arc<Counts>,
 }
 
 /// A session of this process, as it is seen from outside.
@@ -144,7 +144,7 @@ impl Sessions {
             live: Mutex::default(),
             parked: Mutex::default(),
             count: watch::Sender::new(0),
-            meter: Arc::default(),
+            counts: Arc::default(),
         };
         Sessions { inner: Arc::new(inner) }
     }
@@ -173,10 +173,10 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
-                    live.meter = again.inner.meter.clone();
+                    live.counts = again.inner.counts.clone();
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
-                    again.take_over(&session, live.run().await);
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
@@ -243,7 +243,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
-                    live.meter = again.inner.meter.clone();
+                    live.counts = again.inner.counts.clone();
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
@@ -252,7 +252,7 @@ impl Sessions {
                         Replay::Nothing => "resume",
                     };
                     live.attach(ticket, opening, replay);
-                    again.take_over(&session, live.run().await);
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => {
                     let (_, commands) = channel;
@@ -264,11 +264,7 @@ impl Sessions {
         });
     }
 
-    /// Takes over what a session leaves that has ended.
-    fn take_over(&self, session: &SessionId, LeftBehind { too_late, watchers }: LeftBehind) {
-        if !watchers.is_empty() {
-            self.parked().entry(session.clone()).or_default().extend(watchers);
-        }
+    fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
         for TooLate { ticket, opening, replay } in too_late {
             self.attach(ticket, session.clone(), opening, replay);
         }
@@ -336,19 +332,19 @@ impl Sessions {
     /// Ends all looking on of a client.
     pub fn unwatch(&self, client: ClientId) {
         let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
-        self.parked().retain(|_, watchers| {
-            watchers.retain(|watcher| watcher.attachment.client != client);
-            !watchers.is_empty()
-        });
         for session in sessions {
             // A session that is gone already shows nobody anything.
             drop(self.send(&session, SessionCommand::Unwatch { client }));
         }
+        self.parked().retain(|_, watchers| {
+            watchers.retain(|watcher| watcher.attachment.client != client);
+            !watchers.is_empty()
+        });
     }
 
     /// What they have done since the process started.
-    pub fn meter(&self) -> Reading {
-        self.inner.meter.read()
+    pub fn counts(&self) -> Reading {
+        self.inner.counts.read()
     }
 
     /// What they share.
@@ -497,7 +493,8 @@ impl Sessions {
         });
     }
 
-    fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
+    /// Locked after `live`, where both are.
+    pub(super) fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
         self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -549,6 +546,7 @@ fn refuse_all(
 fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     match error {
         StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
+        StoreError::InUse(_) => SessionError::InUse(session.clone()),
         other => SessionError::Store(other.to_string()),
     }
 }

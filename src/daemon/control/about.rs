@@ -12,7 +12,7 @@ use super::fault::{Fault, Kind};
 use super::params::Nothing;
 use super::{Reply, Table, json_of};
 use crate::daemon::Daemon;
-use crate::session::meter::Reading;
+use crate::session::counts::Reading;
 
 /// Folders that are gone into where sizes are added up; the store has three levels.
 const DEPTH_MAX: usize = 8;
@@ -112,7 +112,7 @@ fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
         running_turns: live.iter().filter(|live| live.running).count(),
         session_clients: live.iter().map(|live| live.clients).sum(),
         session_watchers: live.iter().map(|live| live.watchers).sum(),
-        counted: daemon.sessions.meter(),
+        counted: daemon.sessions.counts(),
     };
     match wanted.format {
         Form::Json => json_of(&figures),

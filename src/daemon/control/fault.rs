@@ -32,10 +32,12 @@ pub enum Kind {
     Store,
     /// Too much waits already.
     Busy,
+    /// The session is open in another process, which holds its log.
+    InUse,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Parse,
         Kind::InvalidRequest,
         Kind::UnknownMethod,
@@ -48,6 +50,7 @@ impl Kind {
         Kind::TooLong,
         Kind::Store,
         Kind::Busy,
+        Kind::InUse,
     ];
 
     pub fn code(self) -> i32 {
@@ -64,6 +67,7 @@ impl Kind {
             Kind::TooLong => -32004,
             Kind::Store => -32005,
             Kind::Busy => -32006,
+            Kind::InUse => -32007,
         }
     }
 
@@ -81,6 +85,7 @@ impl Kind {
             Kind::TooLong => "too_long",
             Kind::Store => "store",
             Kind::Busy => "busy",
+            Kind::InUse => "in_use",
         }
     }
 
@@ -127,12 +132,14 @@ impl From<SessionError> for Fault {
             SessionError::TooLong(_) => Kind::TooLong,
             SessionError::Store(_) => Kind::Store,
             SessionError::Busy(_) => Kind::Busy,
+            SessionError::InUse(_) => Kind::InUse,
             SessionError::Internal(_) => Kind::Internal,
         };
         let message = error.to_string();
         let hint = match error {
             SessionError::NotFound(_) => Some(LIST_HINT.to_owned()),
             SessionError::Provider { hint, .. } => hint,
+            SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
             SessionError::AuthRequired(_)
             | SessionError::Invalid(_)
             | SessionError::TooLong(_)
@@ -147,10 +154,14 @@ impl From<SessionError> for Fault {
 /// What to do where a session is not found.
 const LIST_HINT: &str = "`epitome sessions list` and sessions.list show what there is";
 
+/// What to do where another process holds a session's log.
+const IN_USE_HINT: &str = "close it there first: an editor that keeps all in one process, or a run in a shell";
+
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Fault {
         match error {
             StoreError::NotFound(_) => Fault::new(Kind::NotFound, error.to_string()).hint(LIST_HINT),
+            StoreError::InUse(_) => Fault::new(Kind::InUse, error.to_string()).hint(IN_USE_HINT),
             other => Fault::new(Kind::Store, other.to_string()),
         }
     }

@@ -192,7 +192,7 @@ fn error_of(fault: Fault) -> SessionError {
         Kind::Store => SessionError::Store(fault.message),
         Kind::TooLong => SessionError::TooLong(fault.message),
         Kind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
-        Kind::Parse | Kind::InvalidRequest | Kind::UnknownMethod | Kind::Internal | Kind::Busy => {
+        Kind::Parse | Kind::InvalidRequest | Kind::UnknownMethod | Kind::Internal | Kind::Busy | Kind::InUse => {
             SessionError::Internal(fault.message)
         }
     }
