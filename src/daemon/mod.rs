@@ -47,6 +47,7 @@ pub struct Daemon {
     pub sessions: Sessions,
     pub store: Store,
     pub attachments: Attachments,
+    pub control: control::Desk,
     pub started_at: SystemTime,
     /// Turns true when the daemon is to end.
     pub stop: watch::Sender<bool>,
@@ -60,6 +61,7 @@ impl Daemon {
             sessions,
             store,
             attachments: Attachments::default(),
+            control: control::Desk::default(),
             started_at: SystemTime::now(),
             stop: watch::Sender::new(false),
         }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
 use super::audience::{Pulse, Watcher};
+use super::counts::{Counts, Reading};
 use super::elsewhere::{self, Mutation, Replaced};
 use super::resting::Resting;
 use super::work::{Responder, TooLate};
@@ -119,6 +120,7 @@ struct Inner {
     parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
+    counts: Arc<Counts>,
 }
 
 /// A session of this process, as it is seen from outside.
@@ -150,6 +152,7 @@ impl Sessions {
             resting: Mutex::default(),
             parked: Mutex::default(),
             count: watch::Sender::new(0),
+            counts: Arc::default(),
         };
         Sessions { inner: Arc::new(inner) }
     }
@@ -178,6 +181,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.counts = again.inner.counts.clone();
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
@@ -238,6 +242,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.counts = again.inner.counts.clone();
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
@@ -345,6 +350,16 @@ impl Sessions {
             watchers.retain(|watcher| watcher.attachment.client != client);
             !watchers.is_empty()
         });
+    }
+
+    /// What they have done since the process started.
+    pub fn counts(&self) -> Reading {
+        self.inner.counts.read()
+    }
+
+    /// What they share.
+    pub fn services(&self) -> &Services {
+        &self.inner.services
     }
 
     /// The sessions that live in this process.
