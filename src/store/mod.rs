@@ -5,9 +5,12 @@
 //! ```text
 //! <data>/journals/<session>.jsonl   the log, one line an entry        (journal, scan, line)
 //! <data>/journals/<session>.torn    last lines that a crash broke off
+//! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line         (blobs)
 //! <data>/db/                        sled: rows and headers            (rows, index, index_thread)
 //! ```
+//!
+//! `check` looks at all of it, `repair` puts it right, `copies` makes forks, imports and backups.
 //!
 //! A journal can also be in memory alone (`Journal::in_memory`); then none of this knows it.
 //!
@@ -16,11 +19,17 @@
 //! and `append` are short enough for a session's task, the others belong on a blocking thread.
 
 mod blobs;
+mod check;
+mod copies;
 mod header;
+mod health;
+mod holder;
 mod index;
 mod index_thread;
+mod index_whole;
 mod journal;
 mod line;
+mod repair;
 mod rows;
 mod scan;
 
@@ -39,6 +48,9 @@ use line::Bodies;
 use scan::Scan;
 
 pub use header::Header;
+pub use health::{
+    Backup, Finding, FindingKind, Health, IndexState, Rebuilt, Repair, Repaired, Severity, Sizes,
+};
 pub use journal::{Journal, Syncer};
 
 /// A handle on the durable threads of one data directory. Clones share one index thread.
@@ -67,7 +79,8 @@ pub enum StoreError {
     /// A line other than the last is not what was written. `read_whole_part` has what stands before.
     #[error(
         "the journal of session {session} is damaged at line {line}: {reason}; \
-         it was left as it is, and `epitome sessions show {session}` prints what stands before"
+         it was left as it is; `epitome sessions show {session}` prints what stands before, and \
+         `epitome doctor --repair` goes on with that"
     )]
     Damaged {
         session: SessionId,
@@ -204,12 +217,24 @@ impl Places {
         self.journals().join(format!("{session}.torn"))
     }
 
+    /// The damaged journals that repairs have kept of a session.
+    fn damaged(&self, session: &SessionId) -> Result<Vec<PathBuf>, StoreError> {
+        let begin = format!("{session}.damaged-");
+        let names = check::names(&self.journals())?.into_iter().filter(|name| name.starts_with(&begin));
+        Ok(names.map(|name| self.journals().join(name)).collect())
+    }
+
     fn blobs(&self, session: &SessionId) -> Blobs {
         Blobs::new(self.data.join("blobs").join(&session.0))
     }
 
     fn db(&self) -> PathBuf {
         self.data.join("db")
+    }
+
+    /// Held by whoever has sled open.
+    fn db_lock(&self) -> PathBuf {
+        self.data.join("db.lock")
     }
 
     /// The sessions that have a journal.
