@@ -88,6 +88,7 @@
 //! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
+//! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, config, tokens, transcript, family |
@@ -147,4 +148,5 @@ pub mod thread;
 pub mod tokens;
 pub mod tools;
 pub mod transcript;
+pub mod transfer;
 pub mod turn;

@@ -100,6 +100,11 @@ pub enum StoreError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
+/// Eighty bits by chance: no two sessions share one, across processes and restarts too.
+pub fn new_id() -> SessionId {
+    SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
+}
+
 /// What `Store::list` found.
 #[derive(Debug, Default)]
 pub struct Listing {
@@ -146,6 +151,27 @@ impl Store {
         let blobs = self.places.blobs(session);
         let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
         Ok((scan.entries, scan.damage))
+    }
+
+    /// Reads a journal that is not in the store, as one of a backup, with the bodies beside it: all of it, or
+    /// nothing.
+    pub fn read_outside(path: &Path, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
+        let bytes = std::fs::read(path).map_err(|source| io_error("read", path, source))?;
+        let beside = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
+        let blobs = Blobs::new(beside.join(&session.0));
+        let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
+        if let Some(damage) = scan.damage {
+            return Err(damage);
+        }
+        for (line, at) in (1..).zip(&scan.lines) {
+            let lost =
+                line::moved(&bytes[at.bytes.clone()]).into_iter().find_map(|hash| blobs.check(&hash).err());
+            if let Some(reason) = lost {
+                let reason = format!("a body that it names {reason} below {}", beside.display());
+                return Err(StoreError::Damaged { session: session.clone(), line, reason });
+            }
+        }
+        Ok(scan.entries)
     }
 
     /// All sessions, also those without a prompt. What sled knows is taken where it is up to date;
