@@ -8,13 +8,14 @@ use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::ahead::Ahead;
+use super::audience::{Audience, Pulse};
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
 use super::effects::{self, ModelStep};
@@ -25,7 +26,7 @@ use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
-use super::{Answer, Attachment, ClientId, Opening, Out, SessionCommand, SessionError};
+use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
 use crate::config::Settings;
@@ -78,7 +79,8 @@ pub struct Session {
     /// Its provider was asked for its list of models since the model is in use.
     pub(super) list_asked: bool,
     pub(super) found: Option<LocalServer>,
-    pub(super) attachments: Vec<Attachment>,
+    pub(super) audience: Audience,
+    pub(super) pulse: Arc<Pulse>,
     /// Who sent the newest prompt: their own words are not shown to them again.
     pub(super) speaker: Option<ClientId>,
     pub(super) closers: Vec<Closer>,
@@ -92,7 +94,6 @@ pub struct Session {
     pub(super) told_problems: HashSet<Problem>,
     pub(super) journal: Journal,
     pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
-    pub(super) next_ask: u64,
     pub(super) lineage: Lineage,
     /// The hooks of this session, and whether they were looked for once.
     pub(super) hooks: Arc<Found>,
@@ -107,6 +108,8 @@ pub struct Session {
     /// What hooks want in the system text, until it is frozen.
     pub(super) start_context: Vec<String>,
     pub(super) told_hooks: HashSet<(String, Verdict)>,
+    /// When somebody wanted something last.
+    pub(super) active_at: Instant,
     pub(super) pace: Pace,
     /// A summary that is written before it is needed.
     pub(super) ahead: Ahead,
@@ -181,7 +184,8 @@ impl Session {
             told_of_cut: false,
             list_asked: false,
             found: None,
-            attachments: Vec::new(),
+            audience: Audience::default(),
+            pulse: Arc::default(),
             speaker: None,
             closers: Vec::new(),
             closing: false,
@@ -192,7 +196,6 @@ impl Session {
             told_problems: HashSet::new(),
             journal,
             progress: mpsc::channel(PROGRESS_MAX),
-            next_ask: 0,
             lineage: Lineage::default(),
             hooks: Arc::new(Found::default()),
             hooks_read: false,
@@ -204,6 +207,7 @@ impl Session {
             source: "startup",
             start_context: Vec::new(),
             told_hooks: HashSet::new(),
+            active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),
             eased_at: 0,
@@ -222,22 +226,33 @@ impl Session {
             sender,
         };
         session.show_problems(&problems);
+        session.await_rest();
         if let Err(error) = session.close_open_turn(StopReason::Interrupted) {
             tracing::error!(session = %session.id, %error, "an interrupted turn could not be ended");
         }
         session
     }
 
-    /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
+    /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     pub(super) async fn run(mut self) -> Vec<TooLate> {
         loop {
             self.drive().await;
             self.let_go();
+            self.show_pulse();
             if self.closing {
                 break;
             }
             let event = self.event().await;
+            if let Event::Background(Ok(Background::Idle)) = event
+                && self.may_rest()
+                && let Some(sessions) = self.others.upgrade()
+            {
+                match sessions.lay_down(self) {
+                    None => return Vec::new(),
+                    Some(awake) => self = *awake,
+                }
+            }
             self.handle(event);
         }
         self.tell_of_end().await;
@@ -311,10 +326,11 @@ impl Session {
         if let Some(cost) = cost_of_change(&self.settings, &entry.change) {
             *self.cost.get_or_insert(0.0) += cost;
         }
-        for attachment in &self.attachments {
-            let own = self.speaker == Some(attachment.client);
-            attachment.outlet.put(&self.id, Out::Entry { entry: entry.clone(), replay: false, own });
-        }
+        self.audience.tell(&self.id, |client| Out::Entry {
+            entry: entry.clone(),
+            replay: false,
+            own: self.speaker == Some(client),
+        });
         match &entry.change {
             Change::Replied { .. }
             | Change::Compacted { .. }
@@ -359,14 +375,17 @@ impl Session {
         self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
     }
 
+    /// Whether somebody has sent something that was not taken yet.
+    pub(super) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
     pub(super) fn commands_sender(&self) -> mpsc::WeakSender<SessionCommand> {
         self.sender.clone()
     }
 
     pub(super) fn announce(&self, out: &Out) {
-        for attachment in &self.attachments {
-            attachment.outlet.put(&self.id, out.clone());
-        }
+        self.audience.tell(&self.id, |_| out.clone());
     }
 
     /// Passes over ids that a change gives to its own messages.

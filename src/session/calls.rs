@@ -34,8 +34,7 @@ impl Session {
         let Some(call) = self.effective_call(&id) else { return };
         let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
         let workspace = self.workspace.clone();
-        let ask = AskId(self.next_ask);
-        self.next_ask += 1;
+        let ask = AskId::fresh();
         let Some(work) = &mut self.work else { return };
         work.ask = Some(OpenAsk { ask, call: id.clone(), access, always, shown: None });
         work.jobs.spawn(async move {
@@ -98,7 +97,7 @@ impl Session {
         match verdict {
             Verdict::Allow { .. } => Standing::Settled(Permit::Allowed),
             Verdict::Deny { why } => Standing::Settled(Permit::Denied(why)),
-            Verdict::Ask { .. } if self.attachments.is_empty() => Standing::Settled(Permit::Denied(
+            Verdict::Ask { .. } if self.audience.is_empty() => Standing::Settled(Permit::Denied(
                 "This needs the person's permission, and nobody is there to give it.".to_owned(),
             )),
             Verdict::Ask { always } => Standing::AskPerson { access, always },

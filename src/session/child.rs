@@ -330,7 +330,7 @@ impl Child {
             handed: Handover::default(),
         };
         session.ensure_frame()?;
-        session.attachments.push(attachment.clone());
+        session.audience.join(opening);
         let prompt = Prompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),

@@ -1,6 +1,7 @@
 //! A session's clients: attaching, leaving, prompts and slash commands, and the work outside of turns.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::actor::Session;
 use super::commands;
@@ -18,7 +19,6 @@ use crate::provider::wire::encoding::Encoding;
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Message, Origin, StopReason};
-use crate::tools::Workspace;
 use crate::turn::Turn;
 
 /// How many prompts may wait for a turn to end or for a model to be found.
@@ -29,6 +29,7 @@ const TITLE_CHARS_MAX: usize = 60;
 
 impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
+        self.active_at = Instant::now();
         match command {
             SessionCommand::Attach { ticket, opening, replay } => self.attach(ticket, opening, replay),
             SessionCommand::Prompt { ticket, client, content } => {
@@ -50,15 +51,23 @@ impl Session {
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
+                if self.others_stay(client) {
+                    self.leave_to_others(client);
+                    return responder.answer(Ok(Answer::Closed));
+                }
                 self.cancel();
                 self.closers.push(Closer::Client(client, responder));
             }
             SessionCommand::Detach { client } => {
-                if self.attachments.iter().all(|attached| attached.client == client) {
-                    self.cancel();
+                self.audience.unwatch(client);
+                if self.others_stay(client) {
+                    return self.leave_to_others(client);
                 }
+                self.cancel();
                 self.closers.push(Closer::Gone(client));
             }
+            SessionCommand::Watch(watcher) => self.watch(watcher),
+            SessionCommand::Unwatch { client } => self.audience.unwatch(client),
             SessionCommand::RecipesChanged => self.load_recipes(),
             SessionCommand::HooksChanged => self.load_hooks(),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
@@ -71,9 +80,8 @@ impl Session {
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
-        let before = self.attachments.len();
-        self.attachments.retain(|attached| attached.client != attachment.client);
-        let follows_already = self.attachments.len() < before;
+        let others = self.audience.clients().filter(|client| *client != attachment.client).count();
+        let follows_already = self.audience.leave(attachment.client);
         match replay {
             Replay::Everything => {
                 for entry in self.thread.entries() {
@@ -84,23 +92,17 @@ impl Session {
             }
             Replay::Nothing => {}
         }
-        if *self.workspace.environment != *opening.environment {
-            // Keys and addresses are looked up in the new one.
-            self.endpoint = None;
-        }
-        let workspace = Workspace {
-            cwd: self.thread.cwd().to_path_buf(),
-            directories: opening.directories.clone(),
-            environment: opening.environment.clone(),
-        };
-        self.workspace = Arc::new(workspace);
         let responder = Responder::new(ticket, self.id.clone(), attachment.clone());
         responder.answer(Ok(Answer::Attached { session: self.id.clone(), options: self.options() }));
         // Without a replay nothing of the conversation may stand before the answer.
         if replay == Replay::Nothing && !follows_already {
             self.show_live_text(&attachment);
         }
-        self.attachments.push(attachment.clone());
+        self.audience.join(opening.clone());
+        // What runs goes on in the surroundings of who sent it.
+        if others == 0 && self.work.is_none() {
+            self.work_for(attachment.client);
+        }
         if !opening.mcp_servers.is_empty() {
             let text = format!(
                 "MCP servers are not connected yet by this version of Epitome: {}. Their tools are missing here.",
@@ -108,17 +110,9 @@ impl Session {
             );
             attachment.outlet.put(&self.id, Out::Notice { severity: Severity::Warning, text });
         }
-        if let Some(open) = self.work.as_ref().and_then(|work| work.ask.as_ref())
-            && let Some(permission) = open.shown.clone()
-        {
-            attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
-        }
-        self.show_foreign_asks(&attachment);
+        self.show_open_asks(&attachment);
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
-        if let Some((ask, permission)) = self.open_consent() {
-            attachment.outlet.put(&self.id, Out::Ask { ask, permission });
-        }
         if !self.hooks_read {
             self.load_hooks();
         }
@@ -133,26 +127,37 @@ impl Session {
         }
     }
 
+    /// The questions that wait for an answer, for somebody who comes later than they did.
+    pub(super) fn show_open_asks(&self, attachment: &Attachment) {
+        if let Some(open) = self.work.as_ref().and_then(|work| work.ask.as_ref())
+            && let Some(permission) = open.shown.clone()
+        {
+            attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
+        }
+        self.show_foreign_asks(attachment);
+        if let Some((ask, permission)) = self.open_consent() {
+            attachment.outlet.put(&self.id, Out::Ask { ask, permission });
+        }
+    }
+
     /// What was streamed of the running reply or summary, for a client that joins in the middle of it.
-    fn show_live_text(&self, attachment: &Attachment) {
+    pub(super) fn show_live_text(&self, attachment: &Attachment) {
         for out in self.live_text().into_iter().chain(self.live_compaction()) {
             attachment.outlet.put(&self.id, out);
         }
     }
 
-    pub(super) fn leave(&mut self, client: ClientId) {
-        self.attachments.retain(|attached| attached.client != client);
-    }
-
     pub(super) fn responder(&self, ticket: Ticket, client: ClientId) -> Option<Responder> {
-        let attachment = self.attachments.iter().find(|attached| attached.client == client)?;
-        Some(Responder::new(ticket, self.id.clone(), attachment.clone()))
+        let seat = self.audience.seat(client)?;
+        Some(Responder::new(ticket, self.id.clone(), seat.attachment.clone()))
     }
 
     /// Refuses what came too late; gives back a client that wanted to attach.
-    pub(super) fn refuse(&self, command: SessionCommand) -> Option<TooLate> {
+    pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<TooLate> {
         let gone = || Err(SessionError::NotFound(self.id.clone()));
         match command {
+            SessionCommand::Watch(watcher) => self.watch(watcher),
+            SessionCommand::Unwatch { client } => self.audience.unwatch(client),
             SessionCommand::Attach { ticket, opening, replay } => {
                 return Some(TooLate { ticket, opening, replay });
             }
@@ -220,6 +225,7 @@ impl Session {
             return true;
         }
         self.speaker = Some(prompt.client);
+        self.work_for(prompt.client);
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if let Some(typed) = &typed
             && let Some(built_in) = commands::find(typed)
@@ -331,6 +337,8 @@ impl Session {
             Background::Side(called) => self.side_done(called),
             Background::ModelsAsked(asked) => self.models_asked(*asked),
             Background::Served => {}
+            // It is asked before it comes here whether to rest.
+            Background::Idle => self.await_rest(),
             Background::Rested(at) => {
                 if self.work.is_none() && self.thread.next_seq() == at {
                     self.encoding = Encoding::default();
@@ -364,7 +372,7 @@ impl Session {
     pub(super) fn show_problems(&mut self, problems: &[Problem]) {
         for problem in problems {
             tracing::warn!(session = %self.id, %problem, "a file of the person's has a problem");
-            if self.attachments.is_empty() {
+            if self.audience.is_empty() {
                 self.untold_problems.push(problem.clone());
             } else if self.told_problems.insert(problem.clone()) {
                 self.announce(&problem_notice(problem));

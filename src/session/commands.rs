@@ -11,7 +11,7 @@ mod help;
 mod hooks;
 mod layers;
 mod pins;
-mod why;
+pub mod why;
 
 use super::actor::Session;
 use super::work::Prompt;
@@ -232,10 +232,10 @@ impl Session {
         let (ruler, budget) = (self.ruler(), self.budget_for(summary_max));
         self.ledger.follow(&self.thread);
         let preview = compaction::preview(&ruler, &self.thread, &self.ledger, &budget, wish);
-        let in_context = ruler.in_context(&self.thread);
+        let in_context = self.count();
         let endpoint = self.endpoint.as_ref();
-        let other =
-            endpoint.and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context));
+        let other = endpoint
+            .and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context.tokens()));
         let facts = dry::Facts {
             thread: &self.thread,
             preview: &preview,

@@ -161,14 +161,13 @@ impl Session {
     fn ask_consent(&mut self, items: Vec<(Item, String)>, kind: &str, prompt: Option<Prompt>) -> bool {
         self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
         let count = items.len();
-        if self.attachments.is_empty() {
+        if self.audience.is_empty() {
             let text =
                 format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
             self.say(Severity::Warning, text);
             return false;
         }
-        let ask = AskId(self.next_ask);
-        self.next_ask += 1;
+        let ask = AskId::fresh();
         let mut text = format!(
             "This repository brings {kind} that run programs on this machine, with your rights. Allow them only if \
              you trust it. \"Always\" holds for exactly these versions; a changed one asks again.\n"
@@ -280,7 +279,7 @@ impl Session {
     /// Asks whether a recipe may run its commands; the prompt waits. Gives it back where nobody is there.
     pub(super) fn ask_for_recipe(&mut self, item: Item, recipe: &Recipe, prompt: Prompt) -> Option<Prompt> {
         let what = format!("the commands of /{} ({})", recipe.id, self.workspace.display(&item.path));
-        if self.attachments.is_empty() {
+        if self.audience.is_empty() {
             self.consent.asked.insert(item);
             return Some(prompt);
         }

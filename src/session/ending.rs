@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::actor::Session;
+use super::registry::Sessions;
 use super::work::{Background, Closer, Done, TooLate, Work};
 use super::{Answer, ClientId, CompactionState, Out, SessionError, Ticket};
 use crate::thread::{Change, Cut, StopReason, Usage};
@@ -47,9 +48,9 @@ impl Session {
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
-        let at = self.thread.next_seq();
+        let (at, kept) = (self.thread.next_seq(), ENCODING_KEPT.min(self.services.rest_after));
         self.background.spawn(async move {
-            tokio::time::sleep(ENCODING_KEPT).await;
+            tokio::time::sleep(kept).await;
             Background::Rested(at)
         });
     }
@@ -178,7 +179,7 @@ fn failed(work: &Work) -> SessionError {
 }
 
 /// The answer to a prompt that was cancelled before it began.
-fn cancelled() -> Answer {
+pub(super) fn cancelled() -> Answer {
     Answer::TurnEnded { reason: StopReason::Cancelled, usage: Usage::default(), meta: None }
 }
 
@@ -190,12 +191,7 @@ impl Session {
         if self.work.is_some() || self.closers.is_empty() {
             return;
         }
-        let is_leaving = |client: ClientId| {
-            self.closers.iter().any(|closer| match closer {
-                Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
-            })
-        };
-        if self.attachments.iter().all(|attached| is_leaving(attached.client)) {
+        if self.audience.clients().all(|client| self.is_leaving(client)) {
             // Who asked is answered at the very end.
             self.closing = true;
             return;
@@ -203,23 +199,44 @@ impl Session {
         for closer in std::mem::take(&mut self.closers) {
             match closer {
                 Closer::Client(client, responder) => {
-                    self.leave(client);
+                    self.audience.leave(client);
                     responder.answer(Ok(Answer::Closed));
                 }
-                Closer::Gone(client) => self.leave(client),
+                Closer::Gone(client) => {
+                    self.audience.leave(client);
+                }
             }
         }
+    }
+
+    pub(super) fn is_leaving(&self, client: ClientId) -> bool {
+        self.closers.iter().any(|closer| match closer {
+            Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
+        })
+    }
+
+    /// Refuses what came too late; those who looked on wait for the next time.
+    fn take_no_more(&mut self) -> Vec<TooLate> {
+        let others = self.others.upgrade();
+        // Under the lock, so that who stops looking on is found here or there.
+        let mut parked = others.as_ref().map(Sessions::parked);
+        self.commands.close();
+        let mut too_late = Vec::new();
+        while let Ok(command) = self.commands.try_recv() {
+            too_late.extend(self.refuse(command));
+        }
+        let watchers = self.audience.take_watchers(self.thread.next_seq());
+        if let Some(parked) = parked.as_mut().filter(|_| !watchers.is_empty()) {
+            parked.entry(self.id.clone()).or_default().extend(watchers);
+        }
+        too_late
     }
 
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
     pub(super) async fn end_for_good(mut self) -> Vec<TooLate> {
-        self.commands.close();
         self.end_foreign(|_| true);
-        let mut too_late = Vec::new();
-        while let Ok(command) = self.commands.try_recv() {
-            too_late.extend(self.refuse(command));
-        }
+        let too_late = self.take_no_more();
         let syncer = self.journal.syncer();
         drop(self.journal);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {

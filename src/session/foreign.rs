@@ -62,10 +62,9 @@ impl Session {
     pub(super) fn child_news(&mut self, news: ChildNews) {
         match news {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
-                let ask = AskId(self.next_ask);
-                self.next_ask += 1;
+                let ask = AskId::fresh();
                 let open = ForeignAsk { ask, theirs, permission: permission.clone(), answers };
-                if self.attachments.is_empty() {
+                if self.audience.is_empty() {
                     return open.answer(Decision::Dismissed);
                 }
                 let call = permission.call.clone();

@@ -7,6 +7,7 @@
 mod actor;
 mod ahead;
 mod arrival;
+mod audience;
 mod callbacks;
 mod calls;
 pub mod child;
@@ -25,6 +26,7 @@ mod foreign;
 mod foreign_tests;
 mod hooks;
 mod instructions;
+pub mod meter;
 mod models;
 mod moments;
 pub mod port;
@@ -32,6 +34,7 @@ mod prompt;
 mod recipes;
 pub mod registry;
 mod replies;
+pub mod resting;
 mod rounds;
 mod services;
 mod side;
@@ -53,6 +56,7 @@ use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     ToolOutcome, Usage,
 };
+pub use commands::why;
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,6 +72,20 @@ pub struct ClientId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AskId(pub u64);
+
+impl AskId {
+    /// An id that no other question has, in this process or in one before: who answers a card late can't meet
+    /// another question by it. It begins with the time of the process's first question, in seconds, and has room
+    /// for a million more of them a second.
+    pub(crate) fn fresh() -> AskId {
+        static NEXT: std::sync::LazyLock<std::sync::atomic::AtomicU64> = std::sync::LazyLock::new(|| {
+            let since =
+                std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            (since.as_secs() << 20 | u64::from(since.subsec_micros())).into()
+        });
+        AskId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
 
 /// Where a session's news go: one for each attached client.
 pub trait Outlet: Send + Sync {
@@ -151,6 +169,11 @@ pub enum SessionCommand {
     },
     /// The client's connection is gone; the last one to go ends the session.
     Detach {
+        client: ClientId,
+    },
+    /// Lets somebody look on. It is not a client, and has no answer but what it is shown.
+    Watch(audience::Watcher),
+    Unwatch {
         client: ClientId,
     },
     /// The session is deleted: it ends at once, whoever is attached.
@@ -358,6 +381,9 @@ pub enum SessionError {
     /// The prompt with what was given beside it is longer than the model takes.
     #[error("{0}")]
     TooLong(String),
+    /// Another process writes its log.
+    #[error("session {0} is open in another process")]
+    InUse(SessionId),
     #[error("{0}")]
     Store(String),
     #[error("the session is busy: {0} commands wait already")]

@@ -11,9 +11,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
+use super::audience::{Pulse, Watcher};
 use super::elsewhere::{self, Mutation, Replaced};
+use super::resting::Resting;
 use super::work::{Responder, TooLate};
-use super::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
@@ -21,8 +23,8 @@ use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 pub use crate::store::Header;
-use crate::store::{Store, StoreError};
-use crate::thread::{Change, FORMAT_VERSION, Mode, SessionId, Thread};
+use crate::store::{Journal, Store, StoreError};
+use crate::thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, Thread};
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
@@ -56,6 +58,8 @@ pub struct Services {
     pub rulers: Rulers,
     /// Callbacks and handlers that the embedding program brings.
     pub functions: Functions,
+    /// How long nothing happens before a session rests.
+    pub rest_after: Duration,
 }
 
 /// What the command line of a client set: it holds above every file and variable, for the sessions that it
@@ -109,12 +113,29 @@ struct Inner {
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
     live: Mutex<HashMap<SessionId, Live>>,
+    /// Sessions that wait for somebody to want something. Locked under `live`.
+    resting: Mutex<HashMap<SessionId, Box<Resting>>>,
+    /// Who looks on at sessions that do not live now.
+    parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
 }
 
+/// A session of this process, as it is seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LiveSession {
+    pub session: SessionId,
+    /// A turn runs or waits.
+    pub running: bool,
+    pub clients: usize,
+    pub watchers: usize,
+    /// Nothing has happened for a while, and the conversation is not in memory.
+    pub resting: bool,
+}
+
 /// A session's task, from outside.
 struct Live {
+    pulse: Arc<Pulse>,
     commands: mpsc::Sender<SessionCommand>,
     /// Closes when the task has ended and its journal is free.
     ended: watch::Receiver<()>,
@@ -122,8 +143,14 @@ struct Live {
 
 impl Sessions {
     pub fn new(services: Services, runtime: Handle) -> Sessions {
-        let inner =
-            Inner { services, runtime, live: Mutex::new(HashMap::new()), count: watch::Sender::new(0) };
+        let inner = Inner {
+            services,
+            runtime,
+            live: Mutex::default(),
+            resting: Mutex::default(),
+            parked: Mutex::default(),
+            count: watch::Sender::new(0),
+        };
         Sessions { inner: Arc::new(inner) }
     }
 
@@ -133,7 +160,8 @@ impl Sessions {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
-        self.live().insert(id.clone(), Live { commands, ended });
+        let pulse = Arc::<Pulse>::default();
+        self.live().insert(id.clone(), Live { pulse: pulse.clone(), commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
@@ -149,7 +177,7 @@ impl Sessions {
             match made {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
-                    live.others = again.others();
+                    (live.others, live.pulse) = (again.others(), pulse);
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
@@ -165,6 +193,7 @@ impl Sessions {
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
         let mut live = self.live();
+        self.wake(&mut live, &session);
         if let Some(found) = live.get(&session) {
             match found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }) {
                 Ok(()) => return,
@@ -195,7 +224,8 @@ impl Sessions {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
-        let before = live.insert(id.clone(), Live { commands, ended });
+        let pulse = Arc::<Pulse>::default();
+        let before = live.insert(id.clone(), Live { pulse: pulse.clone(), commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
@@ -204,20 +234,13 @@ impl Sessions {
                 // Its journal is locked until then. The error is the end that is waited for.
                 drop(before.ended.changed().await);
             }
-            let store = services.store.clone();
-            let name = session.clone();
-            let loaded = tokio::task::spawn_blocking(move || {
-                let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
-                let thread = Thread::replay(entries).map_err(|error| {
-                    SessionError::Store(format!("the log of session {name} can't be folded: {error}"))
-                })?;
-                Ok((journal, thread))
-            });
-            let loaded = loaded.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())));
-            match loaded {
+            match read_log(&services.store, &session).await {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
-                    live.others = again.others();
+                    (live.others, live.pulse) = (again.others(), pulse);
+                    for watcher in again.parked().remove(&session).unwrap_or_default() {
+                        live.watch(watcher);
+                    }
                     live.source = match replay {
                         Replay::Everything => "load",
                         Replay::Nothing => "resume",
@@ -229,7 +252,8 @@ impl Sessions {
                     let (_, commands) = channel;
                     let opener = opening.attachment;
                     Responder::new(ticket, session.clone(), opener.clone()).answer(Err(error.clone()));
-                    refuse_all(commands, &session, &opener, &error);
+                    let find = |client| (client == opener.client).then(|| opener.clone());
+                    refuse_all(commands, &session, find, &error);
                 }
             }
         });
@@ -243,7 +267,16 @@ impl Sessions {
 
     /// Passes a command on. An error here means that the command's ticket gets no other answer.
     pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        let live = self.live();
+        let mut live = self.live();
+        match &command {
+            // What rests has nothing to cancel and waits for no decision.
+            SessionCommand::Cancel | SessionCommand::CancelPrompt { .. } | SessionCommand::Decide { .. }
+                if self.resting().contains_key(session) =>
+            {
+                return Ok(());
+            }
+            _ => self.wake(&mut live, session),
+        }
         let found = live.get(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
         match found.commands.try_send(command) {
             Ok(()) => Ok(()),
@@ -252,7 +285,8 @@ impl Sessions {
             Err(mpsc::error::TrySendError::Full(
                 command @ (SessionCommand::Cancel
                 | SessionCommand::CancelPrompt { .. }
-                | SessionCommand::Detach { .. }),
+                | SessionCommand::Detach { .. }
+                | SessionCommand::Unwatch { .. }),
             )) => {
                 let commands = found.commands.clone();
                 self.inner.runtime.spawn(async move { commands.send(command).await });
@@ -260,6 +294,73 @@ impl Sessions {
             }
             Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
         }
+    }
+
+    /// Lets somebody look on at a session, now and whenever it is opened again in this process: the entries from
+    /// `from` on come as a replay, then all that happens. An observer keeps no session alive and is not asked
+    /// anything, though it may send `Cancel` and `Decide`. Reads the disk where the session does not live.
+    pub fn watch(&self, session: &SessionId, from: Seq, attachment: Attachment) -> Result<(), SessionError> {
+        if self.tell_of_watcher(&self.live(), session, from, &attachment)? {
+            return Ok(());
+        }
+        let entries = self.inner.services.store.read(session).map_err(|error| store_error(session, error))?;
+        for entry in entries.iter().filter(|entry| entry.seq >= from) {
+            attachment.outlet.put(session, Out::Entry { entry: entry.clone(), replay: true, own: false });
+        }
+        let from = entries.last().map_or(from, |last| from.max(Seq(last.seq.0 + 1)));
+        // It may have been opened while its log was read. Nobody opens it under this lock.
+        let live = self.live();
+        if !self.tell_of_watcher(&live, session, from, &attachment)? {
+            self.parked().entry(session.clone()).or_default().push(Watcher { from, attachment });
+        }
+        Ok(())
+    }
+
+    /// Tells a session that lives of an observer; `false` where it does not live.
+    fn tell_of_watcher(
+        &self,
+        live: &HashMap<SessionId, Live>,
+        session: &SessionId,
+        from: Seq,
+        attachment: &Attachment,
+    ) -> Result<bool, SessionError> {
+        let Some(found) = live.get(session) else { return Ok(false) };
+        let watcher = Watcher { from, attachment: attachment.clone() };
+        match found.commands.try_send(SessionCommand::Watch(watcher)) {
+            Ok(()) => Ok(true),
+            Err(mpsc::error::TrySendError::Closed(_)) => Ok(false),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(SessionError::Busy(COMMANDS_MAX)),
+        }
+    }
+
+    /// Ends all looking on of a client.
+    pub fn unwatch(&self, client: ClientId) {
+        let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
+        for session in sessions {
+            // A session that is gone already shows nobody anything.
+            drop(self.send(&session, SessionCommand::Unwatch { client }));
+        }
+        self.resting().values_mut().for_each(|resting| resting.unwatch(client));
+        self.parked().retain(|_, watchers| {
+            watchers.retain(|watcher| watcher.attachment.client != client);
+            !watchers.is_empty()
+        });
+    }
+
+    /// The sessions that live in this process.
+    pub fn live_sessions(&self) -> Vec<LiveSession> {
+        let live = self.live();
+        let seen = |(session, live): (&SessionId, &Live)| {
+            let (running, clients, watchers) = live.pulse.get();
+            LiveSession { session: session.clone(), running, clients, watchers, resting: false }
+        };
+        let awake = live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen);
+        let asleep = self.resting();
+        let asleep = asleep.iter().map(|(session, resting)| {
+            let (clients, watchers) = resting.counts();
+            LiveSession { session: session.clone(), running: false, clients, watchers, resting: true }
+        });
+        awake.chain(asleep).collect()
     }
 
     /// Sessions that have a prompt, newest first. Reads the disk.
@@ -291,7 +392,12 @@ impl Sessions {
     }
 
     fn end(&self, session: &SessionId) {
-        let Some(mut found) = self.live().remove(session) else { return };
+        let found = {
+            let mut live = self.live();
+            self.resting().remove(session);
+            live.remove(session)
+        };
+        let Some(mut found) = found else { return };
         let ended = self.inner.runtime.block_on(async {
             let end = async {
                 // Closed already is as good as told.
@@ -342,7 +448,7 @@ impl Sessions {
         // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
         let (commands, _) = mpsc::channel(1);
         let (alive, ended) = watch::channel(());
-        live.insert(target.clone(), Live { commands, ended });
+        live.insert(target.clone(), Live { pulse: Arc::default(), commands, ended });
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
             services.recall().await;
@@ -360,7 +466,11 @@ impl Sessions {
 
     /// A client's connection is gone.
     pub fn detach(&self, client: ClientId) {
-        let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
+        let sessions: Vec<SessionId> = {
+            let live = self.live();
+            self.resting().retain(|_, resting| resting.leave(client));
+            live.keys().cloned().collect()
+        };
         for session in sessions {
             // A session that is gone already needs no leaving.
             drop(self.send(&session, SessionCommand::Detach { client }));
@@ -393,6 +503,60 @@ impl Sessions {
         });
     }
 
+    /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
+    pub(super) fn lay_down(&self, session: Session) -> Option<Box<Session>> {
+        let mut live = self.live();
+        if session.has_commands() {
+            return Some(Box::new(session));
+        }
+        let id = session.id.clone();
+        tracing::debug!(session = %id, "at rest");
+        let resting = session.lie_down();
+        live.remove(&id);
+        self.resting().insert(id, Box::new(resting));
+        None
+    }
+
+    /// Begins to live again where it rests.
+    fn wake(&self, live: &mut HashMap<SessionId, Live>, session: &SessionId) {
+        let Some(resting) = self.resting().remove(session) else { return };
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (commands.downgrade(), receiver);
+        let (alive, ended) = watch::channel(());
+        let pulse = Arc::<Pulse>::default();
+        let before = live.insert(session.clone(), Live { pulse: pulse.clone(), commands, ended });
+        let (services, again, session) = (self.inner.services.clone(), self.clone(), session.clone());
+        self.run(session.clone(), alive, async move {
+            if let Some(mut before) = before {
+                // Somebody writes its log just now. The error is the end that is waited for.
+                drop(before.ended.changed().await);
+            }
+            match read_log(&services.store, &session).await {
+                Ok((journal, thread)) => {
+                    let Some(mut live) = resting.get_up(services, thread, journal, channel) else { return };
+                    (live.others, live.pulse) = (again.others(), pulse);
+                    for watcher in again.parked().remove(&session).unwrap_or_default() {
+                        live.watch(watcher);
+                    }
+                    again.attach_again(&session, live.run().await);
+                }
+                Err(error) => {
+                    let (_, commands) = channel;
+                    refuse_all(commands, &session, |client| resting.attachment(client), &error);
+                }
+            }
+        });
+    }
+
+    fn resting(&self) -> MutexGuard<'_, HashMap<SessionId, Box<Resting>>> {
+        self.inner.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Locked after `live`, where both are.
+    pub(super) fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
+        self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn live(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
         // Nothing that could panic runs under this lock.
         self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -404,7 +568,7 @@ impl Sessions {
 fn refuse_all(
     mut commands: mpsc::Receiver<SessionCommand>,
     session: &SessionId,
-    opener: &Attachment,
+    find: impl Fn(ClientId) -> Option<Attachment>,
     error: &SessionError,
 ) {
     commands.close();
@@ -414,15 +578,12 @@ fn refuse_all(
             SessionCommand::Prompt { ticket, client, .. }
             | SessionCommand::SetMode { ticket, client, .. }
             | SessionCommand::SetOption { ticket, client, .. }
-            | SessionCommand::Close { ticket, client }
-                if client == opener.client =>
-            {
-                (ticket, opener.clone())
-            }
-            SessionCommand::Prompt { .. }
-            | SessionCommand::SetMode { .. }
-            | SessionCommand::SetOption { .. }
-            | SessionCommand::Close { .. }
+            | SessionCommand::Close { ticket, client } => match find(client) {
+                Some(attachment) => (ticket, attachment),
+                None => continue,
+            },
+            SessionCommand::Watch(_)
+            | SessionCommand::Unwatch { .. }
             | SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
@@ -436,9 +597,23 @@ fn refuse_all(
     }
 }
 
+/// Opens a session's log and folds it, on a thread that may wait.
+async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
+    let (store, name) = (store.clone(), session.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
+        let thread = Thread::replay(entries).map_err(|error| {
+            SessionError::Store(format!("the log of session {name} can't be folded: {error}"))
+        })?;
+        Ok((journal, thread))
+    });
+    read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+}
+
 fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     match error {
         StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
+        StoreError::InUse(_) => SessionError::InUse(session.clone()),
         other => SessionError::Store(other.to_string()),
     }
 }

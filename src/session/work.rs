@@ -13,7 +13,7 @@ use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
 use super::effects::ModelCall;
-use super::summary::Summary;
+use super::summary::Attempt;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use crate::compaction::Plan;
@@ -23,7 +23,6 @@ use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::Table;
 use crate::hooks::output::{PermissionDecision, Resolution};
 use crate::hooks::trust::{Item, Trust};
-use crate::provider::ProviderError;
 use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::parse::Recipe;
@@ -190,6 +189,10 @@ impl Responder {
         Responder { ticket, session, attachment, owes: true }
     }
 
+    pub(super) fn client(&self) -> ClientId {
+        self.attachment.client
+    }
+
     pub fn answer(mut self, answer: Result<Answer, SessionError>) {
         self.owes = false;
         self.attachment.outlet.put(&self.session, Out::Answer { ticket: self.ticket, answer });
@@ -219,7 +222,7 @@ pub enum Done {
 
 /// A summary that was asked for, and what it is for.
 pub struct Summarised {
-    pub summary: Result<Summary, ProviderError>,
+    pub attempt: Attempt,
     pub plan: Plan,
     /// The facts of the conversation, read meanwhile.
     pub ledger: Ledger,
@@ -280,7 +283,7 @@ pub enum Background {
     /// What the n-th look for hooks found.
     Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
     /// A summary that was written ahead.
-    Ahead(Box<Plan>, Box<Result<Summary, ProviderError>>),
+    Ahead(Box<Plan>, Box<Attempt>),
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.
@@ -289,4 +292,6 @@ pub enum Background {
     ModelsAsked(Box<Asked>),
     /// A while has passed since a turn's end, where the log had so many entries.
     Rested(Seq),
+    /// It is time to see whether the session may rest.
+    Idle,
 }

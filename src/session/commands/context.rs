@@ -3,13 +3,10 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use crate::compaction::{PERSON_HEAD, REQUEST_HEAD};
+use super::super::meter::Kinds;
 use crate::provider::spent::Spent;
 use crate::thread::text::{spent, tokens as short};
-use crate::thread::{
-    CallId, Change, Content, Entry, Message, ModelName, Origin, OutcomeContent, PINNED_BY_PERSON, Thread,
-    ToolOutcome, Usage,
-};
+use crate::thread::{CallId, Change, Message, ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 
 /// Pins that are named; of more it says how many.
@@ -20,11 +17,6 @@ const TOOLS_SHOWN_MAX: usize = 5;
 
 /// Columns of a bar that is the whole window.
 const BAR_COLUMNS: u64 = 40;
-
-/// How the parts of the one message of a compaction begin that are no summary.
-const LEDGER_HEAD: &str = "<ledger>";
-const INSTRUCTIONS_HEAD: &str = "<instructions path=";
-const INSTRUCTIONS_TAIL: &str = "</instructions>";
 
 /// What the thread itself does not know.
 pub(super) struct Facts {
@@ -59,19 +51,9 @@ pub(super) enum Next {
 /// The parts of a request, in tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
-    system: u64,
-    tools: u64,
-    instructions: u64,
-    summaries: u64,
-    ledger: u64,
-    person: u64,
-    replies: u64,
-    thinking: u64,
-    calls: u64,
-    /// By the tool's name.
+    kinds: Kinds,
+    /// The outcomes among them by the tool's name, those that take most first.
     outcomes: Vec<(String, u64)>,
-    hooks: u64,
-    attached: u64,
 }
 
 pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
@@ -166,91 +148,34 @@ fn last_call(thread: &Thread) -> Option<&Usage> {
 
 impl Parts {
     fn of(ruler: &Ruler, thread: &Thread) -> Parts {
-        let mut parts = Parts::default();
-        if let Some((system, tools)) = thread.frame() {
-            let frame = ruler.frame(system, tools);
-            let text = ruler.frame(system, &[]);
-            parts.tools = frame.saturating_sub(text);
-            parts.instructions = instructions_in(system).map_or(0, |text| ruler.text(text)).min(text);
-            parts.system = text - parts.instructions;
-        }
+        let kinds = Kinds::of(ruler, thread);
         let tools = tools_of(thread);
-        let mut outcomes: HashMap<&str, u64> = HashMap::new();
+        let mut by_tool: HashMap<&str, u64> = HashMap::new();
         for entry in thread.view().entries() {
-            let all = ruler.entry(entry);
-            let without_files = without_files(entry).map_or(all, |entry| ruler.entry(&entry).min(all));
-            parts.attached += all - without_files;
-            match &entry.change {
-                Change::Said { origin, .. } => {
-                    let part = match origin {
-                        Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => &mut parts.person,
-                        Origin::Hook { hook } if hook == PINNED_BY_PERSON => &mut parts.person,
-                        Origin::Hook { .. } | Origin::Context { .. } => &mut parts.hooks,
-                        Origin::Instructions { .. } => &mut parts.instructions,
-                    };
-                    *part += without_files;
-                }
-                Change::Compacted { summary, .. } => parts.take_summary(ruler, summary, without_files),
-                Change::ToolFinished { outcome } => {
-                    let name = tools.get(&outcome.call).copied().unwrap_or("unknown");
-                    *outcomes.entry(name).or_default() += without_files;
-                }
-                // Nothing but replies is left in a view.
-                _ => parts.take_reply(ruler, entry, without_files),
+            if let Change::ToolFinished { outcome } = &entry.change {
+                let name = tools.get(&outcome.call).copied().unwrap_or("unknown");
+                *by_tool.entry(name).or_default() += Kinds::of_entry(ruler, entry).outcomes;
             }
         }
-        parts.outcomes = outcomes.into_iter().map(|(name, tokens)| (name.to_owned(), tokens)).collect();
-        parts.outcomes.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));
-        parts
-    }
-
-    /// What a compaction has put in front: the summary, and beside it what was taken along.
-    fn take_summary(&mut self, ruler: &Ruler, summary: &Message, all: u64) {
-        let mut left = all;
-        for content in &summary.content {
-            let Content::Text { text } = content else { continue };
-            let part = if text.starts_with(LEDGER_HEAD) {
-                &mut self.ledger
-            } else if text.starts_with(INSTRUCTIONS_HEAD) {
-                &mut self.instructions
-            } else if text.starts_with(PERSON_HEAD) || text.starts_with(REQUEST_HEAD) {
-                &mut self.person
-            } else {
-                continue;
-            };
-            let tokens = ruler.text(text).min(left);
-            *part += tokens;
-            left -= tokens;
-        }
-        self.summaries += left;
-    }
-
-    fn take_reply(&mut self, ruler: &Ruler, entry: &Entry, all: u64) {
-        let Change::Replied { message, .. } = &entry.change else { return };
-        let only = |wanted: fn(&Content) -> bool| -> u64 {
-            let content: Vec<Content> = message.content.iter().filter(|part| wanted(part)).cloned().collect();
-            if content.is_empty() { 0 } else { ruler.message(&Message { id: message.id, content }) }
-        };
-        let thinking = only(|part| matches!(part, Content::Thinking { .. })).min(all);
-        let calls = only(|part| matches!(part, Content::Call(_))).min(all - thinking);
-        self.thinking += thinking;
-        self.calls += calls;
-        self.replies += all - thinking - calls;
+        let mut outcomes: Vec<(String, u64)> =
+            by_tool.into_iter().map(|(name, tokens)| (name.to_owned(), tokens)).collect();
+        outcomes.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));
+        Parts { kinds, outcomes }
     }
 
     /// What is there, by its name, in the order of a request.
     fn rows(&self, thread: &Thread) -> Vec<(String, u64)> {
         let tools = thread.frame().map_or(0, |(_, tools)| tools.len());
         let mut rows = vec![
-            ("system text".to_owned(), self.system),
-            (if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }, self.tools),
-            ("instructions".to_owned(), self.instructions),
-            ("summaries".to_owned(), self.summaries),
-            ("facts kept by code".to_owned(), self.ledger),
-            ("what you said".to_owned(), self.person),
-            ("replies".to_owned(), self.replies),
-            ("thinking".to_owned(), self.thinking),
-            ("tool calls".to_owned(), self.calls),
+            ("system text".to_owned(), self.kinds.system),
+            (if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }, self.kinds.tools),
+            ("instructions".to_owned(), self.kinds.instructions),
+            ("summaries".to_owned(), self.kinds.summaries),
+            ("facts kept by code".to_owned(), self.kinds.facts),
+            ("what you said".to_owned(), self.kinds.person),
+            ("replies".to_owned(), self.kinds.replies),
+            ("thinking".to_owned(), self.kinds.thinking),
+            ("tool calls".to_owned(), self.kinds.calls),
         ];
         for (name, tokens) in self.outcomes.iter().take(TOOLS_SHOWN_MAX) {
             rows.push((format!("outcomes of {name}"), *tokens));
@@ -259,18 +184,11 @@ impl Parts {
             let tokens = rest.iter().map(|(_, tokens)| tokens).sum();
             rows.push(("outcomes of other tools".to_owned(), tokens));
         }
-        rows.push(("said by hooks".to_owned(), self.hooks));
-        rows.push(("images and documents".to_owned(), self.attached));
+        rows.push(("said by hooks".to_owned(), self.kinds.hooks));
+        rows.push(("images and documents".to_owned(), self.kinds.attached));
         rows.retain(|(_, tokens)| *tokens > 0);
         rows
     }
-}
-
-/// The project's and the person's instructions in the system text.
-fn instructions_in(system: &str) -> Option<&str> {
-    let from = system.find(INSTRUCTIONS_HEAD)?;
-    let to = system.rfind(INSTRUCTIONS_TAIL)? + INSTRUCTIONS_TAIL.len();
-    system.get(from..to)
 }
 
 /// Which tool each call of the view is of.
@@ -280,28 +198,6 @@ fn tools_of(thread: &Thread) -> HashMap<&CallId, &str> {
         _ => None,
     });
     replies.flat_map(Message::calls).map(|call| (&call.id, call.name.as_str())).collect()
-}
-
-/// The entry without its images and documents; `None` where it has none.
-fn without_files(entry: &Entry) -> Option<Entry> {
-    let is_file = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
-    let change = match &entry.change {
-        Change::Said { message, origin } if message.content.iter().any(is_file) => {
-            let content = message.content.iter().filter(|part| !is_file(part)).cloned().collect();
-            Change::Said { message: Message { id: message.id, content }, origin: origin.clone() }
-        }
-        Change::ToolFinished { outcome } => {
-            let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
-            if outcome.content.iter().all(|part| is_text(&part)) {
-                return None;
-            }
-            let content = outcome.content.iter().filter(is_text).cloned().collect();
-            let plain = ToolOutcome::text(outcome.call.clone(), outcome.status, "");
-            Change::ToolFinished { outcome: ToolOutcome { content, ..plain } }
-        }
-        _ => return None,
-    };
-    Some(Entry { seq: entry.seq, at: entry.at, change })
 }
 
 fn compactions(thread: &Thread) -> String {

@@ -2,7 +2,8 @@
 
 use super::super::why::tests::{long_story, thread};
 use super::*;
-use crate::thread::{Card, MessageId, OutcomeStatus, ToolCall, ToolSpec};
+use crate::compaction::PERSON_HEAD;
+use crate::thread::{Card, Content, MessageId, Origin, OutcomeStatus, ToolCall, ToolOutcome, ToolSpec};
 
 fn message(content: Vec<Content>) -> Message {
     Message { id: MessageId(0), content }
@@ -82,7 +83,8 @@ fn what_a_compaction_took_along_is_told_apart_from_its_summary() {
         account: Default::default(),
     };
     let parts = Parts::of(&Ruler::of(None), &thread(vec![compacted]));
-    for tokens in [parts.summaries, parts.ledger, parts.instructions, parts.person] {
+    let kinds = parts.kinds;
+    for tokens in [kinds.summaries, kinds.facts, kinds.instructions, kinds.person] {
         assert!(tokens >= 50, "{parts:?}");
     }
 }

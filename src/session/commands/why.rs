@@ -23,7 +23,7 @@ const LINE_CHARS_MAX: usize = 300;
 const DIGEST_SHOWN: usize = 12;
 
 /// Tells what `asked` is about: an entry (`e12`), a hook or, if it is empty, the newest of all.
-pub(super) fn text(thread: &Thread, asked: &str) -> String {
+pub fn text(thread: &Thread, asked: &str) -> String {
     if asked.is_empty() {
         return newest(thread);
     }
@@ -79,7 +79,7 @@ fn newest(thread: &Thread) -> String {
 }
 
 /// What a change that is no trail did; `None` for what needs no explanation.
-pub(super) fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
+pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
     match change {
         Change::Compacted {
             through, trigger, focus, tokens_before, tokens_after, model, account, ..
@@ -151,7 +151,8 @@ pub(super) fn what_was_done(thread: &Thread, change: &Change) -> Option<String> 
 fn asked_by(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual => "you asked for it",
-        Trigger::Overflow => "the model refused the length",
+        // The model's provider refused it, or a count before the call did.
+        Trigger::Overflow => "the request was too long for the model",
         Trigger::Threshold => "the window filled up",
         Trigger::Must => "the next request might not have fitted",
         Trigger::Hook => "a hook asked for it",

@@ -1,0 +1,189 @@
+//! One entry of a log: its texts, bounded, and whether the model sees it and why not. Pure.
+
+use serde::Serialize;
+
+use crate::session::why;
+use crate::thread::{Change, Content, Fate, Message, OutcomeContent, Role, Seq, Spoken, Thread, ToolOutcome};
+
+/// Bytes of one text of an entry; what is longer is cut and says how long it is.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Texts of one entry.
+const BLOCKS_MAX: usize = 64;
+
+/// An entry to look at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Looked {
+    pub entry: Seq,
+    /// Milliseconds since the Unix epoch.
+    pub at: u64,
+    /// The kind of change, as journals name it.
+    pub kind: &'static str,
+    pub seen: Seen,
+    /// The entry that changed it, or took it out.
+    pub by: Option<Seq>,
+    /// What `/why` says of it.
+    pub why: String,
+    pub blocks: Vec<Block>,
+    /// Texts that there was no room for.
+    pub blocks_left_out: usize,
+}
+
+/// What the model sees of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    Whole,
+    Changed,
+    Left,
+    Never,
+}
+
+/// One text of an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Block {
+    pub label: String,
+    pub text: String,
+    /// Bytes of all of it.
+    pub bytes: usize,
+    /// Whether `text` is only its beginning.
+    pub cut: bool,
+}
+
+/// Looks at an entry; `None` if there is no such.
+pub fn look(thread: &Thread, seq: Seq) -> Option<Looked> {
+    let entry = thread.entries().get(usize::try_from(seq.0).ok()?)?;
+    let (seen, by) = match thread.fate(seq) {
+        Fate::NeverShown => (Seen::Never, None),
+        Fate::Whole => (Seen::Whole, None),
+        Fate::Changed { by } => (Seen::Changed, Some(by)),
+        Fate::Left { by } => (Seen::Left, Some(by)),
+    };
+    let mut blocks = blocks_of(&entry.change);
+    if seen == Seen::Changed {
+        let now = thread.view().entries().iter().filter(|shown| shown.seq == seq);
+        blocks.extend(
+            now.flat_map(|shown| blocks_of(&shown.change))
+                .map(|block| Block {
+                    label: format!("as the model sees it now · {}", block.label), ..block
+                }),
+        );
+    }
+    let blocks_left_out = blocks.len().saturating_sub(BLOCKS_MAX);
+    blocks.truncate(BLOCKS_MAX);
+    Some(Looked {
+        entry: seq,
+        at: entry.at,
+        kind: entry.change.kind(),
+        seen,
+        by,
+        why: why::text(thread, &seq.to_string()),
+        blocks,
+        blocks_left_out,
+    })
+}
+
+fn blocks_of(change: &Change) -> Vec<Block> {
+    match change {
+        Change::Said { message, .. }
+        | Change::Queued { message }
+        | Change::Replied { message, .. }
+        | Change::Withheld { message, .. } => of_message(message),
+        Change::Compacted { summary, masks, .. } => {
+            let masked = masks.iter().map(|mask| block(&format!("{} is shown as", mask.entry), &mask.text));
+            of_message(summary).into_iter().chain(masked).collect()
+        }
+        Change::Pruned { masks, .. } => {
+            masks.iter().map(|mask| block(&format!("{} is shown as", mask.entry), &mask.text)).collect()
+        }
+        Change::ToolFinished { outcome } => of_outcome(outcome),
+        Change::Mutated { messages, .. } => messages.iter().flat_map(of_spoken).collect(),
+        Change::Commanded { typed, .. } => vec![block("typed", typed)],
+        Change::Noted { text, .. } => vec![block("told to the person", text)],
+        Change::Framed { system, tools } => {
+            let tools = tools.iter().map(|tool| {
+                let text = format!("{}\n\n{}", tool.description, pretty(&tool.schema));
+                block(&format!("tool {}", tool.name), &text)
+            });
+            std::iter::once(block("system text", system)).chain(tools).collect()
+        }
+        Change::Opened { .. }
+        | Change::Edited { .. }
+        | Change::CallChanged { .. }
+        | Change::Hooked { .. }
+        | Change::GoalSet { .. }
+        | Change::ThinkingDropped { .. }
+        | Change::Undone { .. }
+        | Change::Redone { .. }
+        | Change::ModelChosen { .. }
+        | Change::ModeChosen { .. }
+        | Change::ThoughtChosen { .. }
+        | Change::Titled { .. }
+        | Change::Planned { .. }
+        | Change::Allowed { .. }
+        | Change::TurnEnded { .. } => vec![block("as it is stored", &stored(change))],
+    }
+}
+
+fn of_spoken(spoken: &Spoken) -> Vec<Block> {
+    let role = match spoken.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System => "system",
+    };
+    let blocks = of_message(&spoken.message).into_iter();
+    blocks.map(|block| Block { label: format!("{role} · {}", block.label), ..block }).collect()
+}
+
+fn of_message(message: &Message) -> Vec<Block> {
+    let of_content = |content: &Content| match content {
+        Content::Text { text } => block("text", text),
+        Content::Thinking { text, native } if text.is_empty() && native.is_some() => {
+            block("thinking", "(sealed: only its provider can read it)")
+        }
+        Content::Thinking { text, .. } => block("thinking", text),
+        Content::Image { mime_type, data, uri } => file("image", mime_type, data, uri.as_deref()),
+        Content::Document { mime_type, data, name } => file("document", mime_type, data, name.as_deref()),
+        Content::Resource { uri, text } => block(&format!("file {uri}"), text),
+        Content::ResourceLink { uri, name } => block("link", &format!("{name}\n{uri}")),
+        Content::Call(call) => block(&format!("call {} ({})", call.name, call.id), &pretty(&call.input)),
+    };
+    message.content.iter().map(of_content).collect()
+}
+
+fn of_outcome(outcome: &ToolOutcome) -> Vec<Block> {
+    let given = outcome.content.iter().map(|content| match content {
+        OutcomeContent::Text { text } => block("what the model was given", text),
+        OutcomeContent::Image { mime_type, data } => file("image", mime_type, data, None),
+        OutcomeContent::Document { mime_type, data, name } => {
+            file("document", mime_type, data, name.as_deref())
+        }
+    });
+    let whole = outcome.whole.iter().map(|whole| block("all of it, as it came", whole));
+    given.chain(whole).collect()
+}
+
+/// A file by its name and size; its bytes are not for reading.
+fn file(what: &str, mime_type: &str, data: &str, name: Option<&str>) -> Block {
+    let bytes = data.len() / 4 * 3;
+    let named = name.map_or(String::new(), |name| format!("{name}, "));
+    block(what, &format!("{named}{mime_type}, about {bytes} bytes"))
+}
+
+fn block(label: &str, text: &str) -> Block {
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    Block { label: label.to_owned(), text: text[..end].to_owned(), bytes: text.len(), cut: end < text.len() }
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
+}
+
+fn stored(change: &Change) -> String {
+    serde_json::to_value(change).map_or_else(|error| error.to_string(), |value| pretty(&value))
+}
+
+/// The entry that `e7` names.
+pub fn named(name: &str) -> Option<Seq> {
+    name.strip_prefix('e')?.parse().ok().map(Seq)
+}

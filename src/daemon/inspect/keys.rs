@@ -1,0 +1,130 @@
+//! What lets a browser in: a ticket of a link, for one use, becomes a cookie. Both are of 256 bits by chance.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+/// How long a link is good that nobody has opened.
+const TICKET_LIFE: Duration = Duration::from_secs(5 * 60);
+
+/// Links that may wait to be opened; the oldest gives way.
+const TICKETS_MAX: usize = 16;
+
+/// The secrets of one running page.
+#[derive(Debug)]
+pub struct Keys {
+    /// The folder that all addresses of the page are below. A browser sends a cookie to every port of a host,
+    /// but only to its folder: nobody else's server on this machine is given ours.
+    folder: String,
+    cookie: String,
+    tickets: Mutex<VecDeque<(String, Instant)>>,
+}
+
+impl Keys {
+    pub fn new() -> io::Result<Keys> {
+        let folder = secret()?[..16].to_owned();
+        Ok(Keys { folder, cookie: secret()?, tickets: Mutex::default() })
+    }
+
+    /// Where the page is, from the slash to the slash.
+    pub fn folder(&self) -> String {
+        format!("/{}/", self.folder)
+    }
+
+    /// A new ticket.
+    pub fn ticket(&self, now: Instant) -> io::Result<String> {
+        let ticket = secret()?;
+        let mut tickets = self.tickets();
+        tickets.push_back((ticket.clone(), now));
+        while tickets.len() > TICKETS_MAX {
+            tickets.pop_front();
+        }
+        Ok(ticket)
+    }
+
+    /// Whether this is a ticket that nobody has used. Now somebody has.
+    pub fn redeem(&self, shown: &str, now: Instant) -> bool {
+        let mut tickets = self.tickets();
+        tickets.retain(|(_, since)| now.duration_since(*since) < TICKET_LIFE);
+        match tickets.iter().position(|(ticket, _)| is_same(ticket, shown)) {
+            Some(at) => tickets.remove(at).is_some(),
+            None => false,
+        }
+    }
+
+    /// The value of `Set-Cookie`.
+    pub fn set_cookie(&self, port: u16) -> String {
+        format!("{}={}; Path={}; HttpOnly; SameSite=Strict", name(port), self.cookie, self.folder())
+    }
+
+    /// Whether a `Cookie` header has ours.
+    pub fn is_known(&self, cookies: &str, port: u16) -> bool {
+        let name = name(port);
+        let pairs = cookies.split(';').filter_map(|pair| pair.trim().split_once('='));
+        pairs.into_iter().any(|(key, value)| key == name && is_same(value, &self.cookie))
+    }
+
+    fn tickets(&self) -> MutexGuard<'_, VecDeque<(String, Instant)>> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The cookie's name. Pages of several homes are told apart.
+fn name(port: u16) -> String {
+    format!("epitome_inspect_{port}")
+}
+
+/// Compares secrets; how long it takes tells nothing of them.
+fn is_same(a: &str, b: &str) -> bool {
+    Sha256::digest(a) == Sha256::digest(b)
+}
+
+fn secret() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_good_once_and_for_a_while() {
+        let keys = Keys::new().expect("random numbers");
+        let now = Instant::now();
+        let ticket = keys.ticket(now).expect("random numbers");
+        assert!(!keys.redeem("another", now));
+        assert!(keys.redeem(&ticket, now));
+        assert!(!keys.redeem(&ticket, now));
+        let late = keys.ticket(now).expect("random numbers");
+        assert!(!keys.redeem(&late, now + TICKET_LIFE));
+    }
+
+    #[test]
+    fn of_many_tickets_the_newest_are_good() {
+        let keys = Keys::new().expect("random numbers");
+        let now = Instant::now();
+        let tickets: Vec<String> =
+            (0..=TICKETS_MAX).map(|_| keys.ticket(now).expect("random numbers")).collect();
+        assert!(!keys.redeem(&tickets[0], now));
+        assert!(keys.redeem(&tickets[1], now));
+    }
+
+    #[test]
+    fn only_our_cookie_is_known() {
+        let keys = Keys::new().expect("random numbers");
+        let set = keys.set_cookie(80);
+        let ours = set.split(';').next().expect("a cookie").to_owned();
+        assert!(keys.is_known(&ours, 80));
+        assert!(keys.is_known(&format!("a=b; {ours}; c=d"), 80));
+        assert!(!keys.is_known(&ours, 81));
+        assert!(!keys.is_known("epitome_inspect_80=", 80));
+        assert!(!keys.is_known("", 80));
+        assert!(set.contains("HttpOnly") && set.contains("SameSite=Strict"), "{set}");
+    }
+}

@@ -1,0 +1,173 @@
+//! What happens in a session, for a browser that may be slow: the newest of each kind, never a queue.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::session::{CompactionState, Out, Outlet, TextKind, UsageNow};
+use crate::thread::{CallId, Change, SessionId};
+
+/// Bytes of streamed text that are shown while it comes; the entry that follows has all.
+const SPOKEN_BYTES_MAX: usize = 600;
+
+/// Calls that are told to be running.
+const RUNNING_MAX: usize = 64;
+
+/// What is new. Who reads it reads entries from `next` on elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct News {
+    /// The number that the next entry gets, as far as it was seen.
+    pub next: u64,
+    /// The end of what is just being said.
+    pub spoken: Option<Spoken>,
+    pub running: BTreeSet<CallId>,
+    pub compacting: bool,
+    /// A person is asked for a permission.
+    pub asking: BTreeSet<u64>,
+    pub usage: Option<UsageNow>,
+    /// The newest passing remark.
+    pub notice: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spoken {
+    pub thinking: bool,
+    pub text: String,
+}
+
+/// Gathers a session's stream.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    news: Mutex<(News, bool)>,
+    changed: Notify,
+}
+
+impl Gathered {
+    /// Waits until there is something new, and gives all of it. For one reader.
+    pub async fn next(&self) -> News {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let mut news = self.news();
+                if news.1 {
+                    news.1 = false;
+                    return news.0.clone();
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn news(&self) -> MutexGuard<'_, (News, bool)> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outlet for Gathered {
+    fn put(&self, _: &SessionId, out: Out) {
+        let mut news = self.news();
+        if news.0.take(out) {
+            news.1 = true;
+            drop(news);
+            self.changed.notify_one();
+        }
+    }
+}
+
+impl News {
+    /// Whether it makes a difference.
+    fn take(&mut self, out: Out) -> bool {
+        match out {
+            Out::Entry { entry, .. } => {
+                self.next = self.next.max(entry.seq.0 + 1);
+                match &entry.change {
+                    Change::Replied { .. } => self.spoken = None,
+                    Change::ToolFinished { outcome } => drop(self.running.remove(&outcome.call)),
+                    Change::Compacted { .. } => self.compacting = false,
+                    Change::TurnEnded { .. } => {
+                        *self = News { next: self.next, usage: self.usage, ..News::default() };
+                    }
+                    _ => {}
+                }
+            }
+            Out::Text { kind, text, .. } => self.hear(kind == TextKind::Thinking, &text),
+            Out::CallStarted { call } => {
+                if self.running.len() < RUNNING_MAX {
+                    self.running.insert(call);
+                }
+            }
+            Out::CallFinished { outcome } => drop(self.running.remove(&outcome.call)),
+            Out::Compaction { state, .. } => {
+                self.compacting = match state {
+                    CompactionState::Began { .. } | CompactionState::Wrote(_) => true,
+                    CompactionState::Failed(_) | CompactionState::Cancelled => false,
+                };
+            }
+            Out::Usage(usage) => self.usage = Some(usage),
+            Out::Notice { text, .. } => {
+                self.notice = Some(text[..text.floor_char_boundary(SPOKEN_BYTES_MAX)].to_owned());
+            }
+            Out::Ask { ask, .. } => {
+                if self.asking.len() < RUNNING_MAX {
+                    self.asking.insert(ask.0);
+                }
+            }
+            Out::Withdrawn { ask } => drop(self.asking.remove(&ask.0)),
+            Out::CallProgress { .. } | Out::Commands(_) | Out::Options(_) | Out::Answer { .. } => return false,
+        }
+        true
+    }
+
+    fn hear(&mut self, thinking: bool, text: &str) {
+        let spoken = match &mut self.spoken {
+            Some(spoken) if spoken.thinking == thinking => spoken,
+            other => other.insert(Spoken { thinking, text: String::new() }),
+        };
+        spoken.text.push_str(text);
+        let too_many = spoken.text.len().saturating_sub(SPOKEN_BYTES_MAX);
+        if too_many > 0 {
+            let from = spoken.text.ceil_char_boundary(too_many);
+            spoken.text.drain(..from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::{Entry, MessageId, Seq, StopReason, Usage};
+    use std::sync::Arc;
+
+    fn text(text: &str) -> Out {
+        Out::Text { message: MessageId(1), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    }
+
+    #[test]
+    fn a_slow_reader_gets_the_newest_and_little_of_it() {
+        let mut news = News::default();
+        for _ in 0..10_000 {
+            news.take(text("é, "));
+            news.take(Out::CallStarted { call: CallId("c".into()) });
+        }
+        let spoken = news.spoken.clone().expect("something is said");
+        assert!(spoken.text.len() <= SPOKEN_BYTES_MAX && spoken.text.ends_with("é, "), "{spoken:?}");
+        assert_eq!(news.running.len(), 1);
+        let reason = StopReason::EndTurn;
+        let change = Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 };
+        let entry = Arc::new(Entry { seq: Seq(7), at: 0, change });
+        news.take(Out::Entry { entry, replay: false, own: false });
+        assert_eq!(news, News { next: 8, ..News::default() });
+    }
+
+    #[test]
+    fn what_came_before_the_reader_is_not_lost() {
+        let gathered = Gathered::default();
+        gathered.put(&SessionId(String::new()), text("a"));
+        gathered.put(&SessionId(String::new()), text("b"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let news = runtime.block_on(gathered.next());
+        assert_eq!(news.spoken.map(|spoken| spoken.text), Some("ab".to_owned()));
+    }
+}

@@ -1,0 +1,77 @@
+//! What the page reads, out of the store and of what the daemon knows of models. It blocks on the disk.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::entry::{self, Looked};
+use super::timeline::{self, Facts, Timeline, Window, model_of};
+use crate::config::Settings;
+use crate::daemon::Daemon;
+use crate::provider::{endpoint, models};
+use crate::session::SessionError;
+use crate::store::StoreError;
+use crate::thread::{Seq, SessionId, Thread};
+
+/// A session in the list.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listed {
+    pub session: SessionId,
+    pub title: Option<String>,
+    pub cwd: PathBuf,
+    pub model: Option<String>,
+    /// Milliseconds since the Unix epoch.
+    pub updated_at: u64,
+    pub turns: u64,
+}
+
+/// The timeline of a session, as its log is now.
+pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, SessionError> {
+    let thread = thread(daemon, session)?;
+    let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let variable = |name: &str| std::env::var_os(name);
+    // What is wrong in the settings is told where something is done by them.
+    let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), variable);
+    let ruler = daemon.sessions.services().rulers.of(model_of(&thread));
+    let window = window(daemon, &settings, &thread, &environment);
+    Ok(timeline::timeline(&thread, &Facts { ruler: &ruler, settings: &settings, window }))
+}
+
+/// One entry of a session.
+pub fn entry(daemon: &Daemon, session: &SessionId, seq: Seq) -> Result<Looked, SessionError> {
+    let thread = thread(daemon, session)?;
+    let newest = thread.next_seq().0.saturating_sub(1);
+    entry::look(&thread, seq).ok_or_else(|| {
+        SessionError::Invalid(format!("there is no entry {seq} in {session}; the newest is e{newest}"))
+    })
+}
+
+/// The window of a session's model, as this process knows it; `None` where nobody knows of such a model.
+fn window(
+    daemon: &Daemon,
+    settings: &Settings,
+    thread: &Thread,
+    environment: &endpoint::Environment,
+) -> Option<Window> {
+    let model = model_of(thread)?;
+    let (size, most) = match endpoint::resolve(model, settings, environment) {
+        Ok(mut endpoint) => {
+            daemon.sessions.services().learned.apply(settings, &mut endpoint);
+            (endpoint.window, endpoint.max_output)
+        }
+        // Its key is in an editor's environment, not in ours.
+        Err(_) => models::known(model).map(|known| (known.window, known.max_output))?,
+    };
+    let reserve = u64::from(settings.compaction.output_reserve.min(most)).min(size / 4);
+    Some(Window { size, reserve })
+}
+
+fn thread(daemon: &Daemon, session: &SessionId) -> Result<Thread, SessionError> {
+    let entries = daemon.store.read(session).map_err(|error| match error {
+        StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
+        other => SessionError::Store(other.to_string()),
+    })?;
+    Thread::replay(entries)
+        .map_err(|error| SessionError::Store(format!("the log of {session} can't be folded: {error}")))
+}

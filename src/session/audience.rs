@@ -1,0 +1,173 @@
+//! Who follows a session: its clients, of whom one may send prompts and be asked, and observers, who only look on.
+//!
+//! A session lives as long as it has a client. Observers keep nothing alive: when the session ends they are
+//! handed back, to be there again when it is opened the next time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::actor::Session;
+use super::work::{Prompt, Responder};
+use super::{Attachment, ClientId, Opening, Out};
+use crate::thread::{Seq, SessionId};
+use crate::tools::Workspace;
+
+/// Somebody who looks on, and the first entry that they have not seen.
+pub struct Watcher {
+    pub from: Seq,
+    pub attachment: Attachment,
+}
+
+/// All who follow.
+#[derive(Default)]
+pub(super) struct Audience {
+    /// With how each client was opened: its directories, its environment.
+    seats: Vec<Opening>,
+    observers: Vec<Attachment>,
+}
+
+impl Audience {
+    /// Whether no client is there who could be asked.
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+    }
+
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.seats.iter().map(|seat| seat.attachment.client)
+    }
+
+    pub fn seat(&self, client: ClientId) -> Option<&Opening> {
+        self.seats.iter().find(|seat| seat.attachment.client == client)
+    }
+
+    /// Who has been there longest.
+    pub fn first(&self) -> Option<&Opening> {
+        self.seats.first()
+    }
+
+    /// The clients, and the observers.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.seats.len(), self.observers.len())
+    }
+
+    /// Takes a client in; one that is there already moves to its new opening. Whether it was there.
+    pub fn join(&mut self, seat: Opening) -> bool {
+        let was_there = self.leave(seat.attachment.client);
+        self.seats.push(seat);
+        was_there
+    }
+
+    /// Whether the client was there.
+    pub fn leave(&mut self, client: ClientId) -> bool {
+        let before = self.seats.len();
+        self.seats.retain(|seat| seat.attachment.client != client);
+        self.seats.len() < before
+    }
+
+    pub fn watch(&mut self, attachment: Attachment) {
+        self.unwatch(attachment.client);
+        self.observers.push(attachment);
+    }
+
+    pub fn unwatch(&mut self, client: ClientId) {
+        self.observers.retain(|observer| observer.client != client);
+    }
+
+    /// Takes the observers out, who have seen all before this entry.
+    pub fn take_watchers(&mut self, from: Seq) -> Vec<Watcher> {
+        self.observers.drain(..).map(|attachment| Watcher { from, attachment }).collect()
+    }
+
+    /// Tells each of them something.
+    pub fn tell(&self, session: &SessionId, mut out: impl FnMut(ClientId) -> Out) {
+        for attachment in self.seats.iter().map(|seat| &seat.attachment).chain(&self.observers) {
+            attachment.outlet.put(session, out(attachment.client));
+        }
+    }
+}
+
+/// What can be seen of a session's life from outside, without asking it.
+#[derive(Default)]
+pub(super) struct Pulse {
+    running: AtomicBool,
+    clients: AtomicUsize,
+    watchers: AtomicUsize,
+}
+
+impl Pulse {
+    fn set(&self, running: bool, audience: &Audience) {
+        // Each is a figure for a person to look at; none is told by another.
+        self.running.store(running, Ordering::Relaxed);
+        self.clients.store(audience.seats.len(), Ordering::Relaxed);
+        self.watchers.store(audience.observers.len(), Ordering::Relaxed);
+    }
+
+    /// Whether a turn runs or waits, the clients, and the observers.
+    pub fn get(&self) -> (bool, usize, usize) {
+        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        (self.running.load(Ordering::Relaxed), count(&self.clients), count(&self.watchers))
+    }
+}
+
+impl Session {
+    pub(super) fn show_pulse(&self) {
+        self.pulse.set(self.work.is_some() || !self.waiting.is_empty(), &self.audience);
+    }
+
+    /// Lets somebody look on, who is told of everything from this entry on.
+    pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
+        for entry in self.thread.entries().iter().filter(|entry| entry.seq >= from) {
+            let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
+            attachment.outlet.put(&self.id, out);
+        }
+        self.show_live_text(&attachment);
+        self.show_open_asks(&attachment);
+        if let Some(usage) = self.usage_now() {
+            attachment.outlet.put(&self.id, Out::Usage(usage));
+        }
+        self.audience.watch(attachment);
+    }
+
+    /// Works in the surroundings of a client from now on: its keys, its directories. Those of the log's own
+    /// directory stay where the client is gone already.
+    pub(super) fn work_for(&mut self, client: ClientId) {
+        let Some(seat) = self.audience.seat(client) else { return };
+        let (environment, directories) = (seat.environment.clone(), seat.directories.clone());
+        let same = Arc::ptr_eq(&self.workspace.environment, &environment)
+            || *self.workspace.environment == *environment;
+        if same && self.workspace.directories == directories {
+            return;
+        }
+        if !same {
+            // Keys and addresses are looked up in the new one.
+            self.endpoint = None;
+        }
+        let cwd = self.thread.cwd().to_path_buf();
+        self.workspace = Arc::new(Workspace { cwd, directories, environment });
+    }
+
+    /// A client goes and others stay: nothing that runs is cancelled. What it had asked for is answered at
+    /// once, and goes on for those who stay.
+    pub(super) fn leave_to_others(&mut self, client: ClientId) {
+        self.audience.leave(client);
+        let is_theirs = |responder: &Responder| responder.client() == client;
+        let (waiting, staying) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|prompt| is_theirs(&prompt.responder));
+        self.waiting = staying;
+        let waiting: VecDeque<Prompt> = waiting;
+        let working: Vec<_> = match &mut self.work {
+            Some(work) => work.responders.extract_if(.., |(responder, _)| is_theirs(responder)).collect(),
+            None => Vec::new(),
+        };
+        let waiting = waiting.into_iter().map(|prompt| prompt.responder);
+        for responder in waiting.chain(working.into_iter().map(|(responder, _)| responder)) {
+            responder.answer(Ok(super::ending::cancelled()));
+        }
+    }
+
+    /// Whether others than this client stay.
+    pub(super) fn others_stay(&self, client: ClientId) -> bool {
+        self.audience.clients().any(|other| other != client && !self.is_leaving(other))
+    }
+}

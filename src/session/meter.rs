@@ -1,0 +1,191 @@
+//! What a context is made of, in tokens by kind. Pure; each token is counted once.
+
+use std::iter::Sum;
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compaction::{PERSON_HEAD, REQUEST_HEAD};
+use crate::thread::{
+    Change, Content, Entry, Message, Origin, OutcomeContent, PINNED_BY_PERSON, Thread, ToolOutcome, ToolSpec,
+};
+use crate::tokens::Ruler;
+
+/// How the parts of the one message of a compaction begin that are no summary.
+const LEDGER_HEAD: &str = "<ledger>";
+const INSTRUCTIONS_HEAD: &str = "<instructions path=";
+const INSTRUCTIONS_TAIL: &str = "</instructions>";
+
+/// Tokens of a request, or of a part of one, by what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kinds {
+    pub system: u64,
+    pub tools: u64,
+    pub instructions: u64,
+    pub summaries: u64,
+    /// What code found for a compaction.
+    pub facts: u64,
+    /// What the person said.
+    pub person: u64,
+    pub replies: u64,
+    pub thinking: u64,
+    pub calls: u64,
+    pub outcomes: u64,
+    /// What hooks said.
+    pub hooks: u64,
+    /// Images and documents, whoever gave them.
+    pub attached: u64,
+}
+
+impl Kinds {
+    /// The frame and the view of a thread: what its next request takes, by the ruler alone.
+    pub fn of(ruler: &Ruler, thread: &Thread) -> Kinds {
+        let frame = thread.frame().map(|(system, tools)| Kinds::of_frame(ruler, system, tools));
+        let entries = thread.view().entries().iter().map(|entry| Kinds::of_entry(ruler, entry));
+        frame.into_iter().chain(entries).sum()
+    }
+
+    /// The system text with the instructions in it, and the tools.
+    pub fn of_frame(ruler: &Ruler, system: &str, tools: &[ToolSpec]) -> Kinds {
+        let frame = ruler.frame(system, tools);
+        let text = ruler.frame(system, &[]).min(frame);
+        let instructions = instructions_in(system).map_or(0, |text| ruler.text(text)).min(text);
+        Kinds { tools: frame - text, instructions, system: text - instructions, ..Kinds::default() }
+    }
+
+    /// An entry as a view shows it; their sum is what the ruler counts for the entry.
+    pub fn of_entry(ruler: &Ruler, entry: &Entry) -> Kinds {
+        let mut kinds = Kinds::default();
+        let all = ruler.entry(entry);
+        let plain = without_files(entry).map_or(all, |entry| ruler.entry(&entry).min(all));
+        kinds.attached = all - plain;
+        match &entry.change {
+            Change::Said { origin, .. } => {
+                let kind = match origin {
+                    Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => &mut kinds.person,
+                    Origin::Hook { hook } if hook == PINNED_BY_PERSON => &mut kinds.person,
+                    Origin::Hook { .. } | Origin::Context { .. } => &mut kinds.hooks,
+                    Origin::Instructions { .. } => &mut kinds.instructions,
+                };
+                *kind += plain;
+            }
+            Change::Compacted { summary, .. } => kinds.take_summary(ruler, summary, plain),
+            Change::ToolFinished { .. } => kinds.outcomes += plain,
+            // Nothing but replies is left in a view.
+            _ => kinds.take_reply(ruler, entry, plain),
+        }
+        kinds
+    }
+
+    /// All of it.
+    pub fn sum(&self) -> u64 {
+        self.array().iter().sum()
+    }
+
+    /// What a compaction has put in front: the summary, and beside it what was taken along.
+    fn take_summary(&mut self, ruler: &Ruler, summary: &Message, all: u64) {
+        let mut left = all;
+        for content in &summary.content {
+            let Content::Text { text } = content else { continue };
+            let kind = if text.starts_with(LEDGER_HEAD) {
+                &mut self.facts
+            } else if text.starts_with(INSTRUCTIONS_HEAD) {
+                &mut self.instructions
+            } else if text.starts_with(PERSON_HEAD) || text.starts_with(REQUEST_HEAD) {
+                &mut self.person
+            } else {
+                continue;
+            };
+            let tokens = ruler.text(text).min(left);
+            *kind += tokens;
+            left -= tokens;
+        }
+        self.summaries += left;
+    }
+
+    fn take_reply(&mut self, ruler: &Ruler, entry: &Entry, all: u64) {
+        let Change::Replied { message, .. } = &entry.change else { return };
+        let only = |wanted: fn(&Content) -> bool| -> u64 {
+            let content: Vec<Content> = message.content.iter().filter(|part| wanted(part)).cloned().collect();
+            if content.is_empty() { 0 } else { ruler.message(&Message { id: message.id, content }) }
+        };
+        let thinking = only(|part| matches!(part, Content::Thinking { .. })).min(all);
+        let calls = only(|part| matches!(part, Content::Call(_))).min(all - thinking);
+        self.thinking += thinking;
+        self.calls += calls;
+        self.replies += all - thinking - calls;
+    }
+
+    fn array(&self) -> [u64; 12] {
+        let Kinds { system, tools, instructions, summaries, facts, person, .. } = *self;
+        let Kinds { replies, thinking, calls, outcomes, hooks, attached, .. } = *self;
+        [
+            system,
+            tools,
+            instructions,
+            summaries,
+            facts,
+            person,
+            replies,
+            thinking,
+            calls,
+            outcomes,
+            hooks,
+            attached,
+        ]
+    }
+}
+
+impl AddAssign for Kinds {
+    fn add_assign(&mut self, other: Kinds) {
+        self.system += other.system;
+        self.tools += other.tools;
+        self.instructions += other.instructions;
+        self.summaries += other.summaries;
+        self.facts += other.facts;
+        self.person += other.person;
+        self.replies += other.replies;
+        self.thinking += other.thinking;
+        self.calls += other.calls;
+        self.outcomes += other.outcomes;
+        self.hooks += other.hooks;
+        self.attached += other.attached;
+    }
+}
+
+impl Sum for Kinds {
+    fn sum<I: Iterator<Item = Kinds>>(kinds: I) -> Kinds {
+        let mut all = Kinds::default();
+        kinds.for_each(|kinds| all += kinds);
+        all
+    }
+}
+
+/// The project's and the person's instructions in the system text.
+fn instructions_in(system: &str) -> Option<&str> {
+    let from = system.find(INSTRUCTIONS_HEAD)?;
+    let to = system.rfind(INSTRUCTIONS_TAIL)? + INSTRUCTIONS_TAIL.len();
+    system.get(from..to)
+}
+
+/// The entry without its images and documents; `None` where it has none.
+fn without_files(entry: &Entry) -> Option<Entry> {
+    let is_file = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
+    let change = match &entry.change {
+        Change::Said { message, origin } if message.content.iter().any(is_file) => {
+            let content = message.content.iter().filter(|part| !is_file(part)).cloned().collect();
+            Change::Said { message: Message { id: message.id, content }, origin: origin.clone() }
+        }
+        Change::ToolFinished { outcome } => {
+            let is_text = |part: &&OutcomeContent| matches!(part, OutcomeContent::Text { .. });
+            if outcome.content.iter().all(|part| is_text(&part)) {
+                return None;
+            }
+            let content = outcome.content.iter().filter(is_text).cloned().collect();
+            let plain = ToolOutcome::text(outcome.call.clone(), outcome.status, "");
+            Change::ToolFinished { outcome: ToolOutcome { content, ..plain } }
+        }
+        _ => return None,
+    };
+    Some(Entry { seq: entry.seq, at: entry.at, change })
+}

@@ -1,0 +1,136 @@
+//! A session that more than one client follows, and those who only look on.
+
+use std::ffi::OsString;
+
+use epitome::session::{Answer, Attachment, Out, Replay, SessionCommand};
+use epitome::thread::{Change, Seq, StopReason};
+use serde_json::json;
+
+use crate::desk::{Client, Desk, call, text};
+
+/// A second client of the desk's session, in an environment with this key.
+fn second(desk: &mut Desk, key: &str) -> Client {
+    let mut client = Client::new(2);
+    let ticket = desk.ticket();
+    let opening = desk.opening(&client, with_key(desk, key));
+    desk.sessions.attach(ticket, desk.session.clone(), opening, Replay::Nothing);
+    client.answer(ticket).expect("it attaches");
+    client
+}
+
+fn with_key(desk: &Desk, key: &str) -> Vec<(OsString, OsString)> {
+    let mut environment = desk.environment();
+    environment.retain(|(name, _)| name != "ANTHROPIC_API_KEY");
+    environment.push(("ANTHROPIC_API_KEY".into(), key.into()));
+    environment
+}
+
+fn prompt(desk: &mut Desk, client: &Client, words: &str) -> epitome::session::Ticket {
+    let ticket = desk.ticket();
+    let content = vec![epitome::thread::Content::Text { text: words.into() }];
+    desk.send(SessionCommand::Prompt { ticket, client: client.id, content });
+    ticket
+}
+
+fn is_end(change: &Change) -> Option<()> {
+    matches!(change, Change::TurnEnded { .. }).then_some(())
+}
+
+/// A turn worked with the keys of whoever had attached last: a second window took over what the first had
+/// asked for, and paid for it.
+#[test]
+fn a_turn_has_the_environment_of_who_sent_its_prompt() {
+    let mut desk = Desk::new(vec![]);
+    let mut other = second(&mut desk, "sk-test-2");
+    assert_eq!(desk.ask("Mine"), StopReason::EndTurn);
+    assert_eq!(desk.last_request().header("x-api-key"), Some("sk-test-1"));
+    let ticket = prompt(&mut desk, &other, "Yours");
+    other.answer(ticket).expect("an answer");
+    assert_eq!(desk.last_request().header("x-api-key"), Some("sk-test-2"));
+    assert_eq!(desk.ask("Mine again"), StopReason::EndTurn);
+    assert_eq!(desk.last_request().header("x-api-key"), Some("sk-test-1"));
+}
+
+#[test]
+fn a_client_that_only_followed_takes_nothing_along_when_it_goes() {
+    let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
+    let mut other = second(&mut desk, "sk-test-2");
+    let turn = desk.prompt("Do it");
+    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    let close = desk.ticket();
+    desk.send(SessionCommand::Close { ticket: close, client: other.id });
+    assert!(matches!(other.answer(close), Ok(Answer::Closed)), "it need not wait for the turn");
+    desk.release_tool();
+    assert_eq!(desk.reason(turn), StopReason::EndTurn);
+}
+
+#[test]
+fn who_goes_leaves_a_running_turn_to_those_who_stay() {
+    let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
+    let mut other = second(&mut desk, "sk-test-2");
+    let turn = desk.prompt("Do it");
+    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    let close = desk.ticket();
+    desk.send(SessionCommand::Close { ticket: close, client: desk.client.id });
+    assert_eq!(desk.reason(turn), StopReason::Cancelled, "who has left is owed an answer all the same");
+    assert!(matches!(desk.client.answer(close), Ok(Answer::Closed)));
+    desk.release_tool();
+    other.entry(|change| match change {
+        Change::TurnEnded { reason, .. } => Some(assert_eq!(*reason, StopReason::EndTurn)),
+        _ => None,
+    });
+}
+
+#[test]
+fn the_last_client_takes_the_turn_along() {
+    let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
+    let mut other = second(&mut desk, "sk-test-2");
+    let turn = desk.prompt("Do it");
+    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    desk.sessions.detach(other.id);
+    desk.sessions.detach(desk.client.id);
+    assert_eq!(desk.reason(turn), StopReason::Cancelled);
+}
+
+#[test]
+fn an_observer_sees_the_past_and_the_present_and_keeps_nothing_alive() {
+    let mut desk = Desk::new(vec![]);
+    desk.ask("First");
+    let ticket = desk.ticket();
+    desk.send(SessionCommand::Close { ticket, client: desk.client.id });
+    desk.client.answer(ticket).expect("it closes");
+    desk.wait_for(desk.sessions.settled());
+
+    let mut observer = Client::new(9);
+    let attachment = || Attachment { client: observer.id, ..desk.opening(&observer, Vec::new()).attachment };
+    desk.sessions.watch(&desk.session, Seq(0), attachment()).expect("a log to read");
+    observer.entry(is_end);
+    assert_eq!(desk.sessions.live_sessions(), [], "looking on opens nothing");
+
+    for words in ["Second", "Third"] {
+        let environment = desk.environment();
+        desk.load(environment);
+        desk.ask(words);
+        observer.entry(is_end);
+        let ticket = desk.ticket();
+        desk.send(SessionCommand::Close { ticket, client: desk.client.id });
+        desk.client.answer(ticket).expect("it closes, whoever looks on");
+    }
+    let entries = desk.log().len();
+    let seen: Vec<u64> = observer
+        .seen
+        .iter()
+        .filter_map(|out| match out {
+            Out::Entry { entry, .. } => Some(entry.seq.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(seen.len() + 3, entries, "each entry is shown once: {seen:?}");
+
+    desk.sessions.unwatch(observer.id);
+    let environment = desk.environment();
+    desk.load(environment);
+    desk.ask("Fourth");
+    observer.seen.clear();
+    assert!(desk.sessions.live_sessions().iter().all(|live| live.watchers == 0));
+}
