@@ -153,6 +153,13 @@ impl Store {
         Ok((scan.entries, scan.damage))
     }
 
+    /// A session's journal as it stands in its file, up to its last whole line.
+    pub fn raw(&self, session: &SessionId) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = scan::read_file(&self.places, session)?;
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        Ok(bytes)
+    }
+
     /// Reads a journal that is not in the store, as one of a backup, with the bodies beside it: all of it, or
     /// nothing.
     pub fn read_outside(path: &Path, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {

@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::problem::Problem;
 use crate::thread::{Change, Entry, SessionId};
 
-pub use ours::{entry_json, json_lines};
+pub use ours::{entry_json, json_lines, of_log};
 
 /// Bytes of a file that is read.
 pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Draft, File, Source};
 use crate::problem::Problem;
 use crate::thread::boundary::boundary_of;
-use crate::thread::{Change, Entry, FORMAT_VERSION, Mode, SessionId, Thread};
+use crate::thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
 
 /// A log as text. It imports to the same log.
 pub fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String, serde_json::Error> {
@@ -30,7 +30,6 @@ pub fn entry_json(session: &SessionId, entry: &Entry) -> Result<Value, serde_jso
 
 pub(super) fn read(file: File, text: &str) -> Result<Draft, Problem> {
     let mut entries: Vec<Arc<Entry>> = Vec::new();
-    let mut opened = None;
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         if entries.is_empty() {
             check_format(file, number, line)?;
@@ -42,17 +41,23 @@ pub(super) fn read(file: File, text: &str) -> Result<Draft, Problem> {
             return Err(file.problem(number, message));
         }
         match &entry.change {
-            Change::Opened { session, .. } if entries.is_empty() => opened = Some(session.clone()),
-            Change::Opened { .. } => return Err(file.problem(number, "a second conversation begins here")),
+            Change::Opened { .. } if !entries.is_empty() => return Err(file.problem(number, "a second conversation begins here")),
             _ => {}
         }
         entries.push(Arc::new(entry));
     }
-    let folded = Thread::replay(entries.iter().cloned());
-    let thread = folded.map_err(|error| file.problem(1, format!("this is no conversation: {error}")))?;
-    let notes = powers(&thread);
-    let entries = entries.iter().map(|entry| (**entry).clone()).collect();
-    Ok(Draft { source: Source::Export, session: opened, entries, notes })
+    of_log(&entries).map_err(|error| file.problem(1, format!("this is no conversation: {error}")))
+}
+
+/// A log of ours from elsewhere, as a journal of a backup.
+pub fn of_log(entries: &[Arc<Entry>]) -> Result<Draft, ReplayError> {
+    let thread = Thread::replay(entries.iter().cloned())?;
+    Ok(Draft {
+        source: Source::Export,
+        session: Some(thread.session().clone()),
+        entries: entries.iter().map(|entry| (**entry).clone()).collect(),
+        notes: powers(&thread),
+    })
 }
 
 /// A newer version's export is known for what it is, whatever else stands in it.
