@@ -633,7 +633,6 @@ fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     }
 }
 
-/// Eighty bits by chance: no two sessions share one, across processes and restarts too.
 pub(super) fn new_id() -> SessionId {
-    SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
+    crate::store::new_id()
 }
