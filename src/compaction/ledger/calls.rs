@@ -116,7 +116,7 @@ impl Called {
 }
 
 /// Whether a file is one of settings, whose lines are values.
-pub(super) fn is_settings(path: &str) -> bool {
+fn is_settings(path: &str) -> bool {
     const ENDINGS: &[&str] = &[
         ".toml",
         ".yaml",

@@ -74,6 +74,25 @@ pub(super) fn judge(line: &str, hits: &[Hit], side: Side, values: &[Value]) -> O
     ((is_enough || is_order) && strength >= 2).then_some((kind, strength.min(7)))
 }
 
+/// Words of who is not sure, or goes on looking.
+const UNSURE: &str =
+    "might|maybe|perhaps|probably|may be|seems|suspicious|not sure|could be|i guess|i think|whether|wonder";
+
+/// Words and marks by which a reason is given, or what something is.
+const REASONS: &str =
+    "because|since|so that|given that|otherwise|as it|: |; | – | — |, as |, and |, so |, but |which";
+
+/// How sure it is that a sentence matters that names something and has no cue: from 0 to 7. `told` is what it tells
+/// of what it names.
+pub(super) fn said(line: &str, told: u8, side: Side) -> u8 {
+    let lower = line.to_lowercase();
+    let has = |words: &str| words.split('|').any(|word| lower.contains(word));
+    let begins = CHATTER.split('|').any(|words| lower.starts_with(words));
+    let strength = 2 + told + u8::from(side == Side::Person) + u8::from(has(REASONS));
+    let doubt = u8::from(line.ends_with(['?', '？'])) * 3 + u8::from(begins) * 3 + u8::from(has(UNSURE)) * 2;
+    strength.saturating_sub(doubt)
+}
+
 /// What speaks against a sentence.
 fn doubt(line: &str, side: Side, kind: Kind, found: u8) -> u8 {
     let is_anybodys = side == Side::Agent

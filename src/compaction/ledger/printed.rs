@@ -181,18 +181,11 @@ pub(super) fn take_pasted(store: &mut Store, text: &str, source: Source) {
         let key = error_key(&line);
         store.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
     }
-    take_values(store, text, "", Form::Told, 3, source);
+    take_values(store, text, "", 3, source);
 }
 
 /// Values in the lines of a text's ends. `place` is told before each line.
-pub(super) fn take_values(
-    store: &mut Store,
-    text: &str,
-    place: &str,
-    form: Form,
-    strength: u8,
-    source: Source,
-) {
+pub(super) fn take_values(store: &mut Store, text: &str, place: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
         for line in window.lines().map(unnumbered).filter(|line| line.len() <= 160) {
@@ -201,7 +194,7 @@ pub(super) fn take_values(
                 return;
             }
             if line.bytes().any(|byte| matches!(byte, b'=' | b':'))
-                && let Some(value) = values::of_line(line, form)
+                && let Some(value) = values::of_line(line, Form::Told)
             {
                 let line = if place.is_empty() {
                     line.trim().to_owned()
@@ -241,7 +234,8 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
             let mut told = values::of_sentence(line).values;
             told.truncate(2);
             if !told.is_empty() {
-                let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source);
+                let mut fact =
+                    Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
                 fact.values = told;
                 store.add(fact);
                 room -= 1;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Store, Value};
-use super::{ending, judge, names, printed, sentences, values, words};
+use super::{ending, judge, names, printed, said, sentences, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -36,13 +36,23 @@ pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
-            prose(store, part, side, source, &mut room);
+            let mut told = Vec::new();
+            prose(store, part, side, source, &mut room, &mut told);
+            said::take(store, part, &told, side, source);
         }
     }
     names::take(store, text, names::From::of(side), source);
 }
 
-fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut usize) {
+/// Takes in what is told in so many words; adds the places of those sentences to `told`.
+fn prose(
+    store: &mut Store,
+    text: &str,
+    side: Side,
+    source: Source,
+    room: &mut usize,
+    told: &mut Vec<Range<usize>>,
+) {
     let mut range: Range<usize> = 0..0;
     let mut hits: Vec<Hit> = Vec::new();
     let mut from = 0;
@@ -55,7 +65,7 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut u
             continue;
         }
         if !hits.is_empty() {
-            from = sentence(store, text, &range, &hits, side, source, room);
+            from = sentence(store, text, &range, &hits, side, source, room, told);
             hits.clear();
         }
         if hit.start < from {
@@ -66,7 +76,7 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut u
         hits.push(hit);
     }
     if !hits.is_empty() {
-        sentence(store, text, &range, &hits, side, source, room);
+        sentence(store, text, &range, &hits, side, source, room, told);
     }
 }
 
@@ -79,6 +89,7 @@ fn sentence(
     side: Side,
     source: Source,
     room: &mut usize,
+    found: &mut Vec<Range<usize>>,
 ) -> usize {
     let raw = &text[range.clone()];
     if !may_tell(raw, hits) || sentences::is_of_table(text, range) {
@@ -141,11 +152,12 @@ fn sentence(
         Kind::Rule if line.get(..3).is_some_and(|head| head.eq_ignore_ascii_case("no,")) => {
             with_context(text, range, line, true)
         }
-        Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Name => line,
+        Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
-    let mut fact = Fact::new(kind, strength, clipped(&line), source);
+    let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.values = told.values;
     store.add(fact);
+    found.push(range.start..end);
     end
 }
 
@@ -193,13 +205,13 @@ fn loose(store: &mut Store, raw: &str, hits: &[Hit], source: Source) {
 
 /// A fact that tells one value in the words of its line.
 pub(super) fn of_value(line: &str, value: Value, strength: u8, source: Source) -> Fact {
-    let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source);
+    let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
     fact.values.push(value);
     fact
 }
 
 /// A sentence that points back is told with the one before it, and a reason with what it is for.
-fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
+pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
     let first =
         line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'']).to_lowercase();
     let points_back = matches!(
