@@ -73,15 +73,20 @@ static NATURES: Set = Set::of(
      webhook service table volume instance machine server called named",
 );
 
-/// How much is told of a name by the words around it: more is more, 3 the most.
+/// How near to a name a word stands that says what it names, in bytes.
+const NEAR_BYTES: usize = 40;
+
+/// How much is told of a name, which is a part of the clause, by the words around it: more is more, 3 the most.
 pub(super) fn told_of(name: &str, clause: &str) -> u8 {
-    let is_described = clause.split(' ').any(is_nature);
+    let start = (name.as_ptr() as usize).saturating_sub(clause.as_ptr() as usize).min(clause.len());
+    let low = clause.ceil_char_boundary(start.saturating_sub(NEAR_BYTES));
+    let high = clause.floor_char_boundary((start + name.len() + NEAR_BYTES).min(clause.len()));
+    let is_described = clause[low..high.max(low)].split(' ').any(is_nature);
     let is_id = weight(name, false) >= Some(4);
     match (is_described, is_id || !is_code(name), name.contains('/')) {
         (true, true, _) => 3,
-        (_, _, true) => 2,
-        (true, false, _) => 1,
-        (false, true, _) => 1,
+        (true, false, _) | (_, _, true) => 2,
+        (false, true, _) => 1 + u8::from(is_id),
         (false, false, false) => 0,
     }
 }

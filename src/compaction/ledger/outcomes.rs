@@ -15,6 +15,8 @@ use crate::thread::{OutcomeContent, OutcomeStatus, Seq, Shown, ToolOutcome};
 const COMMAND_BYTES_MAX: usize = 160;
 /// What came of it likewise.
 const RESULT_BYTES_MAX: usize = 160;
+/// A value that was written is one that the work is about.
+const WRITTEN_STRENGTH: u8 = 4;
 /// An output of so few lines was asked for because of what it says.
 const SHORT_LINES_MAX: usize = 25;
 
@@ -48,7 +50,7 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
                 solve(store, &path, ended, entry);
             }
             if let (Ended::Well, Some(written)) = (ended, &called.written) {
-                printed::take_values(store, written, &path, 2, source);
+                printed::take_values(store, written, &path, WRITTEN_STRENGTH, source);
             }
         }
         Doing::Command | Doing::Other => {

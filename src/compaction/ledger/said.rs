@@ -56,7 +56,11 @@ fn sentence(
 ) -> bool {
     let raw = &text[range.clone()];
     let line = sentences::plain(raw);
-    let words = line.split(' ').filter(|word| word.chars().all(char::is_alphabetic)).count();
+    let is_word = |word: &&str| {
+        let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
+        !word.is_empty() && word.chars().all(char::is_alphabetic)
+    };
+    let words = line.split(' ').filter(is_word).count();
     if words < WORDS_MIN
         || !sentences::is_prose(raw)
         || sentences::is_of_table(text, range)

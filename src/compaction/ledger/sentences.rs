@@ -72,8 +72,8 @@ fn ends_before(text: &str, at: usize) -> bool {
         b' ' | b'\t' if at >= 2 => {
             let quote = usize::from(at >= 3 && matches!(bytes[at - 2], b')' | b'"' | b'\'' | b'`' | b'*'));
             match bytes[at - 2 - quote] {
-                b'!' | b'?' => true,
-                b'.' => !is_short(&text.as_bytes()[..at - 2 - quote]),
+                b'!' | b'?' => !is_quoted(bytes, at - 2),
+                b'.' => !is_short(&text.as_bytes()[..at - 2 - quote]) && !is_quoted(bytes, at - 2),
                 _ => false,
             }
         }
@@ -81,6 +81,16 @@ fn ends_before(text: &str, at: usize) -> bool {
         0x82 | 0x81 | 0x9f => text.is_char_boundary(at) && text[..at].ends_with(['。', '！', '？']),
         _ => false,
     }
+}
+
+/// Whether a place stands between backticks of its line.
+fn is_quoted(bytes: &[u8], at: usize) -> bool {
+    let lowest = at.saturating_sub(LINE_BYTES_MAX);
+    let line = memchr::memrchr(b'\n', &bytes[lowest..at]).map_or(lowest, |found| lowest + found + 1);
+    let end = memchr::memchr(b'\n', &bytes[at..bytes.len().min(at + LINE_BYTES_MAX)])
+        .map_or(bytes.len(), |found| at + found);
+    memchr::memchr_iter(b'`', &bytes[line..at]).count() % 2 == 1
+        && memchr::memchr(b'`', &bytes[at..end]).is_some()
 }
 
 /// Words that stand in capitals only where a sentence begins.
@@ -126,6 +136,70 @@ const OPENERS: &[&str] = &[
     "Do",
     "For",
     "In",
+    "On",
+    "At",
+    "By",
+    "With",
+    "From",
+    "As",
+    "Since",
+    "So",
+    "Just",
+    "Only",
+    "A",
+    "An",
+    "My",
+    "Our",
+    "Your",
+    "They",
+    "He",
+    "She",
+    "Who",
+    "Where",
+    "Which",
+    "Should",
+    "Would",
+    "Will",
+    "Did",
+    "Does",
+    "Has",
+    "Have",
+    "Add",
+    "Fix",
+    "Find",
+    "Take",
+    "Make",
+    "Use",
+    "Run",
+    "Check",
+    "Keep",
+    "Show",
+    "Give",
+    "Update",
+    "Remove",
+    "Rename",
+    "Move",
+    "Create",
+    "Write",
+    "Look",
+    "Start",
+    "Stop",
+    "Put",
+    "Next",
+    "Thanks",
+    "Thank",
+    "Sorry",
+    "Nice",
+    "Good",
+    "Great",
+    "Somebody",
+    "Someone",
+    "Nobody",
+    "Something",
+    "Users",
+    "Now",
+    "Yes",
+    "Ok",
 ];
 
 /// Whether a sentence begins here though none was ended: people leave full stops out.

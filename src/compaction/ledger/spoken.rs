@@ -16,9 +16,8 @@ const LIST_LINES_MAX: usize = 24;
 pub(super) const PART_STRENGTH: u8 = 6;
 /// A longer sentence behind a decision is about something else.
 const REASON_BYTES_MAX: usize = 160;
-/// Words by which a sentence gives its own reason.
-const REASONS: &str =
-    "because|since|given that|due to|reason|so that|otherwise|which is why| as |: |; |, the |, it ";
+/// A longer sentence in which something was decided tells more than the value that is in it.
+const VALUE_BYTES_MAX: usize = 120;
 /// They are not as sure as what says itself what it is.
 const LISTED_STRENGTH: u8 = 4;
 
@@ -125,7 +124,9 @@ fn sentence(
     let judged = judge::judge(&line, hits, side, &told.values);
     // A part of something got a value, whatever else the words of it are: a limit that holds for good is a rule.
     let is_more = weight(Class::Pending) > judge::TELLING_MIN
-        || side == Side::Person && weight(Class::Rule) >= judge::SURE_MIN;
+        || side == Side::Person && weight(Class::Rule) > judge::TELLING_MIN
+        || weight(Class::Decision).max(weight(Class::Rejected)) >= judge::SURE_MIN
+            && line.len() > VALUE_BYTES_MAX;
     let judged = if is_part && !is_more {
         Some((Kind::Value, judged.map_or(0, |(_, strength)| strength).max(PART_STRENGTH)))
     } else {
@@ -268,16 +269,35 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_ch
                 "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:"
             ));
         // Who decides in one sentence says why in the next.
-        let lower = line.to_lowercase();
-        let is_bare = is_choice
-            && !next.contains(['`', '?'])
-            && next.len() <= REASON_BYTES_MAX
-            && !REASONS.split('|').any(|word| lower.contains(word));
+        let is_bare = is_choice && may_explain(&next) && !judge::gives_reason(&line);
         if explains || is_bare {
-            line = format!("{line} {next}");
+            return format!("{line} {next}");
+        }
+    }
+    // Or said it in the one before.
+    if is_choice
+        && !points_back
+        && !judge::gives_reason(&line)
+        && let Some(before) = sentences::before(text, range)
+        && before.len() + line.len() < FACT_BYTES_MAX
+    {
+        let before = sentences::plain(&text[before]);
+        if may_explain(&before) && before.split(' ').nth(REASON_WORDS_MIN - 1).is_some() {
+            return format!("{before} {line}");
         }
     }
     line
+}
+
+/// A reason that stands in a sentence of its own has so many words at least, where it is the first.
+const REASON_WORDS_MIN: usize = 6;
+
+/// Whether a sentence beside one that names something may be about the same: it names nothing itself.
+fn may_explain(sentence: &str) -> bool {
+    !sentence.contains(['`', '?', '_', '/'])
+        && sentence.len() <= REASON_BYTES_MAX
+        && !judge::is_chatter(sentence)
+        && !judge::is_hearsay(sentence)
 }
 
 /// The lines of the list below a heading are what the heading says.

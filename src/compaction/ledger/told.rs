@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::fact::{Fact, Kind, Source};
+use super::fact::{Fact, Kind, Source, Value};
 use super::spoken::PART_STRENGTH;
 use super::{Ledger, Told, words};
 use crate::thread::{Change, PlanStatus, Seq, Thread};
@@ -12,6 +12,9 @@ use crate::tokens::Ruler;
 const TRIES_MAX: usize = 6;
 /// Facts of one entry that are compared with each other.
 const ENTRY_COMPARED_MAX: usize = 32;
+/// A former value of a thing without a name of code is looked for in what was said of it from so many bytes on:
+/// "on" and "5" are everywhere.
+const FORMER_BYTES_MIN: usize = 4;
 /// Entries that are named behind a fact.
 const IDS_MAX: usize = 3;
 
@@ -253,7 +256,8 @@ fn replaced(ledger: &Ledger) -> HashSet<&str> {
 fn former(ledger: &Ledger) -> Vec<(&str, &str)> {
     let values =
         super::fact::KINDS.iter().flat_map(|kind| ledger.store.of(*kind)).flat_map(|fact| &fact.values);
-    let former = values.filter(|value| value.now.is_some());
+    let is_told_apart = |value: &&Value| value.name.contains('_') || value.value.len() >= FORMER_BYTES_MIN;
+    let former = values.filter(|value| value.now.is_some()).filter(is_told_apart);
     former.map(|value| (value.name.split(' ').next().unwrap_or_default(), value.value.as_str())).collect()
 }
 
@@ -273,8 +277,9 @@ fn section(fact: &Fact) -> Option<Section> {
         Kind::Said => Section::Known,
         Kind::Name => Section::Names,
     };
-    // A rule whose value changed still says how to work; the value is put right.
-    let holds = fact.over.is_none() && (fact.kind == Kind::Rule || !fact.is_replaced());
+    // What says more than a value holds where that changed; the value is put right.
+    let is_value = matches!(fact.kind, Kind::Value | Kind::Said);
+    let holds = fact.over.is_none() && !(is_value && fact.is_replaced());
     holds.then_some(section)
 }
 
@@ -312,11 +317,14 @@ fn tier(fact: &Fact, strength: u8) -> u8 {
         }
         _ if fact.kind == Kind::File => 1,
         // Short orders are rules; but where nothing is named, most are talk.
-        0..=4 if !is_specific(fact) => 0,
-        0..=2 => 0,
+        0..=4 if !is_specific(fact) && fact.values.is_empty() => 0,
+        // What was solved is done.
+        _ if fact.over.is_some() => 0,
+        0..=1 => 0,
+        2 => 1,
         3 if fact.kind != Kind::Pending => 1,
         3..=5 => 2,
-        _ => 3,
+        6.. => 3,
     }
 }
 
