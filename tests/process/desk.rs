@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel, Seen};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
 /// How long an agent may be silent. Everything here takes milliseconds; a busy machine takes seconds.
@@ -79,7 +79,7 @@ impl Desk {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
         command
-            .arg("acp")
+            .args(crate::ACP)
             .args(arguments)
             .current_dir(&self.workspace)
             .env_clear()
@@ -93,6 +93,32 @@ impl Desk {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+
+    /// The daemon's process number, where one serves this home.
+    pub fn daemon(&self) -> Option<Pid> {
+        let number = fs::read_to_string(self.home.join("run/daemon.lock")).ok()?;
+        let pid = Pid::from_raw(number.trim().parse().ok()?)?;
+        test_kill_process(pid).ok().map(|()| pid)
+    }
+
+    /// The process that does the agent's work: itself, or the daemon.
+    pub fn worker(&self, agent: &Agent) -> u32 {
+        self.daemon().map_or(agent.process(), |daemon| daemon.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Ends an agent and its daemon as a power cut would, and gives what it had said before.
+    pub fn kill(&self, agent: Agent) -> Vec<Value> {
+        let daemon = self.daemon();
+        if let Some(daemon) = daemon {
+            // So that it does not see the agent go first.
+            kill_process(daemon, Signal::STOP).unwrap();
+        }
+        let said = agent.kill();
+        if let Some(daemon) = daemon {
+            end_by(daemon, Signal::KILL);
+        }
+        said
     }
 
     /// Starts an agent that asks before it does anything, and greets it.
@@ -148,6 +174,21 @@ impl Desk {
     }
 }
 
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon() {
+            end_by(daemon, Signal::TERM);
+        }
+    }
+}
+
+/// Sends a process that is not our child a signal and waits for its end.
+pub fn end_by(process: Pid, signal: Signal) {
+    // It may have ended by itself.
+    drop(kill_process(process, signal));
+    within(SILENCE_MAX, "the daemon's end", || test_kill_process(process).is_err().then_some(()));
+}
+
 /// The messages of a request but the system text.
 pub fn messages_of(request: &RecordedRequest) -> Vec<Value> {
     let messages = request.body["messages"].as_array().unwrap();
@@ -196,7 +237,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    fn spawn(mut command: Command) -> Agent {
+    pub fn spawn(mut command: Command) -> Agent {
         let mut child = command.spawn().unwrap();
         let (output, mut errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (sender, messages) = sync_channel(MESSAGES_MAX);
