@@ -5,14 +5,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel, Seen};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 /// How long an agent may be silent. Everything here takes milliseconds; a busy machine takes seconds.
@@ -99,7 +99,7 @@ impl Desk {
     pub fn daemon(&self) -> Option<Pid> {
         let number = fs::read_to_string(self.home.join("run/daemon.lock")).ok()?;
         let pid = Pid::from_raw(number.trim().parse().ok()?)?;
-        test_kill_process(pid).ok().map(|()| pid)
+        lives(pid).then_some(pid)
     }
 
     /// The process that does the agent's work: itself, or the daemon.
@@ -185,8 +185,15 @@ impl Drop for Desk {
 /// Sends a process that is not our child a signal and waits for its end.
 pub fn end_by(process: Pid, signal: Signal) {
     // It may have ended by itself.
-    drop(kill_process(process, signal));
-    within(SILENCE_MAX, "the daemon's end", || test_kill_process(process).is_err().then_some(()));
+    let _ = kill_process(process, signal);
+    within(SILENCE_MAX, "the daemon's end", || (!lives(process)).then_some(()));
+}
+
+/// Whether a process runs. One that has ended may stay on the system's list until its parent looks.
+fn lives(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|behind_name| behind_name.split_whitespace().next());
+    state.is_some_and(|state| state != "Z")
 }
 
 /// The messages of a request but the system text.
@@ -468,9 +475,4 @@ pub fn is_history(message: &Value) -> bool {
         | "notice" => false,
         kind => !kind.is_empty(),
     }
-}
-
-pub fn write(path: &Path, content: &str) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, content).unwrap();
 }
