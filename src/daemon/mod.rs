@@ -12,11 +12,23 @@
 //! - `place`: where sockets and locks are, and who may use them.
 //! - `attachments`: who is connected.
 //! - `control`: the control API.
+//! - `serve`: the daemon's life; `doors`: the front ends that are attached.
+//! - `start`: how a daemon is started, detached.
+//! - `hello`, `frame`: what daemon and front end say to each other.
+//! - `front`: the front end.
 
 pub mod attachments;
 pub mod control;
+mod doors;
+pub mod frame;
+pub mod front;
+pub mod hello;
 pub mod inspect;
 pub mod place;
+pub mod serve;
+pub mod start;
+
+pub use doors::is_configured;
 
 use std::time::SystemTime;
 

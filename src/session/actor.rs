@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
@@ -109,6 +109,8 @@ pub struct Session {
     /// What hooks want in the system text, until it is frozen.
     pub(super) start_context: Vec<String>,
     pub(super) told_hooks: HashSet<(String, Verdict)>,
+    /// When somebody wanted something last.
+    pub(super) active_at: Instant,
     pub(super) pace: Pace,
     /// A summary that is written before it is needed.
     pub(super) ahead: Ahead,
@@ -207,6 +209,7 @@ impl Session {
             source: "startup",
             start_context: Vec::new(),
             told_hooks: HashSet::new(),
+            active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),
             eased_at: 0,
@@ -226,13 +229,14 @@ impl Session {
             sender,
         };
         session.show_problems(&problems);
+        session.await_rest();
         if let Err(error) = session.close_open_turn(StopReason::Interrupted) {
             tracing::error!(session = %session.id, %error, "an interrupted turn could not be ended");
         }
         session
     }
 
-    /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
+    /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     pub(super) async fn run(mut self) -> Vec<TooLate> {
         loop {
@@ -243,6 +247,15 @@ impl Session {
                 break;
             }
             let event = self.event().await;
+            if let Event::Background(Ok(Background::Idle)) = event
+                && self.may_rest()
+                && let Some(sessions) = self.others.upgrade()
+            {
+                match sessions.lay_down(self) {
+                    None => return Vec::new(),
+                    Some(awake) => self = *awake,
+                }
+            }
             self.handle(event);
         }
         self.tell_of_end().await;
@@ -365,6 +378,11 @@ impl Session {
     pub(super) fn sync_beside(&mut self) {
         let syncer = self.journal.syncer();
         self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
+    }
+
+    /// Whether somebody has sent something that was not taken yet.
+    pub(super) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
     }
 
     pub(super) fn commands_sender(&self) -> mpsc::WeakSender<SessionCommand> {

@@ -48,9 +48,9 @@ impl Session {
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
-        let at = self.thread.next_seq();
+        let (at, kept) = (self.thread.next_seq(), ENCODING_KEPT.min(self.services.rest_after));
         self.background.spawn(async move {
-            tokio::time::sleep(ENCODING_KEPT).await;
+            tokio::time::sleep(kept).await;
             Background::Rested(at)
         });
     }

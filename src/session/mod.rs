@@ -35,6 +35,7 @@ mod prompt;
 mod recipes;
 pub mod registry;
 mod replies;
+pub mod resting;
 mod rounds;
 mod services;
 mod side;
@@ -50,13 +51,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
-pub use commands::why;
 pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     ToolOutcome, Usage,
 };
+pub use commands::why;
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -292,4 +292,6 @@ pub enum Background {
     ModelsAsked(Box<Asked>),
     /// A while has passed since a turn's end, where the log had so many entries.
     Rested(Seq),
+    /// It is time to see whether the session may rest.
+    Idle,
 }
