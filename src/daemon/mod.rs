@@ -12,6 +12,7 @@
 //! - `place`: where sockets and locks are, and who may use them.
 //! - `attachments`: who is connected.
 //! - `control`: the control API.
+//! - `inspect`: the page to look at sessions.
 
 pub mod attachments;
 pub mod control;
@@ -26,6 +27,7 @@ use crate::paths::Paths;
 use crate::session::registry::Sessions;
 use crate::store::Store;
 use attachments::Attachments;
+use inspect::Inspect;
 use place::Place;
 
 /// What the parts of a running daemon share. Behind an `Arc`.
@@ -35,6 +37,7 @@ pub struct Daemon {
     pub sessions: Sessions,
     pub store: Store,
     pub attachments: Attachments,
+    pub inspect: Inspect,
     pub started_at: SystemTime,
     /// Turns true when the daemon is to end.
     pub stop: watch::Sender<bool>,
@@ -48,6 +51,7 @@ impl Daemon {
             sessions,
             store,
             attachments: Attachments::default(),
+            inspect: Inspect::default(),
             started_at: SystemTime::now(),
             stop: watch::Sender::new(false),
         }
