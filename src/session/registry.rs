@@ -157,6 +157,11 @@ impl Sessions {
         Sessions { inner: Arc::new(inner) }
     }
 
+    /// What every session of the process shares.
+    pub fn services(&self) -> &Services {
+        &self.inner.services
+    }
+
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
