@@ -103,6 +103,7 @@ impl Session {
                 Ok(
                     Done::Preview(..)
                     | Done::Summary(..)
+                    | Done::Thought(..)
                     | Done::Hooks(..)
                     | Done::Callback(..)
                     | Done::Elsewhere(..),
