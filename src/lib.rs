@@ -72,6 +72,10 @@
 //! view never changes with a setting or a build. `compaction::ledger` follows the log entry by entry; no model is
 //! needed for it, and so a compaction always comes to an end.
 //!
+//! What is decided and put together here takes milliseconds: `session::thinking` does it on one thread behind
+//! everything else, over a snapshot, and what comes back is used only for the revision of the view that it was made
+//! from.
+//!
 //! # The house, and who may import whom
 //!
 //! `tests/tidy.rs` reads this table and holds the `use` lines to it.
