@@ -79,12 +79,8 @@ pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
     prompts::register(&mut table);
     listings::register(&mut table);
     port::register(&mut table);
-    let tail = table.module.register_subscription(
-        "sessions.tail",
-        "sessions.tail",
-        "sessions.untail",
-        tail::tail,
-    );
+    let tail =
+        table.module.register_subscription("sessions.tail", "sessions.tail", "sessions.untail", tail::tail);
     tail.expect(NAMED_ONCE);
     table.module
 }
@@ -98,7 +94,11 @@ struct Table {
 
 impl Table {
     /// A method that reads the disk.
-    fn blocking<P: DeserializeOwned + 'static>(&mut self, name: &'static str, act: fn(&Arc<Daemon>, P) -> Reply) {
+    fn blocking<P: DeserializeOwned + 'static>(
+        &mut self,
+        name: &'static str,
+        act: fn(&Arc<Daemon>, P) -> Reply,
+    ) {
         let entered = self.module.register_blocking_method(name, move |params, daemon, _| {
             let params = params::read(name, params.as_str())?;
             act(&daemon, params)

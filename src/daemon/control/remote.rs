@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::BoxFuture;
 use jsonrpsee::core::client::Subscription;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -14,9 +13,7 @@ use super::fault::{Fault, Kind};
 use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
 use crate::session::port::SessionPort;
 use crate::session::registry::Header;
-use crate::session::{
-    ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
-};
+use crate::session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
 use crate::thread::SessionId;
 
 /// Sessions over a connection to the control API. Its calls wait for the daemon, and must not be made on a
@@ -83,7 +80,11 @@ impl RemoteSessions {
         Ok(RemoteSessions { client, runtime, here })
     }
 
-    fn call(&self, method: &str, params: impl serde::Serialize + std::marker::Send) -> Result<Value, SessionError> {
+    fn call(
+        &self,
+        method: &str,
+        params: impl serde::Serialize + std::marker::Send,
+    ) -> Result<Value, SessionError> {
         self.runtime.block_on(self.client.call_as(method, params)).map_err(error_of)
     }
 
@@ -177,11 +178,6 @@ impl SessionPort for RemoteSessions {
         // A daemon that is gone has no clients.
         drop(self.call("port.detach", json!({})));
     }
-
-    /// They go on in the daemon, which settles them.
-    fn settled(&self) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
-    }
 }
 
 /// A fault of the way to the daemon, as the session's.
@@ -192,8 +188,11 @@ fn error_of(fault: Fault) -> SessionError {
         Kind::Store => SessionError::Store(fault.message),
         Kind::TooLong => SessionError::TooLong(fault.message),
         Kind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
-        Kind::Parse | Kind::InvalidRequest | Kind::UnknownMethod | Kind::Internal | Kind::Busy | Kind::InUse => {
-            SessionError::Internal(fault.message)
-        }
+        Kind::Parse
+        | Kind::InvalidRequest
+        | Kind::UnknownMethod
+        | Kind::Internal
+        | Kind::Busy
+        | Kind::InUse => SessionError::Internal(fault.message),
     }
 }
