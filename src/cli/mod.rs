@@ -8,6 +8,7 @@ mod daemon;
 mod daemon_serve;
 mod demo;
 mod hooks;
+mod inspect;
 mod json_lines;
 mod models;
 mod overrides;
@@ -96,6 +97,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("sessions") => sessions::main(arguments),
         Some("models") => models::main(arguments),
         Some("hooks") => hooks::main(arguments),
+        Some("inspect") => inspect::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
         Some("daemon") => daemon::main(arguments),
@@ -134,6 +136,8 @@ epitome: a coding agent for editors, with compaction that you can trust
         which models can be chosen, what they hold and cost
   epitome hooks list|trust|test|log
         what runs at moments of a session, and what of a repository may
+  epitome inspect [SESSION] [--no-open] [--json]
+        look at sessions in a browser: what filled the context, what was compacted, and why
   epitome check [FILE...] -- COMMAND...
         run protocol fixtures against any ACP agent
   epitome demo [--fast]

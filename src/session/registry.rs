@@ -157,6 +157,11 @@ impl Sessions {
         Sessions { inner: Arc::new(inner) }
     }
 
+    /// What every session of the process shares.
+    pub fn services(&self) -> &Services {
+        &self.inner.services
+    }
+
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
@@ -633,7 +638,6 @@ fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     }
 }
 
-/// Eighty bits by chance: no two sessions share one, across processes and restarts too.
 pub(super) fn new_id() -> SessionId {
-    SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
+    crate::store::new_id()
 }
