@@ -155,7 +155,8 @@ impl Request {
         }
         let mut words = words.into_iter();
         let verb = words.next().map(|verb| verb.to_string_lossy().into_owned());
-        let verb = verb.ok_or_else(|| CliError::usage("say what to do: list, show, tail, export or delete"))?;
+        let verb =
+            verb.ok_or_else(|| CliError::usage("say what to do: list, show, tail, export or delete"))?;
         let mut id = || {
             let word =
                 words.next().ok_or_else(|| CliError::usage(format!("{verb} needs the id of a session")))?;

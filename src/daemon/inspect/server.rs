@@ -322,11 +322,7 @@ fn told(status: StatusCode, sentence: &str) -> Answer {
 
 /// An answer with what every one of them says to the browser: nothing from elsewhere, nothing inline, in no
 /// frame, kept nowhere, told to nobody.
-fn typed(
-    status: StatusCode,
-    content_type: &'static str,
-    body: UnsyncBoxBody<Bytes, Infallible>,
-) -> Answer {
+fn typed(status: StatusCode, content_type: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
     const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                           connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
     const SAID: [(HeaderName, &str); 7] = [
