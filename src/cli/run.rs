@@ -109,9 +109,8 @@ fn perform(request: Request) -> Result<i32, CliError> {
         None => {
             let sessions = serve::sessions(paths, runtime.handle());
             let code = prepared.run(&runtime, &sessions);
-            let settled =
-                runtime.block_on(async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await });
-            if settled.is_err() {
+            let settled = async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await };
+            if runtime.block_on(settled).is_err() {
                 tracing::warn!("the session did not end in time");
             }
             code
