@@ -108,7 +108,7 @@
 //! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, transfer, shelf, session, acp, daemon |
 //!
 //! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
-//! `reqwest` in `provider`.
+//! `reqwest` in `provider`, `jsonrpsee` in `daemon`.
 //!
 //! # Invariants
 //!

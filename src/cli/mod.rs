@@ -4,6 +4,7 @@
 
 mod acp;
 pub mod check;
+mod daemon;
 mod daemon_serve;
 mod demo;
 mod hooks;
@@ -99,7 +100,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("inspect") => inspect::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
-        Some("daemon") if arguments == ["serve"] => daemon_serve::main(),
+        Some("daemon") => daemon::main(arguments),
         Some("--version" | "-V" | "version") => {
             println!("epitome {}", env!("CARGO_PKG_VERSION"));
             Ok(0)
@@ -129,6 +130,8 @@ epitome: a coding agent for editors, with compaction that you can trust
         the slash commands: which there are, what they would send, what is wrong with their files
   epitome sessions list|show ID|export ID|delete ID
         what was said, and where
+  epitome daemon status|stop|logs
+        the one process behind all windows
   epitome models [PROVIDER | TEXT] [--all] [--refresh]
         which models can be chosen, what they hold and cost
   epitome hooks list|trust|test|log

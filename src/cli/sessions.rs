@@ -1,6 +1,8 @@
 //! `epitome sessions`: what was said, and where. It reads journals and, but for `delete`, changes
 //! nothing.
 
+mod tail;
+
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -39,6 +41,8 @@ epitome sessions: what was said, and where
   epitome sessions show ID [--full | --json]
         who said what, tool calls with what came of them, and what the model still sees;
         --full with whole outputs and thinking, --json as one object
+  epitome sessions tail ID [--from e5] [--json]
+        its log, then what happens in it, until Ctrl-C
   epitome sessions export ID [FILE] [--markdown]
         the log's entries as JSON lines (a compaction has its `compact_boundary` record as
         \"boundary\"), or the conversation as Markdown
@@ -48,7 +52,10 @@ epitome sessions: what was said, and where
 A unique beginning of an id is enough.
 ";
 
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
+pub fn main(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
+    if arguments.first().is_some_and(|verb| verb == "tail") {
+        return tail::main(arguments.split_off(1));
+    }
     let Some(request) = Request::parse(arguments)? else {
         terminal::print(HELP)?;
         return Ok(0);
@@ -148,7 +155,8 @@ impl Request {
         }
         let mut words = words.into_iter();
         let verb = words.next().map(|verb| verb.to_string_lossy().into_owned());
-        let verb = verb.ok_or_else(|| CliError::usage("say what to do: list, show, export or delete"))?;
+        let verb =
+            verb.ok_or_else(|| CliError::usage("say what to do: list, show, tail, export or delete"))?;
         let mut id = || {
             let word =
                 words.next().ok_or_else(|| CliError::usage(format!("{verb} needs the id of a session")))?;

@@ -10,13 +10,13 @@ use super::fault::{Fault, Kind};
 use super::params::{EntryName, Name, OfSession};
 use super::{Reply, Table, json_of};
 use crate::config::Settings;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, inspect};
 use crate::provider::spent::Spent;
 use crate::session::registry::LiveSession;
 use crate::session::{AskId, Decision, SessionCommand, SessionError};
 use crate::store::Header;
 use crate::thread::boundary::boundary_of;
-use crate::thread::{Change, Entry, ModelName, SessionId, Thread, text};
+use crate::thread::{Change, Entry, ModelName, SessionId, Thread};
 use crate::tokens::Ruler;
 
 /// Entries that one call gives where it does not say how many, and the most that it may ask for.
@@ -27,9 +27,10 @@ pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.list", list);
     table.blocking("sessions.show", show);
     table.blocking("sessions.entries", entries);
+    table.blocking("sessions.timeline", timeline);
+    table.blocking("sessions.entry", entry);
     table.blocking("sessions.cancel", cancel);
     table.blocking("sessions.decide", decide);
-    table.blocking("sessions.export", export);
     table.blocking("sessions.delete", delete);
 }
 
@@ -193,6 +194,23 @@ fn entry_json(session: &SessionId, entry: &Entry) -> Reply {
     Ok(written)
 }
 
+fn timeline(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    json_of(&inspect::read::timeline(daemon, &session)?)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfEntry {
+    session: Name,
+    entry: EntryName,
+}
+
+fn entry(daemon: &Arc<Daemon>, wanted: OfEntry) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    json_of(&inspect::read::entry(daemon, &session, wanted.entry.0)?)
+}
+
 fn cancel(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
     let session = wanted.session.find(daemon)?;
     let running = daemon.sessions.live_sessions().iter().any(|live| live.session == session && live.running);
@@ -221,38 +239,6 @@ fn decide(daemon: &Arc<Daemon>, wanted: Decided) -> Reply {
     let Decided { ask, decision, .. } = wanted;
     daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
     Ok(json!({ "session": session, "ask": ask }))
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Format {
-    /// The log's entries, as JSON.
-    #[default]
-    Json,
-    Markdown,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Exported {
-    session: Name,
-    #[serde(default)]
-    format: Format,
-}
-
-fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
-    let session = wanted.session.find(daemon)?;
-    match wanted.format {
-        Format::Markdown => {
-            let (thread, damage) = fold(daemon, &session)?;
-            Ok(json!({ "session": session, "text": text::markdown(&thread), "damage": damage }))
-        }
-        Format::Json => {
-            let entries = daemon.store.read(&session)?;
-            let entries = entries.iter().map(|entry| entry_json(&session, entry));
-            Ok(json!({ "session": session, "entries": entries.collect::<Result<Vec<_>, _>>()? }))
-        }
-    }
 }
 
 fn delete(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
