@@ -8,6 +8,7 @@ mod daemon_serve;
 mod demo;
 mod doctor;
 mod hooks;
+mod inspect;
 mod json_lines;
 mod models;
 mod overrides;
@@ -97,6 +98,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("models") => models::main(arguments),
         Some("hooks") => hooks::main(arguments),
         Some("doctor") => doctor::main(arguments),
+        Some("inspect") => inspect::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
         Some("daemon") if arguments == ["serve"] => daemon_serve::main(),
@@ -135,6 +137,8 @@ epitome: a coding agent for editors, with compaction that you can trust
         what runs at moments of a session, and what of a repository may
   epitome doctor [--repair] [--compact] [--backup DIR]
         is all well, and what to do if not
+  epitome inspect [SESSION] [--no-open] [--json]
+        look at sessions in a browser: what filled the context, what was compacted, and why
   epitome check [FILE...] -- COMMAND...
         run protocol fixtures against any ACP agent
   epitome demo [--fast]

@@ -1,6 +1,7 @@
 //! `epitome run`: one prompt without an editor, in the same kind of session as an editor's.
 //!
-//! It has no agent loop of its own: it is one more client of `session`, with an outlet that prints.
+//! It has no agent loop of its own: it is one more client of `session`, with an outlet that prints. Where a
+//! daemon runs, the sessions are the daemon's; else this process has them for itself.
 
 mod attach;
 mod drive;
@@ -10,10 +11,11 @@ mod request;
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::json_lines::JsonLines;
@@ -22,7 +24,11 @@ use super::queue::{News, Queue};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Dress};
 use super::{CliError, EXIT_CANCELLED, serve};
-use crate::session::registry::Sessions;
+use crate::daemon::control::Client;
+use crate::daemon::control::fault::Fault;
+use crate::daemon::control::remote::RemoteSessions;
+use crate::daemon::place::Place;
+use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Ticket};
 use crate::store::Store;
 use crate::thread::{Content, SessionId};
@@ -90,51 +96,88 @@ fn perform(request: Request) -> Result<i32, CliError> {
         Which::New | Which::Newest => None,
     };
     let runtime = serve::runtime()?;
-    let sessions = serve::sessions(paths, runtime.handle());
-    let resumed = match &request.session {
-        Which::Newest => Some(newest(&sessions, &cwd)?),
-        Which::New | Which::Named(_) => resumed,
-    };
-
-    let queue = Arc::new(Queue::default());
-    catch_interrupts(&runtime, &queue)?;
-    let opening = Opening {
-        attachment: Attachment { client: CLIENT, outlet: queue.clone() },
-        cwd,
-        directories: Vec::new(),
-        mcp_servers: Vec::new(),
-        environment: serve::environment(),
-        overrides: Arc::new(request.overrides.clone()),
-    };
-    let session = match resumed {
-        Some(session) => {
-            sessions.attach(ATTACH, session.clone(), opening, Replay::Nothing);
-            session
+    let daemon = match runtime.block_on(in_daemon(&Place::of(&paths))) {
+        Ok(daemon) => daemon,
+        Err(fault) => {
+            eprintln!("epitome: {fault}; this goes without it");
+            None
         }
-        None => sessions.create(ATTACH, opening),
     };
-    let face = match request.output {
-        Output::Text => {
-            let (out, err) = (io::stdout(), io::stderr());
-            Face::Text(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr()))
+    let prepared = Prepared { request, prompt, cwd, resumed };
+    let code = match daemon {
+        Some(sessions) => prepared.run(&runtime, &sessions),
+        None => {
+            let sessions = serve::sessions(paths, runtime.handle());
+            let code = prepared.run(&runtime, &sessions);
+            let settled = async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await };
+            if runtime.block_on(settled).is_err() {
+                tracing::warn!("the session did not end in time");
+            }
+            code
         }
-        Output::Json => Face::Json(JsonLines::new(io::stdout())),
-        Output::Result => Face::Result,
     };
-    let mut run = Run::new(sessions.clone(), session, queue.clone(), face, prompt, request);
-    let code = run.drive();
-    queue.close();
-    sessions.detach(CLIENT);
-    let settled = runtime.block_on(async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await });
-    if settled.is_err() {
-        tracing::warn!("the session did not end in time");
-    }
     // Whatever still runs on a thread of its own must not hold up the end.
     runtime.shutdown_background();
     code
 }
 
-fn newest(sessions: &Sessions, cwd: &Path) -> Result<SessionId, CliError> {
+/// The sessions of the daemon, where one runs: it holds those that an editor has open.
+async fn in_daemon(place: &Place) -> Result<Option<RemoteSessions>, Fault> {
+    match Client::connect(place).await? {
+        Some(client) => RemoteSessions::begin(client).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// All that is known before there is a session.
+struct Prepared {
+    request: Request,
+    prompt: Vec<Content>,
+    cwd: PathBuf,
+    /// The session that was named.
+    resumed: Option<SessionId>,
+}
+
+impl Prepared {
+    fn run<P: SessionPort>(self, runtime: &Runtime, sessions: &P) -> Result<i32, CliError> {
+        let Prepared { request, prompt, cwd, resumed } = self;
+        let resumed = match &request.session {
+            Which::Newest => Some(newest(sessions, &cwd)?),
+            Which::New | Which::Named(_) => resumed,
+        };
+        let queue = Arc::new(Queue::default());
+        catch_interrupts(runtime, &queue)?;
+        let opening = Opening {
+            attachment: Attachment { client: CLIENT, outlet: queue.clone() },
+            cwd,
+            directories: Vec::new(),
+            mcp_servers: Vec::new(),
+            environment: serve::environment(),
+            overrides: Arc::new(request.overrides.clone()),
+        };
+        let session = match resumed {
+            Some(session) => {
+                sessions.attach(ATTACH, session.clone(), opening, Replay::Nothing);
+                session
+            }
+            None => sessions.create(ATTACH, opening),
+        };
+        let face = match request.output {
+            Output::Text => {
+                let (out, err) = (io::stdout(), io::stderr());
+                Face::Text(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr()))
+            }
+            Output::Json => Face::Json(JsonLines::new(io::stdout())),
+            Output::Result => Face::Result,
+        };
+        let code = Run::new(sessions.clone(), session, queue.clone(), face, prompt, request).drive();
+        queue.close();
+        sessions.detach(CLIENT);
+        code
+    }
+}
+
+fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError> {
     let listed = sessions.list(None).map_err(|error| failed(&error))?;
     let newest = listed.into_iter().find(|header| super::sessions::is_same_directory(&header.cwd, cwd));
     newest.map(|header| header.session).ok_or_else(|| {
@@ -145,7 +188,7 @@ fn newest(sessions: &Sessions, cwd: &Path) -> Result<SessionId, CliError> {
 }
 
 /// The first Ctrl-C is news for the run, the second ends the process.
-fn catch_interrupts(runtime: &tokio::runtime::Runtime, queue: &Arc<Queue>) -> Result<(), CliError> {
+fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|error| CliError::failed(format!("Ctrl-C can't be listened for: {error}"), None))?;

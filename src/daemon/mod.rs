@@ -16,6 +16,7 @@
 //! - `start`: how a daemon is started, detached.
 //! - `hello`, `frame`: what daemon and front end say to each other.
 //! - `front`: the front end.
+//! - `inspect`: the page to look at sessions.
 
 pub mod attachments;
 pub mod control;
@@ -38,6 +39,7 @@ use crate::paths::Paths;
 use crate::session::registry::Sessions;
 use crate::store::Store;
 use attachments::Attachments;
+use inspect::Inspect;
 use place::Place;
 
 /// What the parts of a running daemon share. Behind an `Arc`.
@@ -47,6 +49,8 @@ pub struct Daemon {
     pub sessions: Sessions,
     pub store: Store,
     pub attachments: Attachments,
+    pub control: control::Desk,
+    pub inspect: Inspect,
     pub started_at: SystemTime,
     /// Turns true when the daemon is to end.
     pub stop: watch::Sender<bool>,
@@ -60,6 +64,8 @@ impl Daemon {
             sessions,
             store,
             attachments: Attachments::default(),
+            control: control::Desk::default(),
+            inspect: Inspect::default(),
             started_at: SystemTime::now(),
             stop: watch::Sender::new(false),
         }

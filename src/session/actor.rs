@@ -18,6 +18,7 @@ use super::ahead::Ahead;
 use super::audience::{Audience, Pulse};
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
+use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
@@ -120,6 +121,7 @@ pub struct Session {
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     pub(super) others: Others,
+    pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
     /// What children of this session have to say; each gets a sender. It has no capacity, because a child
@@ -214,6 +216,7 @@ impl Session {
             ledger: Ledger::default(),
             instructions: Watch::default(),
             others: Others::default(),
+            counts: Arc::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
             children: mpsc::unbounded_channel(),
@@ -323,9 +326,11 @@ impl Session {
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
         self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
-        if let Some(cost) = cost_of_change(&self.settings, &entry.change) {
+        let cost = cost_of_change(&self.settings, &entry.change);
+        if let Some(cost) = cost {
             *self.cost.get_or_insert(0.0) += cost;
         }
+        self.counts.take(&entry.change, cost);
         self.audience.tell(&self.id, |client| Out::Entry {
             entry: entry.clone(),
             replay: false,

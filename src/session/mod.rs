@@ -18,6 +18,7 @@ mod compacting;
 pub mod complete;
 mod consent;
 mod counting;
+pub mod counts;
 mod effects;
 pub mod elsewhere;
 mod ending;

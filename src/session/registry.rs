@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
 use super::audience::{Pulse, Watcher};
+use super::counts::{Counts, Reading};
 use super::elsewhere::{self, Mutation, Replaced};
 use super::resting::Resting;
 use super::work::{Responder, TooLate};
@@ -119,6 +120,7 @@ struct Inner {
     parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
+    counts: Arc<Counts>,
 }
 
 /// A session of this process, as it is seen from outside.
@@ -150,8 +152,14 @@ impl Sessions {
             resting: Mutex::default(),
             parked: Mutex::default(),
             count: watch::Sender::new(0),
+            counts: Arc::default(),
         };
         Sessions { inner: Arc::new(inner) }
+    }
+
+    /// What every session of the process shares.
+    pub fn services(&self) -> &Services {
+        &self.inner.services
     }
 
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
@@ -178,6 +186,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.counts = again.inner.counts.clone();
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
@@ -238,6 +247,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.counts = again.inner.counts.clone();
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
@@ -345,6 +355,11 @@ impl Sessions {
             watchers.retain(|watcher| watcher.attachment.client != client);
             !watchers.is_empty()
         });
+    }
+
+    /// What they have done since the process started.
+    pub fn counts(&self) -> Reading {
+        self.inner.counts.read()
     }
 
     /// The sessions that live in this process.

@@ -15,7 +15,7 @@ use crate::cli::printer::Printer;
 use crate::cli::queue::{News, Queue};
 use crate::cli::terminal::{self, Dress, Ink};
 use crate::cli::{CliError, EXIT_CANCELLED};
-use crate::session::registry::Sessions;
+use crate::session::port::SessionPort;
 use crate::session::{
     Answer, AskId, CommandInfo, Decision, Out, PermissionAsk, SessionCommand, SessionError, SessionOptions,
     Ticket,
@@ -38,8 +38,8 @@ pub enum Face {
 }
 
 /// One prompt on its way.
-pub struct Run {
-    sessions: Sessions,
+pub struct Run<P> {
+    sessions: P,
     session: SessionId,
     queue: Arc<Queue>,
     face: Face,
@@ -83,16 +83,16 @@ impl Told {
     }
 }
 
-impl Run {
+impl<P: SessionPort> Run<P> {
     /// Of a request, with what is said for it.
     pub fn new(
-        sessions: Sessions,
+        sessions: P,
         session: SessionId,
         queue: Arc<Queue>,
         face: Face,
         prompt: Vec<Content>,
         request: Request,
-    ) -> Run {
+    ) -> Run<P> {
         Run {
             sessions,
             session,

@@ -1,9 +1,6 @@
 //! What the page reads, out of the store and of what the daemon knows of models. It blocks on the disk.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-
-use serde::Serialize;
 
 use super::entry::{self, Looked};
 use super::timeline::{self, Facts, Timeline, Window, model_of};
@@ -13,18 +10,6 @@ use crate::provider::{endpoint, models};
 use crate::session::SessionError;
 use crate::store::StoreError;
 use crate::thread::{Seq, SessionId, Thread};
-
-/// A session in the list.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Listed {
-    pub session: SessionId,
-    pub title: Option<String>,
-    pub cwd: PathBuf,
-    pub model: Option<String>,
-    /// Milliseconds since the Unix epoch.
-    pub updated_at: u64,
-    pub turns: u64,
-}
 
 /// The timeline of a session, as its log is now.
 pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, SessionError> {

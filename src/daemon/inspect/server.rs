@@ -1,0 +1,345 @@
+//! The page's server: HTTP on loopback, for the browser that `gate` lets in. It knows no command line.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Deserialize;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::assets::{Asset, PAGE};
+use super::gate::{self, Head, Refusal, Way};
+use super::keys::Keys;
+use super::news::Gathered;
+use crate::thread::{Seq, SessionId};
+
+/// Connections at a time; a browser opens six to one server, and streams stay open.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Streams of events at a time: windows that are open.
+const STREAMS_MAX: usize = 16;
+
+/// Calls that are worked on at a time; the daemon has other things to do.
+const CALLS_MAX: usize = 2;
+
+/// Bytes of a call.
+const CALL_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// How long a request's head may take, and a call's body.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How often a stream says that it is there: who does not hear it is gone.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How long to wait where the system has no connection to give.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What the page may call: methods of the control API that change nothing.
+pub const METHODS: [&str; 9] = [
+    "status",
+    "metrics",
+    "sessions.list",
+    "sessions.search",
+    "sessions.show",
+    "sessions.entries",
+    "sessions.timeline",
+    "sessions.entry",
+    "hooks.trail",
+];
+
+/// What stands behind the page.
+pub trait Door: Send + Sync + 'static {
+    /// Answers one call, JSON-RPC in and out.
+    fn answer(&self, call: String) -> BoxFuture<'_, String>;
+
+    /// Follows a session from an entry on, until what comes back is dropped. It blocks on the disk. An error is
+    /// a sentence.
+    fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String>;
+}
+
+/// What happens in a session, and what ends the following of it.
+pub struct Following {
+    pub news: Arc<Gathered>,
+    pub end: Box<dyn Send>,
+}
+
+/// One page that is served, from outside.
+pub struct Room {
+    pub keys: Keys,
+    pub port: u16,
+    idle: Duration,
+    used: Mutex<Used>,
+    changed: Notify,
+    calls: Semaphore,
+    /// It serves nobody any more.
+    closed: watch::Sender<bool>,
+}
+
+struct Used {
+    last: Instant,
+    streams: usize,
+}
+
+impl Room {
+    /// A page on this port that ends when it was not used for so long.
+    pub fn new(keys: Keys, port: u16, idle: Duration) -> Room {
+        let used = Mutex::new(Used { last: Instant::now(), streams: 0 });
+        let (changed, calls) = (Notify::new(), Semaphore::new(CALLS_MAX));
+        Room { keys, port, idle, used, changed, calls, closed: watch::Sender::new(false) }
+    }
+
+    /// Somebody uses it now; `false` where it has ended.
+    pub fn touch(&self) -> bool {
+        let mut used = self.used();
+        used.last = Instant::now();
+        !*self.closed.borrow()
+    }
+
+    /// Waits until it has ended.
+    pub async fn closed(&self) {
+        let mut closed = self.closed.subscribe();
+        // The sender lives in `self`, so waiting can't fail.
+        drop(closed.wait_for(|closed| *closed).await);
+    }
+
+    /// Waits until nobody has used it for its time, and closes it.
+    async fn unused(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let until = {
+                let used = self.used();
+                let until = used.last + self.idle;
+                if used.streams == 0 && until <= Instant::now() {
+                    self.closed.send_replace(true);
+                    return;
+                }
+                (used.streams == 0).then_some(until)
+            };
+            match until {
+                Some(until) => tokio::time::sleep_until(until.into()).await,
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Holds the room open for a stream; `None` where there are too many.
+    fn stream(self: &Arc<Room>) -> Option<Stream> {
+        let mut used = self.used();
+        if used.streams >= STREAMS_MAX {
+            return None;
+        }
+        used.streams += 1;
+        Some(Stream(self.clone()))
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream that is open.
+struct Stream(Arc<Room>);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut used = self.0.used();
+        used.streams -= 1;
+        used.last = Instant::now();
+        self.0.changed.notify_one();
+    }
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// Serves the page until it was not used for its time. Dropping the future ends all connections.
+pub async fn serve(listener: TcpListener, room: Arc<Room>, door: Arc<dyn Door>) {
+    let mut connections = JoinSet::new();
+    let mut unused = pin!(room.unused());
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                // Who finds it full sees a closed connection, and browsers try again.
+                Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
+                    connections.spawn(connection(stream, room.clone(), door.clone()));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "the page's server can't take a connection");
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            () = &mut unused => return,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, room: Arc<Room>, door: Arc<dyn Door>) {
+    let service = service_fn(|request| {
+        let (room, door) = (room.clone(), door.clone());
+        async move { Ok::<Answer, Infallible>(answer(request, &room, door).await) }
+    });
+    let mut server = hyper::server::conn::http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).max_buf_size(HEAD_BYTES_MAX);
+    // A browser that went away is no fault of ours.
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a connection to the page ended");
+    }
+}
+
+async fn answer(request: Request<Incoming>, room: &Arc<Room>, door: Arc<dyn Door>) -> Answer {
+    match gate::admit(&head_of(&request), &room.keys, room.port, Instant::now()) {
+        Err(refusal) => refused(refusal),
+        Ok(way) => {
+            room.touch();
+            match way {
+                Way::Page { with_cookie } => {
+                    let mut page = asset(&PAGE);
+                    let cookie = with_cookie.then(|| HeaderValue::try_from(room.keys.set_cookie(room.port)));
+                    if let Some(Ok(cookie)) = cookie {
+                        page.headers_mut().insert(header::SET_COOKIE, cookie);
+                    }
+                    page
+                }
+                Way::Asset(found) => asset(found),
+                Way::Call => call(request.into_body(), room, &*door).await,
+                Way::Events { session, from } => events(room, door, session, from).await,
+            }
+        }
+    }
+}
+
+fn head_of(request: &Request<Incoming>) -> Head<'_> {
+    let headers = request.headers();
+    Head {
+        method: request.method().as_str(),
+        path: request.uri().path(),
+        query: request.uri().query().unwrap_or_default(),
+        host: only(headers, &header::HOST),
+        origin: only(headers, &header::ORIGIN),
+        site: only(headers, &HeaderName::from_static("sec-fetch-site")),
+        cookie: only(headers, &header::COOKIE),
+        content_type: only(headers, &header::CONTENT_TYPE),
+    }
+}
+
+/// A header that is there; one that is there twice, or is no text, says nothing that could be right.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    Some(if values.next().is_some() { "" } else { first.to_str().unwrap_or_default() })
+}
+
+// ── Calls ──────────────────────────────────────────────────────────────────────────────────────────
+
+/// What of a call is looked at before it is passed on.
+#[derive(Deserialize)]
+struct Call {
+    method: String,
+}
+
+async fn call(body: Incoming, room: &Room, door: &dyn Door) -> Answer {
+    let read = tokio::time::timeout(REQUEST_TIME_MAX, Limited::new(body, CALL_BYTES_MAX).collect());
+    let Ok(Ok(body)) = read.await else {
+        return told(StatusCode::PAYLOAD_TOO_LARGE, "A call is shorter than this, or comes sooner.");
+    };
+    let bytes = body.to_bytes();
+    let Ok(Call { method }) = serde_json::from_slice(&bytes) else {
+        return told(StatusCode::BAD_REQUEST, "A call is one JSON object with a method.");
+    };
+    if !METHODS.contains(&method.as_str()) {
+        return told(StatusCode::FORBIDDEN, "The page only looks: it has no such method.");
+    }
+    let Ok(call) = String::from_utf8(bytes.into()) else {
+        return told(StatusCode::BAD_REQUEST, "A call is UTF-8.");
+    };
+    let Ok(_turn) = room.calls.acquire().await else {
+        return told(StatusCode::SERVICE_UNAVAILABLE, "The page is closing.");
+    };
+    let answered = door.answer(call).await;
+    typed(StatusCode::OK, "application/json", Full::new(Bytes::from(answered)).boxed_unsync())
+}
+
+// ── Events ─────────────────────────────────────────────────────────────────────────────────────────
+
+async fn events(room: &Arc<Room>, door: Arc<dyn Door>, session: SessionId, from: Seq) -> Answer {
+    let Some(open) = room.stream() else {
+        return told(StatusCode::SERVICE_UNAVAILABLE, "Too many windows follow sessions: close one.");
+    };
+    let followed = tokio::task::spawn_blocking(move || door.follow(&session, from)).await;
+    let following = match followed {
+        Ok(Ok(following)) => following,
+        Ok(Err(sentence)) => return told(StatusCode::NOT_FOUND, &sentence),
+        Err(_) => return told(StatusCode::INTERNAL_SERVER_ERROR, "The session could not be read."),
+    };
+    let frames = stream::unfold((following, open), |state| async move {
+        let piece = match tokio::time::timeout(HEARTBEAT, state.0.news.next()).await {
+            // One line of JSON: it has no line breaks of its own.
+            Ok(news) => match serde_json::to_string(&news) {
+                Ok(news) => format!("event: news\ndata: {news}\n\n"),
+                Err(_) => ": \n\n".to_owned(),
+            },
+            Err(_) => ": \n\n".to_owned(),
+        };
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(piece))), state))
+    });
+    typed(StatusCode::OK, "text/event-stream", BodyExt::boxed_unsync(StreamBody::new(frames)))
+}
+
+// ── Answers ────────────────────────────────────────────────────────────────────────────────────────
+
+fn asset(asset: &Asset) -> Answer {
+    let text = Full::new(Bytes::from_static(asset.text.as_bytes())).boxed_unsync();
+    typed(StatusCode::OK, asset.content_type, text)
+}
+
+fn refused(refusal: Refusal) -> Answer {
+    let (status, sentence) = refusal.told();
+    told(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), sentence)
+}
+
+/// A sentence, for whoever reads it.
+fn told(status: StatusCode, sentence: &str) -> Answer {
+    let text = Full::new(Bytes::from(format!("{sentence}\n"))).boxed_unsync();
+    typed(status, "text/plain; charset=utf-8", text)
+}
+
+/// An answer with what every one of them says to the browser: nothing from elsewhere, nothing inline, in no
+/// frame, kept nowhere, told to nobody.
+fn typed(status: StatusCode, content_type: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
+    const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                          connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    const SAID: [(HeaderName, &str); 7] = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ];
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    for (name, value) in SAID {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
