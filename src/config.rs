@@ -151,8 +151,8 @@ impl WireFormat {
 /// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
 /// 1.
 ///
-/// `summary_role` is accepted for files that are shared with other programs, and without an effect: a summary is a
-/// user message, which every provider takes.
+/// The key `summary_role` has no field: a summary is a user's message, which every provider takes, and another role
+/// is told as a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
     /// Whether it happens by itself.

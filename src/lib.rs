@@ -88,15 +88,17 @@
 //! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
+//! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread, recall |
 //! | `store` | journals, blobs, sled | thread, paths |
+//! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
 //! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
-//! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, session, acp |
-//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, session, acp, daemon |
+//! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
+//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, transfer, shelf, session, acp, daemon |
 //!
 //! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
 //! `reqwest` in `provider`.
@@ -142,9 +144,11 @@ pub mod provider;
 pub mod recall;
 pub mod recipe;
 pub mod session;
+pub mod shelf;
 pub mod store;
 pub mod thread;
 pub mod tokens;
 pub mod tools;
 pub mod transcript;
+pub mod transfer;
 pub mod turn;

@@ -13,6 +13,17 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+impl Problem {
+    /// As machines are told of it.
+    pub fn to_json(&self) -> serde_json::Value {
+        let Problem { path, place, message, hint } = self;
+        let (line, column) = (place.map(|place| place.0), place.map(|place| place.1));
+        serde_json::json!({
+            "path": path.display().to_string(), "line": line, "column": column, "message": message, "hint": hint,
+        })
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;

@@ -13,9 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use ask::{Ask, Kind, Range};
+pub use search::Finder;
 pub use time::Clock;
 
-use crate::thread::{CallId, Change, Edit, Entry, Seq, Thread};
+use crate::thread::{CallId, Change, Edit, Entry, Part, Seq, Thread};
 use record::Record;
 
 /// The tool's name. Where room is short its outcomes are cut first, and a summary from flat text leaves them out:
@@ -37,6 +38,18 @@ pub struct Log {
     shown: HashSet<Seq>,
     cwd: PathBuf,
     answer_bytes: usize,
+}
+
+/// Something that a search found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Find {
+    pub part: Part,
+    /// What it is, in a few words: `said`, `call of bash (make)`.
+    pub what: String,
+    /// Milliseconds since the Unix epoch.
+    pub at: u64,
+    /// Lines that show where in it, each with its byte: `offset 12: …`.
+    pub places: Vec<String>,
 }
 
 /// What a hook took out, or what an undo took back.
@@ -82,6 +95,17 @@ impl Log {
         let note =
             if is_all_shown { "\n\n[Nothing has left your view: all of this is still in it.]" } else { "" };
         Ok(text + note)
+    }
+
+    /// What a search finds, newest first, at most `ask.limit` of it, and how many there are. A search that was
+    /// stopped has what it found until then.
+    pub fn find(
+        &self,
+        ask: &Ask,
+        clock: &Clock,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<(Vec<Find>, usize), String> {
+        search::find(self, ask, clock, stop)
     }
 
     /// All that can be found, oldest first.

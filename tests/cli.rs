@@ -339,6 +339,8 @@ fn a_sessions_history_is_seen_and_undone_from_the_command_line() {
     assert_eq!(model.requests().len(), 1, "a dry run asks no model");
     machine.run(&["compact"]).ok();
 
+    let ran = machine.run(&["history", "e3"]);
+    assert!(ran.code == Some(2) && ran.err.contains("takes no words: \"e3\""), "{ran:?}");
     let (_, listed) = object(&["history", "--json"]);
     let entry = listed["history"]["layers"][0]["entry"].as_str().expect("a layer").to_owned();
     assert!(machine.run(&["undo", &entry]).ok().starts_with("Undone: "));
@@ -531,9 +533,13 @@ fn one_ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
     let mut first = [0; 4];
     std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut first).expect("text is streamed");
     let pid = rustix::process::Pid::from_child(&child);
+    let meanwhile = machine.run(&["run", "--resume", &machine.session(), "and then?"]);
+    assert!(meanwhile.err.contains("is open in another process"), "{meanwhile:?}");
+    assert!(meanwhile.err.contains("close it in the editor or the other terminal first"), "{meanwhile:?}");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
     let ran = Ran::of(child.wait_with_output().expect("it ends"));
     assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.out.ends_with("upon\n"), "whatever reads it next begins a line of its own: {ran:?}");
     let shown = machine.run(&["sessions", "show", &machine.session()]).ok();
     assert!(shown.contains("Once upon") && shown.contains("[cancelled here]"), "{shown}");
     assert_eq!(model.requests().len(), 1);

@@ -27,7 +27,8 @@ fn rewriting() -> bool {
 fn our_agent() -> Program {
     Program {
         command: env!("CARGO_BIN_EXE_epitome").into(),
-        arguments: vec!["acp".into()],
+        // A fixture looks at one agent alone, from its first word to its exit.
+        arguments: vec!["acp".into(), "--standalone".into()],
         inherits: Inherits::PathAlone,
     }
 }

@@ -1,6 +1,7 @@
 //! Answers, errors and choices in the words of the wire. Pure; the one place that knows error codes.
 
 use agent_client_protocol::v1::schema as wire;
+pub use agent_client_protocol::v1::schema::Error;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -21,6 +22,9 @@ const AUTH_REQUIRED: i32 = -32000;
 const NOT_FOUND: i32 = -32002;
 /// Our own: too much at once, try again. Outside the ranges that JSON-RPC and ACP keep.
 const BUSY: i32 = -31001;
+
+/// Our own: the daemon died over it. Not the code of internal errors, which some clients keep to themselves.
+const INTERRUPTED: i32 = -31002;
 
 /// Models that are shown in one list, however many providers they are of.
 const MODELS_FLAT_MAX: usize = 8;
@@ -74,6 +78,7 @@ pub fn session_error(error: &SessionError) -> wire::Error {
         }
         SessionError::Provider { hint: None, .. }
         | SessionError::TooLong(_)
+        | SessionError::InUse(_)
         | SessionError::Store(_)
         | SessionError::Internal(_) => wire::Error::new(INTERNAL, sentence),
         SessionError::Busy(_) => wire::Error::new(BUSY, sentence),
@@ -102,6 +107,12 @@ pub fn not_initialized() -> wire::Error {
 
 pub fn too_many_requests() -> wire::Error {
     wire::Error::new(BUSY, "Too many requests are open; wait for answers first")
+}
+
+/// What was asked of a process that died before it answered.
+pub fn interrupted(details: &str) -> wire::Error {
+    let sentence = "Interrupted: Epitome's daemon ended before it could answer. Please send it again";
+    wire::Error::new(INTERRUPTED, sentence).data(json!({ "details": details }))
 }
 
 pub fn internal(sentence: impl Into<String>) -> wire::Error {

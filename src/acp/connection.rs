@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::envelope;
 use super::outlet::Outbox;
 use super::post::Post;
-use super::server::{Background, Parts, Server};
+use super::requests::first_id;
+use super::server::{Parts, Pending, Server};
 use crate::session::port::SessionPort;
 
 /// The longest line that is read, in bytes: a prompt with several large images.
@@ -96,12 +97,13 @@ impl<P: SessionPort> Connection<P> {
     pub fn open(writer: impl Write + Send + 'static, parts: Parts<P>, tap: Option<Tap>) -> Connection<P> {
         // Any clock will do: the ids of our questions are made of it.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let outbox = Arc::new(Outbox::new(now));
+        let outbox = Arc::new(Outbox::new(first_id(now, parts.ids_above)));
         let tap: SharedTap = tap.map(|tap| Arc::new(Mutex::new(tap)));
-        let background = Background::new();
+        let (background, held) = (Pending::new(), Pending::new());
         let closer = Closer {
             outbox: outbox.clone(),
             background: background.clone(),
+            held: held.clone(),
             sessions: parts.sessions.clone(),
             client: parts.client,
             runtime: parts.runtime.clone(),
@@ -116,7 +118,7 @@ impl<P: SessionPort> Connection<P> {
                 }
             })
             .expect("the system can start one thread");
-        Connection { server: Server::new(parts, outbox, background), closer, tap }
+        Connection { server: Server::new(parts, outbox, background, held), closer, tap }
     }
 
     /// Reads until the client closes its end.
@@ -160,20 +162,23 @@ impl<P: SessionPort> Connection<P> {
 #[derive(Clone)]
 pub struct Closer<P> {
     outbox: Arc<Outbox>,
-    background: Background,
+    /// Requests that are answered from background threads.
+    background: Pending,
+    /// What sessions hold of this client.
+    held: Pending,
     sessions: P,
     client: crate::session::ClientId,
     runtime: tokio::runtime::Handle,
 }
 
 impl<P: SessionPort> Closer<P> {
-    /// Detaches the client from its sessions, waits shortly for their turns to end, for its requests to
-    /// be answered and for the client to read what is left. Must not be called on a thread of the runtime; calling it again is
-    /// harmless.
+    /// Detaches the client from its sessions and waits shortly until each has let it go, which a session does
+    /// when its turn is recorded; then for its requests to be answered and for the client to read what is left.
+    /// Must not be called on a thread of the runtime; calling it again is harmless.
     pub fn close(&self) {
         self.detach();
         let settled = async {
-            self.sessions.settled().await;
+            self.held.settled().await;
             self.background.settled().await;
         };
         let in_time =

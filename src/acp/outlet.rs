@@ -76,7 +76,8 @@ enum State {
 }
 
 impl Outbox {
-    pub fn new(unix_seconds: u64) -> Outbox {
+    /// `first_own` is the id of our first own request to this client.
+    pub fn new(first_own: u64) -> Outbox {
         Outbox {
             pending: Mutex::new(Pending {
                 items: VecDeque::new(),
@@ -90,7 +91,7 @@ impl Outbox {
             }),
             filled: Condvar::new(),
             drained: Condvar::new(),
-            requests: Mutex::new(Requests::new(unix_seconds)),
+            requests: Mutex::new(Requests::new(first_own)),
         }
     }
 

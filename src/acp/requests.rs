@@ -49,6 +49,20 @@ pub struct Asked {
 /// from both.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
 
+/// The largest integer that every JSON reader keeps, JavaScript's among them.
+const ID_MAX: u64 = (1 << 53) - 1;
+
+/// Where the ids of our own requests begin: above all that this client has seen, and at a number made of the
+/// time. So they never repeat between one life of the process and the next, and a late "allow" cannot meet
+/// another question.
+pub fn first_id(unix_seconds: u64, seen: u64) -> u64 {
+    // 32 bits of time and 20 bits of count stay below `ID_MAX`.
+    let of_time = (unix_seconds & 0xffff_ffff) << 20;
+    // Room for as many questions as the time leaves; what claims to have seen more was never given out by us.
+    let above = if seen < ID_MAX - (1 << 20) { seen + 1 } else { 0 };
+    of_time.max(above)
+}
+
 /// Both tables.
 #[derive(Debug)]
 pub struct Requests {
@@ -58,12 +72,9 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Ids of our own requests begin at a number made of the time, and so never repeat between one
-    /// life of the process and the next: a late "allow" cannot meet another question.
-    pub fn new(unix_seconds: u64) -> Requests {
-        // 32 bits of time and 20 bits of count stay below 2^53, the largest integer of JavaScript.
-        let next_own = (unix_seconds & 0xffff_ffff) << 20;
-        Requests { open: HashMap::new(), next_own, asked: HashMap::new() }
+    /// `first_own` is the id of our first own request; see [`first_id`].
+    pub fn new(first_own: u64) -> Requests {
+        Requests { open: HashMap::new(), next_own: first_own, asked: HashMap::new() }
     }
 
     /// Notes a request; `None` if too many are open.
@@ -142,8 +153,14 @@ mod tests {
         let asked =
             || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false, never: false };
         let now = 1_795_300_000;
-        let (first, next) = (Requests::new(now).ask(asked()), Requests::new(now + 1).ask(asked()));
-        assert!(first < next && next < 1 << 53);
+        let ask = |seconds, seen| Requests::new(first_id(seconds, seen)).ask(asked());
+        let (first, next) = (ask(now, 0), ask(now + 1, 0));
+        assert!(first < next && next <= ID_MAX);
+        // Within the same second, and with a clock that was set back, what was seen decides.
+        assert_eq!(ask(now, first + 7), first + 8);
+        assert_eq!(ask(now - 1000, next), next + 1);
+        // Nobody can push us out of the range in which numbers stay what they are.
+        assert_eq!(ask(now, u64::MAX), first);
     }
 
     #[test]

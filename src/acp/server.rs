@@ -41,28 +41,64 @@ pub struct Parts<P> {
     pub overrides: Arc<Overrides>,
     /// Whether a model can be reached as things stand. Asked at `initialize`; it must be quick.
     pub configured: Box<dyn Fn() -> bool + Send + Sync>,
+    /// The highest id of a request of ours that this client has seen, in the life of an earlier process.
+    pub ids_above: u64,
 }
 
-/// Requests that are answered from background threads, counted so that an end can wait for them.
+/// What an end waits for, counted.
 #[derive(Clone)]
-pub(super) struct Background(Arc<watch::Sender<usize>>);
+pub(super) struct Pending(Arc<watch::Sender<usize>>);
 
-impl Background {
-    pub fn new() -> Background {
-        Background(Arc::new(watch::Sender::new(0)))
+impl Pending {
+    pub fn new() -> Pending {
+        Pending(Arc::new(watch::Sender::new(0)))
     }
 
-    /// Waits until each of them has been answered.
+    fn one_more(&self) {
+        self.0.send_modify(|open| *open += 1);
+    }
+
+    fn one_less(&self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
+
+    /// Waits until there is none left.
     pub async fn settled(&self) {
         // The sender lives in `self`, so waiting can't fail.
         drop(self.0.subscribe().wait_for(|open| *open == 0).await);
     }
 }
 
+/// The outbox in a session's hands. A session drops it when it has let the client go.
+struct Held {
+    outbox: Arc<Outbox>,
+    count: Pending,
+}
+
+impl Held {
+    fn new(outbox: Arc<Outbox>, count: Pending) -> Held {
+        count.one_more();
+        Held { outbox, count }
+    }
+}
+
+impl Outlet for Held {
+    fn put(&self, session: &SessionId, out: Out) {
+        self.outbox.put(session, out);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.count.one_less();
+    }
+}
+
 /// Routes the messages of one client.
 pub struct Server<P> {
     parts: Parts<P>,
-    background: Background,
+    background: Pending,
+    held: Pending,
     outbox: Arc<Outbox>,
     initialized: AtomicBool,
 }
@@ -86,8 +122,8 @@ impl From<BadParams> for wire::Error {
 }
 
 impl<P: SessionPort> Server<P> {
-    pub(super) fn new(parts: Parts<P>, outbox: Arc<Outbox>, background: Background) -> Server<P> {
-        Server { parts, background, outbox, initialized: AtomicBool::new(false) }
+    pub(super) fn new(parts: Parts<P>, outbox: Arc<Outbox>, background: Pending, held: Pending) -> Server<P> {
+        Server { parts, background, held, outbox, initialized: AtomicBool::new(false) }
     }
 
     /// Takes one message. Each request gets exactly one answer, now or later; nothing else gets one.
@@ -234,7 +270,10 @@ impl<P: SessionPort> Server<P> {
 
     fn opening(&self, params: &Params<'_>) -> Result<Opening, wire::Error> {
         Ok(Opening {
-            attachment: Attachment { client: self.parts.client, outlet: self.outbox.clone() },
+            attachment: Attachment {
+                client: self.parts.client,
+                outlet: Arc::new(Held::new(self.outbox.clone(), self.held.clone())),
+            },
             cwd: params.cwd()?,
             directories: params.directories()?,
             mcp_servers: params.mcp_servers()?,
@@ -300,8 +339,8 @@ impl<P: SessionPort> Server<P> {
     ) -> Result<Routed, wire::Error> {
         let ticket = self.open(id, kind, session)?;
         let (sessions, outbox) = (self.parts.sessions.clone(), self.outbox.clone());
-        let background = self.background.0.clone();
-        background.send_modify(|open| *open += 1);
+        let background = self.background.clone();
+        background.one_more();
         self.parts.runtime.spawn_blocking(move || {
             // A panic in the store would otherwise leave the client without its one answer.
             let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
@@ -312,7 +351,7 @@ impl<P: SessionPort> Server<P> {
                 post::response(&mut line, &open.id, result);
                 outbox.put_line(line);
             }
-            background.send_modify(|open| *open -= 1);
+            background.one_less();
         });
         Ok(Routed::Later)
     }

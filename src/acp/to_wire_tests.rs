@@ -346,7 +346,7 @@ fn entries_that_are_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "e1",
-                "Undone: e12 is taken back; what it replaced is in view again.",
+                "Undone: e12 is taken back; the conversation is as it would be without it.",
             )],
         ),
         (

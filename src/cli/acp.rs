@@ -1,4 +1,5 @@
-//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout, for as long as the editor does.
+//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout, for as long as the editor does. A thin
+//! front end of the daemon, or all in this one process where that is wanted or no daemon can be had.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -7,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,16 +16,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{CliError, overrides, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
 use crate::acp::server::Parts;
-use crate::config::Settings;
+use crate::daemon::front;
+use crate::daemon::front::attach::{Caller, Link};
+use crate::daemon::front::signals::Blocked;
+use crate::daemon::is_configured;
 use crate::paths::Paths;
-use crate::provider::endpoint;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
 use crate::transcript::Recorder;
 
+/// How long what is left may take when the client has gone and all is said.
+const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
+
 struct Flags {
     overrides: Overrides,
     transcript: Option<PathBuf>,
+    standalone: bool,
 }
 
 pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
@@ -35,35 +43,91 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         let hint = "start it from an editor, or with pipes".to_owned();
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
+    if !flags.standalone {
+        match attach(&paths, &flags.overrides) {
+            Ok((caller, link, signals)) => {
+                front::run(caller, link, reader, writer, tap, signals).map_err(|error| {
+                    CliError::failed(format!("the threads of the front end can't be started: {error}"), None)
+                })?;
+                // Not by the end of main: a thread may still read what nobody wants any more.
+                std::process::exit(0)
+            }
+            Err(why) => tracing::warn!(why, "no daemon can be had: this window does all in its own process"),
+        }
+    }
+    standalone(paths, flags.overrides, (reader, writer), tap)
+}
+
+/// Finds or starts the daemon. Signals are blocked from here on, for the threads that are to come.
+fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Caller, Link, Blocked), String> {
+    let signals = Blocked::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
+    let environment = std::env::vars_os().collect();
+    let mut caller = Caller::new(paths, environment, overrides.clone())
+        .map_err(|error| format!("this program is not found: {error}"))?;
+    let link = caller.attach(0)?;
+    Ok((caller, link, signals))
+}
+
+fn standalone(
+    paths: Paths,
+    overrides: Overrides,
+    (reader, writer): (File, File),
+    tap: Option<Tap>,
+) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
-    let overrides = Arc::new(flags.overrides);
+    let overrides = Arc::new(overrides);
     let sessions = serve::sessions(paths.clone(), runtime.handle());
     let environment = serve::environment();
+    let configured = {
+        let (overrides, environment) = (overrides.clone(), environment.clone());
+        move || is_configured(&paths, &overrides, &environment)
+    };
     let parts = Parts {
-        sessions,
+        sessions: sessions.clone(),
         runtime: runtime.handle().clone(),
         client: ClientId(1),
         environment,
-        overrides: overrides.clone(),
-        configured: Box::new(move || is_configured(&paths, &overrides)),
+        overrides,
+        configured: Box::new(configured),
+        ids_above: 0,
     };
     let connection = Connection::open(writer, parts, tap);
-    close_on_signal(&runtime, connection.closer());
+    let end = End { closer: connection.closer(), sessions, runtime: runtime.handle().clone() };
+    end_on_signal(&runtime, &end);
     connection.read(reader);
-    connection.closer().close();
-    // Not by the end of main: the runtime would wait for work that nobody wants any more.
-    std::process::exit(0)
+    end.now()
+}
+
+/// The end of a process that does all by itself.
+#[derive(Clone)]
+struct End {
+    closer: Closer<Sessions>,
+    sessions: Sessions,
+    runtime: tokio::runtime::Handle,
+}
+
+impl End {
+    /// Must not be called on a thread of the runtime.
+    fn now(&self) -> ! {
+        self.closer.close();
+        // Beside the client's: what this installation has learned, and sessions that are just ending.
+        drop(
+            self.runtime
+                .block_on(async { tokio::time::timeout(SETTLE_TIME_MAX, self.sessions.settled()).await }),
+        );
+        // Not by the end of main: the runtime would wait for work that nobody wants any more.
+        std::process::exit(0)
+    }
 }
 
 fn read(arguments: Vec<OsString>) -> Result<Flags, CliError> {
     use lexopt::prelude::Long;
-    let mut flags = Flags { overrides: Overrides::default(), transcript: None };
+    let mut flags = Flags { overrides: Overrides::default(), transcript: None, standalone: false };
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("transcript") => flags.transcript = Some(PathBuf::from(parser.value()?)),
-            // One process does all, for now in any case.
-            Long("standalone") => {}
+            Long("standalone") => flags.standalone = true,
             Long(name) if overrides::is_flag(name) => {
                 let name = name.to_owned();
                 overrides::set(&mut flags.overrides, &name, &mut parser)?;
@@ -88,23 +152,15 @@ fn ends() -> io::Result<(File, File)> {
     Ok((reader, writer))
 }
 
-fn is_configured(paths: &Paths, overrides: &Overrides) -> bool {
-    let (settings, _) = Settings::load(paths, None, |name| std::env::var_os(name));
-    endpoint::is_configured(&overrides.over(settings), &serve::environment())
-}
-
 /// Editors end us by TERM; what runs is recorded, and the exit is an orderly one.
-fn close_on_signal(runtime: &tokio::runtime::Runtime, closer: Closer<Sessions>) {
+fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &End) {
     for kind in [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()] {
-        let closer = closer.clone();
+        let end = end.clone();
         runtime.spawn(async move {
             let Ok(mut signals) = signal(kind) else { return };
             if signals.recv().await.is_some() {
-                // Closing waits, which no thread of the runtime may.
-                std::thread::spawn(move || {
-                    closer.close();
-                    std::process::exit(0);
-                });
+                // It waits, which no thread of the runtime may.
+                std::thread::spawn(move || end.now());
             }
         });
     }

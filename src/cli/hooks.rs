@@ -9,13 +9,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
 use crate::config::{Settings, Trust as Policy};
 use crate::hooks::discover::{Found, Search, Untrusted, discover};
-use crate::hooks::hook::{Hook, Kind, Place};
+use crate::hooks::shown::{self, kind, word};
 use crate::hooks::trust::{Decision, Item, Trust};
 use crate::paths::Paths;
 use crate::problem::Problem;
@@ -198,7 +196,7 @@ impl Here {
 fn list(place: &Here, form: Form) -> Result<i32, CliError> {
     let found = place.find();
     let text = match form {
-        Form::Json => format!("{}\n", json_of(&found)),
+        Form::Json => format!("{}\n", shown::found(&found)),
         Form::Text if !place.settings.hooks.enabled => {
             "Hooks are switched off (hooks.enabled in the settings).\n".to_owned()
         }
@@ -260,56 +258,6 @@ fn waiting(item: &Untrusted) -> String {
         let _ = writeln!(out, "    {}", harmless(&file.display().to_string()));
     }
     out
-}
-
-fn json_of(found: &Found) -> Value {
-    let hook = |hook: &Arc<Hook>| {
-        json!({
-            "name": hook.name,
-            "events": hook.events.iter().map(|(event, _)| event.name()).collect::<Vec<_>>(),
-            "place": word(hook.place), "kind": kind(hook), "description": hook.manifest.description,
-            "priority": hook.manifest.priority, "timeout_ms": hook.manifest.timeout.as_millis() as u64,
-            "digest": hook.digest, "files": hook.files, "trusted": true,
-        })
-    };
-    let untrusted = |item: &Untrusted| {
-        json!({
-            "name": item.name, "path": item.path, "digest": item.digest, "what": item.what,
-            "files": item.files, "trusted": false,
-        })
-    };
-    let problem = |problem: &Problem| {
-        json!({
-            "path": problem.path, "line": problem.place.map(|place| place.0),
-            "column": problem.place.map(|place| place.1), "message": problem.message, "hint": problem.hint,
-        })
-    };
-    json!({
-        "hooks": found.hooks.iter().map(hook).collect::<Vec<_>>(),
-        "untrusted": found.untrusted.iter().map(untrusted).collect::<Vec<_>>(),
-        "skipped": found.skipped.iter().map(|skipped| {
-            json!({"path": skipped.path, "reason": skipped.reason})
-        }).collect::<Vec<_>>(),
-        "problems": found.problems.iter().map(problem).collect::<Vec<_>>(),
-    })
-}
-
-fn word(place: Place) -> &'static str {
-    match place {
-        Place::Enforced => "enforced",
-        Place::Person => "yours",
-        Place::Repository => "repository",
-    }
-}
-
-fn kind(hook: &Hook) -> &'static str {
-    match hook.kind {
-        Kind::Script { .. } => "script",
-        Kind::Resident { .. } => "resident",
-        Kind::Declared { .. } => "declared",
-        Kind::Webhook { .. } => "webhook",
-        Kind::Claude { .. } => "Claude Code",
-    }
 }
 
 fn short(digest: &str) -> &str {

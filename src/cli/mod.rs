@@ -4,6 +4,7 @@
 
 mod acp;
 pub mod check;
+mod daemon_serve;
 mod demo;
 mod hooks;
 mod inspect;
@@ -98,6 +99,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("inspect") => inspect::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
+        Some("daemon") if arguments == ["serve"] => daemon_serve::main(),
         Some("--version" | "-V" | "version") => {
             println!("epitome {}", env!("CARGO_PKG_VERSION"));
             Ok(0)
@@ -114,8 +116,9 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
 const HELP: &str = "\
 epitome: a coding agent for editors, with compaction that you can trust
 
-  epitome acp [--model NAME] [--mode MODE] [--transcript FILE]
-        speak the Agent Client Protocol on stdin and stdout; this is what editors launch
+  epitome acp [--model NAME] [--mode MODE] [--transcript FILE] [--standalone]
+        speak the Agent Client Protocol on stdin and stdout; this is what editors launch. One daemon serves
+        all windows and is started when it is needed; --standalone does all in this one process
   epitome run [-r RECIPE] [--follow | --resume ID] [--model NAME] [--mode MODE] [--json] \"prompt\"
         one prompt without an editor; --follow goes on with the newest session of this directory
   epitome compact [--dry-run] [--json] [--resume ID] [focus...]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
 use crate::config::Settings;
-use crate::provider::catalog::{Catalog, Offer, Scope, provider_of};
+use crate::provider::catalog::{Catalog, Marks, Offer, Scope, provider_of};
 use crate::provider::endpoint::{self, provider_title};
 use crate::provider::http::Http;
 use crate::provider::learned::{Learned, Source, When};
@@ -111,10 +111,10 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
 
 fn show(catalog: &Catalog<'_>, request: &Request) -> Result<i32, CliError> {
     let all = catalog.offers(request.scope, SHOWN_MAX);
-    let marks = Marks { chosen: catalog.chosen_model(), default: catalog.default_model() };
+    let marks = catalog.marks();
     let wanted: Vec<&Offer> = all.iter().filter(|offer| fits(&offer.name, &request.filter)).collect();
     if request.json {
-        let list: Vec<Value> = wanted.iter().map(|offer| as_json(offer, &marks)).collect();
+        let list: Vec<Value> = wanted.iter().map(|offer| offer.to_json(&marks)).collect();
         terminal::print(&format!("{:#}\n", json!(list)))?;
     } else {
         terminal::print(&harmless(&text(&wanted, &marks)))?;
@@ -132,11 +132,6 @@ fn show(catalog: &Catalog<'_>, request: &Request) -> Result<i32, CliError> {
         return Err(CliError::failed(message, Some(hint.to_owned())));
     }
     Ok(0)
-}
-
-struct Marks {
-    chosen: Option<ModelName>,
-    default: Option<ModelName>,
 }
 
 /// Whether a model is of this provider or has this text in its name.
@@ -214,38 +209,6 @@ fn letter(source: Source) -> &'static str {
         Source::Overflow | Source::Truncation => "l",
         Source::Guess => "?",
     }
-}
-
-fn as_json(offer: &Offer, marks: &Marks) -> Value {
-    let known = |tokens: u64, source: Source| match tokens {
-        0 => Value::Null,
-        tokens => json!({ "tokens": tokens, "from": source.word() }),
-    };
-    let price = offer.price.map(|price| {
-        json!({
-            "input": price.input, "output": price.output,
-            "cache_read": price.cache_read, "cache_write": price.cache_write,
-        })
-    });
-    let (is_ending, ends) = match &offer.life {
-        Life::Active => (false, None),
-        Life::Ending { on } => (true, on.clone()),
-    };
-    json!({
-        "name": offer.name.0,
-        "provider": provider_of(&offer.name),
-        "chosen": marks.chosen.as_ref() == Some(&offer.name),
-        "default": marks.default.as_ref() == Some(&offer.name),
-        "usable": offer.is_usable,
-        "window": known(offer.window.0, offer.window.1),
-        "max_output": known(u64::from(offer.max_output.0), offer.max_output.1),
-        "dollars_per_million_tokens": price,
-        "images": offer.abilities.images,
-        "documents": offer.abilities.documents,
-        "thinking": offer.thinks(),
-        "ending": is_ending,
-        "ends": ends,
-    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::problem::Problem;
 use crate::recipe::catalog::{Catalog, PROBLEMS_MAX};
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{Recipe, Source};
+use crate::recipe::shown;
 use crate::recipe::render::{self, NOT_RUN, Prompt, Rendered, ShellCall, ShellOutputs, Surroundings};
 use crate::tools::reaper::Reaper;
 use crate::tools::shell_output::shell_output;
@@ -76,7 +77,7 @@ impl Desk {
         let mut catalog = self.catalog();
         catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
         match self.form {
-            Form::Json => print_json(&show::list_json(&catalog)),
+            Form::Json => print_json(&shown::list(&catalog)),
             Form::Text => terminal::print(&harmless(&show::list(&catalog, &self.cwd))),
         }
     }
@@ -94,7 +95,7 @@ impl Desk {
         };
         match self.form {
             Form::Json => {
-                let mut fields = show::fields(recipe);
+                let mut fields = shown::fields(recipe);
                 fields.insert("text".to_owned(), json!(text));
                 print_json(&json!(fields))
             }
@@ -176,7 +177,7 @@ impl Desk {
         };
         let problems = &catalog.problems;
         match self.form {
-            Form::Json => print_json(&json!(problems.iter().map(problem_json).collect::<Vec<_>>()))?,
+            Form::Json => print_json(&json!(problems.iter().map(Problem::to_json).collect::<Vec<_>>()))?,
             Form::Text => {
                 let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
                 match problems.len() {
@@ -221,12 +222,6 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<Arguments, CliError> {
     arguments.free = free.join(" ");
     let usage = || Some(format!("/{} {}", recipe.id, command::hint(recipe)));
     command::complete(recipe, arguments).map_err(|message| CliError { message, hint: usage(), code: 2 })
-}
-
-fn problem_json(problem: &Problem) -> serde_json::Value {
-    let Problem { path, place, message, hint } = problem;
-    let (line, column) = (place.map(|place| place.0), place.map(|place| place.1));
-    json!({ "path": path.display().to_string(), "line": line, "column": column, "message": message, "hint": hint })
 }
 
 /// A path as a person in a directory would write it.

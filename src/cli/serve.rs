@@ -17,6 +17,7 @@ use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{Services, Sessions};
+use crate::session::resting::REST_AFTER;
 use crate::store::Store;
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
@@ -51,9 +52,14 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 
 /// All sessions of this process. Touches no file and no network: what is heavy starts on first use.
 pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
+    Sessions::new(services(paths), runtime.clone())
+}
+
+/// What the sessions of a process share.
+pub fn services(paths: Paths) -> Services {
     let store = Store::new(&paths);
     let reaper = Arc::new(Reaper::of_this_executable());
-    let services = Services {
+    Services {
         learned: Learned::below(&paths.data),
         paths,
         store,
@@ -63,8 +69,8 @@ pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
         reaper,
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
-    };
-    Sessions::new(services, runtime.clone())
+        rest_after: REST_AFTER,
+    }
 }
 
 /// Sends log lines to a file of the day; stdout is the wire and stderr stays silent. `EPITOME_LOG`

@@ -28,6 +28,9 @@ const TITLE_CHARS_MAX: usize = 60;
 /// Ids that are named when a beginning fits several.
 const NAMED_MAX: usize = 5;
 
+/// What to do where another process has a session open.
+pub const IN_USE_HINT: &str = "close it in the editor or the other terminal first";
+
 const HELP: &str = "\
 epitome sessions: what was said, and where
 
@@ -402,7 +405,7 @@ fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, CliErro
 fn failed(error: &StoreError) -> CliError {
     let hint = match error {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows what there is"),
-        StoreError::InUse(_) => Some("close it in the editor or the other terminal first"),
+        StoreError::InUse(_) => Some(IN_USE_HINT),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
         StoreError::Exists(_)
         | StoreError::Damaged { .. }

@@ -1,6 +1,6 @@
 //! What there is room for. All in tokens.
 
-use crate::config::{self, Prune, Threshold};
+use crate::config::{self, Prune, Summariser, Threshold};
 
 /// The room of one model's window, and how a compaction may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Budget {
     pub frame: u64,
     /// The tokens in context from which on a compaction is due; the whole window where none is by itself.
     pub due_at: u64,
-    /// What the model's summary may take.
+    /// What the model's summary may take; nothing where none is asked.
     pub summary_max: u64,
     /// What the ledger may take.
     pub ledger_max: u64,
@@ -35,7 +35,9 @@ impl Budget {
     /// What a configuration says for a window. `reserve` and `frame` are the model's and the thread's.
     pub fn of(settings: &config::Compaction, window: u64, reserve: u64, frame: u64) -> Budget {
         let share = |share: f64| (window as f64 * share) as u64;
-        let summary_max = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
+        let longest = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
+        // Where no model is asked, nothing is kept free for what it would write.
+        let summary_max = if settings.model == Summariser::Nobody { 0 } else { longest };
         let due_at = match settings.threshold {
             Threshold::Never => window,
             Threshold::Ratio(ratio) => share(ratio),
@@ -48,7 +50,7 @@ impl Budget {
             frame,
             due_at,
             summary_max,
-            ledger_max: summary_max.min(window / LEDGER_PART),
+            ledger_max: longest.min(window / LEDGER_PART),
             person_max: share(settings.person_share),
             pins_max: share(settings.pin_share),
             prune: settings.prune,

@@ -15,6 +15,9 @@ const SUMMARY_BYTES_MIN: usize = 1_000;
 /// The part of a window, and of a conversation, that a summary is expected to take at most, as a divisor.
 const SUMMARY_PART: u64 = 4;
 
+/// The part by which the person's words or the ledger give way at least, as a divisor.
+const STEP_PART: u64 = 8;
+
 /// Below so many tokens the person's older words and the ledger are left out as a whole.
 const SHARE_TOKENS_MIN: u64 = 64;
 
@@ -213,14 +216,14 @@ impl<'a> Fit<'a> {
         match step {
             Step::Person => {
                 let is_said = self.measure.person > 0 && !self.material.person.is_empty();
-                self.measure.person = halved(self.measure.person);
+                self.measure.person = lessened(self.measure.person, self.excess());
                 is_said
             }
             Step::Ledger => {
                 let is_told = !self.facts.told.text.is_empty();
                 if is_told {
                     let taken = scene.ruler.text(&self.facts.told.text);
-                    self.measure.ledger = halved(self.measure.ledger.min(taken));
+                    self.measure.ledger = lessened(self.measure.ledger.min(taken), self.excess());
                     self.facts.told = told(scene, self.ledger, &self.material, self.measure.ledger);
                 }
                 is_told
@@ -296,13 +299,23 @@ impl<'a> Fit<'a> {
     /// What the part that stays may take beside the message as it is now.
     fn room_for_kept(&self) -> u64 {
         let message = self.after.saturating_sub(self.kept.tokens);
+        self.wanted().saturating_sub(message)
+    }
+
+    /// By how much the result is larger than it should be.
+    fn excess(&self) -> u64 {
+        self.after.saturating_sub(self.wanted())
+    }
+
+    /// What the result may take so that it fits and gains enough.
+    fn wanted(&self) -> u64 {
         let gaining = match self.trigger {
             Trigger::Must => self.scene.before.saturating_sub(1),
             Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Overflow => {
                 self.scene.before * (100 - GAIN_MIN_PERCENT) / 100
             }
         };
-        self.scene.limit.min(gaining).saturating_sub(message)
+        self.scene.limit.min(gaining)
     }
 }
 
@@ -345,6 +358,8 @@ fn told(scene: &Scene<'_>, ledger: &Ledger, material: &Material, tokens_max: u64
     }
 }
 
-fn halved(tokens: u64) -> u64 {
-    if tokens / 2 < SHARE_TOKENS_MIN { 0 } else { tokens / 2 }
+/// Less by so many tokens, but at least by an eighth, so that it comes to an end.
+fn lessened(tokens: u64, by: u64) -> u64 {
+    let less = tokens.saturating_sub(by.max(tokens / STEP_PART));
+    if less < SHARE_TOKENS_MIN { 0 } else { less }
 }

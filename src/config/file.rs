@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::values::{
     Wrong, characters, header_map, max_rounds, messages, mode, model_name, seconds, share, small_tokens,
-    summariser, thought, threshold, truth, url, variable, wire_format,
+    summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
 };
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
@@ -20,7 +20,6 @@ const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
-/// Those that nothing reads yet are accepted: files may be shared with an agent that does.
 const COMPACTION_KEYS: [&str; 17] = [
     "auto",
     "ratio",
@@ -217,7 +216,7 @@ impl Reader<'_> {
                 "timeout_s" => self.set(value, &mut compaction.timeout, seconds),
                 "message_chars" => self.set(value, &mut compaction.message_chars, characters),
                 "prune" => self.prune(value, &mut compaction.prune),
-                known if COMPACTION_KEYS.contains(&known) => {}
+                "summary_role" => self.set(value, &mut (), summary_role),
                 other => self.unknown(key.span(), other, &COMPACTION_KEYS),
             }
         }

@@ -137,6 +137,16 @@ fn a_wrong_value_is_told_with_its_place_and_the_rest_holds() {
 }
 
 #[test]
+fn a_summary_in_another_role_than_the_users_is_told_to_be_none() {
+    let (settings, problems) =
+        Disk::new("[compaction]\nsummary_role = \"system\"\nmust_ratio = 0.9\n", "").load(&[]);
+    let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str())).collect();
+    assert_eq!(told, [(Some((2, 16)), "a summary is always sent as a message of the user's")]);
+    assert!((settings.compaction.must_ratio - 0.9).abs() < f64::EPSILON);
+    assert_eq!(Disk::new("[compaction]\nsummary_role = \"user\"\n", "").load(&[]).1, []);
+}
+
+#[test]
 fn a_file_that_is_no_toml_leaves_the_rest_of_it_in_force() {
     let (settings, problems) = Disk::new("max_rounds = 7\nmode = = \"full\"\n", "").load(&[]);
     assert_eq!(problems.first().expect("it is told").place.map(|(line, _)| line), Some(2));

@@ -65,6 +65,18 @@ pub(super) fn summariser(value: &DeValue<'_>) -> Result<Summariser, Wrong> {
     })
 }
 
+/// The one role that a summary is sent in; the key is there for files that are shared with other programs.
+pub(super) fn summary_role(value: &DeValue<'_>) -> Result<(), Wrong> {
+    match text(value)?.as_str() {
+        "user" => Ok(()),
+        // What outcomes of tools said is in a summary, and it must not speak with the system's voice.
+        _ => Err(Wrong {
+            message: "a summary is always sent as a message of the user's".to_owned(),
+            hint: Some("summary_role = \"user\", or leave it out".to_owned()),
+        }),
+    }
+}
+
 /// A time for a model's work, from a second to an hour.
 pub(super) fn seconds(value: &DeValue<'_>) -> Result<Duration, Wrong> {
     between(value, 1..=3_600, "seconds").map(Duration::from_secs)

@@ -12,12 +12,24 @@
 //! - `place`: where sockets and locks are, and who may use them.
 //! - `attachments`: who is connected.
 //! - `control`: the control API.
+//! - `serve`: the daemon's life; `doors`: the front ends that are attached.
+//! - `start`: how a daemon is started, detached.
+//! - `hello`, `frame`: what daemon and front end say to each other.
+//! - `front`: the front end.
 //! - `inspect`: the page to look at sessions.
 
 pub mod attachments;
 pub mod control;
+mod doors;
+pub mod frame;
+pub mod front;
+pub mod hello;
 pub mod inspect;
 pub mod place;
+pub mod serve;
+pub mod start;
+
+pub use doors::is_configured;
 
 use std::time::SystemTime;
 
@@ -37,6 +49,7 @@ pub struct Daemon {
     pub sessions: Sessions,
     pub store: Store,
     pub attachments: Attachments,
+    pub control: control::Desk,
     pub inspect: Inspect,
     pub started_at: SystemTime,
     /// Turns true when the daemon is to end.
@@ -51,6 +64,7 @@ impl Daemon {
             sessions,
             store,
             attachments: Attachments::default(),
+            control: control::Desk::default(),
             inspect: Inspect::default(),
             started_at: SystemTime::now(),
             stop: watch::Sender::new(false),

@@ -49,6 +49,7 @@ pub mod resident;
 mod resident_process;
 pub mod run;
 pub mod settle;
+pub mod shown;
 mod streams;
 pub mod transcript;
 pub mod trust;

@@ -112,6 +112,11 @@ impl Drop for Handle {
 }
 
 impl Residents {
+    /// Whether none runs.
+    pub fn is_empty(&self) -> bool {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Asks a hook, and starts its process if none runs. Dropping the future leaves the process running:
     /// its answer, or its time limit, is awaited without anybody.
     pub async fn ask(&self, resident: Resident, payload: Value, limit: Duration) -> Ran {

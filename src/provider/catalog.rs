@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, json};
+
 use super::abilities::{Abilities, Thinking};
 use super::endpoint::{self, Choice, Endpoint, Environment, LocalServer};
 use super::learned::{Learned, Source};
@@ -33,6 +35,46 @@ impl Offer {
             Thinking::Budget { .. } | Thinking::Efforts(_) => true,
         }
     }
+
+    /// As machines are told of it.
+    pub fn to_json(&self, marks: &Marks) -> Value {
+        let known = |tokens: u64, source: Source| match tokens {
+            0 => Value::Null,
+            tokens => json!({ "tokens": tokens, "from": source.word() }),
+        };
+        let price = self.price.map(|price| {
+            json!({
+                "input": price.input, "output": price.output,
+                "cache_read": price.cache_read, "cache_write": price.cache_write,
+            })
+        });
+        let (is_ending, ends) = match &self.life {
+            Life::Active => (false, None),
+            Life::Ending { on } => (true, on.clone()),
+        };
+        json!({
+            "name": self.name.0,
+            "provider": provider_of(&self.name),
+            "chosen": marks.chosen.as_ref() == Some(&self.name),
+            "default": marks.default.as_ref() == Some(&self.name),
+            "usable": self.is_usable,
+            "window": known(self.window.0, self.window.1),
+            "max_output": known(u64::from(self.max_output.0), self.max_output.1),
+            "dollars_per_million_tokens": price,
+            "images": self.abilities.images,
+            "documents": self.abilities.documents,
+            "thinking": self.thinks(),
+            "ending": is_ending,
+            "ends": ends,
+        })
+    }
+}
+
+/// The models that stand out among all.
+pub struct Marks {
+    pub chosen: Option<ModelName>,
+    /// What is used where none is chosen.
+    pub default: Option<ModelName>,
 }
 
 /// Which models are wanted.
@@ -55,6 +97,10 @@ pub struct Catalog<'a> {
 }
 
 impl Catalog<'_> {
+    pub fn marks(&self) -> Marks {
+        Marks { chosen: self.chosen_model(), default: self.default_model() }
+    }
+
     /// The models, those of a provider together and the chosen one's provider first. At most `most`.
     pub fn offers(&self, scope: Scope, most: usize) -> Vec<Offer> {
         let mut names: Vec<ModelName> = Vec::new();

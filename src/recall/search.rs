@@ -2,7 +2,7 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::Log;
+use super::{Find, Log};
 use super::ask::Ask;
 use super::record::Record;
 use super::time::Clock;
@@ -74,35 +74,12 @@ pub(super) fn read(log: &Log, ask: &Ask, clock: &Clock) -> Result<String, String
 
 /// What meets all conditions, newest first.
 pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> bool) -> Result<String, String> {
-    let finder = Finder::new(ask)?;
-    let since = ask.since.as_deref().map(|since| clock.time(since)).transpose()?;
-    let until = ask.until.as_deref().map(|until| clock.time(until)).transpose()?;
-    let path = ask
-        .path
-        .as_deref()
-        .map(|path| (path.trim_end_matches('/').trim_start_matches("./"), log.cwd.join(path)));
-    let is_meant = |record: &Record| {
-        ask.range.as_ref().is_none_or(|range| range.has(record.part))
-            && ask.kind.is_none_or(|kind| kind == record.kind)
-            && since.is_none_or(|since| record.at >= since)
-            && until.is_none_or(|until| record.at <= until)
-            && path.as_ref().is_none_or(|(given, absolute)| record.touches(given, absolute))
-            && !record.is_recall()
-    };
     let hits_max = ask.limit.unwrap_or(HITS_MAX).clamp(1, HITS_MAX);
-    let (mut found, mut shown, mut hits, mut stopped) = (0, 0, String::new(), false);
-    for record in log.records().iter().rev().filter(|record| is_meant(record)) {
-        if stop() {
-            stopped = true;
-            break;
-        }
-        let text = record.text();
-        if !finder.is_in(&text) {
-            continue;
-        }
+    let (mut found, mut shown, mut hits) = (0, 0, String::new());
+    let stopped = each(log, ask, clock, stop, &mut |record, text, finder| {
         found += 1;
         if found <= ask.offset || shown == hits_max {
-            continue;
+            return;
         }
         let view = if log.is_shown(record) { " · in your view" } else { "" };
         let mut hit = format!(
@@ -112,15 +89,15 @@ pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> boo
             clock.show(record.at),
             text.len()
         );
-        for place in finder.places(&text) {
+        for place in finder.places(text) {
             hit.push_str(&format!("\n  {place}"));
         }
         if hits.len() + hit.len() > log.answer_bytes && shown > 0 {
-            continue;
+            return;
         }
         hits.push_str(&hit);
         shown += 1;
-    }
+    })?;
     let late = if stopped { " The search took too long and was ended; narrow it." } else { "" };
     if found == 0 {
         return Ok(format!("Nothing is found.{late}"));
@@ -138,15 +115,69 @@ pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> boo
     ))
 }
 
+/// The same as data, for people: at most `ask.limit` finds.
+pub(super) fn find(
+    log: &Log,
+    ask: &Ask,
+    clock: &Clock,
+    stop: &dyn Fn() -> bool,
+) -> Result<(Vec<Find>, usize), String> {
+    let (mut finds, mut count) = (Vec::new(), 0);
+    each(log, ask, clock, stop, &mut |record, text, finder| {
+        count += 1;
+        if count > ask.offset && finds.len() < ask.limit.unwrap_or(HITS_MAX) {
+            let (part, at) = (record.part, record.at);
+            finds.push(Find { part, what: record.title(), at, places: finder.places(text) });
+        }
+    })?;
+    Ok((finds, count))
+}
+
+/// Visits all that meets the conditions, newest first. Whether it was ended before its end.
+fn each(
+    log: &Log,
+    ask: &Ask,
+    clock: &Clock,
+    stop: &dyn Fn() -> bool,
+    visit: &mut dyn FnMut(&Record, &str, &Finder),
+) -> Result<bool, String> {
+    let finder = Finder::new(ask)?;
+    let since = ask.since.as_deref().map(|since| clock.time(since)).transpose()?;
+    let until = ask.until.as_deref().map(|until| clock.time(until)).transpose()?;
+    let path = ask
+        .path
+        .as_deref()
+        .map(|path| (path.trim_end_matches('/').trim_start_matches("./"), log.cwd.join(path)));
+    let is_meant = |record: &Record| {
+        ask.range.as_ref().is_none_or(|range| range.has(record.part))
+            && ask.kind.is_none_or(|kind| kind == record.kind)
+            && since.is_none_or(|since| record.at >= since)
+            && until.is_none_or(|until| record.at <= until)
+            && path.as_ref().is_none_or(|(given, absolute)| record.touches(given, absolute))
+            && !record.is_recall()
+    };
+    for record in log.records().iter().rev().filter(|record| is_meant(record)) {
+        if stop() {
+            return Ok(true);
+        }
+        let text = record.text();
+        if finder.is_in(&text) {
+            visit(record, &text, &finder);
+        }
+    }
+    Ok(false)
+}
+
 /// The words or the expression that a text must hold.
-struct Finder {
+pub struct Finder {
     all: Vec<Regex>,
     /// Any of them: where to look.
     any: Option<Regex>,
 }
 
 impl Finder {
-    fn new(ask: &Ask) -> Result<Finder, String> {
+    /// The error is a sentence.
+    pub fn new(ask: &Ask) -> Result<Finder, String> {
         let pattern = ask.regex.as_deref().filter(|pattern| !pattern.is_empty());
         let words: Vec<&str> = ask.text.as_deref().unwrap_or_default().split_whitespace().collect();
         let bytes = pattern.unwrap_or_default().len().max(ask.text.as_deref().unwrap_or_default().len());
@@ -177,7 +208,7 @@ impl Finder {
         Ok(Finder { all, any })
     }
 
-    fn is_in(&self, text: &str) -> bool {
+    pub fn is_in(&self, text: &str) -> bool {
         self.all.iter().all(|regex| regex.is_match(text))
     }
 

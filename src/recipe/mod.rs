@@ -13,5 +13,6 @@ mod front_matter;
 pub mod handlers;
 pub mod parse;
 pub mod render;
+pub mod shown;
 pub mod template;
 pub mod watch;

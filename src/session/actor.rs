@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use super::ahead::Ahead;
 use super::audience::{Audience, Pulse};
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
+use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
@@ -25,7 +26,7 @@ use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
-use super::work::{Background, Closer, Done, LeftBehind, Prompt, Responder, Work};
+use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
@@ -108,6 +109,8 @@ pub struct Session {
     /// What hooks want in the system text, until it is frozen.
     pub(super) start_context: Vec<String>,
     pub(super) told_hooks: HashSet<(String, Verdict)>,
+    /// When somebody wanted something last.
+    pub(super) active_at: Instant,
     pub(super) pace: Pace,
     /// A summary that is written before it is needed.
     pub(super) ahead: Ahead,
@@ -118,6 +121,7 @@ pub struct Session {
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     pub(super) others: Others,
+    pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
     /// What children of this session have to say; each gets a sender. It has no capacity, because a child
@@ -205,12 +209,14 @@ impl Session {
             source: "startup",
             start_context: Vec::new(),
             told_hooks: HashSet::new(),
+            active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),
             eased_at: 0,
             ledger: Ledger::default(),
             instructions: Watch::default(),
             others: Others::default(),
+            counts: Arc::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
             children: mpsc::unbounded_channel(),
@@ -223,15 +229,16 @@ impl Session {
             sender,
         };
         session.show_problems(&problems);
+        session.await_rest();
         if let Err(error) = session.close_open_turn(StopReason::Interrupted) {
             tracing::error!(session = %session.id, %error, "an interrupted turn could not be ended");
         }
         session
     }
 
-    /// Lives until it is closed or its last client has gone. Gives back those who wanted in when it was
+    /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
-    pub(super) async fn run(mut self) -> LeftBehind {
+    pub(super) async fn run(mut self) -> Vec<TooLate> {
         loop {
             self.drive().await;
             self.let_go();
@@ -240,6 +247,15 @@ impl Session {
                 break;
             }
             let event = self.event().await;
+            if let Event::Background(Ok(Background::Idle)) = event
+                && self.may_rest()
+                && let Some(sessions) = self.others.upgrade()
+            {
+                match sessions.lay_down(self) {
+                    None => return Vec::new(),
+                    Some(awake) => self = *awake,
+                }
+            }
             self.handle(event);
         }
         self.tell_of_end().await;
@@ -310,9 +326,11 @@ impl Session {
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
         self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
-        if let Some(cost) = cost_of_change(&self.settings, &entry.change) {
+        let cost = cost_of_change(&self.settings, &entry.change);
+        if let Some(cost) = cost {
             *self.cost.get_or_insert(0.0) += cost;
         }
+        self.counts.take(&entry.change, cost);
         self.audience.tell(&self.id, |client| Out::Entry {
             entry: entry.clone(),
             replay: false,
@@ -360,6 +378,11 @@ impl Session {
     pub(super) fn sync_beside(&mut self) {
         let syncer = self.journal.syncer();
         self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
+    }
+
+    /// Whether somebody has sent something that was not taken yet.
+    pub(super) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
     }
 
     pub(super) fn commands_sender(&self) -> mpsc::WeakSender<SessionCommand> {

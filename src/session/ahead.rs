@@ -6,12 +6,12 @@ use tokio::task::AbortHandle;
 
 use super::actor::Session;
 use super::effects;
-use super::summary::Summary;
+use super::summary::{Attempt, Summary};
 use super::work::Background;
 use crate::compaction::pace::Fullness;
 use crate::compaction::{Decision, Plan, Written};
 use crate::config::Summariser;
-use crate::provider::{ProviderError, models};
+use crate::provider::models;
 use crate::thread::Seq;
 use crate::turn::Why;
 
@@ -67,13 +67,14 @@ impl Session {
         let (pieces, _) = mpsc::channel(1);
         let writing = self.writing(main, &plan, self.summary_instruction(), pieces);
         let job = self.background.spawn(async move {
-            let summary = effects::guarded(writing, || Err(effects::fault_of_ours())).await;
-            Background::Ahead(Box::new(plan), Box::new(summary))
+            let attempt = effects::guarded(writing, Attempt::panicked).await;
+            Background::Ahead(Box::new(plan), Box::new(attempt))
         });
         self.ahead = Ahead::Writing { job, revision };
     }
 
-    pub(super) fn ahead_written(&mut self, plan: Plan, summary: Result<Summary, ProviderError>) {
+    pub(super) fn ahead_written(&mut self, plan: Plan, attempt: Attempt) {
+        let summary = self.take_attempt(attempt);
         let awaited = matches!(&self.ahead, Ahead::Writing { revision, .. } if *revision == plan.revision);
         match summary {
             Ok(summary) if awaited => {

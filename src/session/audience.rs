@@ -4,8 +4,6 @@
 //! handed back, to be there again when it is opened the next time.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -14,23 +12,6 @@ use super::work::{Prompt, Responder};
 use super::{Attachment, ClientId, Opening, Out};
 use crate::thread::{Seq, SessionId};
 use crate::tools::Workspace;
-
-/// A client's place in a session.
-pub(super) struct Seat {
-    pub attachment: Attachment,
-    directories: Vec<PathBuf>,
-    environment: Arc<Vec<(OsString, OsString)>>,
-}
-
-impl Seat {
-    pub fn new(opening: &Opening) -> Seat {
-        Seat {
-            attachment: opening.attachment.clone(),
-            directories: opening.directories.clone(),
-            environment: opening.environment.clone(),
-        }
-    }
-}
 
 /// Somebody who looks on, and the first entry that they have not seen.
 pub struct Watcher {
@@ -41,7 +22,8 @@ pub struct Watcher {
 /// All who follow.
 #[derive(Default)]
 pub(super) struct Audience {
-    seats: Vec<Seat>,
+    /// With how each client was opened: its directories, its environment.
+    seats: Vec<Opening>,
     observers: Vec<Attachment>,
 }
 
@@ -55,12 +37,22 @@ impl Audience {
         self.seats.iter().map(|seat| seat.attachment.client)
     }
 
-    pub fn seat(&self, client: ClientId) -> Option<&Seat> {
+    pub fn seat(&self, client: ClientId) -> Option<&Opening> {
         self.seats.iter().find(|seat| seat.attachment.client == client)
     }
 
+    /// Who has been there longest.
+    pub fn first(&self) -> Option<&Opening> {
+        self.seats.first()
+    }
+
+    /// The clients, and the observers.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.seats.len(), self.observers.len())
+    }
+
     /// Takes a client in; one that is there already moves to its new opening. Whether it was there.
-    pub fn join(&mut self, seat: Seat) -> bool {
+    pub fn join(&mut self, seat: Opening) -> bool {
         let was_there = self.leave(seat.attachment.client);
         self.seats.push(seat);
         was_there

@@ -18,7 +18,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::actor::Session;
-use super::audience::Seat;
 use super::complete::find_endpoint;
 use super::effects::half_of;
 use super::elsewhere::{Handed, Handover};
@@ -331,7 +330,7 @@ impl Child {
             handed: Handover::default(),
         };
         session.ensure_frame()?;
-        session.audience.join(Seat::new(&opening));
+        session.audience.join(opening);
         let prompt = Prompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),

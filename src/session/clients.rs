@@ -1,9 +1,9 @@
 //! A session's clients: attaching, leaving, prompts and slash commands, and the work outside of turns.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::actor::Session;
-use super::audience::Seat;
 use super::commands;
 use super::models::Located;
 use super::replies::sentence;
@@ -29,6 +29,7 @@ const TITLE_CHARS_MAX: usize = 60;
 
 impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
+        self.active_at = Instant::now();
         match command {
             SessionCommand::Attach { ticket, opening, replay } => self.attach(ticket, opening, replay),
             SessionCommand::Prompt { ticket, client, content } => {
@@ -97,7 +98,7 @@ impl Session {
         if replay == Replay::Nothing && !follows_already {
             self.show_live_text(&attachment);
         }
-        self.audience.join(Seat::new(&opening));
+        self.audience.join(opening.clone());
         // What runs goes on in the surroundings of who sent it.
         if others == 0 && self.work.is_none() {
             self.work_for(attachment.client);
@@ -156,6 +157,7 @@ impl Session {
         let gone = || Err(SessionError::NotFound(self.id.clone()));
         match command {
             SessionCommand::Watch(watcher) => self.watch(watcher),
+            SessionCommand::Unwatch { client } => self.audience.unwatch(client),
             SessionCommand::Attach { ticket, opening, replay } => {
                 return Some(TooLate { ticket, opening, replay });
             }
@@ -171,7 +173,6 @@ impl Session {
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
             | SessionCommand::Detach { .. }
-            | SessionCommand::Unwatch { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
             | SessionCommand::HooksChanged
@@ -336,6 +337,8 @@ impl Session {
             Background::Side(called) => self.side_done(called),
             Background::ModelsAsked(asked) => self.models_asked(*asked),
             Background::Served => {}
+            // It is asked before it comes here whether to rest.
+            Background::Idle => self.await_rest(),
             Background::Rested(at) => {
                 if self.work.is_none() && self.thread.next_seq() == at {
                     self.encoding = Encoding::default();

@@ -232,10 +232,10 @@ impl Session {
         let (ruler, budget) = (self.ruler(), self.budget_for(summary_max));
         self.ledger.follow(&self.thread);
         let preview = compaction::preview(&ruler, &self.thread, &self.ledger, &budget, wish);
-        let in_context = ruler.in_context(&self.thread);
+        let in_context = self.count();
         let endpoint = self.endpoint.as_ref();
-        let other =
-            endpoint.and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context));
+        let other = endpoint
+            .and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context.tokens()));
         let facts = dry::Facts {
             thread: &self.thread,
             preview: &preview,
@@ -289,15 +289,17 @@ impl Session {
         let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
         let length = title.chars().count();
         if title.is_empty() {
-            return self.said("Say the title: /rename TITLE.");
+            return self.said("Say the title: /rename TITLE.").with("rename", serde_json::json!({ "status": "refused" }));
         }
         if length > TITLE_CHARS_MAX {
             return self.said(format!(
                 "Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."
-            ));
+            ))
+            .with("rename", serde_json::json!({ "status": "refused" }));
         }
         let noted = self.noted(format!("This session is now called: {title}"));
-        Ran::of(vec![Change::Titled { title }, noted])
+        let meta = serde_json::json!({ "status": "done", "title": title });
+        Ran::of(vec![Change::Titled { title }, noted]).with("rename", meta)
     }
 
     fn why(&mut self, typed: &str) -> Ran {

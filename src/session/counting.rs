@@ -41,7 +41,8 @@ impl Session {
         self.ruler().at_most(count)
     }
 
-    fn count(&mut self) -> Count {
+    /// The same, by who says so.
+    pub(super) fn count(&mut self) -> Count {
         let ruler = self.ruler();
         let count = self.counter.count(&ruler, &self.thread);
         let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::actor::Session;
-use super::work::{Background, Closer, Done, LeftBehind, Work};
+use super::registry::Sessions;
+use super::work::{Background, Closer, Done, TooLate, Work};
 use super::{Answer, ClientId, CompactionState, Out, SessionError, Ticket};
 use crate::thread::{Change, Cut, StopReason, Usage};
 use crate::turn::interrupted;
@@ -47,9 +48,9 @@ impl Session {
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
-        let at = self.thread.next_seq();
+        let (at, kept) = (self.thread.next_seq(), ENCODING_KEPT.min(self.services.rest_after));
         self.background.spawn(async move {
-            tokio::time::sleep(ENCODING_KEPT).await;
+            tokio::time::sleep(kept).await;
             Background::Rested(at)
         });
     }
@@ -214,15 +215,28 @@ impl Session {
         })
     }
 
-    /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
-    /// who asked for the end answered, so that they may delete or load the session at once.
-    pub(super) async fn end_for_good(mut self) -> LeftBehind {
+    /// Refuses what came too late; those who looked on wait for the next time.
+    fn take_no_more(&mut self) -> Vec<TooLate> {
+        let others = self.others.upgrade();
+        // Under the lock, so that who stops looking on is found here or there.
+        let mut parked = others.as_ref().map(Sessions::parked);
         self.commands.close();
-        self.end_foreign(|_| true);
         let mut too_late = Vec::new();
         while let Ok(command) = self.commands.try_recv() {
             too_late.extend(self.refuse(command));
         }
+        let watchers = self.audience.take_watchers(self.thread.next_seq());
+        if let Some(parked) = parked.as_mut().filter(|_| !watchers.is_empty()) {
+            parked.entry(self.id.clone()).or_default().extend(watchers);
+        }
+        too_late
+    }
+
+    /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
+    /// who asked for the end answered, so that they may delete or load the session at once.
+    pub(super) async fn end_for_good(mut self) -> Vec<TooLate> {
+        self.end_foreign(|_| true);
+        let too_late = self.take_no_more();
         let syncer = self.journal.syncer();
         drop(self.journal);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
@@ -234,6 +248,6 @@ impl Session {
                 Closer::Gone(_) => {}
             }
         }
-        LeftBehind { too_late, watchers: self.audience.take_watchers(self.thread.next_seq()) }
+        too_late
     }
 }

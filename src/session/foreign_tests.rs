@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::registry::Services;
+use super::resting::REST_AFTER;
 use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
     SessionCommand, Ticket,

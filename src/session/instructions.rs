@@ -4,15 +4,17 @@
 //! What the model knows of them is what its view says, as with the goal. Before each model call the files are
 //! looked at, and what is not known is said. Files are read again only where they changed.
 
-use std::collections::BTreeSet;
+mod known;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use known::{instructed, told_paths, touched, untold};
+
 use super::actor::Session;
 use super::prompt::{self, Instructions, Place};
-use crate::compaction::NO_ROOM_FOR_INSTRUCTIONS;
 use crate::problem::Problem;
-use crate::thread::{Change, Content, Edit, Entry, Message, Origin, OutcomeStatus, Seq, Thread};
+use crate::thread::{Change, Content, Message, Origin, Seq, Thread};
 
 /// Directories below the working directory whose instructions are followed. Who touches more is on a tour.
 const NESTED_MAX: usize = 32;
@@ -161,231 +163,9 @@ fn stamp(path: &Path) -> Option<Stamp> {
     })
 }
 
-/// What the newest reply's calls touched.
-fn touched(thread: &Thread) -> BTreeSet<PathBuf> {
-    let mut paths = BTreeSet::new();
-    for entry in thread.entries().iter().rev() {
-        match &entry.change {
-            Change::Replied { .. } => break,
-            Change::ToolFinished { outcome } => match outcome.status {
-                OutcomeStatus::Completed | OutcomeStatus::Failed => {
-                    let card = thread.input_of(&outcome.call).map(|(_, card)| card.locations.as_slice());
-                    let locations = outcome.locations.iter().chain(card.unwrap_or_default());
-                    paths.extend(locations.map(|location| location.path.clone()));
-                }
-                OutcomeStatus::Denied | OutcomeStatus::Interrupted => {}
-            },
-            _ => {}
-        }
-    }
-    paths
-}
-
-/// The entries that tell instructions, with their files, newest first.
-fn instructed(thread: &Thread) -> impl Iterator<Item = (&Entry, &Path)> {
-    thread.entries().iter().rev().filter_map(|entry| match &entry.change {
-        Change::Said { origin: Origin::Instructions { path }, .. } => Some((entry.as_ref(), path.as_path())),
-        _ => None,
-    })
-}
-
-fn told_paths(thread: &Thread) -> BTreeSet<PathBuf> {
-    instructed(thread).map(|(_, path)| path.to_path_buf()).collect()
-}
-
-/// The words that tell a file's instructions, an empty text being none; `None` where the view says the same.
-fn untold(thread: &Thread, path: &Path, text: &str) -> Option<String> {
-    let block = prompt::block(path, text);
-    match known(thread, path) {
-        Some(said) if said.contains(&block) => None,
-        None if text.trim().is_empty() => None,
-        Some(_) if text.trim().is_empty() => {
-            Some(format!("The instructions in {} are gone and hold no longer:\n\n{block}", path.display()))
-        }
-        Some(_) => Some(format!(
-            "These are the project's instructions in {} as they are now; they replace what was said of that file \
-             before:\n\n{block}",
-            path.display()
-        )),
-        None => Some(format!(
-            "Instructions for what lies in {} and below it; where they disagree with those of a directory above, \
-             these win:\n\n{block}",
-            path.parent().unwrap_or(path).display()
-        )),
-    }
-}
-
-/// Where the model was told of a file last, as far as its view goes back.
-fn known(thread: &Thread, path: &Path) -> Option<String> {
-    let newest = instructed(thread).find(|(_, told)| *told == path).map(|(entry, _)| entry);
-    // What a hook took out is not said again before the file changes.
-    if let Some(entry) = newest.filter(|entry| is_edited(thread, entry.seq)) {
-        return text_of(entry);
-    }
-    let (head, name) = (prompt::block_head(path), path.display().to_string());
-    let in_view = thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
-        // As it was told: a compaction that shows it shorter had no room for more.
-        Change::Said { origin: Origin::Instructions { path: told }, .. } if told == path => {
-            thread.entries().get(entry.seq.0 as usize).and_then(|own| text_of(own))
-        }
-        Change::Compacted { summary, .. } => {
-            let summary = summary.text();
-            if summary.contains(&head) {
-                return Some(summary);
-            }
-            // They gave way, and the model was told so: said again they would be too much again.
-            let gave_way = summary.split(NO_ROOM_FOR_INSTRUCTIONS).skip(1).any(|named| named.contains(&name));
-            newest.filter(|_| gave_way).and_then(text_of)
-        }
-        _ => None,
-    });
-    let in_frame = || thread.frame().map(|(system, _)| system).filter(|system| system.contains(&head));
-    in_view.or_else(|| in_frame().map(str::to_owned))
-}
-
-fn text_of(entry: &Entry) -> Option<String> {
-    match &entry.change {
-        Change::Said { message, .. } => Some(message.text()),
-        _ => None,
-    }
-}
-
-/// Whether a hook's edit of this entry holds.
-fn is_edited(thread: &Thread, entry: Seq) -> bool {
-    let names = |edit: &Edit| edit.rewrites() && edit.at().is_some_and(|part| part.entry == entry);
-    let later = thread.entries().iter().skip(entry.0 as usize).filter(|later| !thread.is_undone(later.seq));
-    later.into_iter().any(|later| match &later.change {
-        Change::Edited { edits, .. } => edits.iter().any(names),
-        _ => false,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::thread::{Account, FORMAT_VERSION, MessageId, Part, Role, SessionId, Spoken, Trigger};
-
-    /// A thread with these changes behind its opening entry.
-    fn thread(changes: Vec<Change>) -> Thread {
-        let session = SessionId("s_00000000000000000000".to_owned());
-        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: PathBuf::from("/w") };
-        let log = [opened].into_iter().chain(changes).zip(0..);
-        Thread::replay(log.map(|(change, seq)| Arc::new(Entry { seq: Seq(seq), at: 0, change })))
-            .expect("the log begins with its opening entry")
-    }
-
-    fn said(text: String, origin: Origin) -> Change {
-        Change::Said { message: message(text), origin }
-    }
-
-    fn message(text: String) -> Message {
-        Message { id: MessageId(0), content: vec![Content::Text { text }] }
-    }
-
-    fn compacted(through: u64, text: String) -> Change {
-        Change::Compacted {
-            through: Seq(through),
-            summary: message(text),
-            trigger: Trigger::Manual,
-            focus: None,
-            tokens_before: 9,
-            tokens_after: 1,
-            model: None,
-            usage: None,
-            masks: Vec::new(),
-            account: Account::default(),
-        }
-    }
-
-    /// Each row is a log behind its opening entry, e0, and whether the file's text now is told.
-    #[test]
-    fn the_model_is_told_what_neither_its_frame_nor_its_view_says() {
-        let path = Path::new("/w/AGENTS.md");
-        let frame = |text| Change::Framed { system: prompt::block(path, text), tools: Vec::new() };
-        let told = |text| {
-            let origin = Origin::Instructions { path: path.to_path_buf() };
-            said(format!("They are:\n\n{}", prompt::block(path, text)), origin)
-        };
-        let other = || {
-            let origin = Origin::Instructions { path: "/w/a/AGENTS.md".into() };
-            said(prompt::block(Path::new("/w/a/AGENTS.md"), "a"), origin)
-        };
-        let hi = || said("hi".to_owned(), Origin::Person);
-        let edited = |edit| Change::Edited { by: "hook".to_owned(), edits: vec![edit] };
-        let at = Part { entry: Seq(2), part: None };
-        let mutated = Change::Mutated {
-            through: Seq(2),
-            messages: vec![Spoken { role: Role::User, message: message("Another past.".to_owned()) }],
-            by: "hook".to_owned(),
-            tokens_before: 9,
-            tokens_after: 1,
-        };
-        let (new, replaced, gone) = (Some("lies in /w"), Some("as they are now"), Some("are gone"));
-        for (story, log, text, wanted) in [
-            ("it is new", vec![hi()], "a", new),
-            ("there is none", vec![hi()], " \n", None),
-            ("the frame has it", vec![frame("a"), hi()], "a\n", None),
-            ("the frame has an old one", vec![frame("a"), hi()], "b", replaced),
-            ("the end of a line was added", vec![frame("a"), hi()], "a b", replaced),
-            ("it was removed", vec![frame("a"), hi()], "", gone),
-            ("that was told", vec![frame("a"), told("")], "", None),
-            ("it came back", vec![frame("a"), told("")], "a", replaced),
-            ("it was told", vec![frame("a"), told("b"), hi()], "b", None),
-            ("it changed again", vec![frame("a"), told("b"), hi()], "c", replaced),
-            ("it is again as in the frame", vec![frame("a"), told("b"), hi()], "a", replaced),
-            ("another file was told", vec![other()], "a", new),
-            (
-                "a compaction brought it along",
-                vec![hi(), told("a"), compacted(2, prompt::block(path, "a"))],
-                "a",
-                None,
-            ),
-            (
-                "a compaction brought an old one",
-                vec![hi(), told("a"), compacted(2, prompt::block(path, "a"))],
-                "b",
-                replaced,
-            ),
-            ("a compaction left it out", vec![hi(), told("a"), compacted(2, "Past.".to_owned())], "a", new),
-            (
-                "a compaction had no room for it and said so",
-                vec![
-                    hi(),
-                    told("a"),
-                    compacted(2, format!("{NO_ROOM_FOR_INSTRUCTIONS} {}: …", path.display())),
-                ],
-                "a",
-                None,
-            ),
-            (
-                "a newer one stays behind the compaction",
-                vec![told("a"), told("b"), compacted(1, prompt::block(path, "a"))],
-                "b",
-                None,
-            ),
-            ("a hook replaced the history", vec![hi(), told("a"), mutated.clone()], "a", new),
-            ("that was undone", vec![hi(), told("a"), mutated, Change::Undone { entry: Seq(3) }], "a", None),
-            ("a hook dropped it", vec![hi(), told("a"), edited(Edit::Drop { at })], "a", None),
-            (
-                "a hook masked it, and it changed",
-                vec![hi(), told("a"), edited(Edit::Mask { at, note: String::new() })],
-                "b",
-                replaced,
-            ),
-        ] {
-            let words = untold(&thread(log), path, text);
-            match (&words, wanted) {
-                (Some(words), Some(wanted)) => {
-                    assert!(words.contains(wanted), "{story}: {words}");
-                    assert!(words.ends_with(&prompt::block(path, text)), "{story}: {words}");
-                }
-                (None, None) => {}
-                (Some(_), None) | (None, Some(_)) => panic!("{story}: {words:?}"),
-            }
-        }
-    }
 
     #[test]
     fn a_file_is_read_again_only_where_it_changed() {

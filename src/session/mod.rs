@@ -18,6 +18,7 @@ mod compacting;
 pub mod complete;
 mod consent;
 mod counting;
+pub mod counts;
 mod effects;
 pub mod elsewhere;
 mod ending;
@@ -34,6 +35,7 @@ mod prompt;
 mod recipes;
 pub mod registry;
 mod replies;
+pub mod resting;
 mod rounds;
 mod services;
 mod side;
@@ -49,13 +51,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
-pub use commands::why;
 pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     ToolOutcome, Usage,
 };
+pub use commands::why;
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -380,6 +382,9 @@ pub enum SessionError {
     /// The prompt with what was given beside it is longer than the model takes.
     #[error("{0}")]
     TooLong(String),
+    /// Another process writes its log.
+    #[error("session {0} is open in another process")]
+    InUse(SessionId),
     #[error("{0}")]
     Store(String),
     #[error("the session is busy: {0} commands wait already")]

@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use futures_util::future::BoxFuture;
-
 use super::registry::{Header, Sessions};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use crate::thread::SessionId;
@@ -17,7 +15,6 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
     fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError>;
     fn delete(&self, session: &SessionId) -> Result<(), SessionError>;
     fn detach(&self, client: ClientId);
-    fn settled(&self) -> BoxFuture<'static, ()>;
 }
 
 impl SessionPort for Sessions {
@@ -43,10 +40,5 @@ impl SessionPort for Sessions {
 
     fn detach(&self, client: ClientId) {
         Sessions::detach(self, client)
-    }
-
-    fn settled(&self) -> BoxFuture<'static, ()> {
-        let sessions = self.clone();
-        Box::pin(async move { sessions.settled().await })
     }
 }

@@ -12,8 +12,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
 use super::audience::{Pulse, Watcher};
+use super::counts::{Counts, Reading};
 use super::elsewhere::{self, Mutation, Replaced};
-use super::work::{LeftBehind, Responder, TooLate};
+use super::resting::Resting;
+use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use crate::config::{Settings, Threshold, Trust};
 use crate::hooks::functions::Functions;
@@ -22,7 +24,7 @@ use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 pub use crate::store::Header;
-use crate::store::{Store, StoreError};
+use crate::store::{Journal, Store, StoreError};
 use crate::thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, Thread};
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
@@ -57,6 +59,8 @@ pub struct Services {
     pub rulers: Rulers,
     /// Callbacks and handlers that the embedding program brings.
     pub functions: Functions,
+    /// How long nothing happens before a session rests.
+    pub rest_after: Duration,
 }
 
 /// What the command line of a client set: it holds above every file and variable, for the sessions that it
@@ -110,10 +114,13 @@ struct Inner {
     runtime: Handle,
     /// Who lives. Held for a look-up only; threads themselves are behind no lock.
     live: Mutex<HashMap<SessionId, Live>>,
-    /// Who looks on at sessions that do not live now. Locked under `live` only.
+    /// Sessions that wait for somebody to want something. Locked under `live`.
+    resting: Mutex<HashMap<SessionId, Box<Resting>>>,
+    /// Who looks on at sessions that do not live now.
     parked: Mutex<HashMap<SessionId, Vec<Watcher>>>,
     /// How many session tasks run.
     count: watch::Sender<usize>,
+    counts: Arc<Counts>,
 }
 
 /// A session of this process, as it is seen from outside.
@@ -124,6 +131,8 @@ pub struct LiveSession {
     pub running: bool,
     pub clients: usize,
     pub watchers: usize,
+    /// Nothing has happened for a while, and the conversation is not in memory.
+    pub resting: bool,
 }
 
 /// A session's task, from outside.
@@ -140,8 +149,10 @@ impl Sessions {
             services,
             runtime,
             live: Mutex::default(),
+            resting: Mutex::default(),
             parked: Mutex::default(),
             count: watch::Sender::new(0),
+            counts: Arc::default(),
         };
         Sessions { inner: Arc::new(inner) }
     }
@@ -175,9 +186,10 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.counts = again.inner.counts.clone();
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
-                    again.take_over(&session, live.run().await);
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => Responder::new(ticket, session, opening.attachment).answer(Err(error)),
             }
@@ -190,6 +202,7 @@ impl Sessions {
     pub fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
         let mut live = self.live();
+        self.wake(&mut live, &session);
         if let Some(found) = live.get(&session) {
             match found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }) {
                 Ok(()) => return,
@@ -230,20 +243,11 @@ impl Sessions {
                 // Its journal is locked until then. The error is the end that is waited for.
                 drop(before.ended.changed().await);
             }
-            let store = services.store.clone();
-            let name = session.clone();
-            let loaded = tokio::task::spawn_blocking(move || {
-                let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
-                let thread = Thread::replay(entries).map_err(|error| {
-                    SessionError::Store(format!("the log of session {name} can't be folded: {error}"))
-                })?;
-                Ok((journal, thread))
-            });
-            let loaded = loaded.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())));
-            match loaded {
+            match read_log(&services.store, &session).await {
                 Ok((journal, thread)) => {
                     let mut live = Session::new(services, thread, journal, channel, &opening);
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.counts = again.inner.counts.clone();
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
@@ -252,23 +256,20 @@ impl Sessions {
                         Replay::Nothing => "resume",
                     };
                     live.attach(ticket, opening, replay);
-                    again.take_over(&session, live.run().await);
+                    again.attach_again(&session, live.run().await);
                 }
                 Err(error) => {
                     let (_, commands) = channel;
                     let opener = opening.attachment;
                     Responder::new(ticket, session.clone(), opener.clone()).answer(Err(error.clone()));
-                    refuse_all(commands, &session, &opener, &error);
+                    let find = |client| (client == opener.client).then(|| opener.clone());
+                    refuse_all(commands, &session, find, &error);
                 }
             }
         });
     }
 
-    /// Takes over what a session leaves that has ended.
-    fn take_over(&self, session: &SessionId, LeftBehind { too_late, watchers }: LeftBehind) {
-        if !watchers.is_empty() {
-            self.parked().entry(session.clone()).or_default().extend(watchers);
-        }
+    fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
         for TooLate { ticket, opening, replay } in too_late {
             self.attach(ticket, session.clone(), opening, replay);
         }
@@ -276,7 +277,16 @@ impl Sessions {
 
     /// Passes a command on. An error here means that the command's ticket gets no other answer.
     pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        let live = self.live();
+        let mut live = self.live();
+        match &command {
+            // What rests has nothing to cancel and waits for no decision.
+            SessionCommand::Cancel | SessionCommand::CancelPrompt { .. } | SessionCommand::Decide { .. }
+                if self.resting().contains_key(session) =>
+            {
+                return Ok(());
+            }
+            _ => self.wake(&mut live, session),
+        }
         let found = live.get(session).ok_or_else(|| SessionError::NotFound(session.clone()))?;
         match found.commands.try_send(command) {
             Ok(()) => Ok(()),
@@ -336,14 +346,25 @@ impl Sessions {
     /// Ends all looking on of a client.
     pub fn unwatch(&self, client: ClientId) {
         let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
-        self.parked().retain(|_, watchers| {
-            watchers.retain(|watcher| watcher.attachment.client != client);
-            !watchers.is_empty()
-        });
         for session in sessions {
             // A session that is gone already shows nobody anything.
             drop(self.send(&session, SessionCommand::Unwatch { client }));
         }
+        self.resting().values_mut().for_each(|resting| resting.unwatch(client));
+        self.parked().retain(|_, watchers| {
+            watchers.retain(|watcher| watcher.attachment.client != client);
+            !watchers.is_empty()
+        });
+    }
+
+    /// What they have done since the process started.
+    pub fn counts(&self) -> Reading {
+        self.inner.counts.read()
+    }
+
+    /// What they share.
+    pub fn services(&self) -> &Services {
+        &self.inner.services
     }
 
     /// The sessions that live in this process.
@@ -351,9 +372,15 @@ impl Sessions {
         let live = self.live();
         let seen = |(session, live): (&SessionId, &Live)| {
             let (running, clients, watchers) = live.pulse.get();
-            LiveSession { session: session.clone(), running, clients, watchers }
+            LiveSession { session: session.clone(), running, clients, watchers, resting: false }
         };
-        live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen).collect()
+        let awake = live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen);
+        let asleep = self.resting();
+        let asleep = asleep.iter().map(|(session, resting)| {
+            let (clients, watchers) = resting.counts();
+            LiveSession { session: session.clone(), running: false, clients, watchers, resting: true }
+        });
+        awake.chain(asleep).collect()
     }
 
     /// Sessions that have a prompt, newest first. Reads the disk.
@@ -385,7 +412,12 @@ impl Sessions {
     }
 
     fn end(&self, session: &SessionId) {
-        let Some(mut found) = self.live().remove(session) else { return };
+        let found = {
+            let mut live = self.live();
+            self.resting().remove(session);
+            live.remove(session)
+        };
+        let Some(mut found) = found else { return };
         let ended = self.inner.runtime.block_on(async {
             let end = async {
                 // Closed already is as good as told.
@@ -454,7 +486,11 @@ impl Sessions {
 
     /// A client's connection is gone.
     pub fn detach(&self, client: ClientId) {
-        let sessions: Vec<SessionId> = self.live().keys().cloned().collect();
+        let sessions: Vec<SessionId> = {
+            let live = self.live();
+            self.resting().retain(|_, resting| resting.leave(client));
+            live.keys().cloned().collect()
+        };
         for session in sessions {
             // A session that is gone already needs no leaving.
             drop(self.send(&session, SessionCommand::Detach { client }));
@@ -487,7 +523,57 @@ impl Sessions {
         });
     }
 
-    fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
+    /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
+    pub(super) fn lay_down(&self, session: Session) -> Option<Box<Session>> {
+        let mut live = self.live();
+        if session.has_commands() {
+            return Some(Box::new(session));
+        }
+        let id = session.id.clone();
+        tracing::debug!(session = %id, "at rest");
+        let resting = session.lie_down();
+        live.remove(&id);
+        self.resting().insert(id, Box::new(resting));
+        None
+    }
+
+    /// Begins to live again where it rests.
+    fn wake(&self, live: &mut HashMap<SessionId, Live>, session: &SessionId) {
+        let Some(resting) = self.resting().remove(session) else { return };
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let channel = (commands.downgrade(), receiver);
+        let (alive, ended) = watch::channel(());
+        let pulse = Arc::<Pulse>::default();
+        let before = live.insert(session.clone(), Live { pulse: pulse.clone(), commands, ended });
+        let (services, again, session) = (self.inner.services.clone(), self.clone(), session.clone());
+        self.run(session.clone(), alive, async move {
+            if let Some(mut before) = before {
+                // Somebody writes its log just now. The error is the end that is waited for.
+                drop(before.ended.changed().await);
+            }
+            match read_log(&services.store, &session).await {
+                Ok((journal, thread)) => {
+                    let Some(mut live) = resting.get_up(services, thread, journal, channel) else { return };
+                    (live.others, live.pulse) = (again.others(), pulse);
+                    for watcher in again.parked().remove(&session).unwrap_or_default() {
+                        live.watch(watcher);
+                    }
+                    again.attach_again(&session, live.run().await);
+                }
+                Err(error) => {
+                    let (_, commands) = channel;
+                    refuse_all(commands, &session, |client| resting.attachment(client), &error);
+                }
+            }
+        });
+    }
+
+    fn resting(&self) -> MutexGuard<'_, HashMap<SessionId, Box<Resting>>> {
+        self.inner.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Locked after `live`, where both are.
+    pub(super) fn parked(&self) -> MutexGuard<'_, HashMap<SessionId, Vec<Watcher>>> {
         self.inner.parked.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -502,7 +588,7 @@ impl Sessions {
 fn refuse_all(
     mut commands: mpsc::Receiver<SessionCommand>,
     session: &SessionId,
-    opener: &Attachment,
+    find: impl Fn(ClientId) -> Option<Attachment>,
     error: &SessionError,
 ) {
     commands.close();
@@ -512,17 +598,12 @@ fn refuse_all(
             SessionCommand::Prompt { ticket, client, .. }
             | SessionCommand::SetMode { ticket, client, .. }
             | SessionCommand::SetOption { ticket, client, .. }
-            | SessionCommand::Close { ticket, client }
-                if client == opener.client =>
-            {
-                (ticket, opener.clone())
-            }
-            SessionCommand::Prompt { .. }
-            | SessionCommand::SetMode { .. }
-            | SessionCommand::SetOption { .. }
-            | SessionCommand::Watch(_)
+            | SessionCommand::Close { ticket, client } => match find(client) {
+                Some(attachment) => (ticket, attachment),
+                None => continue,
+            },
+            SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
-            | SessionCommand::Close { .. }
             | SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
@@ -536,14 +617,27 @@ fn refuse_all(
     }
 }
 
+/// Opens a session's log and folds it, on a thread that may wait.
+async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
+    let (store, name) = (store.clone(), session.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
+        let thread = Thread::replay(entries).map_err(|error| {
+            SessionError::Store(format!("the log of session {name} can't be folded: {error}"))
+        })?;
+        Ok((journal, thread))
+    });
+    read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+}
+
 fn store_error(session: &SessionId, error: StoreError) -> SessionError {
     match error {
         StoreError::NotFound(_) => SessionError::NotFound(session.clone()),
+        StoreError::InUse(_) => SessionError::InUse(session.clone()),
         other => SessionError::Store(other.to_string()),
     }
 }
 
-/// Eighty bits by chance: no two sessions share one, across processes and restarts too.
 pub(super) fn new_id() -> SessionId {
-    SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
+    crate::store::new_id()
 }

@@ -8,23 +8,25 @@
 //!  none: the ledger stands alone, and that always works
 //! ```
 
+mod asking;
+
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
+
+use asking::{ask, broken, too_slow};
 
 use super::complete::find_endpoint;
 use super::effects::{self, Snapshot};
 use super::registry::Services;
 use crate::compaction::{self, Written};
 use crate::config::{Settings, Summariser};
-use crate::provider::collect::{Collector, Piece, PieceKind, Reply};
 use crate::provider::compact::{NativeCompaction, compact};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::http::Http;
 use crate::provider::wire::Purpose;
-use crate::provider::wire::encoding::Encoded;
-use crate::provider::{ErrorClass, ProviderError, ReplyStop, Request, models, retry};
+use crate::provider::{ErrorClass, ProviderError, Request, models, retry};
 use crate::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
 
 /// How often the way that reuses the cached prefix is tried. A local server can fail it every time: with
@@ -65,6 +67,30 @@ impl Summary {
         let Summary { text, native, model, usage } = self;
         Written { text, native, by: Some((model, usage)), fallback: None }
     }
+}
+
+/// What came of asking for a summary.
+#[derive(Debug)]
+pub struct Attempt {
+    /// An error is that of the last way, when all of them failed.
+    pub summary: Result<Summary, ProviderError>,
+    /// The windows that providers told as they refused a request, in tokens, also where a shorter one was taken then.
+    pub limits: Vec<(ModelName, u64)>,
+}
+
+impl Attempt {
+    /// A fault of ours ended it.
+    pub fn panicked() -> Attempt {
+        Attempt { summary: Err(effects::fault_of_ours()), limits: Vec::new() }
+    }
+}
+
+/// What is known of the ways that were tried so far.
+#[derive(Default)]
+struct Tried {
+    /// Of calls that came to a part of a summary alone.
+    spent: Usage,
+    limits: Vec<(ModelName, u64)>,
 }
 
 /// What is to be written, by whom and in what time.
@@ -133,32 +159,49 @@ fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: 
     costs.is_some_and(|(main, small)| small < main)
 }
 
-/// Has a model write the summary. An error is that of the last way, when all of them failed.
-pub async fn write(order: SummaryOrder) -> Result<Summary, ProviderError> {
+/// Has a model write the summary.
+pub async fn write(order: &SummaryOrder) -> Attempt {
+    let mut tried = Tried::default();
+    let summary = by_some_way(order, &mut tried).await.map(|mut summary| {
+        summary.usage.add(&tried.spent);
+        summary
+    });
+    Attempt { summary, limits: tried.limits }
+}
+
+async fn by_some_way(order: &SummaryOrder, tried: &mut Tried) -> Result<Summary, ProviderError> {
     let deadline = Instant::now() + order.time.1;
-    let mut spent = Usage::default();
     let mut last = None;
-    for way in ways(&order) {
+    for way in ways(order) {
         let work = async {
             match way {
-                Way::Native => native(&order).await,
-                Way::Prefix => behind_prefix(&order).await,
-                Way::Flat(endpoint) => flat(&order, endpoint, &mut spent).await,
+                Way::Native => native(order).await,
+                Way::Prefix => behind_prefix(order).await,
+                Way::Flat(endpoint) => flat(order, endpoint, tried).await,
             }
         };
         match timeout_at(deadline, work).await {
-            Ok(Ok(mut summary)) => {
-                summary.usage.add(&spent);
-                return Ok(summary);
-            }
+            Ok(Ok(summary)) => return Ok(summary),
             Ok(Err(error)) => {
                 tracing::info!(%error, ?way, "no summary this way");
+                // The flat way has told each of its own.
+                if let Way::Native | Way::Prefix = way {
+                    tried.learn(&order.main, &error);
+                }
                 last = Some(error);
             }
             Err(_) => return Err(too_slow(order.time.1)),
         }
     }
     Err(last.expect("there is always a way, and it left its error"))
+}
+
+impl Tried {
+    fn learn(&mut self, endpoint: &Endpoint, error: &ProviderError) {
+        if let ErrorClass::TooLong { limit: Some(limit), .. } = error.class {
+            self.limits.push((endpoint.name.clone(), limit));
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -214,13 +257,14 @@ async fn behind_prefix(order: &SummaryOrder) -> Result<Summary, ProviderError> {
 async fn flat(
     order: &SummaryOrder,
     endpoint: &Endpoint,
-    spent: &mut Usage,
+    tried: &mut Tried,
 ) -> Result<Summary, ProviderError> {
     let mut window = endpoint.window;
     let mut last = None;
     for _ in 0..FLAT_ATTEMPTS_MAX {
-        match in_parts(order, endpoint, bytes_for(order, window), spent).await {
+        match in_parts(order, endpoint, bytes_for(order, window), &mut tried.spent).await {
             Err(error) if matches!(error.class, ErrorClass::TooLong { .. }) => {
+                tried.learn(endpoint, &error);
                 window = narrowed(window, &error).min(window / 2);
                 last = Some(error);
             }
@@ -310,122 +354,6 @@ fn bytes_for(order: &SummaryOrder, window: u64) -> usize {
     usize::try_from(half.saturating_sub(instruction).max(half / 4)).unwrap_or(usize::MAX)
 }
 
-/// Asks for a summary, at most so many times where the provider can't answer just now.
-async fn ask(
-    order: &SummaryOrder,
-    endpoint: &Endpoint,
-    request: &Encoded,
-    tries_max: u32,
-    shown: bool,
-) -> Result<Summary, ProviderError> {
-    let pieces = shown.then_some(&order.pieces);
-    let mut tries = 0;
-    let work = async {
-        loop {
-            let error = match collect(&order.http, endpoint, request, pieces).await {
-                Ok(reply) => return summary_of(endpoint, reply),
-                Err(error) => error,
-            };
-            tries += 1;
-            match retry::delay(&error.class, tries, fastrand::f64()) {
-                Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
-                Some(_) | None => return Err(error),
-            }
-        }
-    };
-    timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))
-}
-
-async fn collect(
-    http: &Http,
-    endpoint: &Endpoint,
-    request: &Encoded,
-    pieces: Option<&mpsc::Sender<String>>,
-) -> Result<Reply, ProviderError> {
-    let mut stream = http.start(endpoint, request)?.await?;
-    let mut collector = Collector::new(&endpoint.name);
-    let mut between = BetweenTags::default();
-    while let Some(events) = stream.next().await? {
-        for event in events {
-            let Some(Piece::Text { kind: PieceKind::Reply, text, .. }) = collector.feed(event) else {
-                continue;
-            };
-            if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
-                // A session that shows none has dropped the other end.
-                let _ = pieces.send(piece).await;
-            }
-        }
-    }
-    Ok(collector.finish())
-}
-
-/// What of a streaming reply stands between `<summary>` tags, as soon as that is certain.
-#[derive(Debug, Default)]
-struct BetweenTags {
-    text: String,
-    /// Bytes of `text` that were given out, once the tag has come.
-    given: Option<usize>,
-    closed: bool,
-}
-
-impl BetweenTags {
-    const OPEN: &'static str = "<summary>";
-    const CLOSE: &'static str = "</summary>";
-
-    fn take(&mut self, more: &str) -> Option<String> {
-        if self.closed {
-            return None;
-        }
-        self.text.push_str(more);
-        let from = match self.given {
-            Some(from) => from,
-            None => self.text.find(Self::OPEN)? + Self::OPEN.len(),
-        };
-        let rest = &self.text[from..];
-        let to = match rest.find(Self::CLOSE) {
-            Some(end) => {
-                self.closed = true;
-                from + end
-            }
-            None => self.text.len() - begun(rest, Self::CLOSE),
-        };
-        self.given = Some(to);
-        let piece = self.text[from..to].to_owned();
-        (!piece.is_empty()).then_some(piece)
-    }
-}
-
-/// Bytes at the end of a text that may be the beginning of a tag.
-fn begun(text: &str, tag: &str) -> usize {
-    (1..tag.len()).rev().find(|length| text.ends_with(&tag[..*length])).unwrap_or(0)
-}
-
-fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderError> {
-    if let Some(ReplyStop::Refused { reason }) = &reply.stop {
-        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        return Err(broken(&format!("the model declined to summarise{why}")));
-    }
-    let message = Message { id: MessageId(0), content: reply.content };
-    if message.calls().next().is_some() {
-        return Err(broken("the model called a tool instead of writing a summary"));
-    }
-    let mut text =
-        compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
-    if let Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded) = reply.stop {
-        text.push_str("\n[The summary was cut off here: it grew too long.]");
-    }
-    let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
-    Ok(Summary { text: Some(text), native: Vec::new(), model, usage })
-}
-
-fn broken(message: &str) -> ProviderError {
-    ProviderError { class: ErrorClass::Broken, message: message.to_owned(), hint: None }
-}
-
-fn too_slow(time: Duration) -> ProviderError {
-    broken(&format!("the model wrote no summary within {} s", time.as_secs()))
-}
-
 /// The window, as far as the provider corrects what is known of it.
 fn narrowed(window: u64, error: &ProviderError) -> u64 {
     match error.class {
@@ -442,24 +370,6 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_summary_is_shown_from_its_tag_to_its_end_however_it_streams() {
-        let reply = "<analysis>hm < summary</analysis>\n<summary>\nA <b> é\n</summary> more";
-        for size in 1..reply.len() {
-            let mut between = BetweenTags::default();
-            let mut shown = String::new();
-            let mut rest = reply;
-            while !rest.is_empty() {
-                let (piece, more) = rest.split_at(rest.ceil_char_boundary(size.min(rest.len())));
-                shown.extend(between.take(piece));
-                rest = more;
-            }
-            assert_eq!(shown, "\nA <b> é\n", "in pieces of {size}");
-        }
-        let mut between = BetweenTags::default();
-        assert_eq!(between.take("no tags at all"), None);
-    }
 
     #[test]
     fn the_small_model_writes_where_it_costs_less_than_the_cached_prefix() {

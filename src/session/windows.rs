@@ -90,8 +90,13 @@ impl Session {
     /// A provider that refuses a request as too long tells the model's true window.
     pub(super) fn learn_window(&mut self, model: &ModelName, class: &ErrorClass) {
         if let ErrorClass::TooLong { limit: Some(limit), .. } = class {
-            self.narrow(model, *limit, Lesson::Overflow);
+            self.learn_limit(model, *limit);
         }
+    }
+
+    /// A provider told the window of a model as it refused a request, in tokens.
+    pub(super) fn learn_limit(&mut self, model: &ModelName, limit: u64) {
+        self.narrow(model, limit, Lesson::Overflow);
     }
 
     /// What the numbers of a reply tell, before it is in the log.

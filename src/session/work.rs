@@ -9,12 +9,11 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::audience::Watcher;
 use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
 use super::effects::ModelCall;
-use super::summary::Summary;
+use super::summary::Attempt;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use crate::compaction::Plan;
@@ -24,7 +23,6 @@ use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::Table;
 use crate::hooks::output::{PermissionDecision, Resolution};
 use crate::hooks::trust::{Item, Trust};
-use crate::provider::ProviderError;
 use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::recipe::catalog::Catalog;
 use crate::recipe::parse::Recipe;
@@ -48,12 +46,6 @@ pub struct TooLate {
     pub ticket: Ticket,
     pub opening: Opening,
     pub replay: Replay,
-}
-
-/// What a session leaves when it has ended.
-pub struct LeftBehind {
-    pub too_late: Vec<TooLate>,
-    pub watchers: Vec<Watcher>,
 }
 
 /// A prompt that has not begun.
@@ -230,7 +222,7 @@ pub enum Done {
 
 /// A summary that was asked for, and what it is for.
 pub struct Summarised {
-    pub summary: Result<Summary, ProviderError>,
+    pub attempt: Attempt,
     pub plan: Plan,
     /// The facts of the conversation, read meanwhile.
     pub ledger: Ledger,
@@ -291,7 +283,7 @@ pub enum Background {
     /// What the n-th look for hooks found.
     Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
     /// A summary that was written ahead.
-    Ahead(Box<Plan>, Box<Result<Summary, ProviderError>>),
+    Ahead(Box<Plan>, Box<Attempt>),
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.
@@ -300,4 +292,6 @@ pub enum Background {
     ModelsAsked(Box<Asked>),
     /// A while has passed since a turn's end, where the log had so many entries.
     Rested(Seq),
+    /// It is time to see whether the session may rest.
+    Idle,
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::Places;
 use super::header::{Mark, MarkedHeader};
+use super::health::{IndexState, Rebuilt};
 use super::index_thread::{Thread, end_within};
 use crate::thread::SessionId;
 
@@ -26,6 +27,9 @@ const HEADERS_WAIT: Duration = Duration::from_secs(1);
 
 /// How long an orderly exit waits for the index. Nothing is lost if it takes longer.
 const SETTLE_WAITS: Duration = Duration::from_secs(10);
+
+/// How long a person waits while all of the index is read or written.
+const WHOLE_WAITS: Duration = Duration::from_secs(600);
 
 /// A handle on the thread, which starts with the first note and ends with the last handle.
 #[derive(Clone)]
@@ -55,6 +59,17 @@ pub(super) enum Note {
     Behind,
     Headers(SyncSender<BTreeMap<SessionId, MarkedHeader>>),
     Settle(SyncSender<()>),
+    Compare(SyncSender<IndexState>),
+    Rebuild(Keep, SyncSender<Result<Rebuilt, String>>),
+}
+
+/// What becomes of an index that is rebuilt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// It is put out of the way, because it was damaged.
+    Aside,
+    /// It is removed, because the new one says the same.
+    Nothing,
 }
 
 /// An entry that was appended.
@@ -97,6 +112,22 @@ impl Index {
             return BTreeMap::new();
         }
         headers.recv_timeout(HEADERS_WAIT).unwrap_or_default()
+    }
+
+    /// How sled stands to the journals. It reads both, all of them.
+    pub fn compare(&self) -> IndexState {
+        let (answer, state) = sync_channel(1);
+        let asked = self.offer(Note::Compare(answer));
+        let state = asked.then(|| state.recv_timeout(WHOLE_WAITS).ok()).flatten();
+        state.unwrap_or_else(|| IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
+    }
+
+    /// Writes sled anew from the journals. The error is a sentence.
+    pub fn rebuild(&self, keep: Keep) -> Result<Rebuilt, String> {
+        let (answer, rebuilt) = sync_channel(1);
+        let asked = self.offer(Note::Rebuild(keep, answer));
+        let rebuilt = asked.then(|| rebuilt.recv_timeout(WHOLE_WAITS).ok()).flatten();
+        rebuilt.unwrap_or_else(|| Err("the index thread does not answer".to_owned()))
     }
 
     /// Waits until all is taken in and sled is closed, or has had its time.

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -15,7 +16,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 
 use super::header::{Mark, MarkedHeader};
-use super::index::{Backlog, Note, QUEUE_NOTES_MAX, Row};
+use super::health::{IndexState, Rebuilt};
+use super::holder::holder;
+use super::index::{Backlog, Keep, Note, QUEUE_NOTES_MAX, Row};
+use super::index_whole;
 use super::line::Bodies;
 use super::rows::{self, Rows, RowsError};
 use super::scan::{self, Scan, ScannedLine};
@@ -114,6 +118,73 @@ impl Thread {
                 self.close();
                 let _ = answer.try_send(());
             }
+            Note::Compare(answer) => {
+                let state = self.compare();
+                let _ = answer.try_send(state);
+            }
+            Note::Rebuild(keep, answer) => {
+                let rebuilt = self.rebuild(keep);
+                let _ = answer.try_send(rebuilt);
+            }
+        }
+    }
+
+    /// How the rows stand to the journals. It heals nothing, so that what is wrong is told.
+    fn compare(&mut self) -> IndexState {
+        if let Some(open) = &self.open {
+            return index_whole::compare(&self.places, &open.rows);
+        }
+        if !self.places.db().exists() {
+            return IndexState::Absent;
+        }
+        let lock = match self.lock() {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return IndexState::Elsewhere { holder: holder(&self.places.db_lock()) };
+            }
+            Err(error) => return IndexState::Unknown { reason: error.to_string() },
+        };
+        match guarded(|| Rows::open(&self.places.db())) {
+            Ok(rows) => {
+                let state = index_whole::compare(&self.places, &rows);
+                self.let_go(rows, lock);
+                state
+            }
+            Err(RowsError::Damaged(reason)) => IndexState::Damaged { reason },
+            Err(RowsError::Unavailable(error)) => IndexState::Unknown { reason: error.to_string() },
+        }
+    }
+
+    /// Writes a new database beside the old one and puts it into its place.
+    fn rebuild(&mut self, keep: Keep) -> Result<Rebuilt, String> {
+        self.close();
+        if self.given_up {
+            return Err("sled has not ended; restart and try again".to_owned());
+        }
+        let lock = self.lock().map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                let who = holder(&self.places.db_lock()).unwrap_or_else(|| "another process".to_owned());
+                format!(
+                    "the index is open in {who}; it closes it when no session is at work, so try again later"
+                )
+            }
+            _ => error.to_string(),
+        })?;
+        let places = self.places.clone();
+        let rebuilt = index_whole::write_anew(&places, |rows, directory| self.end(rows, directory))
+            .and_then(|new| index_whole::swap(&places, new, keep));
+        self.refused = None;
+        drop(lock);
+        rebuilt
+    }
+
+    /// Ends an open sled and then lets go of the lock.
+    fn let_go(&mut self, rows: Rows, lock: File) {
+        if self.end(rows, &self.places.db()) {
+            drop(lock);
+        } else {
+            // As long as its threads live, nobody else may use the directory.
+            std::mem::forget(lock);
         }
     }
 
@@ -276,7 +347,7 @@ impl Thread {
     fn lock(&self) -> std::io::Result<File> {
         private_directory(&self.places.data)?;
         private_directory(&self.places.db())?;
-        let lock = open_private().write(true).create(true).open(self.places.data.join("db.lock"))?;
+        let lock = open_private().write(true).create(true).open(self.places.db_lock())?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok(lock)
     }
@@ -289,7 +360,7 @@ impl Thread {
     /// Puts a sled that broke while it was open out of the way.
     fn replace(&mut self, reason: &str) {
         let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
-        if self.end(rows) {
+        if self.end(rows, &self.places.db()) {
             self.set_aside(reason);
             drop(lock);
         } else {
@@ -299,17 +370,14 @@ impl Thread {
     }
 
     fn close(&mut self) {
-        let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
-        if self.end(rows) {
-            drop(lock);
-        } else {
-            std::mem::forget(lock);
+        if let Some(Open { rows, known: _, lock }) = self.open.take() {
+            self.let_go(rows, lock);
         }
     }
 
     /// Ends sled, or gives it up for this process if it does not end in time.
-    fn end(&mut self, rows: Rows) -> bool {
-        let file = rows::lock_file(&self.places.db());
+    fn end(&mut self, rows: Rows, directory: &Path) -> bool {
+        let file = rows::lock_file(directory);
         let ended = end_within(CLOSE_WAITS, move || {
             drop(rows);
             // Its threads may hold the file for a moment longer: have its lock once, to see it free.
@@ -346,14 +414,14 @@ impl Thread {
 }
 
 /// Whether the mark is one that the journal of these lines once had.
-fn ends_in(lines: &[ScannedLine], mark: &Mark) -> bool {
+pub(super) fn ends_in(lines: &[ScannedLine], mark: &Mark) -> bool {
     let last = usize::try_from(mark.entries).ok().and_then(|entries| entries.checked_sub(1));
     last.and_then(|last| lines.get(last))
         .is_some_and(|line| line.crc == mark.crc && line.bytes.end as u64 + 1 == mark.bytes)
 }
 
 /// Runs something that may panic in sled.
-fn guarded<T>(work: impl FnOnce() -> Result<T, RowsError>) -> Result<T, RowsError> {
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, RowsError>) -> Result<T, RowsError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = panic
             .downcast_ref::<String>()
@@ -374,7 +442,7 @@ pub(super) fn end_within(limit: Duration, work: impl FnOnce() + Send + 'static) 
     started.is_ok() && end.recv_timeout(limit).is_ok()
 }
 
-fn now_millis() -> u128 {
+pub(super) fn now_millis() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 

@@ -358,6 +358,9 @@ pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreEr
         Err(source) => return Err(io_error("open", &path, source)),
     }
     remove_file(&places.torn(session))?;
+    for damaged in places.damaged(session)? {
+        remove_file(&damaged)?;
+    }
     let blobs = places.blobs(session);
     blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
     match sync_directory(&places.journals()) {

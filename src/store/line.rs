@@ -130,6 +130,19 @@ pub(super) fn decode(line: &[u8], bodies: Bodies<'_>) -> Result<Entry, LineFault
     }
 }
 
+/// The hashes of the bodies that a checked line names.
+pub(super) fn moved(line: &[u8]) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Naming {
+        blobs: std::collections::BTreeMap<String, String>,
+    }
+    if !line[HEAD.len()..].starts_with(BLOBS_FIELD) {
+        return Vec::new();
+    }
+    let naming: Option<Naming> = serde_json::from_slice(line).ok();
+    naming.into_iter().flat_map(|naming| naming.blobs.into_values()).collect()
+}
+
 /// The format that a checked line opens a journal with; `None` if it is no opening entry. It reads
 /// what any later build will still write, so that a journal of the future is known for what it is.
 pub(super) fn format(line: &[u8]) -> Option<u32> {

@@ -5,9 +5,12 @@
 //! ```text
 //! <data>/journals/<session>.jsonl   the log, one line an entry        (journal, scan, line)
 //! <data>/journals/<session>.torn    last lines that a crash broke off
+//! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line         (blobs)
 //! <data>/db/                        sled: rows and headers            (rows, index, index_thread)
 //! ```
+//!
+//! `check` looks at all of it, `repair` puts it right, `copies` makes forks, imports and backups.
 //!
 //! A journal can also be in memory alone (`Journal::in_memory`); then none of this knows it.
 //!
@@ -16,11 +19,17 @@
 //! and `append` are short enough for a session's task, the others belong on a blocking thread.
 
 mod blobs;
+mod check;
+mod copies;
 mod header;
+mod health;
+mod holder;
 mod index;
 mod index_thread;
+mod index_whole;
 mod journal;
 mod line;
+mod repair;
 mod rows;
 mod scan;
 
@@ -39,6 +48,9 @@ use line::Bodies;
 use scan::Scan;
 
 pub use header::Header;
+pub use health::{
+    Backup, Finding, FindingKind, Health, IndexState, Rebuilt, Repair, Repaired, Severity, Sizes,
+};
 pub use journal::{Journal, Syncer};
 
 /// A handle on the durable threads of one data directory. Clones share one index thread.
@@ -67,7 +79,8 @@ pub enum StoreError {
     /// A line other than the last is not what was written. `read_whole_part` has what stands before.
     #[error(
         "the journal of session {session} is damaged at line {line}: {reason}; \
-         it was left as it is, and `epitome sessions show {session}` prints what stands before"
+         it was left as it is; `epitome sessions show {session}` prints what stands before, and \
+         `epitome doctor --repair` goes on with that"
     )]
     Damaged {
         session: SessionId,
@@ -85,6 +98,11 @@ pub enum StoreError {
     SyncFailed(SessionId),
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Eighty bits by chance: no two sessions share one, across processes and restarts too.
+pub fn new_id() -> SessionId {
+    SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
 }
 
 /// What `Store::list` found.
@@ -133,6 +151,34 @@ impl Store {
         let blobs = self.places.blobs(session);
         let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
         Ok((scan.entries, scan.damage))
+    }
+
+    /// A session's journal as it stands in its file, up to its last whole line.
+    pub fn raw(&self, session: &SessionId) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = scan::read_file(&self.places, session)?;
+        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        Ok(bytes)
+    }
+
+    /// Reads a journal that is not in the store, as one of a backup, with the bodies beside it: all of it, or
+    /// nothing.
+    pub fn read_outside(path: &Path, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
+        let bytes = std::fs::read(path).map_err(|source| io_error("read", path, source))?;
+        let beside = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
+        let blobs = Blobs::new(beside.join(&session.0));
+        let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
+        if let Some(damage) = scan.damage {
+            return Err(damage);
+        }
+        for (line, at) in (1..).zip(&scan.lines) {
+            let lost =
+                line::moved(&bytes[at.bytes.clone()]).into_iter().find_map(|hash| blobs.check(&hash).err());
+            if let Some(reason) = lost {
+                let reason = format!("a body that it names {reason} below {}", beside.display());
+                return Err(StoreError::Damaged { session: session.clone(), line, reason });
+            }
+        }
+        Ok(scan.entries)
     }
 
     /// All sessions, also those without a prompt. What sled knows is taken where it is up to date;
@@ -204,12 +250,24 @@ impl Places {
         self.journals().join(format!("{session}.torn"))
     }
 
+    /// The damaged journals that repairs have kept of a session.
+    fn damaged(&self, session: &SessionId) -> Result<Vec<PathBuf>, StoreError> {
+        let begin = format!("{session}.damaged-");
+        let names = check::names(&self.journals())?.into_iter().filter(|name| name.starts_with(&begin));
+        Ok(names.map(|name| self.journals().join(name)).collect())
+    }
+
     fn blobs(&self, session: &SessionId) -> Blobs {
         Blobs::new(self.data.join("blobs").join(&session.0))
     }
 
     fn db(&self) -> PathBuf {
         self.data.join("db")
+    }
+
+    /// Held by whoever has sled open.
+    fn db_lock(&self) -> PathBuf {
+        self.data.join("db.lock")
     }
 
     /// The sessions that have a journal.

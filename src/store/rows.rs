@@ -162,7 +162,6 @@ impl Rows {
     }
 
     /// The lines of a session, in order; an error at the first that cannot be read.
-    #[cfg(test)]
     pub fn lines(&self, session: &SessionId) -> Result<Vec<Vec<u8>>, RowsError> {
         let mut lines = Vec::new();
         let mut goes_on = false;

@@ -32,7 +32,7 @@ pub fn one_line(change: &Change) -> Option<String> {
         Change::GoalSet { goal: None } => Some("The goal is ended.".to_owned()),
         Change::Said { message, origin: Origin::Hook { hook } } => Some(follow_up(hook, message)),
         Change::Undone { entry } => {
-            Some(format!("Undone: {entry} is taken back; what it replaced is in view again."))
+            Some(format!("Undone: {entry} is taken back; the conversation is as it would be without it."))
         }
         Change::Redone { entry } => Some(format!("Redone: {entry} holds again.")),
         Change::Pruned { masks, tokens_before, tokens_after, .. } => {

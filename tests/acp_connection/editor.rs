@@ -36,6 +36,7 @@ impl Editor {
             overrides: Default::default(),
             environment: Arc::new(Vec::new()),
             configured: Box::new(move || configured),
+            ids_above: 0,
         };
         Editor { wire: memory(parts, tap).unwrap(), played, runtime, next: 1 }
     }

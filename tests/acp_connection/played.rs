@@ -214,11 +214,9 @@ impl SessionPort for Played {
     }
 
     fn detach(&self, client: ClientId) {
-        self.state.lock().unwrap().detached.push(client);
-    }
-
-    fn settled(&self) -> futures_util::future::BoxFuture<'static, ()> {
-        Box::pin(async {})
+        let mut state = self.state.lock().unwrap();
+        state.detached.push(client);
+        state.live.clear();
     }
 }
 

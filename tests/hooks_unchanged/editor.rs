@@ -25,7 +25,7 @@ pub struct Editor {
 impl Editor {
     /// Starts an agent and greets it.
     pub fn start(desk: &Desk) -> Editor {
-        let mut command = desk.command(&["acp"]);
+        let mut command = desk.command(&["acp", "--standalone"]);
         command.stdin(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("the binary starts");
         let input = child.stdin.take().expect("it is a pipe");

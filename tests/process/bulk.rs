@@ -31,14 +31,14 @@ fn flooded(wait: impl FnOnce(&Desk)) -> u64 {
     let desk = Desk::new(|_| vec![ModelStep::Flood { count: DELTAS, text: DELTA.into() }, text("The end.")]);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
-    let before = peak_kb(agent.process());
+    let before = peak_kb(desk.worker(&agent));
     let id = agent.prompt(&session, "go");
     wait(&desk);
     let (updates, answer) = agent.answer(id);
     assert_eq!(stop_reason(&answer), "end_turn");
     let said = agent_said(&updates);
     assert!(said == DELTA.repeat(DELTAS) + "The end.", "{} bytes came", said.len());
-    let more = peak_kb(agent.process()) - before;
+    let more = peak_kb(desk.worker(&agent)) - before;
     agent.close_input();
     agent.ended();
     more

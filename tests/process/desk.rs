@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -79,7 +79,7 @@ impl Desk {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
         command
-            .arg("acp")
+            .args(crate::ACP)
             .args(arguments)
             .current_dir(&self.workspace)
             .env_clear()
@@ -93,6 +93,32 @@ impl Desk {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+
+    /// The daemon's process number, where one serves this home.
+    pub fn daemon(&self) -> Option<Pid> {
+        let number = fs::read_to_string(self.home.join("run/daemon.lock")).ok()?;
+        let pid = Pid::from_raw(number.trim().parse().ok()?)?;
+        lives(pid).then_some(pid)
+    }
+
+    /// The process that does the agent's work: itself, or the daemon.
+    pub fn worker(&self, agent: &Agent) -> u32 {
+        self.daemon().map_or(agent.process(), |daemon| daemon.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Ends an agent and its daemon as a power cut would, and gives what it had said before.
+    pub fn kill(&self, agent: Agent) -> Vec<Value> {
+        let daemon = self.daemon();
+        if let Some(daemon) = daemon {
+            // So that it does not see the agent go first.
+            kill_process(daemon, Signal::STOP).unwrap();
+        }
+        let said = agent.kill();
+        if let Some(daemon) = daemon {
+            end_by(daemon, Signal::KILL);
+        }
+        said
     }
 
     /// Starts an agent that asks before it does anything, and greets it.
@@ -148,6 +174,28 @@ impl Desk {
     }
 }
 
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if let Some(daemon) = self.daemon() {
+            end_by(daemon, Signal::TERM);
+        }
+    }
+}
+
+/// Sends a process that is not our child a signal and waits for its end.
+pub fn end_by(process: Pid, signal: Signal) {
+    // It may have ended by itself.
+    let _ = kill_process(process, signal);
+    within(SILENCE_MAX, "the daemon's end", || (!lives(process)).then_some(()));
+}
+
+/// Whether a process runs. One that has ended may stay on the system's list until its parent looks.
+fn lives(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|behind_name| behind_name.split_whitespace().next());
+    state.is_some_and(|state| state != "Z")
+}
+
 /// The messages of a request but the system text.
 pub fn messages_of(request: &RecordedRequest) -> Vec<Value> {
     let messages = request.body["messages"].as_array().unwrap();
@@ -196,7 +244,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    fn spawn(mut command: Command) -> Agent {
+    pub fn spawn(mut command: Command) -> Agent {
         let mut child = command.spawn().unwrap();
         let (output, mut errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (sender, messages) = sync_channel(MESSAGES_MAX);
@@ -427,9 +475,4 @@ pub fn is_history(message: &Value) -> bool {
         | "notice" => false,
         kind => !kind.is_empty(),
     }
-}
-
-pub fn write(path: &Path, content: &str) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, content).unwrap();
 }

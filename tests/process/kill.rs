@@ -50,7 +50,7 @@ fn killed_in_the_middle_of_a_reply() {
     agent.turn(&session, "say one");
     agent.prompt(&session, "half");
     agent.hear("The first half, ");
-    agent.kill();
+    desk.kill(agent);
     let (mut agent, replay) = come_back(&desk, &session);
     assert_eq!(person_said(&replay), ["say one", "half"]);
     assert!(agent_said(&replay).starts_with("You said one."));
@@ -69,7 +69,7 @@ fn killed_while_a_command_runs() {
     agent.prompt(&session, "run echo begun > marker; sleep 1000");
     let marker = desk.workspace.join("marker");
     within(SILENCE_MAX, "the command's file", || marker.exists().then_some(()));
-    agent.kill();
+    desk.kill(agent);
     let (mut agent, replay) = come_back(&desk, &session);
     assert_eq!(final_statuses(&replay), ["completed", "failed"]);
     assert_eq!(interruptions(&replay), 1);
@@ -87,7 +87,7 @@ fn killed_while_a_card_is_open() {
     let session = desk.new_session(&mut agent);
     agent.prompt(&session, "run touch never");
     agent.until("the card", is_question);
-    agent.kill();
+    desk.kill(agent);
     let (mut agent, replay) = come_back(&desk, &session);
     assert_eq!(final_statuses(&replay), ["failed"]);
     assert_eq!(interruptions(&replay), 1);
@@ -113,7 +113,7 @@ fn killed_in_the_middle_of_a_compaction() {
     within(SILENCE_MAX, "the call for a summary", || {
         desk.model.requests().iter().any(wants_summary).then_some(())
     });
-    agent.kill();
+    desk.kill(agent);
     hangs.store(false, Ordering::SeqCst);
     let (mut agent, replay) = come_back(&desk, &session);
     assert_eq!(person_said(&replay).last(), Some(&"/compact"));
@@ -147,7 +147,7 @@ fn killed_thirty_times_at_any_moment() {
             said.extend(agent.next_within(left).ok());
         }
         // What had left the agent before its death was acknowledged as well.
-        said.extend(agent.kill());
+        said.extend(desk.kill(agent));
         if let Some(answer) = said.iter().find(|message| is_answer(message, id)) {
             assert_eq!(stop_reason(answer), "end_turn");
             assert!(agent_said(&said).ends_with(&expected));

@@ -4,6 +4,9 @@
 
 mod desk;
 
+/// How the agent is started: all in one process. `tests/daemon` does the same with a daemon.
+const ACP: &[&str] = &["acp", "--standalone"];
+
 mod bulk;
 mod ends;
 mod kill;

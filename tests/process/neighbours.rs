@@ -1,10 +1,16 @@
 //! Two agents on one home, and files that are broken.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::json;
 
-use crate::desk::{Agent, Desk, agent_said, is_answer, kind, obey, person_said, write};
+use crate::desk::{Agent, Desk, agent_said, is_answer, kind, obey, person_said};
+
+fn write(path: &Path, content: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
 
 fn listed(agent: &mut Agent) -> Vec<String> {
     let listing = agent.call("session/list", json!({}));

@@ -147,6 +147,6 @@ fn the_process_that_watches_over_commands_ends_too() {
         environments.filter(|environment| String::from_utf8_lossy(environment).contains(home)).count()
     };
     assert!(ours() >= 1, "the agent itself is seen");
-    agent.kill();
+    desk.kill(agent);
     within(GONE_WITHIN, "the end of all that was started", || (ours() == 0).then_some(()));
 }

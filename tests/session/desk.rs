@@ -16,6 +16,7 @@ use epitome::provider::http::Http;
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
 use epitome::recipe::watch::RecipeWatch;
 use epitome::session::registry::{Services, Sessions};
+use epitome::session::resting::REST_AFTER;
 use epitome::session::{
     Answer, Attachment, ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
 };
@@ -129,7 +130,7 @@ impl Desk {
         functions: Functions,
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, functions, None, script)
+        Desk::start(files, functions, None, REST_AFTER, script)
     }
 
     /// The same with a model of each format behind the same script, and this one to begin with; see
@@ -139,13 +140,23 @@ impl Desk {
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, Functions::default(), Some(format), script)
+        Desk::start(files, Functions::default(), Some(format), REST_AFTER, script)
+    }
+
+    /// The same with sessions that rest after so long, and these files.
+    pub fn that_rests(
+        rest_after: Duration,
+        files: &[(String, String)],
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
+        Desk::start(files, Functions::default(), None, rest_after, script)
     }
 
     fn start(
         files: &[(String, String)],
         functions: Functions,
         format: Option<WireFormat>,
+        rest_after: Duration,
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
         let model = ScriptedModel::start(script).expect("loopback");
@@ -179,6 +190,7 @@ impl Desk {
             reaper: Arc::new(epitome::tools::reaper::Reaper::none()),
             rulers: epitome::tokens::Rulers::default(),
             functions,
+            rest_after,
         };
         let sessions = Sessions::new(services.clone(), runtime.handle().clone());
         let mut desk = Desk {

@@ -22,6 +22,7 @@ mod hooks_tools;
 mod instructions;
 mod learned;
 mod recall;
+mod resting;
 mod shared;
 mod stage;
 mod steering;

@@ -110,6 +110,37 @@ fn another_model_writes_the_summary_where_that_is_configured() {
     assert_eq!(model.as_ref().map(|model| model.0.as_str()), Some("anthropic/claude-haiku-4-5"));
 }
 
+/// A request that was too long for a summary was made shorter and taken, and what the provider had said of its window
+/// was forgotten: the next request of the conversation was as long again. And what another model's provider said was
+/// taken for the window of the conversation's own.
+#[test]
+fn a_summary_that_was_refused_as_too_long_teaches_the_window_of_the_model_that_wrote_it() {
+    let own = "anthropic/claude-sonnet-5-5";
+    for writer in [own, "anthropic/claude-haiku-4-5"] {
+        let mut refused = 0;
+        let config = format!("[compaction]\nmodel = \"{writer}\"\n");
+        let mut desk = configured(&config, move |request| match is_summary(request) {
+            true if refused < 2 => {
+                refused += 1;
+                let message = Some("prompt is too long: 150000 tokens > 90000 maximum".to_owned());
+                vec![ModelStep::Error { status: 400, retry_after: None, message }]
+            }
+            true => vec![text("<summary>Words were said.</summary>")],
+            false => words(1_500),
+        });
+        desk.ask("Say many words.");
+        assert_eq!(outcome_of(&mut desk, "/compact")["status"], "compacted", "{writer}");
+        desk.ask("Go on.");
+        let ticket = desk.prompt("/context");
+        let shown = desk.client.entry(|change| match change {
+            Change::Noted { text, .. } if text.starts_with("The context takes") => Some(text.clone()),
+            _ => None,
+        });
+        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+        assert_eq!(shown.contains(" of 90.0k tokens"), writer == own, "{writer}: {shown}");
+    }
+}
+
 /// A summary that is written in front of the person.
 #[test]
 fn a_summary_is_shown_while_it_is_written() {

@@ -2,6 +2,7 @@
 //! whatever happens to the process, the file or the index.
 
 mod any_change;
+mod care;
 mod processes;
 
 use std::fs;

@@ -144,14 +144,16 @@ pub fn epitome(
         let began = Instant::now();
         ledger.follow(&thread);
         let wish = Wish { trigger: Trigger::Manual, keep: Keep::Nothing, focus: None, summary: true };
-        let mut shares = Shares { person: PERSON_SHARE, ledger: LEDGER_SHARE };
+        let text = summary(nth);
+        // As with the setting that asks no model, nothing is kept free for a summary that nobody writes.
+        let summary_share = if text.is_some() { SUMMARY_SHARE } else { 0.0 };
+        let mut shares = Shares { person: PERSON_SHARE, ledger: LEDGER_SHARE, summary: summary_share };
         let decision = decide(&ruler, &thread, &shares.budget(tokens_max), &wish);
         let planned = began.elapsed();
         let Decision::Summarise(plan) = decision else {
             return Err(format!("compaction {} of {}: {decision:?}", nth + 1, session.name));
         };
-        let text =
-            summary(nth).map(|text| shortened(&ruler, &text, (tokens_max as f64 * SUMMARY_SHARE) as u64));
+        let text = text.map(|text| shortened(&ruler, &text, (tokens_max as f64 * SUMMARY_SHARE) as u64));
         let (change, composed) = fitted(&ruler, &thread, &ledger, &plan, tokens_max, &mut shares, text)?;
         took.push(planned + composed);
         append(&mut thread, change);
@@ -165,6 +167,7 @@ pub fn epitome(
 struct Shares {
     person: f64,
     ledger: f64,
+    summary: f64,
 }
 
 impl Shares {
@@ -175,7 +178,7 @@ impl Shares {
             due_at: 1_000_000,
             reserve: 16_000,
             frame: 0,
-            summary_max: share(SUMMARY_SHARE),
+            summary_max: share(self.summary),
             ledger_max: share(self.ledger),
             person_max: share(self.person),
             pins_max: tokens_max,

@@ -55,7 +55,8 @@ impl Client {
     /// Starts the daemon with this environment and nothing else of ours.
     pub fn start(program: &Path, cwd: &Path, environment: &[(String, OsString)]) -> Result<Client, String> {
         let mut child = Command::new(program)
-            .arg("acp")
+            // Its life and death are part of the show.
+            .args(["acp", "--standalone"])
             .current_dir(cwd)
             .env_clear()
             .envs(environment.iter().map(|(name, value)| (name, value)))

@@ -1,15 +1,15 @@
 //! `epitome hooks log`: the trail of a session, as its log has it.
 
 use std::fmt::Write as _;
-
-use serde_json::json;
+use std::sync::Arc;
 
 use super::super::sessions;
 use super::super::terminal::{self, harmless};
 use super::{CliError, Form};
+use crate::hooks::shown;
 use crate::paths::Paths;
 use crate::store::{Store, StoreError};
-use crate::thread::{Change, HookRun, SessionId, Verdict};
+use crate::thread::{Change, Entry, HookRun, SessionId, Verdict};
 
 pub(super) fn log(paths: &Paths, session: Option<&str>, form: Form) -> Result<i32, CliError> {
     let store = Store::new(paths);
@@ -38,33 +38,32 @@ fn print(store: &Store, session: &SessionId, form: Form) -> Result<(), CliError>
     if let Some(damage) = damage {
         eprintln!("epitome: {damage}");
     }
+    let out = match form {
+        Form::Json => shown::trail(&entries).iter().map(|line| format!("{line}\n")).collect(),
+        Form::Text => text(session, &entries),
+    };
+    terminal::print(&out)
+}
+
+fn text(session: &SessionId, entries: &[Arc<Entry>]) -> String {
     let mut out = String::new();
-    for entry in &entries {
-        match (&entry.change, form) {
-            (Change::Hooked { event, runs }, Form::Json) => {
-                for run in runs {
-                    let line = json!({"entry": entry.seq.to_string(), "moment": event, "run": run});
-                    let _ = writeln!(out, "{line}");
-                }
-            }
-            (Change::Hooked { event, runs }, Form::Text) => {
+    for entry in entries {
+        match &entry.change {
+            Change::Hooked { event, runs } => {
                 runs.iter().for_each(|run| out.push_str(&line(&entry.seq.to_string(), event, run)));
             }
-            (Change::TurnEnded { quiet_hooks: quiet @ 1.., .. }, Form::Json) => {
-                let _ = writeln!(out, "{}", json!({"entry": entry.seq.to_string(), "quiet": quiet}));
-            }
-            (Change::TurnEnded { quiet_hooks: quiet @ 1.., .. }, Form::Text) => {
+            Change::TurnEnded { quiet_hooks: quiet @ 1.., .. } => {
                 let runs = if *quiet == 1 { "1 run".to_owned() } else { format!("{quiet} runs") };
                 let _ = writeln!(out, "{}  {runs} of hooks did and asked nothing", entry.seq);
             }
             // Nothing else is about hooks.
-            (_, Form::Json | Form::Text) => {}
+            _ => {}
         }
     }
-    if out.is_empty() && form == Form::Text {
+    if out.is_empty() {
         out = format!("No hook ran in {session}.\n");
     }
-    terminal::print(&out)
+    out
 }
 
 fn line(entry: &str, event: &str, run: &HookRun) -> String {

@@ -1,14 +1,15 @@
-//! Recipes as text and as JSON. Pure.
+//! Recipes as text. Pure.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use super::{display, problem_json};
+use super::display;
 use crate::recipe::catalog::{Catalog, Shadowed};
 use crate::recipe::command;
-use crate::recipe::parse::{CallableBy, Context, History, ModelChoice, Output, Recipe, Source, Syntax};
+use crate::recipe::parse::{Recipe, Source};
+use crate::recipe::shown::fields;
 
 /// One line a recipe, then what is not used and what is wrong.
 pub fn list(catalog: &Catalog, cwd: &Path) -> String {
@@ -38,103 +39,6 @@ pub fn list(catalog: &Catalog, cwd: &Path) -> String {
     text
 }
 
-pub fn list_json(catalog: &Catalog) -> Value {
-    let recipes: Vec<Value> = catalog
-        .recipes
-        .iter()
-        .map(|recipe| {
-            json!({
-                "id": recipe.id,
-                "description": command::described(recipe),
-                "source": source(&recipe.source),
-                "aliases": recipe.aliases,
-                "hidden": recipe.hidden,
-            })
-        })
-        .collect();
-    let shadowed: Vec<Value> = catalog
-        .shadowed
-        .iter()
-        .map(|Shadowed { id, source: hidden, by }| {
-            let reason = "an earlier place has the name";
-            json!({ "id": id, "source": source(hidden), "by": source(by), "reason": reason })
-        })
-        .collect();
-    let problems: Vec<Value> = catalog.problems.iter().map(problem_json).collect();
-    json!({ "recipes": recipes, "shadowed": shadowed, "problems": problems })
-}
-
-/// Every field that a recipe has or takes by default, under its name in a recipe file.
-pub fn fields(recipe: &Recipe) -> Map<String, Value> {
-    let arguments: Map<String, Value> = recipe
-        .arguments
-        .iter()
-        .map(|(name, argument)| {
-            let fields = json!({
-                "description": argument.description,
-                "default": argument.default,
-                "required": argument.required,
-                "choices": argument.choices,
-            });
-            (name.clone(), fields)
-        })
-        .collect();
-    let unknown: Vec<&str> = recipe.unknown_handlers.iter().map(|handler| handler.name.as_str()).collect();
-    let CallableBy { user, hook, agent } = recipe.callable_by;
-    let callable: Vec<&str> = [("user", user), ("hook", hook), ("agent", agent)]
-        .into_iter()
-        .filter_map(|(name, may)| may.then_some(name))
-        .collect();
-    let fields = json!({
-        "id": recipe.id,
-        "name": recipe.name,
-        "description": recipe.description,
-        "source": source(&recipe.source),
-        "syntax": match recipe.syntax {
-            Syntax::Template => "template",
-            Syntax::ClaudeCommand => "claude_command",
-            Syntax::GeminiCommand => "gemini_command",
-            Syntax::Plain => "plain",
-        },
-        "usage": format!("/{} {}", recipe.id, command::hint(recipe)),
-        "aliases": recipe.aliases,
-        "hidden": recipe.hidden,
-        "arguments": arguments,
-        "allowed_tools": recipe.allowed_tools,
-        "allowed_commands": recipe.allowed_commands,
-        "hooks": recipe.hooks,
-        "unknown_handlers": unknown,
-        "run_hooks": recipe.run_hooks,
-        "output": match recipe.output {
-            Output::Message => "message",
-            Output::Mutate => "mutate",
-            Output::Append => "append",
-            Output::None => "none",
-        },
-        "context": recipe.context.map(|context| match context {
-            Context::Session => "session",
-            Context::Isolated => "isolated",
-            Context::None => "none",
-        }),
-        "history": match recipe.history {
-            History::Native => "native",
-            History::Flat => "flat",
-            History::Auto => "auto",
-        },
-        "model": match &recipe.model {
-            ModelChoice::Main => "main",
-            ModelChoice::Small => "small",
-            ModelChoice::Named(name) => name,
-        },
-        "max_turns": recipe.max_turns,
-        "callable_by": callable,
-    });
-    match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
-}
-
 /// The fields as lines, without those that say nothing, and a rule below them.
 pub fn head(recipe: &Recipe) -> String {
     let mut text = String::new();
@@ -149,14 +53,6 @@ pub fn head(recipe: &Recipe) -> String {
         let _ = writeln!(text, "{name}: {value}");
     }
     text + "\n────────\n"
-}
-
-fn source(source: &Source) -> Value {
-    match source {
-        Source::BuiltIn => json!({ "kind": "built_in" }),
-        Source::Person(path) => json!({ "kind": "person", "path": path.display().to_string() }),
-        Source::Repository(path) => json!({ "kind": "repository", "path": path.display().to_string() }),
-    }
 }
 
 fn place(source: &Source, cwd: &Path) -> String {

@@ -136,6 +136,10 @@ impl Request {
     pub fn parse_own(name: &str, arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
         let Some(mut request) = Request::parse(arguments)? else { return Ok(None) };
         request.becomes(name)?;
+        if name == "history" && !request.words.is_empty() {
+            let text = format!("`epitome history` takes no words: {:?}", request.words.join(" "));
+            return Err(CliError::usage(text));
+        }
         request.output = request.output.result();
         // Whoever calls them in a script may leave stdin open.
         request.stdin = false;
@@ -293,6 +297,7 @@ mod tests {
         assert_eq!((&request.session, request.output), (&Which::Named("s_1".to_owned()), Output::Result));
         assert_eq!(request.prompt_with("").expect("a prompt"), "/pin never force push");
         assert!(own("redo", &["-r", "compact"]).is_err());
+        assert!(own("history", &["e12"]).is_err_and(|error| error.contains("\"e12\"")));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::shell;
+use super::fact::{Form, Value};
+use super::{shell, values};
 use crate::thread::{Card, Seq, ToolKind};
 
 /// A longer path is none.
@@ -13,6 +14,9 @@ const PATHS_MAX: usize = 32;
 pub(super) const COMMAND_BYTES_MAX: usize = 4 * 1024;
 /// Of what a call writes to a file so much is looked at.
 const WRITTEN_BYTES_MAX: usize = 16 * 1024;
+
+/// Larger changes of a file give values to more than can be told.
+const EDIT_BYTES_MAX: usize = 2 * 1024;
 
 /// The tool whose outcomes quote older entries.
 const RECALL: &str = crate::recall::NAME;
@@ -104,10 +108,8 @@ impl Called {
         }
         let written = match doing {
             Doing::Files(Action::Modified | Action::Created) => {
-                text(input, &["new_text", "new_string", "new_str", "text", "content", "file_text"])
-                    .filter(|text| text.len() <= WRITTEN_BYTES_MAX)
-                    .filter(|_| touched.iter().any(|(path, _)| is_settings(path)))
-                    .map(str::to_owned)
+                let is_settings = touched.iter().any(|(path, _)| is_settings(path));
+                written(input, is_settings)
             }
             Doing::Files(_) | Doing::Search | Doing::Command | Doing::Quoting | Doing::Other => None,
         };
@@ -115,8 +117,30 @@ impl Called {
     }
 }
 
+/// What a call writes, as far as it tells values: all of a file of settings, and elsewhere the lines that give
+/// another value to a name that had one.
+fn written(input: &Json, is_settings: bool) -> Option<String> {
+    let new = text(input, &["new_text", "new_string", "new_str", "text", "content", "file_text"])
+        .filter(|text| text.len() <= WRITTEN_BYTES_MAX)?;
+    if is_settings {
+        return Some(new.to_owned());
+    }
+    let old =
+        text(input, &["old_text", "old_string", "old_str"]).filter(|text| text.len() <= EDIT_BYTES_MAX)?;
+    let before: Vec<Value> = old.lines().filter_map(|line| values::of_line(line, Form::Told)).collect();
+    if before.is_empty() || new.len() > EDIT_BYTES_MAX {
+        return None;
+    }
+    let is_changed = |line: &&str| {
+        values::of_line(line, Form::Told)
+            .is_some_and(|value| before.iter().any(|old| old.name == value.name && old.value != value.value))
+    };
+    let lines: Vec<&str> = new.lines().filter(is_changed).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
 /// Whether a file is one of settings, whose lines are values.
-pub(super) fn is_settings(path: &str) -> bool {
+fn is_settings(path: &str) -> bool {
     const ENDINGS: &[&str] = &[
         ".toml",
         ".yaml",

@@ -9,6 +9,8 @@ use crate::thread::Seq;
 const KIND_FACTS_MAX: usize = 2048;
 /// Entries that one fact names: the first, and the newest.
 const SOURCES_MAX: usize = 3;
+/// Shapes of sentences that are counted; what is said after so many is taken to be new.
+const SHAPES_MAX: usize = 65_536;
 /// Older facts that one new value is compared with.
 const RIVALS_MAX: usize = 256;
 
@@ -24,10 +26,12 @@ pub(super) enum Kind {
     Value,
     File,
     Command,
+    /// What was said of something that has a name, in a sentence that is none of the above by its words.
+    Said,
     Name,
 }
 
-pub(super) const KINDS: [Kind; 9] = [
+pub(super) const KINDS: [Kind; 10] = [
     Kind::Rule,
     Kind::Error,
     Kind::Pending,
@@ -36,6 +40,7 @@ pub(super) const KINDS: [Kind; 9] = [
     Kind::Value,
     Kind::File,
     Kind::Command,
+    Kind::Said,
     Kind::Name,
 ];
 
@@ -66,8 +71,6 @@ pub(super) enum Form {
     Changed,
     /// "the limit is 8", "limit = 8": of what has the same name.
     Told,
-    /// Read in a file, which may be about to change: of what was read before.
-    Read,
 }
 
 #[derive(Clone, Debug)]
@@ -85,6 +88,8 @@ pub(super) struct Fact {
     pub values: Vec<Value>,
     /// Taken back, done or solved since, and where.
     pub over: Option<Seq>,
+    /// What its sentence is without the names and numbers in it.
+    pub shape: Option<Stem>,
     key: u64,
 }
 
@@ -101,6 +106,7 @@ impl Fact {
             stems,
             values: Vec::new(),
             over: None,
+            shape: None,
             key,
         }
     }
@@ -117,8 +123,15 @@ impl Fact {
             stems: Vec::new(),
             values: Vec::new(),
             over: None,
+            shape: None,
             key,
         }
+    }
+
+    /// As a fact that is told in this sentence.
+    pub fn shaped(mut self, sentence: &str) -> Fact {
+        self.shape = words::shape(sentence);
+        self
     }
 
     pub fn newest(&self) -> Seq {
@@ -154,8 +167,17 @@ pub(super) struct Store {
     by_word: HashMap<Stem, Vec<(Kind, u32)>>,
     /// The facts with this value.
     by_value: HashMap<Stem, Vec<(Kind, u32)>>,
+    /// The shapes of sentences that told facts.
+    shapes: HashMap<Stem, Shape>,
     /// Facts that there was no room for here.
     pub beyond: u64,
+}
+
+/// How often sentences that differ in names and numbers alone told something new.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    last: Seq,
+    times: u32,
 }
 
 impl Store {
@@ -192,6 +214,9 @@ impl Store {
             }
             return;
         }
+        if let Some(shape) = fact.shape {
+            self.notice(shape, fact.sources[0].entry);
+        }
         let kind = fact.kind;
         if self.facts[kind as usize].len() >= KIND_FACTS_MAX {
             self.drop_weakest(kind);
@@ -201,6 +226,22 @@ impl Store {
         self.index_values(&fact.values, (kind, at));
         self.facts[kind as usize].push(fact);
         self.replace_rivals(kind, at);
+    }
+
+    fn notice(&mut self, shape: Stem, entry: Seq) {
+        if self.shapes.len() >= SHAPES_MAX && !self.shapes.contains_key(&shape) {
+            return;
+        }
+        let known = self.shapes.entry(shape).or_insert(Shape { last: entry, times: 1 });
+        // A list of likes in one message is one thing that was said.
+        if known.last != entry {
+            *known = Shape { last: entry, times: known.times + 1 };
+        }
+    }
+
+    /// In how many entries something was told in the words of this fact, but for names and numbers.
+    pub fn times(&self, fact: &Fact) -> u32 {
+        fact.shape.and_then(|shape| self.shapes.get(&shape)).map_or(1, |known| known.times)
     }
 
     /// Ends what has one of these values, because a newer text said that it no longer holds.
@@ -248,7 +289,7 @@ impl Store {
                 continue;
             }
             for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {
-                if other.now.is_some() || (value.form == Form::Read && other.form != Form::Read) {
+                if other.now.is_some() {
                     continue;
                 }
                 if is_same_set(&other.subject, &value.subject) {
@@ -267,7 +308,7 @@ impl Store {
             near.first().is_some_and(|(_, first)| near.iter().all(|(_, subject)| is_same_set(subject, first)))
         };
         // A thing that has one setting has that one, however it is called.
-        if value.form != Form::Read && is_one(&of_thing) {
+        if is_one(&of_thing) {
             exact.extend(of_thing.into_iter().map(|(rival, _)| rival));
         }
         if exact.is_empty() && is_one(&near) {

@@ -7,8 +7,15 @@ use super::values;
 use super::words::Set;
 
 /// So does a sentence begin in which the agent says what it does right now.
-const CHATTER: &str = "let me|i'll |i’ll |i will |now |first|looking|i'm going|i’m going|next, i|let's check|let's see|\
-     let's look|let’s check|let’s see|let’s look|great|good";
+const CHATTER: &str = "let me|let's check|let's see|let's look|let’s check|let’s see|let’s look|i'll |i’ll |i will |i'm going|\
+     i’m going|i need to|now i|now let|now for|now to|now the|first,|first i|first let|looking|next, i|next i|great,|great!|\
+     good,|good!|one moment";
+
+/// Whether the agent only says what it does right now.
+pub(super) fn is_chatter(line: &str) -> bool {
+    let begin = line[..line.floor_char_boundary(24)].to_lowercase();
+    CHATTER.split('|').any(|words| begin.starts_with(words))
+}
 
 /// Words of somebody who speaks of the work at hand. What an agent writes without them may be anybody's
 /// text: a manual, a review of how something is built.
@@ -25,6 +32,9 @@ pub(super) const TELLING_MIN: u8 = 3;
 
 /// What is longer, in bytes, is a description and not an order.
 const ORDER_BYTES_MAX: usize = 160;
+
+/// A heading of one's own list is as short.
+const HEADING_BYTES_MAX: usize = 40;
 
 /// Words of who tells what others said or did elsewhere, or what might be: it binds nobody.
 const HEARSAY: &str = "somebody at|someone at|somebody said|someone said|i heard|i read somewhere|they say|in my last|in my \
@@ -74,17 +84,60 @@ pub(super) fn judge(line: &str, hits: &[Hit], side: Side, values: &[Value]) -> O
     ((is_enough || is_order) && strength >= 2).then_some((kind, strength.min(7)))
 }
 
+/// Words of who is not sure, or goes on looking.
+const UNSURE: &str =
+    "might|maybe|perhaps|probably|may be|seems|suspicious|not sure|could be|i guess|i think|whether|wonder";
+
+/// Words and marks by which a reason is given, or what something is.
+const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|the reason| as |: |; | – | — | (|, the |, it |, and |, so |, but ";
+
+/// A reason has so many words at least, and something stands before it.
+const REASON_WORDS_MIN: usize = 4;
+const REASON_FROM_BYTES: usize = 12;
+
+/// Whether a sentence gives its own reason.
+pub(super) fn gives_reason(line: &str) -> bool {
+    let lower = line.to_lowercase();
+    REASONS.split('|').any(|mark| {
+        let found = lower.match_indices(mark).map(|(at, _)| at).find(|at| *at >= REASON_FROM_BYTES);
+        found.is_some_and(|at| lower[at + mark.len()..].split(' ').nth(REASON_WORDS_MIN - 1).is_some())
+    })
+}
+
+/// So much is told of a name that is an id, with a word for what it names.
+const DESCRIBED: u8 = 3;
+
+/// Words of who speaks against something, or of what went wrong with it.
+const AGAINST: &str =
+    "not |n't |n’t | no |never|without|instead|rather than|fail|too |worse|problem|lost|lose|break|broke";
+
+/// How sure it is that a sentence matters that names something and has no cue: from 0 to 7. `told` is what it tells
+/// of what it names.
+pub(super) fn said(line: &str, told: u8, side: Side) -> u8 {
+    let lower = line.to_lowercase();
+    let has = |words: &str| words.split('|').any(|word| lower.contains(word));
+    // "I'll use the account svc-a" tells what something is all the same.
+    let chatter = u8::from(is_chatter(line)) * if told >= DESCRIBED { 1 } else { 3 };
+    let reason = u8::from(gives_reason(line));
+    let strength = 2 + told + u8::from(side == Side::Person) + reason + u8::from(has(AGAINST)) * reason;
+    let unsure = u8::from(has(UNSURE)) * (2 - reason);
+    let doubt = u8::from(line.ends_with(['?', '？'])) * 3 + chatter + unsure;
+    strength.saturating_sub(doubt)
+}
+
 /// What speaks against a sentence.
 fn doubt(line: &str, side: Side, kind: Kind, found: u8) -> u8 {
     let is_anybodys = side == Side::Agent
         && found < SURE_MIN
         && kind != Kind::Value
+        && !(line.ends_with(':') && line.len() <= HEADING_BYTES_MAX)
         && line.is_ascii()
         && !line.split([' ', ',', '.', ':']).any(|word| PERSONAL.has(&word.to_ascii_lowercase()));
     let begin = line[..line.floor_char_boundary(24)].to_lowercase();
     let asks = line.ends_with(['?', '？']);
     let is_polite = begin.starts_with("can you") || begin.starts_with("could you") || line.contains("please");
-    let is_chatter = side == Side::Agent && CHATTER.split('|').any(|words| begin.starts_with(words));
+    // "I'll use port 80" gives a value all the same.
+    let is_chatter = side == Side::Agent && kind != Kind::Value && is_chatter(line);
     u8::from(is_anybodys) * 2
         + u8::from(asks && !is_polite) * 2
         + u8::from(is_chatter) * 2

@@ -20,6 +20,7 @@ mod judge;
 mod names;
 mod outcomes;
 mod printed;
+mod said;
 mod sentences;
 mod shell;
 mod spoken;

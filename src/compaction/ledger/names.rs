@@ -1,20 +1,16 @@
 //! Names that matter: paths, addresses, ids, hashes, names of code. Pure.
 
+use std::ops::Range;
+
 use super::fact::{Fact, Kind, Source, Store};
-use super::spoken::{PART_STRENGTH, Side};
+use super::said;
+use super::spoken::Side;
 use super::words::Set;
-use super::{judge, sentences, values};
 
 /// A longer word is data.
 const NAME_BYTES_MAX: usize = 120;
 /// Names of one message or output; what is beyond is counted.
 const ENTRY_NAMES_MAX: usize = 64;
-/// What is told around a name, in bytes.
-const CLAUSE_BYTES_MAX: usize = 130;
-/// How many words before a name a program says what it is.
-const NATURE_WORDS_MAX: usize = 3;
-/// Fewer words than these say nothing of a name.
-const CLAUSE_WORDS_MIN: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
@@ -38,7 +34,6 @@ pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
     let mut room = ENTRY_NAMES_MAX;
     for (word, ticked) in words(text, from) {
         let Some(weight) = weight(word, ticked) else { continue };
-        let said = || clause(text, word, from);
         let strength = match from {
             From::Person => weight + 2,
             From::Agent => weight,
@@ -49,97 +44,25 @@ pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
             let again = u8::from(known.newest() < source.entry);
             known.strength = (known.strength.max(strength) + again).min(7);
             known.also(source);
-            if known.note.is_empty() {
-                let note = said();
-                if !gives_value(store, &note, from, source)
-                    && let Some(known) = store.named_mut(Kind::Name, word)
-                {
-                    known.note = note;
-                }
-            }
-            continue;
-        }
-        if room == 0 {
+        } else if room == 0 {
             store.beyond += 1;
             continue;
+        } else {
+            room -= 1;
+            store.add(Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source));
         }
-        room -= 1;
-        let mut fact = Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source);
-        let note = said();
-        if !gives_value(store, &note, from, source) {
-            fact.note = note;
+        if from == From::Output {
+            said::printed(store, text, word, source);
         }
-        store.add(fact);
     }
 }
 
-/// Takes in what a clause gives to a part of the thing that it names; `false` where it gives nothing.
-fn gives_value(store: &mut Store, clause: &str, from: From, source: Source) -> bool {
-    if clause.is_empty() || from == From::Output {
-        return false;
-    }
-    let told = values::of_parts(clause);
-    if told.values.is_empty() {
-        return false;
-    }
-    store.end_values(&told.olds, &told.values, source.entry);
-    let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clause.to_owned(), source);
-    fact.values = told.values;
-    store.add(fact);
-    true
-}
-
-/// The words around a name, which is a part of `text`, that say what it is: its sentence, or of a long one what
-/// stands near it. Empty where there are too few.
-fn clause(text: &str, name: &str, from: From) -> String {
-    let start = name.as_ptr() as usize - text.as_ptr() as usize;
-    let place = start..start + name.len();
-    let range = match from {
-        From::Person | From::Agent => sentences::around(text, place.clone()),
-        From::Output => {
-            let lowest = text.floor_char_boundary(start.saturating_sub(CLAUSE_BYTES_MAX));
-            let highest = text.ceil_char_boundary((place.end + CLAUSE_BYTES_MAX).min(text.len()));
-            let begin = text[lowest..start].rfind('\n').map_or(lowest, |at| lowest + at + 1);
-            begin..text[place.end..highest].find('\n').map_or(highest, |at| place.end + at)
-        }
-    };
-    let sentence = &text[range.clone()];
-    // The lines of a log tell what happens, not what something is.
-    let line = text[..start].rfind('\n').map_or(0, |at| at + 1);
-    let is_log = sentences::is_of_log(text[line..place.end].trim_start())
-        || from != From::Output && !sentences::is_prose(sentence);
-    if is_log || from == From::Output && sentence.len() > CLAUSE_BYTES_MAX {
-        return String::new();
-    }
-    let cut = if sentence.len() > CLAUSE_BYTES_MAX {
-        let side = CLAUSE_BYTES_MAX.saturating_sub(name.len()) / 2;
-        let low = text.ceil_char_boundary(place.start.saturating_sub(side)).clamp(range.start, place.start);
-        let high = text.floor_char_boundary(place.end + side).clamp(place.end, range.end);
-        // Whole words alone.
-        let low = if low == range.start {
-            low
-        } else {
-            text[low..place.start].find(' ').map_or(place.start, |at| low + at + 1)
-        };
-        let high = if high == range.end {
-            high
-        } else {
-            text[place.end..high].rfind(' ').map_or(place.end, |at| place.end + at)
-        };
-        &text[low..high]
-    } else {
-        sentence
-    };
-    let told = sentences::plain(cut);
-    let is_named = || {
-        let before = text[range.start..place.start].split_whitespace().rev().take(NATURE_WORDS_MAX);
-        before.into_iter().any(is_nature)
-    };
-    if judge::is_hearsay(&told) || from == From::Output && !is_named() {
-        return String::new();
-    }
-    let words = told.split(' ').filter(|word| word.chars().all(char::is_alphabetic)).count();
-    if words < CLAUSE_WORDS_MIN { String::new() } else { told }
+/// The places of the names in a text that somebody wrote.
+pub(super) fn places(text: &str, from: From) -> impl Iterator<Item = Range<usize>> {
+    words(text, from).filter(|(word, ticked)| weight(word, *ticked).is_some()).map(|(word, _)| {
+        let start = word.as_ptr() as usize - text.as_ptr() as usize;
+        start..start + word.len()
+    })
 }
 
 /// Words that say what a name names.
@@ -150,20 +73,25 @@ static NATURES: Set = Set::of(
      webhook service table volume instance machine server called named",
 );
 
-/// How much is told of a name by the words around it: more is more.
+/// How near to a name a word stands that says what it names, in bytes.
+const NEAR_BYTES: usize = 40;
+
+/// How much is told of a name, which is a part of the clause, by the words around it: more is more, 3 the most.
 pub(super) fn told_of(name: &str, clause: &str) -> u8 {
-    let is_described = clause.split(' ').any(is_nature);
+    let start = (name.as_ptr() as usize).saturating_sub(clause.as_ptr() as usize).min(clause.len());
+    let low = clause.ceil_char_boundary(start.saturating_sub(NEAR_BYTES));
+    let high = clause.floor_char_boundary((start + name.len() + NEAR_BYTES).min(clause.len()));
+    let is_described = clause[low..high.max(low)].split(' ').any(is_nature);
     let is_id = weight(name, false) >= Some(4);
     match (is_described, is_id || !is_code(name), name.contains('/')) {
         (true, true, _) => 3,
-        (_, _, true) => 2,
-        (true, false, _) => 1,
-        (false, true, _) => 1,
+        (true, false, _) | (_, _, true) => 2,
+        (false, true, _) => 1 + u8::from(is_id),
         (false, false, false) => 0,
     }
 }
 
-fn is_nature(word: &str) -> bool {
+pub(super) fn is_nature(word: &str) -> bool {
     NATURES.has(&word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
 }
 
@@ -261,7 +189,7 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
                 b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'#' | b'~' | b'+' | b'=' | b'?' | b'&' | b'%'
             )
         });
-    if plain != bytes.len() || lower + upper + digits < 3 {
+    if plain != bytes.len() || lower + upper + digits < 3 || is_time(bytes) {
         return None;
     }
     if word.contains("://") {
@@ -318,11 +246,14 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
     None
 }
 
-/// "100ms", "2024-01-02T10:00:00Z": a measure, not a name.
+/// "100ms": a measure, not a name.
 fn is_unit(bytes: &[u8]) -> bool {
     let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
-    let is_date = bytes.len() > 10 && bytes[..4].iter().all(u8::is_ascii_digit) && bytes[4] == b'-';
-    letters <= 2 && bytes[0].is_ascii_digit() || is_date && bytes[10] == b'T'
+    letters <= 2 && bytes[0].is_ascii_digit()
+}
+
+fn is_time(bytes: &[u8]) -> bool {
+    bytes.len() > 10 && bytes[..4].iter().all(u8::is_ascii_digit) && bytes[4] == b'-' && bytes[10] == b'T'
 }
 
 #[cfg(test)]
@@ -361,6 +292,7 @@ mod tests {
             "ÜBER",
             "2024-01-02",
             "100ms",
+            "2024-01-02T10:00:00Z",
         ] {
             assert_eq!(weight(word, false), None, "{word}");
         }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
-use super::calls::{self, Action, Called, Doing};
-use super::fact::{Fact, Form, Kind, Source, Store};
+use super::calls::{Action, Called, Doing};
+use super::fact::{Fact, Kind, Source, Store};
 use super::printed::{self, Ended};
 use super::shell;
 use crate::thread::{OutcomeContent, OutcomeStatus, Seq, Shown, ToolOutcome};
@@ -15,6 +15,8 @@ use crate::thread::{OutcomeContent, OutcomeStatus, Seq, Shown, ToolOutcome};
 const COMMAND_BYTES_MAX: usize = 160;
 /// What came of it likewise.
 const RESULT_BYTES_MAX: usize = 160;
+/// A value that was written is one that the work is about.
+const WRITTEN_STRENGTH: u8 = 4;
 /// An output of so few lines was asked for because of what it says.
 const SHORT_LINES_MAX: usize = 25;
 
@@ -48,12 +50,7 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
                 solve(store, &path, ended, entry);
             }
             if let (Ended::Well, Some(written)) = (ended, &called.written) {
-                printed::take_values(store, written, &path, Form::Told, 2, source);
-            } else if ended == Ended::Well
-                && called.doing == Doing::Files(Action::Read)
-                && calls::is_settings(&path)
-            {
-                printed::take_values(store, &text, &path, Form::Read, 1, source);
+                printed::take_values(store, written, &path, WRITTEN_STRENGTH, source);
             }
         }
         Doing::Command | Doing::Other => {
@@ -67,7 +64,7 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
             let short = text.lines().take(SHORT_LINES_MAX + 1).count() <= SHORT_LINES_MAX;
             // What was only looked at is somebody's text, where it is long.
             if ended == Ended::Well && (short || shell::weight(line) > 1) {
-                printed::take_values(store, &text, "", Form::Told, 1 + u8::from(short), source);
+                printed::take_values(store, &text, "", 1 + u8::from(short), source);
                 printed::take_sayings(store, &text, 1 + u8::from(short), source);
             }
         }

@@ -3,7 +3,7 @@
 use super::cues;
 use super::fact::{Fact, Form, Kind, Source, Store};
 use super::spoken::{clipped, of_value};
-use super::{names, sentences, values};
+use super::{names, sentences, values, words};
 
 /// Lines with the word of an error that are looked at, from the front and once more from the end.
 const EXAMINED_MAX: usize = 400;
@@ -16,6 +16,8 @@ const ERRORS_LAST: usize = 2;
 pub(super) const LINE_BYTES_MAX: usize = 280;
 /// Outputs up to this size are searched for values and names as a whole, longer ones at their ends.
 const WINDOW_BYTES: usize = 4 * 1024;
+/// A value that is a name, and that is called by what it is.
+const DESCRIBED_STRENGTH: u8 = 4;
 /// Values of one output.
 const VALUES_MAX: usize = 12;
 
@@ -66,8 +68,64 @@ pub(super) fn errors(text: &str, ended: Ended) -> Vec<String> {
             told.push(line.clone());
         }
     }
+    if ended == Ended::Failed {
+        // What is said behind the last error is what it ended with.
+        let behind = sure_end(&found, text);
+        for line in standing_out(&text[behind..]) {
+            if !told.iter().any(|known| known.contains(&line)) {
+                told.push(line);
+            }
+        }
+    }
     told
 }
+
+/// Whether a line only sums up what there was.
+fn is_summary(lower: &str) -> bool {
+    SUMMARIES.iter().any(|summary| lower.contains(summary))
+}
+
+/// Where the last line ends that is surely an error, and not only sums up.
+fn sure_end(found: &[(usize, u8, String)], text: &str) -> usize {
+    let last = found
+        .iter()
+        .rfind(|(_, weight, line)| *weight >= cues::SURE_MIN && !is_summary(&line.to_lowercase()));
+    last.map_or(0, |(at, ..)| {
+        memchr::memchr(b'\n', &text.as_bytes()[*at..]).map_or(text.len(), |end| at + end)
+    })
+}
+
+/// Lines at the end of an output that are looked at for what it ended with.
+const LAST_LINES: usize = 40;
+/// So many of them are told.
+const STANDING_OUT_MAX: usize = 2;
+
+/// The last lines of an output that are like no others of it: what a program says as it fails, whatever its words.
+fn standing_out(text: &str) -> Vec<String> {
+    let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(WINDOW_BYTES))..];
+    let lines: Vec<&str> = tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let lines = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    let shapes: Vec<Option<u32>> = lines.iter().map(|line| words::shape(line)).collect();
+    let is_own = |at: usize| {
+        let line = lines[at];
+        let lower = line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_lowercase();
+        shapes[at].is_some()
+            && shapes.iter().filter(|shape| **shape == shapes[at]).count() == 1
+            && (MESSAGE_BYTES_MIN..=LINE_BYTES_MAX).contains(&line.len())
+            && !sentences::is_of_log(line)
+            && !is_source(line)
+            && !line.starts_with('[')
+            && !HOLLOW.iter().any(|hollow| lower.contains(hollow))
+            && !is_summary(&lower)
+            && !lower.ends_with("... ok")
+            && !lower.starts_with("running ")
+    };
+    let own: Vec<usize> = (0..lines.len()).rev().filter(|at| is_own(*at)).take(STANDING_OUT_MAX).collect();
+    own.into_iter().rev().map(|at| collapse(lines[at])).collect()
+}
+
+/// A shorter line says nothing by itself.
+const MESSAGE_BYTES_MIN: usize = 16;
 
 /// Looks at lines with cues from a place on; gives where it stopped, if it stopped early.
 fn examine(text: &str, from: usize, ended: Ended, found: &mut Vec<(usize, u8, String)>) -> Option<usize> {
@@ -181,18 +239,11 @@ pub(super) fn take_pasted(store: &mut Store, text: &str, source: Source) {
         let key = error_key(&line);
         store.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
     }
-    take_values(store, text, "", Form::Told, 3, source);
+    take_values(store, text, "", 3, source);
 }
 
 /// Values in the lines of a text's ends. `place` is told before each line.
-pub(super) fn take_values(
-    store: &mut Store,
-    text: &str,
-    place: &str,
-    form: Form,
-    strength: u8,
-    source: Source,
-) {
+pub(super) fn take_values(store: &mut Store, text: &str, place: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
         for line in window.lines().map(unnumbered).filter(|line| line.len() <= 160) {
@@ -201,13 +252,17 @@ pub(super) fn take_values(
                 return;
             }
             if line.bytes().any(|byte| matches!(byte, b'=' | b':'))
-                && let Some(value) = values::of_line(line, form)
+                && let Some(value) = values::of_line(line, Form::Told)
             {
                 let line = if place.is_empty() {
                     line.trim().to_owned()
                 } else {
                     format!("{place}: {}", line.trim())
                 };
+                // "service account: svc-a": what people look for later is called by such words.
+                let is_described = value.name.split(' ').any(names::is_nature)
+                    && value.value.bytes().any(|byte| byte.is_ascii_alphabetic());
+                let strength = if is_described { strength.max(DESCRIBED_STRENGTH) } else { strength };
                 store.add(of_value(line.trim_end_matches([',', ';']), value, strength, source));
                 room -= 1;
             }
@@ -241,7 +296,8 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
             let mut told = values::of_sentence(line).values;
             told.truncate(2);
             if !told.is_empty() {
-                let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source);
+                let mut fact =
+                    Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
                 fact.values = told;
                 store.add(fact);
                 room -= 1;
@@ -269,25 +325,27 @@ fn windows(text: &str) -> [&str; 2] {
     [head, tail]
 }
 
+/// Words of lines that sum up what a command did.
+const SUMMARIES: &[&str] = &[
+    "test result:",
+    " passed",
+    " failed",
+    "tests:",
+    "finished",
+    "built in",
+    "compiled",
+    "success",
+    "done",
+    "created",
+    "deployed",
+    "pushed",
+    "changed,",
+    "listening",
+    "total",
+];
+
 /// The line of an output that says what came of the command.
 pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
-    const SUMMARIES: &[&str] = &[
-        "test result:",
-        " passed",
-        " failed",
-        "tests:",
-        "finished",
-        "built in",
-        "compiled",
-        "success",
-        "done",
-        "created",
-        "deployed",
-        "pushed",
-        "changed,",
-        "listening",
-        "total",
-    ];
     if ended == Ended::Failed
         && let Some(error) = errors.first()
     {
@@ -301,7 +359,7 @@ pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
         .collect();
     let sums_up = |line: &&&str| {
         let lower = line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_lowercase();
-        SUMMARIES.iter().any(|summary| lower.contains(summary))
+        is_summary(&lower)
     };
     let line = lines.iter().rev().take(20).find(sums_up).or(lines.last());
     line.map_or_else(String::new, |line| collapse(&line[..line.floor_char_boundary(160)]))

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Store, Value};
-use super::{ending, judge, names, printed, sentences, values, words};
+use super::{ending, judge, names, printed, said, sentences, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -16,9 +16,8 @@ const LIST_LINES_MAX: usize = 24;
 pub(super) const PART_STRENGTH: u8 = 6;
 /// A longer sentence behind a decision is about something else.
 const REASON_BYTES_MAX: usize = 160;
-/// Words by which a sentence gives its own reason.
-const REASONS: &str =
-    "because|since|given that|due to|reason|so that|otherwise|which is why| as |: |; |, the |, it ";
+/// A longer sentence in which something was decided tells more than the value that is in it.
+const VALUE_BYTES_MAX: usize = 120;
 /// They are not as sure as what says itself what it is.
 const LISTED_STRENGTH: u8 = 4;
 
@@ -36,13 +35,23 @@ pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
-            prose(store, part, side, source, &mut room);
+            let mut told = Vec::new();
+            prose(store, part, side, source, &mut room, &mut told);
+            said::take(store, part, &told, side, source);
         }
     }
     names::take(store, text, names::From::of(side), source);
 }
 
-fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut usize) {
+/// Takes in what is told in so many words; adds the places of those sentences to `told`.
+fn prose(
+    store: &mut Store,
+    text: &str,
+    side: Side,
+    source: Source,
+    room: &mut usize,
+    told: &mut Vec<Range<usize>>,
+) {
     let mut range: Range<usize> = 0..0;
     let mut hits: Vec<Hit> = Vec::new();
     let mut from = 0;
@@ -55,7 +64,7 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut u
             continue;
         }
         if !hits.is_empty() {
-            from = sentence(store, text, &range, &hits, side, source, room);
+            from = sentence(store, text, &range, &hits, side, source, room, told);
             hits.clear();
         }
         if hit.start < from {
@@ -66,7 +75,7 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, room: &mut u
         hits.push(hit);
     }
     if !hits.is_empty() {
-        sentence(store, text, &range, &hits, side, source, room);
+        sentence(store, text, &range, &hits, side, source, room, told);
     }
 }
 
@@ -79,6 +88,7 @@ fn sentence(
     side: Side,
     source: Source,
     room: &mut usize,
+    found: &mut Vec<Range<usize>>,
 ) -> usize {
     let raw = &text[range.clone()];
     if !may_tell(raw, hits) || sentences::is_of_table(text, range) {
@@ -114,7 +124,9 @@ fn sentence(
     let judged = judge::judge(&line, hits, side, &told.values);
     // A part of something got a value, whatever else the words of it are: a limit that holds for good is a rule.
     let is_more = weight(Class::Pending) > judge::TELLING_MIN
-        || side == Side::Person && weight(Class::Rule) >= judge::SURE_MIN;
+        || side == Side::Person && weight(Class::Rule) > judge::TELLING_MIN
+        || weight(Class::Decision).max(weight(Class::Rejected)) >= judge::SURE_MIN
+            && line.len() > VALUE_BYTES_MAX;
     let judged = if is_part && !is_more {
         Some((Kind::Value, judged.map_or(0, |(_, strength)| strength).max(PART_STRENGTH)))
     } else {
@@ -141,11 +153,12 @@ fn sentence(
         Kind::Rule if line.get(..3).is_some_and(|head| head.eq_ignore_ascii_case("no,")) => {
             with_context(text, range, line, true)
         }
-        Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Name => line,
+        Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
-    let mut fact = Fact::new(kind, strength, clipped(&line), source);
+    let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.values = told.values;
     store.add(fact);
+    found.push(range.start..end);
     end
 }
 
@@ -193,13 +206,13 @@ fn loose(store: &mut Store, raw: &str, hits: &[Hit], source: Source) {
 
 /// A fact that tells one value in the words of its line.
 pub(super) fn of_value(line: &str, value: Value, strength: u8, source: Source) -> Fact {
-    let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source);
+    let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
     fact.values.push(value);
     fact
 }
 
 /// A sentence that points back is told with the one before it, and a reason with what it is for.
-fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
+pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
     let first =
         line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'']).to_lowercase();
     let points_back = matches!(
@@ -256,16 +269,35 @@ fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool)
                 "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:"
             ));
         // Who decides in one sentence says why in the next.
-        let lower = line.to_lowercase();
-        let is_bare = is_choice
-            && !next.contains(['`', '?'])
-            && next.len() <= REASON_BYTES_MAX
-            && !REASONS.split('|').any(|word| lower.contains(word));
+        let is_bare = is_choice && may_explain(&next) && !judge::gives_reason(&line);
         if explains || is_bare {
-            line = format!("{line} {next}");
+            return format!("{line} {next}");
+        }
+    }
+    // Or said it in the one before.
+    if is_choice
+        && !points_back
+        && !judge::gives_reason(&line)
+        && let Some(before) = sentences::before(text, range)
+        && before.len() + line.len() < FACT_BYTES_MAX
+    {
+        let before = sentences::plain(&text[before]);
+        if may_explain(&before) && before.split(' ').nth(REASON_WORDS_MIN - 1).is_some() {
+            return format!("{before} {line}");
         }
     }
     line
+}
+
+/// A reason that stands in a sentence of its own has so many words at least, where it is the first.
+const REASON_WORDS_MIN: usize = 6;
+
+/// Whether a sentence beside one that names something may be about the same: it names nothing itself.
+fn may_explain(sentence: &str) -> bool {
+    !sentence.contains(['`', '?', '_', '/'])
+        && sentence.len() <= REASON_BYTES_MAX
+        && !judge::is_chatter(sentence)
+        && !judge::is_hearsay(sentence)
 }
 
 /// The lines of the list below a heading are what the heading says.

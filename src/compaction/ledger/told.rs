@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::fact::{Fact, Form, Kind, Source};
-use super::{Ledger, Told, names, words};
+use super::fact::{Fact, Kind, Source, Value};
+use super::spoken::PART_STRENGTH;
+use super::{Ledger, Told, words};
 use crate::thread::{Change, PlanStatus, Seq, Thread};
 use crate::tokens::Ruler;
 
@@ -11,6 +12,9 @@ use crate::tokens::Ruler;
 const TRIES_MAX: usize = 6;
 /// Facts of one entry that are compared with each other.
 const ENTRY_COMPARED_MAX: usize = 32;
+/// A former value of a thing without a name of code is looked for in what was said of it from so many bytes on:
+/// "on" and "5" are everywhere.
+const FORMER_BYTES_MIN: usize = 4;
 /// Entries that are named behind a fact.
 const IDS_MAX: usize = 3;
 
@@ -50,7 +54,7 @@ const SECTIONS: [(Section, &str, u64); 12] = [
 
 /// What is told first where room is short: how sure it is, how often it was said, and then all over the
 /// conversation: what was said early is worth as much as what was said late.
-type Order = (u8, bool, usize, u64);
+type Order = (u8, bool, u8, u64);
 
 fn spread(entry: Seq) -> u64 {
     entry.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -135,10 +139,20 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
         for fact in ledger.store.of(kind) {
             let Some(section) = section(fact) else { continue };
             let is_former =
-                |(name, value): &(&str, &str)| fact.note.contains(*name) && fact.note.contains(*value);
-            if fact.kind == Kind::Name
-                && (replaced.contains(fact.text.as_str()) || former.iter().any(is_former))
-            {
+                |(name, value): &(&str, &str)| fact.text.contains(*name) && fact.text.contains(*value);
+            let is_stale = match fact.kind {
+                Kind::Name => replaced.contains(fact.text.as_str()),
+                Kind::Said => former.iter().any(is_former),
+                Kind::Rule
+                | Kind::Error
+                | Kind::Pending
+                | Kind::Decision
+                | Kind::Rejected
+                | Kind::Value
+                | Kind::File
+                | Kind::Command => false,
+            };
+            if is_stale {
                 continue;
             }
             let mut seen: Vec<Source> =
@@ -155,7 +169,7 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
                 kind: Some(fact.kind),
                 words: fact.text.clone(),
                 text: line(fact, &seen),
-                order: (tier(fact), is_specific(fact), fact.sources.len(), spread(entry)),
+                order: order(fact, ledger.store.times(fact), entry),
                 entry,
             });
         }
@@ -196,9 +210,15 @@ fn items(ledger: &Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Vec<Item>
 fn tell_once(items: &mut [Vec<Item>]) {
     let is_sentence = |item: &Item| match item.kind {
         None
-        | Some(Kind::Rule | Kind::Pending | Kind::Decision | Kind::Rejected | Kind::Value | Kind::Error) => {
-            true
-        }
+        | Some(
+            Kind::Rule
+            | Kind::Pending
+            | Kind::Decision
+            | Kind::Rejected
+            | Kind::Value
+            | Kind::Error
+            | Kind::Said,
+        ) => true,
         Some(Kind::File | Kind::Command | Kind::Name) => false,
     };
     let key = |item: &Item| words::hash(item.words.trim_end_matches(['.', '!', ',', ';', '…']));
@@ -209,11 +229,6 @@ fn tell_once(items: &mut [Vec<Item>]) {
     }
     for items in items.iter_mut() {
         items.retain(|item| {
-            if item.kind == Some(Kind::Name) && item.text.contains(' ') && !item.text.starts_with('`') {
-                // One sentence may name several things.
-                let words = item.text.rsplit_once(" (").map_or(item.text.as_str(), |(words, _)| words);
-                return told.insert(words::hash(words));
-            }
             if !is_sentence(item) {
                 return true;
             }
@@ -241,7 +256,8 @@ fn replaced(ledger: &Ledger) -> HashSet<&str> {
 fn former(ledger: &Ledger) -> Vec<(&str, &str)> {
     let values =
         super::fact::KINDS.iter().flat_map(|kind| ledger.store.of(*kind)).flat_map(|fact| &fact.values);
-    let former = values.filter(|value| value.now.is_some() && value.form != Form::Read);
+    let is_told_apart = |value: &&Value| value.name.contains('_') || value.value.len() >= FORMER_BYTES_MIN;
+    let former = values.filter(|value| value.now.is_some()).filter(is_told_apart);
     former.map(|value| (value.name.split(' ').next().unwrap_or_default(), value.value.as_str())).collect()
 }
 
@@ -258,11 +274,12 @@ fn section(fact: &Fact) -> Option<Section> {
         Kind::File if fact.note == "read" => Section::Read,
         Kind::File => Section::Changed,
         Kind::Command => Section::Commands,
-        Kind::Name if fact.note.is_empty() || names::told_of(&fact.text, &fact.note) == 0 => Section::Names,
-        Kind::Name => Section::Known,
+        Kind::Said => Section::Known,
+        Kind::Name => Section::Names,
     };
-    // A rule whose value changed still says how to work; the value is put right.
-    let holds = fact.over.is_none() && (fact.kind == Kind::Rule || !fact.is_replaced());
+    // What says more than a value holds where that changed; the value is put right.
+    let is_value = matches!(fact.kind, Kind::Value | Kind::Said);
+    let holds = fact.over.is_none() && !(is_value && fact.is_replaced());
     holds.then_some(section)
 }
 
@@ -271,20 +288,43 @@ fn is_specific(fact: &Fact) -> bool {
     fact.text.contains(['`', '_', '/']) || fact.text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-fn tier(fact: &Fact) -> u8 {
-    let is_read = fact.kind == Kind::Value && fact.values.iter().all(|value| value.form == Form::Read);
-    match fact.strength {
-        _ if is_read => 0,
-        _ if matches!(fact.kind, Kind::Command) || fact.kind == Kind::File && fact.note == "read" => 0,
-        _ if fact.kind == Kind::Name && fact.note.is_empty() => 0,
+/// Times from which on a sentence that differs from others in names and numbers alone is what somebody always says.
+const ROUTINE_TIMES: u32 = 3;
+
+fn order(fact: &Fact, times: u32, entry: Seq) -> Order {
+    let strength = strength(fact, times);
+    (tier(fact, strength), is_specific(fact), strength, spread(entry))
+}
+
+/// How sure it is that a fact matters, now that it is known what else was said.
+fn strength(fact: &Fact, times: u32) -> u8 {
+    let is_part = fact.kind == Kind::Value && fact.strength >= PART_STRENGTH;
+    let routine = match times {
+        _ if is_part => 0,
+        0..=1 => 0,
+        2..ROUTINE_TIMES => 1,
+        ROUTINE_TIMES.. => 3,
+    };
+    fact.strength.saturating_sub(routine)
+}
+
+fn tier(fact: &Fact, strength: u8) -> u8 {
+    match strength {
+        _ if matches!(fact.kind, Kind::Command | Kind::Name)
+            || fact.kind == Kind::File && fact.note == "read" =>
+        {
+            0
+        }
         _ if fact.kind == Kind::File => 1,
         // Short orders are rules; but where nothing is named, most are talk.
-        0..=4 if !is_specific(fact) => 0,
-        _ if fact.kind == Kind::Name && !fact.note.is_empty() => names::told_of(&fact.text, &fact.note),
-        0..=2 => 0,
+        0..=4 if !is_specific(fact) && fact.values.is_empty() => 0,
+        // What was solved is done.
+        _ if fact.over.is_some() => 0,
+        0..=1 => 0,
+        2 => 1,
         3 if fact.kind != Kind::Pending => 1,
         3..=5 => 2,
-        _ => 3,
+        6.. => 3,
     }
 }
 
@@ -304,6 +344,7 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         | Kind::Value
         | Kind::Error
         | Kind::File
+        | Kind::Said
         | Kind::Name => {
             let replaced = fact.values.iter().filter(|value| value.now.is_some());
             let now: Vec<String> = replaced
@@ -316,7 +357,6 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         }
     };
     match fact.kind {
-        Kind::Name if section(fact) == Some(Section::Known) => format!("{} ({ids})", fact.note),
         Kind::Command | Kind::Name => format!("`{}`{note} ({ids})", fact.text),
         Kind::Rule
         | Kind::Error
@@ -324,6 +364,7 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         | Kind::Decision
         | Kind::Rejected
         | Kind::Value
+        | Kind::Said
         | Kind::File => {
             format!("{}{note} ({ids})", fact.text)
         }

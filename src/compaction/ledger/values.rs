@@ -9,6 +9,8 @@ const SUBJECT_WORDS_MAX: usize = 6;
 const CHANGE_WORDS_MAX: usize = 12;
 /// A longer value is a text.
 const VALUE_BYTES_MAX: usize = 120;
+/// Words behind a thing among which its own value stands.
+const THING_WORDS_MAX: usize = 4;
 /// Words of a sentence that are looked at.
 const WORDS_MAX: usize = 80;
 /// Words between an article and the part that is named: "the maximum batch size of".
@@ -40,6 +42,12 @@ static NOUNS: Set = Set::of(
      edition account project msrv seed endpoint url owner codename channel cap quota environment \
      default size concurrency maximum minimum window level name address directory folder language \
      currency timezone date target reviewer key prefix suffix",
+);
+
+/// Those of them whose values are numbers: "port `x` to Rust" is work, and no value.
+static NUMBERED: Set = Set::of(
+    "port timeout limit ttl threshold interval retries workers threads cap quota size concurrency maximum minimum \
+     window level seed",
 );
 
 /// Words at which a subject ends, when it is read backwards.
@@ -118,7 +126,7 @@ pub(super) fn of_parts(sentence: &str) -> Told {
 }
 
 fn of_part(words: &[Word], thing: usize, told: &mut Told) {
-    let Some(part) = part(words, thing) else { return };
+    let Some(part) = part(words, thing) else { return of_thing(words, thing, told) };
     let near = |at: usize| at.abs_diff(thing).min(at.abs_diff(part)) <= CHANGE_WORDS_MAX;
     let (olds, news): (Vec<usize>, Vec<usize>) = (0..words.len())
         .filter(|at| *at != thing && *at != part && is_told_value(&words[*at]) && near(*at))
@@ -130,6 +138,25 @@ fn of_part(words: &[Word], thing: usize, told: &mut Told) {
     let olds = olds.iter().map(|at| with_unit(words, *at));
     told.olds.extend(olds.filter(|old| *old != value.value));
     told.values.push(value);
+}
+
+/// A value of a thing itself: "take 5 s for `grace`", "`grace`: make that 5 s", "`grace` is 5 s now".
+fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
+    let value = |at: &usize| is_number(words[*at].text) && is_told_value(&words[*at]);
+    let mut at = thing;
+    while at > 0 && ARTICLES.has(words[at - 1].lower) {
+        at -= 1;
+    }
+    // "5 for", or "5 s for".
+    let before = (at >= 2 && words[at - 1].lower == "for")
+        .then(|| (at.saturating_sub(3)..at - 1).rev().find(|at| value(at) && !words[*at].ends))
+        .flatten();
+    let last = words.len().min(thing + 1 + THING_WORDS_MAX);
+    let behind = || (thing + 2..last).find(|at| value(at) && GIVES.has(words[*at - 1].lower));
+    let Some(new) = before.or_else(behind) else { return };
+    if let Some(value) = make(words[thing].text, &with_unit(words, new), Form::Changed) {
+        told.values.push(value);
+    }
 }
 
 /// The word that names a part of a thing: `port` in "the listen port of `gate`", and in "`gate`'s listen port".
@@ -352,7 +379,10 @@ fn named(words: &[Word], at: usize, told: &mut Told) {
         return;
     }
     let Some(next) = words.get(at + 1) else { return };
-    if !(is_value(next.text) || next.ticked) || next.text.contains('=') {
+    if !(is_value(next.text) || next.ticked)
+        || next.text.contains('=')
+        || NUMBERED.has(word.lower) && !is_number(next.text)
+    {
         return;
     }
     let own = at.checked_sub(1).map(|before| &words[before]).filter(|before| {

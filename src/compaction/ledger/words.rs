@@ -92,6 +92,25 @@ pub(super) fn stems(text: &str) -> Vec<Stem> {
     found
 }
 
+/// What a sentence is without the names, the numbers and the marks in it: the same for those that somebody says
+/// again and again of this and that. `None` where nothing is left.
+pub(super) fn shape(sentence: &str) -> Option<Stem> {
+    let mut shape = 0x811c_9dc5_u32;
+    let mut words = 0;
+    for word in sentence.split_ascii_whitespace() {
+        let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
+        let is_plain = |byte: u8| byte.is_ascii_alphabetic() || byte == b'\'' || byte >= 0x80;
+        if word.is_empty() || !word.bytes().all(is_plain) {
+            continue;
+        }
+        words += 1;
+        for byte in word.bytes().chain([b' ']) {
+            shape = (shape ^ u32::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0193);
+        }
+    }
+    (words > 0).then_some(shape)
+}
+
 /// The stems of a subject in their order; the last is its head. Negations are no part of it.
 pub(super) fn subject(text: &str) -> Vec<Stem> {
     let mut found = Vec::new();

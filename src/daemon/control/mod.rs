@@ -1,1 +1,130 @@
-//! The control API: JSON-RPC over a local socket, one message a line.
+//! The control API: JSON-RPC 2.0 over a local socket, one message a line. `docs/control.md` tells it method
+//! by method.
+//!
+//! - `wire`: one connection, served; `lines`: what it reads.
+//! - `params`, `fault`: what comes in, read strictly, and how it is told that something is not done.
+//! - `sessions`, `prompts`, `listings`, `about`: the methods; `tail` the subscription.
+//! - `visit`: a client of a session for the length of one call; `desk`: who is where.
+//! - `tray`: what waits for a client to read.
+//! - `port`: sessions as another process has them; `client` and `remote`: the other ends.
+
+mod about;
+pub mod client;
+mod desk;
+pub mod fault;
+mod lines;
+mod listings;
+mod params;
+mod port;
+mod prompts;
+pub mod remote;
+mod sessions;
+mod tail;
+mod tray;
+mod visit;
+mod wire;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use jsonrpsee::{Extensions, RpcModule};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use client::Client;
+pub use desk::Desk;
+pub use params::Environment;
+pub use wire::serve;
+
+use crate::daemon::Daemon;
+use fault::{Fault, Kind};
+use wire::Caller;
+
+/// What a method comes to.
+type Reply = Result<Value, Fault>;
+
+/// The methods that are told of to who names none of them.
+const METHODS: [&str; 24] = [
+    "status",
+    "stop",
+    "metrics",
+    "sessions.list",
+    "sessions.show",
+    "sessions.entries",
+    "sessions.tail",
+    "sessions.untail",
+    "sessions.new",
+    "sessions.prompt",
+    "sessions.cancel",
+    "sessions.decide",
+    "sessions.set",
+    "sessions.compact",
+    "sessions.undo",
+    "sessions.redo",
+    "sessions.rename",
+    "sessions.export",
+    "sessions.delete",
+    "recipes.list",
+    "recipes.show",
+    "hooks.list",
+    "hooks.trail",
+    "models.list",
+];
+
+/// All methods, for one connection.
+pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
+    let mut table = Table { module: RpcModule::from_arc(daemon) };
+    about::register(&mut table);
+    sessions::register(&mut table);
+    prompts::register(&mut table);
+    listings::register(&mut table);
+    port::register(&mut table);
+    let tail = table.module.register_subscription(
+        "sessions.tail",
+        "sessions.tail",
+        "sessions.untail",
+        tail::tail,
+    );
+    tail.expect(NAMED_ONCE);
+    table.module
+}
+
+const NAMED_ONCE: &str = "each method has a name of its own";
+
+/// Where methods are entered.
+struct Table {
+    module: RpcModule<Daemon>,
+}
+
+impl Table {
+    /// A method that reads the disk.
+    fn blocking<P: DeserializeOwned + 'static>(&mut self, name: &'static str, act: fn(&Arc<Daemon>, P) -> Reply) {
+        let entered = self.module.register_blocking_method(name, move |params, daemon, _| {
+            let params = params::read(name, params.as_str())?;
+            act(&daemon, params)
+        });
+        entered.expect(NAMED_ONCE);
+    }
+
+    /// A method that waits.
+    fn waiting<P, Done>(&mut self, name: &'static str, act: fn(Arc<Daemon>, P, Caller) -> Done)
+    where
+        P: DeserializeOwned + Send + 'static,
+        Done: Future<Output = Reply> + Send + 'static,
+    {
+        let entered = self.module.register_async_method(name, move |params, daemon, extensions| async move {
+            let params = params::read(name, params.as_str())?;
+            act(daemon, params, caller(&extensions)?).await
+        });
+        entered.expect(NAMED_ONCE);
+    }
+}
+
+fn caller(extensions: &Extensions) -> Result<Caller, Fault> {
+    let caller = extensions.get::<Caller>().cloned();
+    caller.ok_or_else(|| Fault::new(Kind::Internal, "the call has no connection"))
+}
+
+fn json_of(value: &impl serde::Serialize) -> Reply {
+    serde_json::to_value(value).map_err(|error| Fault::new(Kind::Internal, error.to_string()))
+}

@@ -3,9 +3,7 @@
 use serde::Serialize;
 
 use crate::session::why;
-use crate::thread::{
-    Change, Content, Fate, Message, OutcomeContent, Role, Seq, Spoken, Thread, ToolOutcome,
-};
+use crate::thread::{Change, Content, Fate, Message, OutcomeContent, Role, Seq, Spoken, Thread, ToolOutcome};
 
 /// Bytes of one text of an entry; what is longer is cut and says how long it is.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
@@ -64,10 +62,12 @@ pub fn look(thread: &Thread, seq: Seq) -> Option<Looked> {
     let mut blocks = blocks_of(&entry.change);
     if seen == Seen::Changed {
         let now = thread.view().entries().iter().filter(|shown| shown.seq == seq);
-        blocks.extend(now.flat_map(|shown| blocks_of(&shown.change)).map(|block| Block {
-            label: format!("as the model sees it now · {}", block.label),
-            ..block
-        }));
+        blocks.extend(
+            now.flat_map(|shown| blocks_of(&shown.change))
+                .map(|block| Block {
+                    label: format!("as the model sees it now · {}", block.label), ..block
+                }),
+        );
     }
     let blocks_left_out = blocks.len().saturating_sub(BLOCKS_MAX);
     blocks.truncate(BLOCKS_MAX);
@@ -146,9 +146,7 @@ fn of_message(message: &Message) -> Vec<Block> {
         Content::Document { mime_type, data, name } => file("document", mime_type, data, name.as_deref()),
         Content::Resource { uri, text } => block(&format!("file {uri}"), text),
         Content::ResourceLink { uri, name } => block("link", &format!("{name}\n{uri}")),
-        Content::Call(call) => {
-            block(&format!("call {} ({})", call.name, call.id), &pretty(&call.input))
-        }
+        Content::Call(call) => block(&format!("call {} ({})", call.name, call.id), &pretty(&call.input)),
     };
     message.content.iter().map(of_content).collect()
 }
@@ -174,12 +172,7 @@ fn file(what: &str, mime_type: &str, data: &str, name: Option<&str>) -> Block {
 
 fn block(label: &str, text: &str) -> Block {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-    Block {
-        label: label.to_owned(),
-        text: text[..end].to_owned(),
-        bytes: text.len(),
-        cut: end < text.len(),
-    }
+    Block { label: label.to_owned(), text: text[..end].to_owned(), bytes: text.len(), cut: end < text.len() }
 }
 
 fn pretty(value: &serde_json::Value) -> String {

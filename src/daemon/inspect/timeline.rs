@@ -17,7 +17,7 @@ use crate::session::why;
 use crate::thread::text as lines;
 use crate::thread::{
     Account, CallId, Change, Entry, Mode, ModelName, Origin, OutcomeStatus, Seq, SessionId, StopReason,
-    Thread, ThoughtLevel, ToolKind, Trigger, Usage, Verdict,
+    ThoughtLevel, Thread, ToolKind, Trigger, Usage, Verdict,
 };
 use crate::tokens::Ruler;
 
@@ -431,7 +431,9 @@ impl<'a> Walk<'a> {
 
     fn take_outcome(&mut self, entry: &Entry) {
         let Change::ToolFinished { outcome } = &entry.change else { return };
-        let Some(mark) = self.places.get(&outcome.call).and_then(|at| self.calls.get_mut(*at)) else { return };
+        let Some(mark) = self.places.get(&outcome.call).and_then(|at| self.calls.get_mut(*at)) else {
+            return;
+        };
         let text = outcome.model_text();
         mark.outcome = Some(entry.seq);
         mark.ended = Some(entry.at);

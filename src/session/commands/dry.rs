@@ -8,6 +8,7 @@ use super::why;
 use crate::compaction::{Decision, Fate, Line, Preview};
 use crate::thread::text::{call_title, tokens as short};
 use crate::thread::{Change, ModelName, Origin, Seq, Thread, Usage};
+use crate::tokens::Count;
 
 /// Entries of each fate that are named: the largest ones.
 const LARGEST_SHOWN_MAX: usize = 5;
@@ -28,8 +29,8 @@ pub(super) type Prices<'a> = &'a dyn Fn(&ModelName, &Usage) -> Option<f64>;
 pub(super) struct Facts<'a> {
     pub thread: &'a Thread,
     pub preview: &'a Preview,
-    /// What the next request takes as it is, in tokens.
-    pub in_context: u64,
+    /// What the next request takes as it is, in tokens, by who knows it best.
+    pub in_context: Count,
     /// The system text and the tools.
     pub frame: u64,
     /// The model, and its window in tokens.
@@ -171,6 +172,12 @@ fn described(thread: &Thread, seq: Seq) -> String {
     why::line_of(&text, LINE_CHARS_MAX)
 }
 
+/// What the next request takes as it is, by the measure that what it would take then is told by: what a provider
+/// reported of it can't be set against an estimate.
+fn now(facts: &Facts) -> u64 {
+    facts.frame + facts.preview.tokens_before
+}
+
 fn sizes(facts: &Facts, out: &mut String) {
     let Preview { tokens_before, tokens_after: (least, most), decision, .. } = facts.preview;
     let _ = match decision {
@@ -186,14 +193,23 @@ fn sizes(facts: &Facts, out: &mut String) {
         }
     };
     if let Some((name, window)) = facts.model {
-        let then = facts.frame + most;
-        let _ = writeln!(
+        let _ = write!(
             out,
             "- the window of {name}: {} of {} tokens now, {} then",
-            short(facts.in_context),
+            short(now(facts)),
             short(window),
-            short(then)
+            short(facts.frame + most)
         );
+        match (facts.in_context.reported, facts.in_context.tokens()) {
+            (0, _) => out.push('\n'),
+            (_, tokens) => {
+                let _ = writeln!(
+                    out,
+                    ", both as an estimate; by what its provider reported, {} now",
+                    short(tokens)
+                );
+            }
+        }
     }
 }
 
@@ -243,14 +259,15 @@ fn dollars(price: Option<Price>) -> String {
 /// The call that writes the summary, at its longest.
 fn summary_price(facts: &Facts) -> Option<Price> {
     let (main, _) = facts.model?;
-    let fresh = Usage { input: facts.in_context, output: facts.summary_max, ..Usage::default() };
+    let in_context = facts.in_context.tokens();
+    let fresh = Usage { input: in_context, output: facts.summary_max, ..Usage::default() };
     match facts.writer {
         Writer::Nobody => None,
         Writer::Other(name) => {
             let fresh = (facts.prices)(name, &fresh)?;
             Some(Price { cached: fresh, fresh })
         }
-        Writer::Same => price(facts, main, fresh, facts.in_context),
+        Writer::Same => price(facts, main, fresh, in_context),
     }
 }
 
@@ -259,7 +276,7 @@ fn summary_price(facts: &Facts) -> Option<Price> {
 fn next_prices(facts: &Facts) -> (Option<Price>, Option<Price>) {
     let Some((model, _)) = facts.model else { return (None, None) };
     let input = |tokens| Usage { input: tokens, ..Usage::default() };
-    let now = price(facts, model, input(facts.in_context), facts.in_context);
+    let now = price(facts, model, input(now(facts)), now(facts));
     let most = facts.frame + facts.preview.tokens_after.1;
     (now, price(facts, model, input(most), facts.frame))
 }

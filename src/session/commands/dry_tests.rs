@@ -49,7 +49,7 @@ fn told(decision: Decision, writer: Writer<'_>, prices: Prices<'_>) -> (String, 
     let facts = Facts {
         thread: &thread,
         preview: &preview,
-        in_context: 22_000,
+        in_context: Count { reported: 20_000, counted: 3_000 },
         frame: 1_200,
         model: Some((&model, 100_000)),
         writer,
@@ -84,9 +84,10 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
          - e7: the summary so far (20.0k tokens)\n\
          \n\
          - the history: 20.8k → 1.5k tokens without a model's summary, 5.5k with the longest one\n\
-         - the window of anthropic/claude: 22.0k of 100.0k tokens now, 6.7k then\n\
+         - the window of anthropic/claude: 22.0k of 100.0k tokens now, 6.7k then, both as an estimate; by what its provider reported, \
+         23.0k now\n\
          - carried word for word: the goal, 2 pins, your last request\n\
-         - the summary: $0.1020 with the cache, $0.3000 without\n\
+         - the summary: $0.1030 with the cache, $0.3100 without\n\
          - the next request as it is: $0.0220 with the cache, $0.2200 without\n\
          - the next request then: $0.0562 with the cache, $0.0670 without\n\
          \n\
@@ -99,14 +100,14 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
         json["entries"][2],
         json!({ "entry": "e15", "fate": "kept", "tokens": 500, "tokens_after": 500 })
     );
-    assert_eq!(json["dollars"]["summary"]["fresh"], json!(0.3));
+    assert_eq!(json["dollars"]["summary"]["fresh"], json!(0.31));
 }
 
 #[test]
 fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
     let small = ModelName("local/small".into());
     let (text, _) = told(summarise(), Writer::Other(&small), &priced);
-    assert!(text.contains("- the summary by local/small: $0.3000\n"), "{text}");
+    assert!(text.contains("- the summary by local/small: $0.3100\n"), "{text}");
     let (text, json) = told(summarise(), Writer::Nobody, &priced);
     assert!(!text.contains("- the summary: ") && json["dollars"]["summary"].is_null(), "{text}");
 }

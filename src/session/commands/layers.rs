@@ -74,7 +74,14 @@ impl Session {
         self.turn_layer(Way::Redo, typed)
     }
 
-    pub(super) fn history(&mut self, _: &str) -> Ran {
+    pub(super) fn history(&mut self, typed: &str) -> Ran {
+        if !typed.is_empty() {
+            let text = format!(
+                "Not listed: /history takes nothing behind it, and {:?} is. /why and an entry tells of one.",
+                why::line(typed)
+            );
+            return self.said(text).with("history", json!({ "status": "refused" }));
+        }
         let layers = self.thread.layers();
         let meta = json!({ "status": "done", "layers": history_json(&self.thread, &layers) });
         let text = history(&self.thread, &layers);

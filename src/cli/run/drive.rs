@@ -1,0 +1,402 @@
+//! One prompt on its way: what comes of the session is shown, what it asks is answered, until the turn has ended.
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::keyboard::{Keyboard, decision, listen};
+use super::request::Request;
+use super::{CLIENT, failed};
+use crate::cli::json_lines::JsonLines;
+use crate::cli::printer::Printer;
+use crate::cli::queue::{News, Queue};
+use crate::cli::terminal::{self, Dress, Ink};
+use crate::cli::{CliError, EXIT_CANCELLED};
+use crate::session::port::SessionPort;
+use crate::session::{
+    Answer, AskId, CommandInfo, Decision, Out, PermissionAsk, SessionCommand, SessionError, SessionOptions,
+    Ticket,
+};
+use crate::thread::{Content, Mode, SessionId, StopReason, Usage, text};
+
+/// How often the progress line is brought up to date.
+const TICK: Duration = Duration::from_secs(1);
+
+const MODEL: Ticket = Ticket(2);
+const MODE: Ticket = Ticket(3);
+const PROMPT: Ticket = Ticket(4);
+
+/// How the stream is shown.
+pub enum Face {
+    Text(Printer<'static>),
+    Json(JsonLines<'static>),
+    /// Nothing but what the command came to, as one object at its end.
+    Result,
+}
+
+/// One prompt on its way.
+pub struct Run<P> {
+    sessions: P,
+    session: SessionId,
+    queue: Arc<Queue>,
+    face: Face,
+    /// Until it is sent.
+    prompt: Option<Vec<Content>>,
+    recipe: Option<String>,
+    model: Option<String>,
+    mode: Option<Mode>,
+    /// Choices that must be answered before the prompt is sent.
+    waits_for: Vec<Ticket>,
+    commands: Option<Arc<[CommandInfo]>>,
+    ask: Option<(AskId, Arc<PermissionAsk>)>,
+    /// Questions that wait for the open one: a turn and what hooks called may ask at once.
+    asks: VecDeque<(AskId, Arc<PermissionAsk>)>,
+    keyboard: Keyboard,
+    cancelled: bool,
+    /// US dollars of the session's model calls, where prices are known.
+    cost: Option<f64>,
+}
+
+/// What ends a run.
+enum End {
+    Turn(StopReason, Usage, Told),
+    Error(CliError),
+}
+
+/// What a command came to, as machines are told of it: its name and what there is to say. Empty for a prompt.
+#[derive(Default)]
+struct Told(Map<String, Value>);
+
+impl Told {
+    fn of(meta: Option<Value>) -> Told {
+        let told = meta.as_ref().and_then(|meta| meta.get("epitome")).and_then(Value::as_object);
+        Told(told.cloned().unwrap_or_default())
+    }
+
+    /// Whether it did not do what was asked.
+    fn is_refused(&self) -> bool {
+        let status = |told: &Value| told.get("status").and_then(Value::as_str).map(str::to_owned);
+        self.0.values().filter_map(status).any(|status| matches!(status.as_str(), "refused" | "failed"))
+    }
+}
+
+impl<P: SessionPort> Run<P> {
+    /// Of a request, with what is said for it.
+    pub fn new(
+        sessions: P,
+        session: SessionId,
+        queue: Arc<Queue>,
+        face: Face,
+        prompt: Vec<Content>,
+        request: Request,
+    ) -> Run<P> {
+        Run {
+            sessions,
+            session,
+            queue,
+            face,
+            prompt: Some(prompt),
+            recipe: request.recipe,
+            model: request.overrides.model,
+            mode: request.overrides.mode,
+            waits_for: Vec::new(),
+            commands: None,
+            ask: None,
+            asks: VecDeque::new(),
+            keyboard: Keyboard::Unknown,
+            cancelled: false,
+            cost: None,
+        }
+    }
+
+    /// Prints until the prompt is answered, and gives the exit code.
+    pub fn drive(&mut self) -> Result<i32, CliError> {
+        let end = loop {
+            let step = match self.queue.next(TICK) {
+                Some(News::Out(out)) => self.take(out),
+                Some(News::Typed(line)) => self.typed(line).map(|()| None),
+                Some(News::Interrupted) => self.interrupt().map(|()| None),
+                None => self.tick().map(|()| None),
+            };
+            match step {
+                Ok(None) => {}
+                Ok(Some(end)) => break end,
+                // Who reads our output has gone: nobody wants the rest.
+                Err(error) => {
+                    drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+                    return match error.kind() {
+                        io::ErrorKind::BrokenPipe => Ok(1),
+                        _ => Err(terminal::cannot_write(&error)),
+                    };
+                }
+            }
+        };
+        let code = match &end {
+            End::Turn(StopReason::EndTurn, _, told) if told.is_refused() => 1,
+            End::Turn(StopReason::EndTurn, ..) => 0,
+            End::Turn(StopReason::Cancelled, ..) => EXIT_CANCELLED,
+            End::Turn(..) | End::Error(_) => 1,
+        };
+        self.finish(&end).map_err(|error| terminal::cannot_write(&error))?;
+        match end {
+            End::Turn(..) => Ok(code),
+            End::Error(error) => Err(error),
+        }
+    }
+
+    fn take(&mut self, out: Out) -> io::Result<Option<End>> {
+        match &out {
+            Out::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
+            Out::Ask { ask, permission } => self.asked(*ask, permission.clone())?,
+            Out::Withdrawn { ask } => {
+                self.asks.retain(|(waiting, _)| waiting != ask);
+                if self.ask.take_if(|(open, _)| open == ask).is_some() {
+                    if let Face::Text(printer) = &mut self.face {
+                        printer.remark(Ink::Dim, "\n  (the question is withdrawn)")?;
+                    }
+                    self.ask_next()?;
+                }
+            }
+            Out::Commands(commands) => {
+                self.commands = Some(commands.clone());
+                if let Some(error) = self.send_prompt() {
+                    return Ok(Some(End::Error(error)));
+                }
+            }
+            Out::Usage(usage) => self.cost = usage.cost,
+            Out::Entry { .. }
+            | Out::Text { .. }
+            | Out::CallStarted { .. }
+            | Out::CallProgress { .. }
+            | Out::CallFinished { .. }
+            | Out::Compaction { .. }
+            | Out::Options(_)
+            | Out::Notice { .. } => {}
+        }
+        match &mut self.face {
+            Face::Text(printer) => printer.show(&out)?,
+            Face::Json(lines) => lines.show(&out)?,
+            Face::Result => {}
+        }
+        Ok(None)
+    }
+
+    fn answered(&mut self, ticket: Ticket, answer: Result<Answer, SessionError>) -> io::Result<Option<End>> {
+        let error = match answer {
+            Err(error) => Some(failed(&error)),
+            Ok(Answer::Attached { options, .. }) => {
+                let chosen = self.choose(&options);
+                chosen.err().map(|error| failed(&error)).or_else(|| self.send_prompt())
+            }
+            Ok(Answer::Options(_)) => {
+                self.waits_for.retain(|waited| *waited != ticket);
+                self.send_prompt()
+            }
+            Ok(Answer::TurnEnded { reason, usage, meta }) => {
+                return Ok(Some(End::Turn(reason, usage, Told::of(meta))));
+            }
+            Ok(Answer::Closed) => None,
+        };
+        Ok(error.map(End::Error))
+    }
+
+    /// Sets what the flags say and the session does not have yet.
+    fn choose(&mut self, options: &SessionOptions) -> Result<(), SessionError> {
+        let client = CLIENT;
+        if let Some(model) = self.model.clone()
+            && options.model.as_ref().is_none_or(|current| current.0 != model)
+        {
+            let (ticket, option, value) = (MODEL, "model".to_owned(), model);
+            let command = SessionCommand::SetOption { ticket, client, option, value };
+            self.sessions.send(&self.session, command)?;
+            self.waits_for.push(ticket);
+        }
+        if let Some(mode) = self.mode.filter(|mode| *mode != options.mode) {
+            let (ticket, mode) = (MODE, mode.id().to_owned());
+            self.sessions.send(&self.session, SessionCommand::SetMode { ticket, client, mode })?;
+            self.waits_for.push(ticket);
+        }
+        Ok(())
+    }
+
+    /// Sends the prompt once the choices are made and the recipes are known: before that, `/name`
+    /// would be taken for plain text.
+    fn send_prompt(&mut self) -> Option<CliError> {
+        let commands = self.commands.as_ref()?;
+        if !self.waits_for.is_empty() {
+            return None;
+        }
+        if let Some(recipe) = &self.recipe
+            && !commands.iter().any(|command| command.name == *recipe)
+        {
+            let known: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
+            let hint = Some(format!("there are: {}", known.join(", ")));
+            return Some(CliError { message: format!("there is no recipe {recipe:?}"), hint, code: 2 });
+        }
+        let content = self.prompt.take()?;
+        let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content };
+        let error = self.sessions.send(&self.session, prompt).err().map(|error| failed(&error));
+        if self.cancelled && error.is_none() {
+            // Ctrl-C came before there was anything to cancel.
+            drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+        }
+        error
+    }
+
+    /// Shows the next question that came while another was open.
+    fn ask_next(&mut self) -> io::Result<()> {
+        while self.ask.is_none()
+            && let Some((ask, permission)) = self.asks.pop_front()
+        {
+            self.asked(ask, permission)?;
+        }
+        Ok(())
+    }
+
+    fn asked(&mut self, ask: AskId, permission: Arc<PermissionAsk>) -> io::Result<()> {
+        if self.ask.is_some() {
+            self.asks.push_back((ask, permission));
+            return Ok(());
+        }
+        if matches!(self.keyboard, Keyboard::Unknown) {
+            self.keyboard = listen(&self.queue);
+        }
+        match &mut self.keyboard {
+            Keyboard::Open { reading, wanted } => {
+                self.ask = Some((ask, permission.clone()));
+                terminal::forget_typed();
+                match &mut self.face {
+                    Face::Text(printer) => printer.question(&permission)?,
+                    Face::Json(_) | Face::Result => {
+                        let (err, dress) = (io::stderr(), Dress::of_stderr());
+                        Printer::new(io::sink(), Dress::Plain, err, dress).question(&permission)?;
+                    }
+                }
+                if !std::mem::replace(reading, true) {
+                    // It can only be full while a line is being read, and then none is asked for.
+                    let _ = wanted.try_send(());
+                }
+                Ok(())
+            }
+            Keyboard::Nobody | Keyboard::Unknown => self.decide(ask, &permission, Decision::Dismissed),
+        }
+    }
+
+    fn typed(&mut self, line: Option<String>) -> io::Result<()> {
+        if let Keyboard::Open { reading, .. } = &mut self.keyboard {
+            *reading = false;
+        }
+        let Some((ask, permission)) = self.ask.take() else { return Ok(()) };
+        let decision = match line.as_deref().map(decision) {
+            Some(Some(Decision::AllowAlways)) if permission.always.is_none() => None,
+            Some(decision) => decision,
+            None => {
+                self.keyboard = Keyboard::Nobody;
+                Some(Decision::Dismissed)
+            }
+        };
+        match decision {
+            Some(decision) => {
+                self.decide(ask, &permission, decision)?;
+                self.ask_next()
+            }
+            None => self.asked(ask, permission),
+        }
+    }
+
+    fn decide(&mut self, ask: AskId, permission: &PermissionAsk, decision: Decision) -> io::Result<()> {
+        match &mut self.face {
+            Face::Text(printer) => printer.decided(permission, &decision)?,
+            Face::Json(lines) => lines.decided(permission, &decision)?,
+            Face::Result => {}
+        }
+        // A session that is gone has withdrawn its questions.
+        drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
+        Ok(())
+    }
+
+    fn interrupt(&mut self) -> io::Result<()> {
+        self.cancelled = true;
+        // The cancel withdraws an open question; its line is ended here.
+        let line = if self.ask.take().is_some() { "\n" } else { "" };
+        drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+        match &mut self.face {
+            Face::Text(printer) => {
+                printer.remark(Ink::Dim, &format!("{line}Cancelling (Ctrl-C again ends at once)."))
+            }
+            Face::Json(_) | Face::Result => Ok(()),
+        }
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        match &mut self.face {
+            // The line of an open question stays as it is.
+            Face::Text(printer) if self.ask.is_none() => printer.tick(),
+            Face::Text(_) | Face::Json(_) | Face::Result => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, end: &End) -> io::Result<()> {
+        match &mut self.face {
+            Face::Text(printer) => {
+                printer.end()?;
+                if let End::Turn(reason, ..) = end
+                    && let Some(words) = text::ending(*reason)
+                {
+                    printer.remark(Ink::Yellow, words)?;
+                }
+                if Dress::of_stderr().is_terminal() {
+                    let session = &self.session;
+                    let mut line = String::new();
+                    if let End::Turn(_, usage, _) = end
+                        && *usage != Usage::default()
+                    {
+                        line = format!("\n{}", text::spent(usage, None));
+                        if let Some(cost) = self.cost {
+                            line.push_str(&format!(" · the session so far: ${cost:.4}"));
+                        }
+                    }
+                    line.push_str(&format!(
+                        "\nsession {session} · go on with: epitome run --resume {session} \"…\""
+                    ));
+                    printer.remark(Ink::Dim, &line)?;
+                }
+                printer.end()
+            }
+            Face::Json(lines) => match end {
+                End::Turn(reason, usage, told) => {
+                    lines.done(&self.session, Ok(reason_id(*reason)), usage, &told.0)
+                }
+                End::Error(error) => {
+                    let told = Err((error.message.as_str(), error.hint.as_deref()));
+                    lines.done(&self.session, told, &Usage::default(), &Map::new())
+                }
+            },
+            Face::Result => match end {
+                End::Turn(_, _, told) => {
+                    let mut object =
+                        Map::from_iter([("session".to_owned(), Value::from(self.session.0.as_str()))]);
+                    object.extend(told.0.clone());
+                    writeln!(io::stdout(), "{}", Value::Object(object))
+                }
+                // It is told as every error is.
+                End::Error(_) => Ok(()),
+            },
+        }
+    }
+}
+
+fn reason_id(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::EndTurn => "end_turn",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::MaxRounds => "max_rounds",
+        StopReason::Refusal => "refusal",
+        StopReason::Cancelled => "cancelled",
+        StopReason::Failed => "failed",
+        StopReason::Interrupted => "interrupted",
+    }
+}

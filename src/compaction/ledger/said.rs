@@ -1,0 +1,103 @@
+//! What was said of things that have names, in sentences that are no rule, decision or task by their words. Pure.
+
+use std::ops::Range;
+
+use super::fact::{Fact, Kind, Source, Store};
+use super::names::{self, From};
+use super::spoken::{self, PART_STRENGTH, Side, clipped};
+use super::{judge, sentences, values};
+
+/// A line of an output that is longer is data, in bytes.
+const LINE_BYTES_MAX: usize = 160;
+/// How many words before a name a program says what it is.
+const NATURE_WORDS_MAX: usize = 3;
+/// Fewer words than these say nothing of a name.
+const WORDS_MIN: usize = 2;
+/// Sentences of one message.
+const SENTENCES_MAX: usize = 64;
+
+/// Takes in the sentences of a message that name something and that nothing was found in: `told` are the others,
+/// in the order of the text.
+pub(super) fn take(store: &mut Store, text: &str, told: &[Range<usize>], side: Side, source: Source) {
+    let mut told = told.iter().peekable();
+    let mut end = 0;
+    let mut room = SENTENCES_MAX;
+    let mut places = names::places(text, From::of(side)).peekable();
+    while let Some(place) = places.next() {
+        while told.next_if(|known| known.end <= place.start).is_some() {}
+        if place.start < end || told.peek().is_some_and(|known| known.contains(&place.start)) {
+            continue;
+        }
+        let range = sentences::around(text, place.clone());
+        end = range.end;
+        let told_of = |place: Range<usize>| names::told_of(&text[place], &text[range.clone()]);
+        let mut most = told_of(place);
+        while let Some(place) = places.next_if(|place| place.start < end) {
+            most = most.max(told_of(place));
+        }
+        if room == 0 {
+            store.beyond += 1;
+            return;
+        }
+        if sentence(store, text, &range, most, side, source) {
+            room -= 1;
+        }
+    }
+}
+
+/// `false` where it says nothing.
+fn sentence(
+    store: &mut Store,
+    text: &str,
+    range: &Range<usize>,
+    told_of_name: u8,
+    side: Side,
+    source: Source,
+) -> bool {
+    let raw = &text[range.clone()];
+    let line = sentences::plain(raw);
+    let is_word = |word: &&str| {
+        let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
+        !word.is_empty() && word.chars().all(char::is_alphabetic)
+    };
+    let words = line.split(' ').filter(is_word).count();
+    if words < WORDS_MIN
+        || !sentences::is_prose(raw)
+        || sentences::is_of_table(text, range)
+        || sentences::is_of_log(&line)
+        || judge::is_hearsay(&line)
+    {
+        return false;
+    }
+    let parts = values::of_parts(raw);
+    if !parts.values.is_empty() {
+        store.end_values(&parts.olds, &parts.values, source.entry);
+        let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
+        fact.values = parts.values;
+        store.add(fact);
+        return true;
+    }
+    let line = spoken::with_context(text, range, line, true);
+    let strength = judge::said(&line, told_of_name, side);
+    store.add(Fact::new(Kind::Said, strength, clipped(&line), source).shaped(raw));
+    true
+}
+
+/// Takes in the line of an output that says of a name, which is a part of `text`, what it is.
+pub(super) fn printed(store: &mut Store, text: &str, name: &str, source: Source) {
+    let start = name.as_ptr() as usize - text.as_ptr() as usize;
+    let end = start + name.len();
+    let lowest = text.floor_char_boundary(start.saturating_sub(LINE_BYTES_MAX));
+    let highest = text.ceil_char_boundary((end + LINE_BYTES_MAX).min(text.len()));
+    let begin = memchr::memrchr(b'\n', text[lowest..start].as_bytes()).map_or(lowest, |at| lowest + at + 1);
+    let close = memchr::memchr(b'\n', text[end..highest].as_bytes()).map_or(highest, |at| end + at);
+    let line = text[begin..close].trim();
+    let is_named = || {
+        let before = text[begin..start].split_whitespace().rev().take(NATURE_WORDS_MAX);
+        before.into_iter().any(names::is_nature)
+    };
+    if line.len() <= LINE_BYTES_MAX && !sentences::is_of_log(line) && is_named() {
+        let strength = 2 + names::told_of(name, line);
+        store.add(Fact::new(Kind::Said, strength, sentences::plain(line), source).shaped(line));
+    }
+}

@@ -1,0 +1,231 @@
+//! The other end of the control API: to a daemon's socket or, where none runs, to the same methods served in
+//! this process. A command that is written against it works the same either way.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonrpsee::core::client::async_client::RpcService;
+use jsonrpsee::core::client::{
+    self, ClientBuilder, ClientT, ReceivedMessage, Subscription, SubscriptionClientT, TransportReceiverT,
+    TransportSenderT,
+};
+use jsonrpsee::core::middleware::RpcServiceBuilder;
+use jsonrpsee::core::traits::ToRpcParams;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::fault::{Fault, Kind};
+use super::lines::{Line, Lines};
+use super::wire;
+use crate::daemon::Daemon;
+use crate::daemon::place::Place;
+use crate::thread::{Seq, SessionId};
+
+/// How long a call may take: a turn takes as long as it takes, and a daemon that dies is noticed at once.
+const CALL_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// News of a subscription that wait to be taken here; behind them the subscription is begun anew.
+const NEWS_MAX: usize = 4096;
+
+/// A connection to the control API. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<client::Client<RpcService>>,
+    serves: Serves,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    Daemon,
+    ThisProcess,
+}
+
+impl Client {
+    /// Connects to the daemon of a place; `None` where none runs.
+    pub async fn connect(place: &Place) -> Result<Option<Client>, Fault> {
+        let socket = place.control_socket();
+        let fault = |error: io::Error| {
+            let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
+            Fault::new(Kind::Internal, message).hint("`epitome doctor` looks at it")
+        };
+        let nobody = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+        };
+        match place.check() {
+            Err(error) if nobody(&error) => return Ok(None),
+            checked => checked.map_err(fault)?,
+        }
+        let stream = match UnixStream::connect(&socket).await {
+            Err(error) if nobody(&error) => return Ok(None),
+            connected => connected.map_err(fault)?,
+        };
+        Ok(Some(Client::over(stream, Serves::Daemon)))
+    }
+
+    /// Serves the methods in this process.
+    pub fn here(daemon: Arc<Daemon>) -> Result<Client, Fault> {
+        let pair = UnixStream::pair().map_err(|error| {
+            Fault::new(Kind::Internal, format!("no pair of sockets can be made: {error}"))
+        });
+        let (ours, theirs) = pair?;
+        tokio::spawn(wire::serve(daemon, theirs));
+        Ok(Client::over(ours, Serves::ThisProcess))
+    }
+
+    /// Connects to the daemon of a place where one runs, else serves the methods in this process.
+    pub async fn connect_or_here(
+        place: &Place,
+        daemon: impl FnOnce() -> Arc<Daemon>,
+    ) -> Result<Client, Fault> {
+        match Client::connect(place).await? {
+            Some(client) => Ok(client),
+            None => Client::here(daemon()),
+        }
+    }
+
+    /// Must be called in a runtime.
+    pub fn over(stream: UnixStream, serves: Serves) -> Client {
+        let (reading, writing) = stream.into_split();
+        // Without the library's own log of calls: an environment is in them.
+        let builder = ClientBuilder::new()
+            .request_timeout(CALL_TIME_MAX)
+            .max_buffer_capacity_per_subscription(NEWS_MAX)
+            .set_rpc_middleware(RpcServiceBuilder::new());
+        let inner = builder.build_with_tokio(Sender(writing), Receiver(Lines::new(reading)));
+        Client { inner: Arc::new(inner), serves }
+    }
+
+    pub fn serves(&self) -> Serves {
+        self.serves
+    }
+
+    /// Calls a method; `params` are an object.
+    pub async fn call(&self, method: &str, params: Value) -> Result<Value, Fault> {
+        self.call_as(method, params).await
+    }
+
+    /// The same with types for what goes in and comes out.
+    pub async fn call_as<R: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: impl Serialize + Send,
+    ) -> Result<R, Fault> {
+        self.inner.request(method, Named(params)).await.map_err(fault_of)
+    }
+
+    /// Begins a subscription.
+    pub async fn subscribe<N: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: impl Serialize + Send,
+        end: &str,
+    ) -> Result<Subscription<N>, Fault> {
+        self.inner.subscribe(method, Named(params), end).await.map_err(fault_of)
+    }
+
+    /// Follows a session from an entry on.
+    pub async fn tail(&self, session: &SessionId, from: Seq) -> Result<Tail, Fault> {
+        let news = self.follow(session, from).await?;
+        Ok(Tail { client: self.clone(), session: session.clone(), next: from, news })
+    }
+
+    async fn follow(&self, session: &SessionId, from: Seq) -> Result<Subscription<Value>, Fault> {
+        let params = json!({ "session": session, "from": from });
+        self.subscribe("sessions.tail", params, "sessions.untail").await
+    }
+}
+
+/// What a session says, item by item; where this side or the other has lagged, it goes on from there.
+pub struct Tail {
+    client: Client,
+    session: SessionId,
+    next: Seq,
+    news: Subscription<Value>,
+}
+
+impl Tail {
+    /// The next item; `None` when the connection has ended.
+    pub async fn next(&mut self) -> Option<Result<Value, Fault>> {
+        loop {
+            let item = match self.news.next().await {
+                Some(Ok(item)) if item["type"] != "lagged" => item,
+                Some(Err(error)) => return Some(Err(Fault::new(Kind::Internal, error.to_string()))),
+                lagged_or_over => {
+                    let lagged = lagged_or_over.is_some()
+                        || matches!(
+                            self.news.close_reason(),
+                            Some(client::SubscriptionCloseReason::Lagged)
+                        );
+                    if !lagged {
+                        return None;
+                    }
+                    match self.client.follow(&self.session, self.next).await {
+                        Ok(news) => self.news = news,
+                        Err(fault) => return Some(Err(fault)),
+                    }
+                    continue;
+                }
+            };
+            if let Some(seq) = item["data"]["entry"]["seq"].as_u64() {
+                self.next = self.next.max(Seq(seq + 1));
+            }
+            return Some(Ok(item));
+        }
+    }
+}
+
+/// Parameters by name.
+struct Named<P>(P);
+
+impl<P: Serialize> ToRpcParams for Named<P> {
+    fn to_rpc_params(self) -> Result<Option<Box<RawValue>>, serde_json::Error> {
+        serde_json::value::to_raw_value(&self.0).map(Some)
+    }
+}
+
+fn fault_of(error: client::Error) -> Fault {
+    match error {
+        client::Error::Call(error) => {
+            let data = error.data().and_then(|data| serde_json::from_str::<Value>(data.get()).ok());
+            let hint = data.and_then(|data| data.get("hint").and_then(Value::as_str).map(str::to_owned));
+            let kind = Kind::of_code(error.code()).unwrap_or(Kind::Internal);
+            Fault { kind, message: error.message().to_owned(), hint }
+        }
+        client::Error::RestartNeeded(_) | client::Error::Transport(_) => {
+            Fault::new(Kind::Internal, "the daemon ended before it answered").hint("try it again")
+        }
+        other => Fault::new(Kind::Internal, other.to_string()),
+    }
+}
+
+struct Sender(OwnedWriteHalf);
+
+impl TransportSenderT for Sender {
+    type Error = io::Error;
+
+    async fn send(&mut self, mut message: String) -> io::Result<()> {
+        message.push('\n');
+        self.0.write_all(message.as_bytes()).await
+    }
+}
+
+struct Receiver(Lines<OwnedReadHalf>);
+
+impl TransportReceiverT for Receiver {
+    type Error = io::Error;
+
+    async fn receive(&mut self) -> io::Result<ReceivedMessage> {
+        match self.0.next().await? {
+            Line::Whole(line) => Ok(ReceivedMessage::Bytes(line)),
+            Line::TooLong => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer is too long")),
+            Line::End => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}

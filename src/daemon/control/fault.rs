@@ -1,0 +1,168 @@
+//! What a call of the control API comes to when it is not done: a number, a kind, a sentence, and what to do.
+
+use jsonrpsee_types::ErrorObjectOwned;
+use serde_json::json;
+
+use crate::session::SessionError;
+use crate::store::StoreError;
+
+/// The kinds of faults; numbers and names are part of the interface and never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A line that is no JSON.
+    Parse,
+    /// JSON that is no request: a batch, a wrong version, a line that is too long.
+    InvalidRequest,
+    UnknownMethod,
+    /// A parameter that is missing, unknown, or no such value.
+    InvalidParams,
+    /// A fault of Epitome's own.
+    Internal,
+    /// No key for the model's provider.
+    AuthRequired,
+    /// There is no such session, recipe or entry.
+    NotFound,
+    /// The session, as it is, can't do that.
+    Refused,
+    /// The model's provider failed.
+    Provider,
+    /// The prompt is longer than the model takes.
+    TooLong,
+    /// The disk, or what is on it.
+    Store,
+    /// Too much waits already.
+    Busy,
+    /// The session is open in another process, which holds its log.
+    InUse,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 13] = [
+        Kind::Parse,
+        Kind::InvalidRequest,
+        Kind::UnknownMethod,
+        Kind::InvalidParams,
+        Kind::Internal,
+        Kind::AuthRequired,
+        Kind::NotFound,
+        Kind::Refused,
+        Kind::Provider,
+        Kind::TooLong,
+        Kind::Store,
+        Kind::Busy,
+        Kind::InUse,
+    ];
+
+    pub fn code(self) -> i32 {
+        match self {
+            Kind::Parse => -32700,
+            Kind::InvalidRequest => -32600,
+            Kind::UnknownMethod => -32601,
+            Kind::InvalidParams => -32602,
+            Kind::Internal => -32603,
+            Kind::AuthRequired => -32000,
+            Kind::NotFound => -32001,
+            Kind::Refused => -32002,
+            Kind::Provider => -32003,
+            Kind::TooLong => -32004,
+            Kind::Store => -32005,
+            Kind::Busy => -32006,
+            Kind::InUse => -32007,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Parse => "parse",
+            Kind::InvalidRequest => "invalid_request",
+            Kind::UnknownMethod => "unknown_method",
+            Kind::InvalidParams => "invalid_params",
+            Kind::Internal => "internal",
+            Kind::AuthRequired => "auth_required",
+            Kind::NotFound => "not_found",
+            Kind::Refused => "refused",
+            Kind::Provider => "provider",
+            Kind::TooLong => "too_long",
+            Kind::Store => "store",
+            Kind::Busy => "busy",
+            Kind::InUse => "in_use",
+        }
+    }
+
+    pub fn of_code(code: i32) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// Why a call was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    pub kind: Kind,
+    /// A sentence to a person.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Fault {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Fault {
+        Fault { kind, message: message.into(), hint: None }
+    }
+
+    pub fn hint(self, hint: impl Into<String>) -> Fault {
+        Fault { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl From<Fault> for ErrorObjectOwned {
+    fn from(fault: Fault) -> ErrorObjectOwned {
+        let data = json!({ "kind": fault.kind.name(), "hint": fault.hint });
+        ErrorObjectOwned::owned(fault.kind.code(), fault.message, Some(data))
+    }
+}
+
+impl From<SessionError> for Fault {
+    fn from(error: SessionError) -> Fault {
+        let kind = match &error {
+            SessionError::NotFound(_) => Kind::NotFound,
+            SessionError::AuthRequired(_) => Kind::AuthRequired,
+            SessionError::Invalid(_) => Kind::Refused,
+            SessionError::Provider { .. } => Kind::Provider,
+            SessionError::TooLong(_) => Kind::TooLong,
+            SessionError::Store(_) => Kind::Store,
+            SessionError::Busy(_) => Kind::Busy,
+            SessionError::InUse(_) => Kind::InUse,
+            SessionError::Internal(_) => Kind::Internal,
+        };
+        let message = error.to_string();
+        let hint = match error {
+            SessionError::NotFound(_) => Some(LIST_HINT.to_owned()),
+            SessionError::Provider { hint, .. } => hint,
+            SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
+            SessionError::AuthRequired(_)
+            | SessionError::Invalid(_)
+            | SessionError::TooLong(_)
+            | SessionError::Store(_)
+            | SessionError::Busy(_)
+            | SessionError::Internal(_) => None,
+        };
+        Fault { kind, message, hint }
+    }
+}
+
+/// What to do where a session is not found.
+const LIST_HINT: &str = "`epitome sessions list` and sessions.list show what there is";
+
+/// What to do where another process holds a session's log.
+const IN_USE_HINT: &str = "close it there first: an editor that keeps all in one process, or a run in a shell";
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Fault {
+        match error {
+            StoreError::NotFound(_) => Fault::new(Kind::NotFound, error.to_string()).hint(LIST_HINT),
+            StoreError::InUse(_) => Fault::new(Kind::InUse, error.to_string()).hint(IN_USE_HINT),
+            other => Fault::new(Kind::Store, other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Lines off a socket, of bounded length. It knows no JSON.
+
+use std::io;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+/// The longest line, in bytes: a prompt with the largest images that are taken, and an imported session.
+pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What came.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A line without its end, or what stood behind the last line's.
+    Whole(Vec<u8>),
+    /// A line longer than the bound; it was passed over to its end.
+    TooLong,
+    End,
+}
+
+/// Reads line by line. `next` may be dropped at any time: what was read stays here.
+pub struct Lines<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+    too_long: bool,
+    bytes_max: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub fn new(reader: R) -> Lines<R> {
+        Lines { reader: BufReader::new(reader), line: Vec::new(), too_long: false, bytes_max: LINE_BYTES_MAX }
+    }
+
+    /// What the lines are read from.
+    pub fn source(&self) -> &R {
+        self.reader.get_ref()
+    }
+
+    pub async fn next(&mut self) -> io::Result<Line> {
+        loop {
+            let piece = self.reader.fill_buf().await?;
+            if piece.is_empty() {
+                return Ok(match (std::mem::take(&mut self.too_long), std::mem::take(&mut self.line)) {
+                    (true, _) => Line::TooLong,
+                    (false, rest) if rest.is_empty() => Line::End,
+                    (false, rest) => Line::Whole(rest),
+                });
+            }
+            let end = piece.iter().position(|byte| *byte == b'\n');
+            let text = &piece[..end.unwrap_or(piece.len())];
+            if self.line.len() + text.len() > self.bytes_max {
+                self.too_long = true;
+                self.line = Vec::new();
+            } else if !self.too_long {
+                self.line.extend_from_slice(text);
+            }
+            let read = end.map_or(piece.len(), |end| end + 1);
+            self.reader.consume(read);
+            if end.is_some() {
+                let line = std::mem::take(&mut self.line);
+                return Ok(match std::mem::take(&mut self.too_long) {
+                    true => Line::TooLong,
+                    false => Line::Whole(line),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(text: &[u8], bytes_max: usize) -> Vec<Line> {
+        // A small buffer, so that lines come in pieces.
+        let reader = BufReader::with_capacity(3, text);
+        let mut lines = Lines { reader, line: Vec::new(), too_long: false, bytes_max };
+        let mut read = Vec::new();
+        loop {
+            match lines.next().await.expect("memory can be read") {
+                Line::End => return read,
+                line => read.push(line),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_come_whole_and_those_that_are_too_long_are_passed_over() {
+        let whole = |text: &str| Line::Whole(text.as_bytes().to_vec());
+        for (text, wanted) in [
+            ("", vec![]),
+            ("one\ntwo\n", vec![whole("one"), whole("two")]),
+            ("one\n\nhalf", vec![whole("one"), whole(""), whole("half")]),
+            ("far too long\nshort\n", vec![Line::TooLong, whole("short")]),
+            ("far too long", vec![Line::TooLong]),
+        ] {
+            assert_eq!(read(text.as_bytes(), 8).await, wanted, "{text:?}");
+        }
+    }
+}

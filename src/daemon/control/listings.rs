@@ -1,0 +1,166 @@
+//! Methods about what a directory and an environment offer: recipes, hooks, models.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::fault::{Fault, Kind};
+use super::params::{Environment, OfSession, beside, directory};
+use super::{Reply, Table};
+use crate::config::Settings;
+use crate::daemon::Daemon;
+use crate::hooks::discover::{Search, discover};
+use crate::hooks::shown as hooks_shown;
+use crate::hooks::trust::Trust;
+use crate::problem::{self, Problem};
+use crate::provider::catalog::{Catalog as Models, Scope, provider_of};
+use crate::provider::endpoint;
+use crate::recipe::catalog::Catalog;
+use crate::recipe::parse::Source;
+use crate::recipe::shown as recipes_shown;
+
+/// Models that one call gives; a few routers together have more.
+const MODELS_MAX: usize = 2_000;
+
+pub(super) fn register(table: &mut Table) {
+    table.blocking("recipes.list", recipes);
+    table.blocking("recipes.show", recipe);
+    table.blocking("hooks.list", hooks);
+    table.blocking("hooks.trail", trail);
+    table.waiting("models.list", |daemon, params, _| models(daemon, params));
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    cwd: PathBuf,
+    /// Further folders with recipes.
+    #[serde(default)]
+    recipe_dirs: Vec<PathBuf>,
+}
+
+impl Place {
+    fn catalog(self, daemon: &Daemon) -> Result<Catalog, Fault> {
+        Ok(Catalog::load(&directory(self.cwd)?, &daemon.paths, &self.recipe_dirs))
+    }
+}
+
+fn recipes(daemon: &Arc<Daemon>, place: Place) -> Reply {
+    let mut catalog = place.catalog(daemon)?;
+    catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(recipes_shown::list(&catalog))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    cwd: PathBuf,
+    name: String,
+    #[serde(default)]
+    recipe_dirs: Vec<PathBuf>,
+}
+
+fn recipe(daemon: &Arc<Daemon>, wanted: Named) -> Reply {
+    let catalog = Place { cwd: wanted.cwd, recipe_dirs: wanted.recipe_dirs }.catalog(daemon)?;
+    let name = wanted.name.trim_start_matches('/');
+    let recipe = catalog.find(name).ok_or_else(|| {
+        let fault = Fault::new(Kind::NotFound, format!("there is no recipe {name:?}"));
+        match problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str())) {
+            Some(near) => fault.hint(format!("did you mean {near:?}?")),
+            None => fault.hint("recipes.list shows what there is"),
+        }
+    })?;
+    let text = match &recipe.source {
+        Source::BuiltIn => Catalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
+        Source::Person(path) | Source::Repository(path) => std::fs::read_to_string(path).map_err(|error| {
+            Fault::new(Kind::Store, format!("{} can't be read: {error}", path.display()))
+        })?,
+    };
+    let mut fields = recipes_shown::fields(recipe);
+    fields.insert("text".to_owned(), json!(text));
+    Ok(Value::Object(fields))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Surroundings {
+    cwd: PathBuf,
+    #[serde(default)]
+    environment: Option<Environment>,
+}
+
+fn hooks(daemon: &Arc<Daemon>, wanted: Surroundings) -> Reply {
+    let cwd = directory(wanted.cwd)?;
+    let environment = wanted.environment.unwrap_or_else(Environment::of_this_process).shared();
+    let get = |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let (settings, mut problems) = Settings::load(&daemon.paths, Some(&cwd), get);
+    let (trust, problem) = Trust::load(&daemon.paths, settings.hooks.trust);
+    problems.extend(problem);
+    let mut found = discover(&Search {
+        paths: &daemon.paths,
+        cwd: &cwd,
+        settings: &settings.hooks,
+        reaper: &daemon.sessions.services().reaper,
+        environment: &environment,
+        trust: &trust,
+    });
+    found.problems.splice(0..0, problems);
+    let mut listed = hooks_shown::found(&found);
+    listed["enabled"] = json!(settings.hooks.enabled);
+    Ok(listed)
+}
+
+fn trail(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let (entries, damage) = daemon.store.read_whole_part(&session)?;
+    Ok(json!({
+        "session": session, "trail": hooks_shown::trail(&entries),
+        "damage": damage.map(|damage| damage.to_string()),
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    #[serde(default)]
+    provider: Option<String>,
+    /// Also those of providers without a key.
+    #[serde(default)]
+    all: bool,
+    /// Whose settings count beside the person's own.
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    environment: Option<Environment>,
+}
+
+async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
+    let cwd = wanted.cwd.map(directory).transpose()?;
+    let environment = wanted.environment.unwrap_or_else(Environment::of_this_process).shared();
+    let (paths, known) = (daemon.paths.clone(), environment.clone());
+    let (settings, problems) = beside(move || {
+        let get = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        Ok(Settings::load(&paths, cwd.as_deref(), get))
+    })
+    .await?;
+    let services = daemon.sessions.services();
+    services.learned.load().await;
+    let urls = endpoint::local_urls(&settings, &environment);
+    let local = endpoint::find_local(&services.http, &urls).await;
+    let catalog = Models {
+        settings: &settings,
+        environment: &environment,
+        learned: &services.learned,
+        local: local.as_ref(),
+    };
+    let scope = if wanted.all { Scope::All } else { Scope::Usable };
+    let marks = catalog.marks();
+    let provider = wanted.provider.as_deref();
+    let offers = catalog.offers(scope, MODELS_MAX);
+    let offers = offers.iter().filter(|offer| provider.is_none_or(|name| provider_of(&offer.name) == name));
+    let models: Vec<Value> = offers.map(|offer| offer.to_json(&marks)).collect();
+    let problems: Vec<Value> = problems.iter().map(Problem::to_json).collect();
+    Ok(json!({ "models": models, "problems": problems }))
+}

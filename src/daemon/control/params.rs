@@ -1,0 +1,245 @@
+//! Parameters of calls: objects by name, read strictly, so that a slip is told and not passed over.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::fault::{Fault, Kind};
+use crate::daemon::Daemon;
+use crate::thread::{Part, Seq, SessionId};
+
+/// Session ids that are named where a beginning fits several.
+const NAMED_MAX: usize = 5;
+
+/// Reads the parameters of a method; none are an empty object.
+pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P, Fault> {
+    let text = params.unwrap_or("{}");
+    if !text.trim_start().starts_with('{') {
+        let message = format!("{method}: parameters are an object of names, as in {{\"session\": \"s_…\"}}");
+        return Err(Fault::new(Kind::InvalidParams, message).hint(DOCS_HINT));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        // The place is one in the parameters, which the caller sees as part of a line.
+        let told = error.to_string();
+        let told = told.split(" at line ").next().unwrap_or_default().to_owned();
+        Fault::new(Kind::InvalidParams, format!("{method}: {told}")).hint(DOCS_HINT)
+    })
+}
+
+const DOCS_HINT: &str = "docs/control.md has the parameters of every method";
+
+/// Parameters of a method that has none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// A session alone.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfSession {
+    pub session: Name,
+}
+
+/// The name of a session: its id or a beginning of it that fits no other; `s_` may be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Name(pub String);
+
+impl Name {
+    /// The session that is meant. Reads the disk where only a beginning is given.
+    pub fn find(&self, daemon: &Daemon) -> Result<SessionId, Fault> {
+        if let Some(session) = SessionId::parse(&self.0) {
+            return Ok(session);
+        }
+        let listing = daemon.store.list()?;
+        let sound = listing.headers.into_iter().map(|header| header.session);
+        let damaged = listing.problems.into_iter().map(|(session, _)| session);
+        let mut known: Vec<SessionId> = sound.chain(damaged).collect();
+        known.sort();
+        known.dedup();
+        choose(&known, &self.0)
+    }
+
+    /// The same on a thread that may block.
+    pub async fn find_beside(&self, daemon: &Arc<Daemon>) -> Result<SessionId, Fault> {
+        if let Some(session) = SessionId::parse(&self.0) {
+            return Ok(session);
+        }
+        let (name, daemon) = (self.clone(), daemon.clone());
+        beside(move || name.find(&daemon)).await
+    }
+}
+
+/// Does what blocks on a thread of its own.
+pub async fn beside<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.unwrap_or_else(|error| Err(Fault::new(Kind::Internal, error.to_string())))
+}
+
+fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, Fault> {
+    let beginning = if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") };
+    let fits = |session: &&SessionId| !typed.is_empty() && session.0.starts_with(&beginning);
+    let fitting: Vec<&SessionId> = known.iter().filter(fits).collect();
+    match fitting.as_slice() {
+        [session] => Ok((*session).clone()),
+        [] => Err(Fault::new(Kind::NotFound, format!("there is no session {typed}"))
+            .hint("`epitome sessions list` and sessions.list show what there is")),
+        several => {
+            let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|session| session.0.as_str()).collect();
+            let more = if several.len() > NAMED_MAX { ", …" } else { "" };
+            Err(Fault::new(Kind::NotFound, format!("{} sessions begin with {typed}", several.len()))
+                .hint(format!("give more of the id: {}{more}", named.join(", "))))
+        }
+    }
+}
+
+/// An entry, as `"e5"` or `5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryName(pub Seq);
+
+impl<'de> Deserialize<'de> for EntryName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<EntryName, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u64),
+            Name(String),
+        }
+        let wrong = || D::Error::custom("an entry is named as \"e5\" or 5");
+        match Written::deserialize(deserializer).map_err(|_| wrong())? {
+            Written::Number(number) => Ok(EntryName(Seq(number))),
+            Written::Name(name) => match name.parse::<Part>() {
+                Ok(Part { entry, part: None }) => Ok(EntryName(entry)),
+                Ok(Part { part: Some(_), .. }) | Err(()) => Err(wrong()),
+            },
+        }
+    }
+}
+
+/// An environment: an object of names and values. A value that is no UTF-8 is `{"base64": "…"}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(pub Vec<(OsString, OsString)>);
+
+impl Environment {
+    /// That of this process.
+    pub fn of_this_process() -> Environment {
+        Environment(std::env::vars_os().collect())
+    }
+
+    pub fn shared(self) -> Arc<Vec<(OsString, OsString)>> {
+        Arc::new(self.0)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Text(String),
+    Bytes { base64: String },
+}
+
+impl Value {
+    fn of(value: &OsStr) -> Value {
+        match value.to_str() {
+            Some(text) => Value::Text(text.to_owned()),
+            None => Value::Bytes { base64: STANDARD.encode(value.as_bytes()) },
+        }
+    }
+
+    fn read(self) -> Option<OsString> {
+        match self {
+            Value::Text(text) => Some(text.into()),
+            Value::Bytes { base64 } => STANDARD.decode(base64).ok().map(OsString::from_vec),
+        }
+    }
+}
+
+impl Serialize for Environment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // A name that is no UTF-8 names nothing that is looked up.
+        let named = self.0.iter().filter_map(|(name, value)| Some((name.to_str()?, Value::of(value))));
+        serializer.collect_map(named)
+    }
+}
+
+impl<'de> Deserialize<'de> for Environment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Environment, D::Error> {
+        let wrong = || D::Error::custom("an environment is an object of names and texts");
+        let map = serde_json::Map::deserialize(deserializer).map_err(|_| wrong())?;
+        let read = |(name, value): (String, serde_json::Value)| {
+            let value = serde_json::from_value::<Value>(value).ok().and_then(Value::read).ok_or_else(wrong)?;
+            Ok((OsString::from(name), value))
+        };
+        map.into_iter().map(read).collect::<Result<_, D::Error>>().map(Environment)
+    }
+}
+
+/// A directory that a call is about. It must be absolute: a daemon has no place of its own.
+pub fn directory(path: PathBuf) -> Result<PathBuf, Fault> {
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    let message = format!("{} is no absolute path", path.display());
+    Err(Fault::new(Kind::InvalidParams, message).hint("give the whole path of the directory as `cwd`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_slip_in_the_parameters_is_told_with_what_there_is() {
+        for (params, told) in [
+            (r#"{"sesion": "s_1"}"#, "sessions.show: unknown field `sesion`, expected `session`"),
+            (r#"{}"#, "sessions.show: missing field `session`"),
+            (r#"{"session": 5}"#, "sessions.show: invalid type: integer `5`, expected a string"),
+            (r#"["s_1"]"#, "sessions.show: parameters are an object of names"),
+        ] {
+            let fault = read::<OfSession>("sessions.show", Some(params)).expect_err("it is wrong");
+            assert!(fault.message.starts_with(told), "{params}: {}", fault.message);
+            assert_eq!(fault.kind, Kind::InvalidParams);
+        }
+        assert!(read::<Nothing>("status", None).is_ok());
+    }
+
+    #[test]
+    fn entries_are_named_by_number_or_by_name() {
+        for (written, wanted) in [(json!(5), Some(5)), (json!("e5"), Some(5)), (json!("5"), None)] {
+            let read = serde_json::from_value::<EntryName>(written.clone()).ok();
+            assert_eq!(read, wanted.map(|number| EntryName(Seq(number))), "{written}");
+        }
+    }
+
+    #[test]
+    fn an_environment_crosses_as_it_is() {
+        let odd = OsString::from_vec(vec![b'a', 0xff]);
+        let environment = Environment(vec![("A".into(), "1".into()), ("B".into(), odd)]);
+        let written = serde_json::to_value(&environment).expect("it is JSON");
+        assert_eq!(written, json!({"A": "1", "B": {"base64": "Yf8="}}));
+        assert_eq!(serde_json::from_value::<Environment>(written).expect("it is one"), environment);
+        assert!(serde_json::from_value::<Environment>(json!({"A": 1})).is_err());
+    }
+
+    #[test]
+    fn a_beginning_of_an_id_is_enough_where_it_fits_one_alone() {
+        let id = |digits: &str| SessionId(format!("s_{digits:0<20}"));
+        let known = [id("ab1"), id("ab2"), id("c")];
+        for (typed, wanted) in [("c", Ok(2)), ("s_ab2", Ok(1)), ("ab", Err("2 sessions")), ("", Err("no session"))]
+        {
+            match (choose(&known, typed), wanted) {
+                (Ok(found), Ok(at)) => assert_eq!(found, known[at]),
+                (Err(fault), Err(told)) => assert!(fault.message.contains(told), "{}", fault.message),
+                (found, _) => panic!("{typed}: {found:?}"),
+            }
+        }
+    }
+}

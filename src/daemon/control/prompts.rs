@@ -1,0 +1,225 @@
+//! Methods that a client of a session asks for: new sessions, prompts, commands, choices, titles. Each comes
+//! as a client of its own and leaves with its answer.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::fault::{Fault, Kind};
+use super::params::{EntryName, Environment, Name, directory};
+use super::visit::{Luggage, Visit};
+use super::wire::Caller;
+use super::{Reply, Table, json_of};
+use crate::daemon::Daemon;
+use crate::session::registry::Overrides;
+use crate::session::{Answer, SessionCommand};
+use crate::thread::{Content, Mode};
+
+pub(super) fn register(table: &mut Table) {
+    table.waiting("sessions.new", |daemon, params, _| new(daemon, params));
+    table.waiting("sessions.prompt", prompt);
+    table.waiting("sessions.compact", compact);
+    table.waiting("sessions.undo", |daemon, params, caller| layer("undo", daemon, params, caller));
+    table.waiting("sessions.redo", |daemon, params, caller| layer("redo", daemon, params, caller));
+    table.waiting("sessions.set", |daemon, params, _| set(daemon, params));
+    table.waiting("sessions.rename", rename);
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    cwd: PathBuf,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    environment: Option<Environment>,
+    #[serde(default)]
+    overrides: Overrides,
+}
+
+async fn new(daemon: Arc<Daemon>, params: New) -> Reply {
+    let luggage = Luggage { environment: params.environment, overrides: params.overrides };
+    let visit = Visit::to_new(&daemon, directory(params.cwd)?, luggage).await?;
+    if let Some(title) = params.title {
+        say(&visit, vec![Content::Text { text: format!("/rename {title}") }]).await?;
+    }
+    Ok(json!({ "session": visit.session }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Prompted {
+    /// Without one, a new session of `cwd`.
+    #[serde(default)]
+    session: Option<Name>,
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    content: Vec<Content>,
+    #[serde(default)]
+    environment: Option<Environment>,
+    #[serde(default)]
+    overrides: Overrides,
+}
+
+async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply {
+    let wrong = |message: &str| Err(Fault::new(Kind::InvalidParams, format!("sessions.prompt: {message}")));
+    let mut content = params.content;
+    if let Some(text) = params.text.filter(|text| !text.is_empty()) {
+        content.insert(0, Content::Text { text });
+    }
+    if content.is_empty() {
+        return wrong("there is no prompt: give `text`, or `content`");
+    }
+    if content.iter().any(|part| matches!(part, Content::Thinking { .. } | Content::Call(_))) {
+        return wrong("`content` has what a person says: text, image, document, resource, resource_link");
+    }
+    let luggage = Luggage { environment: params.environment, overrides: params.overrides };
+    let room = caller.room()?;
+    let visit = match (params.session, params.cwd) {
+        (Some(session), None) => {
+            let session = session.find_beside(&daemon).await?;
+            Visit::to(&daemon, session, luggage).await?
+        }
+        (None, Some(cwd)) => Visit::to_new(&daemon, directory(cwd)?, luggage).await?,
+        (Some(_), Some(_)) => return wrong("give `session` or, for a new one, `cwd`, not both"),
+        (None, None) => return wrong("give `session` or, for a new one, `cwd`"),
+    };
+    let said = say(&visit, content).await;
+    drop(room);
+    said
+}
+
+/// Sends a prompt and tells how its turn ended.
+async fn say(visit: &Visit, content: Vec<Content>) -> Reply {
+    let (answer, text) = visit.prompt(content).await?;
+    let Answer::TurnEnded { reason, usage, meta } = answer else {
+        return Err(Fault::new(Kind::Internal, "the answer is not that of a prompt"));
+    };
+    let outcome = meta.and_then(|mut meta| meta.get_mut("epitome").map(Value::take));
+    Ok(json!({
+        "session": visit.session, "reason": reason, "text": text, "usage": usage, "outcome": outcome,
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Compacted {
+    session: Name,
+    /// What the summary must not lose.
+    #[serde(default)]
+    focus: Option<String>,
+    /// What stands from this entry on stays.
+    #[serde(default)]
+    above: Option<EntryName>,
+    #[serde(default)]
+    dry_run: bool,
+    #[serde(default)]
+    environment: Option<Environment>,
+}
+
+async fn compact(daemon: Arc<Daemon>, params: Compacted, caller: Caller) -> Reply {
+    let mut words = vec!["/compact".to_owned()];
+    if params.dry_run {
+        words.push("dry".to_owned());
+    }
+    if let Some(EntryName(entry)) = params.above {
+        words.push(format!("above {entry}"));
+    }
+    if let Some(focus) = params.focus {
+        // They would be taken for what stands before a focus.
+        if matches!(focus.split_whitespace().next(), Some("dry" | "above")) {
+            let message = "sessions.compact: `focus` can't begin with \"dry\" or \"above\"";
+            return Err(Fault::new(Kind::InvalidParams, message).hint("begin it with another word"));
+        }
+        words.push(focus);
+    }
+    command(daemon, params.session, words.join(" "), params.environment, caller).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Layer {
+    session: Name,
+    #[serde(default)]
+    entry: Option<EntryName>,
+}
+
+async fn layer(way: &'static str, daemon: Arc<Daemon>, params: Layer, caller: Caller) -> Reply {
+    let text = match params.entry {
+        Some(EntryName(entry)) => format!("/{way} {entry}"),
+        None => format!("/{way}"),
+    };
+    command(daemon, params.session, text, None, caller).await
+}
+
+/// Runs a command of a session, as its person would type it.
+async fn command(
+    daemon: Arc<Daemon>,
+    session: Name,
+    text: String,
+    environment: Option<Environment>,
+    caller: Caller,
+) -> Reply {
+    let room = caller.room()?;
+    let session = session.find_beside(&daemon).await?;
+    let visit = Visit::to(&daemon, session, Luggage { environment, ..Luggage::default() }).await?;
+    let said = say(&visit, vec![Content::Text { text }]).await;
+    drop(room);
+    said
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Chosen {
+    session: Name,
+    #[serde(default)]
+    mode: Option<Mode>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    thought_level: Option<String>,
+    #[serde(default)]
+    environment: Option<Environment>,
+}
+
+async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
+    let session = params.session.find_beside(&daemon).await?;
+    let luggage = Luggage { environment: params.environment, ..Luggage::default() };
+    let choices = [
+        ("mode", params.mode.map(|mode| mode.id().to_owned())),
+        ("model", params.model),
+        ("thought_level", params.thought_level),
+    ];
+    if choices.iter().all(|(_, value)| value.is_none()) {
+        let message = "sessions.set: nothing is chosen: give `mode`, `model` or `thought_level`";
+        return Err(Fault::new(Kind::InvalidParams, message));
+    }
+    let visit = Visit::to(&daemon, session, luggage).await?;
+    let mut options = Value::Null;
+    for (option, value) in choices {
+        let Some(value) = value else { continue };
+        let option = option.to_owned();
+        let answer =
+            visit.ask(|ticket, client| SessionCommand::SetOption { ticket, client, option, value }).await?;
+        if let Answer::Options(now) = answer {
+            options = json_of(&*now)?;
+        }
+    }
+    Ok(json!({ "session": visit.session, "options": options }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Renamed {
+    session: Name,
+    title: String,
+}
+
+async fn rename(daemon: Arc<Daemon>, params: Renamed, caller: Caller) -> Reply {
+    command(daemon, params.session, format!("/rename {}", params.title.trim()), None, caller).await
+}

@@ -1,0 +1,199 @@
+//! The sessions of a daemon, as if they were this process's own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use jsonrpsee::core::client::Subscription;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+
+use super::client::Client;
+use super::fault::{Fault, Kind};
+use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
+use crate::session::port::SessionPort;
+use crate::session::registry::Header;
+use crate::session::{
+    ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
+};
+use crate::thread::SessionId;
+
+/// Sessions over a connection to the control API. Its calls wait for the daemon, and must not be made on a
+/// thread of the runtime. One client of sessions at a time: a connection is one.
+#[derive(Clone)]
+pub struct RemoteSessions {
+    client: Client,
+    runtime: Handle,
+    here: Arc<Here>,
+}
+
+/// What is known on this side.
+#[derive(Default)]
+struct Here(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    outlet: Option<(SessionId, Arc<dyn Outlet>)>,
+    /// Tickets without an answer.
+    open: BTreeSet<Ticket>,
+}
+
+impl Here {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, Event { session, out }: Event) {
+        let mut state = self.state();
+        if let Out::Answer { ticket, .. } = &out {
+            state.open.remove(ticket);
+        }
+        // The outlet may block, and must not do it under the lock.
+        let outlet = state.outlet.clone();
+        drop(state);
+        if let Some((_, outlet)) = outlet {
+            outlet.put(&session, out);
+        }
+    }
+
+    /// Answers all that waits: nobody else will.
+    fn fail(&self, error: &SessionError) {
+        let mut state = self.state();
+        let (open, outlet) = (std::mem::take(&mut state.open), state.outlet.clone());
+        drop(state);
+        if let Some((session, outlet)) = outlet {
+            for ticket in open {
+                outlet.put(&session, Out::Answer { ticket, answer: Err(error.clone()) });
+            }
+        }
+    }
+}
+
+impl RemoteSessions {
+    /// Begins to be a client of the daemon's sessions. A daemon of another version refuses.
+    pub async fn begin(client: Client) -> Result<RemoteSessions, Fault> {
+        let here = Arc::new(Here::default());
+        let params = Events { version: env!("CARGO_PKG_VERSION").to_owned() };
+        let events = client.subscribe::<Event>("port.events", params, "port.end").await?;
+        let runtime = Handle::current();
+        // A thread of its own: an outlet may wait for a terminal.
+        let (told, runs_on) = (here.clone(), runtime.clone());
+        std::thread::spawn(move || take_all(&told, events, &runs_on));
+        Ok(RemoteSessions { client, runtime, here })
+    }
+
+    fn call(&self, method: &str, params: impl serde::Serialize + std::marker::Send) -> Result<Value, SessionError> {
+        self.runtime.block_on(self.client.call_as(method, params)).map_err(error_of)
+    }
+
+    fn expect(&self, ticket: Ticket) {
+        self.here.state().open.insert(ticket);
+    }
+
+    /// Answers a ticket here, whose request did not arrive.
+    fn refuse(&self, session: &SessionId, ticket: Ticket, error: SessionError) {
+        let out = Out::Answer { ticket, answer: Err(error) };
+        self.here.take(Event { session: session.clone(), out });
+    }
+}
+
+fn take_all(here: &Here, mut events: Subscription<Event>, runtime: &Handle) {
+    loop {
+        match runtime.block_on(events.next()) {
+            Some(Ok(event)) => here.take(event),
+            Some(Err(error)) => tracing::error!(%error, "the daemon said something that is not understood"),
+            None => {
+                let text = "the daemon ended before the answer came; what was done is in the session's log";
+                return here.fail(&SessionError::Internal(text.to_owned()));
+            }
+        }
+    }
+}
+
+impl SessionPort for RemoteSessions {
+    fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
+        self.expect(ticket);
+        let unnamed = SessionId(String::new());
+        self.here.state().outlet = Some((unnamed.clone(), opening.attachment.outlet.clone()));
+        let created = self.call("port.create", Create { ticket, opening: Brought::of(&opening) });
+        let session = created.and_then(|session| {
+            serde_json::from_value::<SessionId>(session)
+                .map_err(|error| SessionError::Internal(error.to_string()))
+        });
+        match session {
+            Ok(session) => {
+                self.here.state().outlet = Some((session.clone(), opening.attachment.outlet));
+                session
+            }
+            Err(error) => {
+                self.refuse(&unnamed, ticket, error);
+                unnamed
+            }
+        }
+    }
+
+    fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
+        self.expect(ticket);
+        self.here.state().outlet = Some((session.clone(), opening.attachment.outlet.clone()));
+        let opening = Brought::of(&opening);
+        let attach = Attach { ticket, session: session.clone(), opening, replay };
+        if let Err(error) = self.call("port.attach", attach) {
+            self.refuse(&session, ticket, error);
+        }
+    }
+
+    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
+        let command = Sent::of(command)
+            .ok_or_else(|| SessionError::Internal("this command does not cross processes".to_owned()))?;
+        let ticket = command.ticket();
+        if let Some(ticket) = ticket {
+            self.expect(ticket);
+        }
+        let sent = self.call("port.send", Send { session: session.clone(), command }).and_then(|sent| {
+            serde_json::from_value::<Result<(), SessionError>>(sent)
+                .unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
+        });
+        if sent.is_err()
+            && let Some(ticket) = ticket
+        {
+            self.here.state().open.remove(&ticket);
+        }
+        sent
+    }
+
+    fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
+        let listed = self.call("port.list", json!({}))?;
+        let headers: Vec<Header> =
+            serde_json::from_value(listed).map_err(|error| SessionError::Internal(error.to_string()))?;
+        Ok(headers.into_iter().filter(|header| cwd.is_none_or(|cwd| header.cwd == cwd)).collect())
+    }
+
+    fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        self.call("sessions.delete", json!({ "session": session })).map(drop)
+    }
+
+    fn detach(&self, _: ClientId) {
+        // A daemon that is gone has no clients.
+        drop(self.call("port.detach", json!({})));
+    }
+
+    /// They go on in the daemon, which settles them.
+    fn settled(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A fault of the way to the daemon, as the session's.
+fn error_of(fault: Fault) -> SessionError {
+    match fault.kind {
+        Kind::AuthRequired => SessionError::AuthRequired(fault.message),
+        Kind::Refused | Kind::InvalidParams | Kind::NotFound => SessionError::Invalid(fault.message),
+        Kind::Store => SessionError::Store(fault.message),
+        Kind::TooLong => SessionError::TooLong(fault.message),
+        Kind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
+        Kind::Parse | Kind::InvalidRequest | Kind::UnknownMethod | Kind::Internal | Kind::Busy | Kind::InUse => {
+            SessionError::Internal(fault.message)
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Methods about sessions that send no prompt: listing, showing, cancelling, choosing, exporting, deleting.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::fault::{Fault, Kind};
+use super::params::{EntryName, Name, OfSession};
+use super::{Reply, Table, json_of};
+use crate::config::Settings;
+use crate::daemon::Daemon;
+use crate::provider::spent::Spent;
+use crate::session::registry::LiveSession;
+use crate::session::{AskId, Decision, SessionCommand, SessionError};
+use crate::store::Header;
+use crate::thread::boundary::boundary_of;
+use crate::thread::{Change, Entry, ModelName, SessionId, Thread, text};
+use crate::tokens::Ruler;
+
+/// Entries that one call gives where it does not say how many, and the most that it may ask for.
+const ENTRIES_DEFAULT: usize = 100;
+const ENTRIES_MAX: usize = 1000;
+
+pub(super) fn register(table: &mut Table) {
+    table.blocking("sessions.list", list);
+    table.blocking("sessions.show", show);
+    table.blocking("sessions.entries", entries);
+    table.blocking("sessions.cancel", cancel);
+    table.blocking("sessions.decide", decide);
+    table.blocking("sessions.export", export);
+    table.blocking("sessions.delete", delete);
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    /// Those of this directory alone.
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+    /// Also those in which nobody said anything.
+    #[serde(default)]
+    all: bool,
+}
+
+fn list(daemon: &Arc<Daemon>, wanted: Listed) -> Reply {
+    let listing = daemon.store.list()?;
+    let live = daemon.sessions.live_sessions();
+    let cwd = wanted.cwd.map(|cwd| cwd.canonicalize().unwrap_or(cwd));
+    let is_of = |header: &Header| match &cwd {
+        None => true,
+        Some(cwd) => header.cwd == *cwd || header.cwd.canonicalize().is_ok_and(|real| real == *cwd),
+    };
+    let sessions: Vec<Value> = listing
+        .headers
+        .iter()
+        .filter(|header| (wanted.all || header.has_prompt) && is_of(header))
+        .map(|header| Value::Object(header_json(header, &live)))
+        .collect();
+    let problems: Vec<Value> = listing
+        .problems
+        .iter()
+        .map(|(session, problem)| json!({ "session": session, "message": problem.to_string() }))
+        .collect();
+    Ok(json!({ "sessions": sessions, "problems": problems }))
+}
+
+fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
+    let live = live.iter().find(|live| live.session == header.session);
+    let fields = json!({
+        "session": header.session, "cwd": header.cwd, "title": header.title, "model": header.model,
+        "created_at": header.created_at, "updated_at": header.updated_at,
+        "entries": header.entries, "turns": header.turns,
+        "live": live.is_some(),
+        "running": live.is_some_and(|live| live.running),
+        "clients": live.map_or(0, |live| live.clients),
+        "watchers": live.map_or(0, |live| live.watchers),
+    });
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// A session's log, folded as far as it is whole, and what is wrong with the rest.
+pub(super) fn fold(daemon: &Daemon, session: &SessionId) -> Result<(Thread, Option<String>), Fault> {
+    let (entries, damage) = daemon.store.read_whole_part(session)?;
+    let thread = Thread::replay(entries).map_err(|error| {
+        Fault::new(Kind::Store, format!("the log of session {session} can't be folded: {error}"))
+    })?;
+    Ok((thread, damage.map(|damage| damage.to_string())))
+}
+
+fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let (thread, damage) = fold(daemon, &session)?;
+    let mut header = None;
+    for entry in thread.entries() {
+        match &mut header {
+            None => header = Header::opened(entry),
+            Some(header) => header.apply(entry),
+        }
+    }
+    let header = header.ok_or_else(|| Fault::new(Kind::Store, format!("session {session} has no opening")))?;
+    let mut shown = header_json(&header, &daemon.sessions.live_sessions());
+    // What is wrong in the settings is told by commands that do something by them.
+    let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), |name| std::env::var_os(name));
+    let spent = Spent::of(&settings, &thread);
+    let mut in_view: Vec<String> =
+        thread.view().entries().iter().map(|entry| entry.seq.to_string()).collect();
+    // The messages of a history that a hook made are one entry.
+    in_view.dedup();
+    let layers: Vec<Value> = thread
+        .layers()
+        .iter()
+        .map(|layer| {
+            // Entries are numbered as they stand.
+            let kind = thread.entries().get(layer.entry.0 as usize).map(|entry| entry.change.kind());
+            json!({
+                "entry": layer.entry.to_string(), "kind": kind, "holds": layer.holds,
+                "inside": layer.inside.map(|outer| outer.to_string()),
+            })
+        })
+        .collect();
+    let more = json!({
+        "mode": thread.mode(), "goal": thread.goal(), "plan": thread.plan(),
+        "in_view": in_view, "layers": layers, "counts": counts(&thread),
+        "context_tokens": Ruler::of(model_of(&thread)).in_context(&thread),
+        "usage": spent.usage, "cost": spent.cost, "damage": damage,
+    });
+    if let Value::Object(more) = more {
+        shown.extend(more);
+    }
+    Ok(Value::Object(shown))
+}
+
+/// The model that was chosen for a conversation, else the one that answered last.
+fn model_of(thread: &Thread) -> Option<&ModelName> {
+    let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::Replied { model, .. } => Some(model),
+        _ => None,
+    });
+    thread.model().or(answered)
+}
+
+/// How many entries of each kind a log has.
+fn counts(thread: &Thread) -> Map<String, Value> {
+    let mut counts: Map<String, Value> = Map::new();
+    for entry in thread.entries() {
+        let count = counts.entry(entry.change.kind()).or_insert_with(|| json!(0));
+        *count = json!(count.as_u64().unwrap_or_default() + 1);
+    }
+    counts
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    session: Name,
+    #[serde(default)]
+    from: Option<EntryName>,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+fn entries(daemon: &Arc<Daemon>, wanted: Part) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let limit = wanted.limit.unwrap_or(ENTRIES_DEFAULT);
+    if limit == 0 || limit > ENTRIES_MAX {
+        let message = format!("sessions.entries: `limit` is from 1 to {ENTRIES_MAX}");
+        return Err(Fault::new(Kind::InvalidParams, message));
+    }
+    let (entries, damage) = daemon.store.read_whole_part(&session)?;
+    let from = wanted.from.map_or(0, |from| from.0.0);
+    let at = entries.partition_point(|entry| entry.seq.0 < from);
+    let part = &entries[at..entries.len().min(at + limit)];
+    let next = entries.get(at + part.len()).map(|entry| entry.seq.to_string());
+    let part = part.iter().map(|entry| entry_json(&session, entry)).collect::<Result<Vec<_>, _>>()?;
+    Ok(json!({
+        "session": session, "entries": part, "next": next, "total": entries.len(),
+        "damage": damage.map(|damage| damage.to_string()),
+    }))
+}
+
+/// An entry as it is stored; a compaction with the record of its boundary, for readers that know no other.
+fn entry_json(session: &SessionId, entry: &Entry) -> Reply {
+    let mut written = json_of(entry)?;
+    if let (Some(boundary), Some(fields)) = (boundary_of(&session.0, entry), written.as_object_mut()) {
+        fields.insert("boundary".to_owned(), json_of(&boundary)?);
+    }
+    Ok(written)
+}
+
+fn cancel(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let running = daemon.sessions.live_sessions().iter().any(|live| live.session == session && live.running);
+    match daemon.sessions.send(&session, SessionCommand::Cancel) {
+        Ok(()) => Ok(json!({ "session": session, "cancelled": running })),
+        // It does not live: there is nothing to cancel, if there is such a session.
+        Err(SessionError::NotFound(_)) => {
+            daemon.store.read_whole_part(&session)?;
+            Ok(json!({ "session": session, "cancelled": false }))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Decided {
+    session: Name,
+    /// As the tail's `ask` item has it.
+    ask: AskId,
+    decision: Decision,
+}
+
+fn decide(daemon: &Arc<Daemon>, wanted: Decided) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let Decided { ask, decision, .. } = wanted;
+    daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
+    Ok(json!({ "session": session, "ask": ask }))
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    /// The log's entries, as JSON.
+    #[default]
+    Json,
+    Markdown,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exported {
+    session: Name,
+    #[serde(default)]
+    format: Format,
+}
+
+fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    match wanted.format {
+        Format::Markdown => {
+            let (thread, damage) = fold(daemon, &session)?;
+            Ok(json!({ "session": session, "text": text::markdown(&thread), "damage": damage }))
+        }
+        Format::Json => {
+            let entries = daemon.store.read(&session)?;
+            let entries = entries.iter().map(|entry| entry_json(&session, entry));
+            Ok(json!({ "session": session, "entries": entries.collect::<Result<Vec<_>, _>>()? }))
+        }
+    }
+}
+
+fn delete(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let known = daemon.store.read_whole_part(&session);
+    if let Err(error @ crate::store::StoreError::NotFound(_)) = known {
+        return Err(error.into());
+    }
+    daemon.sessions.delete(&session)?;
+    Ok(json!({ "session": session, "deleted": true }))
+}

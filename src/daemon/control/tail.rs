@@ -1,0 +1,163 @@
+//! `sessions.tail`: what a session says, to somebody who looks on. First its log, as fast as the client
+//! reads; then what happens, kept for the client within a bound, so that the session never waits for it.
+
+use std::sync::Arc;
+
+use jsonrpsee::core::to_json_raw_value;
+use jsonrpsee::{Extensions, PendingSubscriptionSink, SubscriptionSink};
+use jsonrpsee_types::Params;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::fault::Fault;
+use super::params::{EntryName, Name, beside, read};
+use super::tray::{Next, Tray};
+use crate::daemon::Daemon;
+use crate::daemon::attachments::fresh_client;
+use crate::session::{Attachment, ClientId, Out, Severity};
+use crate::store::StoreError;
+use crate::thread::{Entry, Seq, SessionId};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    session: Name,
+    /// The first entry; without one, the whole log.
+    #[serde(default)]
+    from: Option<EntryName>,
+}
+
+/// Serves one subscription, until it is ended, its connection is, or it has lagged.
+pub async fn tail(
+    params: Params<'static>,
+    pending: PendingSubscriptionSink,
+    daemon: Arc<Daemon>,
+    lasting: Extensions,
+) {
+    let begun = match read::<Wanted>("sessions.tail", params.as_str()) {
+        Ok(wanted) => begin(&daemon, wanted).await,
+        Err(fault) => Err(fault),
+    };
+    let (session, from, (entries, damage)) = match begun {
+        Ok(begun) => begun,
+        Err(fault) => return pending.reject(fault).await,
+    };
+    let Ok(sink) = pending.accept().await else { return };
+    let mut teller = Teller { sink, session: session.clone(), next: from };
+    // An error is the client's going.
+    drop(teller.tell_all(&daemon, entries, damage).await);
+    drop(lasting);
+}
+
+async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Log), Fault> {
+    let session = wanted.session.find_beside(daemon).await?;
+    let (store, name) = (daemon.store.clone(), session.clone());
+    let log = beside(move || Ok(store.read_whole_part(&name)?)).await?;
+    Ok((session, wanted.from.map_or(Seq(0), |from| from.0), log))
+}
+
+type Log = (Vec<Arc<Entry>>, Option<StoreError>);
+
+/// The client's end is gone.
+struct Gone;
+
+struct Teller {
+    sink: SubscriptionSink,
+    session: SessionId,
+    /// The first entry that the client has not been told.
+    next: Seq,
+}
+
+impl Teller {
+    async fn tell_all(
+        &mut self,
+        daemon: &Arc<Daemon>,
+        entries: Vec<Arc<Entry>>,
+        damage: Option<StoreError>,
+    ) -> Result<(), Gone> {
+        for entry in entries {
+            if entry.seq >= self.next {
+                self.tell(&Out::Entry { entry, replay: true, own: false }).await?;
+            }
+        }
+        if let Some(damage) = damage {
+            self.tell(&Out::Notice { severity: Severity::Warning, text: damage.to_string() }).await?;
+        }
+        let tray = Arc::new(Tray::default());
+        let watching = Watching::begin(daemon, &self.session, self.next, tray.clone()).await;
+        let _watching = match watching {
+            Ok(watching) => watching,
+            Err(fault) => {
+                let data = json!({ "severity": "error", "text": fault.message });
+                return self.tell_of("notice", data).await;
+            }
+        };
+        loop {
+            let next = tokio::select! {
+                next = tray.next() => next,
+                () = self.sink.closed() => return Err(Gone),
+            };
+            match next {
+                Next::Item(_, out) => self.tell(&out).await?,
+                Next::Lagged => {
+                    let data = json!({ "from": self.next.to_string() });
+                    return self.tell_of("lagged", data).await;
+                }
+            }
+        }
+    }
+
+    async fn tell(&mut self, out: &Out) -> Result<(), Gone> {
+        #[derive(Serialize)]
+        struct Item<'a> {
+            session: &'a SessionId,
+            #[serde(flatten)]
+            out: &'a Out,
+        }
+        if let Out::Entry { entry, .. } = out {
+            self.next = self.next.max(Seq(entry.seq.0 + 1));
+        }
+        let item = to_json_raw_value(&Item { session: &self.session, out });
+        // What comes out of a session was read from JSON or goes there: it can be written.
+        let item = item.map_err(|_| Gone)?;
+        self.sink.send(item).await.map_err(|_| Gone)
+    }
+
+    /// Tells what the session itself does not say.
+    async fn tell_of(&mut self, kind: &str, data: Value) -> Result<(), Gone> {
+        let item = json!({ "session": self.session, "type": kind, "data": data });
+        let item = to_json_raw_value(&item).map_err(|_| Gone)?;
+        self.sink.send(item).await.map_err(|_| Gone)
+    }
+}
+
+/// Somebody looks on; dropped, they do no longer.
+struct Watching {
+    daemon: Arc<Daemon>,
+    session: SessionId,
+    client: ClientId,
+}
+
+impl Watching {
+    async fn begin(
+        daemon: &Arc<Daemon>,
+        session: &SessionId,
+        from: Seq,
+        tray: Arc<Tray>,
+    ) -> Result<Watching, Fault> {
+        let client = fresh_client();
+        let watching = Watching { daemon: daemon.clone(), session: session.clone(), client };
+        daemon.control.looks_on(session);
+        let (daemon, session) = (daemon.clone(), session.clone());
+        let attachment = Attachment { client, outlet: tray };
+        beside(move || Ok(daemon.sessions.watch(&session, from, attachment)?)).await?;
+        Ok(watching)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.daemon.sessions.unwatch(self.client);
+        self.daemon.control.looks_away(&self.session);
+    }
+}

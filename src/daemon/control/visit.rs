@@ -1,0 +1,216 @@
+//! A client of a session for the length of one call: it attaches, asks for something, hears the answer and
+//! leaves. Prompts, choices and titles of the control API are given this way, like those of an editor.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::fault::Fault;
+use super::params::Environment;
+use crate::daemon::Daemon;
+use crate::daemon::attachments::fresh_client;
+use crate::session::registry::Overrides;
+use crate::session::{
+    Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand,
+    SessionError, Ticket,
+};
+use crate::thread::{Change, Content, SessionId};
+
+/// How often it is looked whether anybody is left who could answer a question. Who leaves tells the session,
+/// not those who wait.
+const ASKED_LOOK: Duration = Duration::from_secs(1);
+
+/// Where the tickets of this process's control clients begin, apart from those of editors.
+static NEXT_TICKET: AtomicU64 = AtomicU64::new(1 << 48);
+
+/// Takes this many tickets that nobody else of this process has, and gives the first.
+pub fn fresh_tickets(count: u64) -> Ticket {
+    Ticket(NEXT_TICKET.fetch_add(count, Ordering::Relaxed))
+}
+
+/// With what a visitor comes.
+#[derive(Default)]
+pub struct Luggage {
+    /// `None`: that of this process.
+    pub environment: Option<Environment>,
+    pub overrides: Overrides,
+}
+
+/// A visitor, attached to a session; dropped, it leaves.
+pub struct Visit {
+    daemon: Arc<Daemon>,
+    pub session: SessionId,
+    client: ClientId,
+    tray: Arc<Tray>,
+}
+
+impl Visit {
+    /// Attaches to a session that exists.
+    pub async fn to(daemon: &Arc<Daemon>, session: SessionId, luggage: Luggage) -> Result<Visit, Fault> {
+        let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::default()), fresh_tickets(1));
+        // The directory is the session's own; that of an opening counts for new ones.
+        let opening = opening(client, tray.clone(), PathBuf::new(), luggage);
+        daemon.control.visits(&session);
+        let visit = Visit { daemon: daemon.clone(), session: session.clone(), client, tray };
+        visit.daemon.sessions.attach(ticket, session, opening, Replay::Nothing);
+        visit.entered(ticket).await
+    }
+
+    /// Makes a session and attaches to it.
+    pub async fn to_new(daemon: &Arc<Daemon>, cwd: PathBuf, luggage: Luggage) -> Result<Visit, Fault> {
+        let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::default()), fresh_tickets(1));
+        let session = daemon.sessions.create(ticket, opening(client, tray.clone(), cwd, luggage));
+        daemon.control.visits(&session);
+        Visit { daemon: daemon.clone(), session, client, tray }.entered(ticket).await
+    }
+
+    async fn entered(self, ticket: Ticket) -> Result<Visit, Fault> {
+        self.answer(ticket).await?;
+        // Before the recipes are known, `/name` would be taken for plain text.
+        self.tray.until(|state| state.knows_commands.then_some(())).await;
+        Ok(self)
+    }
+
+    /// Asks for something, and waits for the answer.
+    pub async fn ask(&self, command: impl FnOnce(Ticket, ClientId) -> SessionCommand) -> Result<Answer, Fault> {
+        let ticket = fresh_tickets(1);
+        self.daemon.sessions.send(&self.session, command(ticket, self.client))?;
+        Ok(self.answer(ticket).await?)
+    }
+
+    /// Sends a prompt and waits for the end of its turn. Questions that come meanwhile are left to whoever
+    /// else is there; where nobody is, the answer is no.
+    pub async fn prompt(&self, content: Vec<Content>) -> Result<(Answer, Option<String>), Fault> {
+        let turn = self.ask(|ticket, client| SessionCommand::Prompt { ticket, client, content });
+        let mut turn = std::pin::pin!(turn);
+        let answer = loop {
+            tokio::select! {
+                answer = &mut turn => break answer?,
+                () = self.questions() => self.refuse_where_nobody_is(),
+            }
+        };
+        let said = std::mem::take(&mut self.tray.state().said);
+        Ok((answer, said))
+    }
+
+    async fn answer(&self, ticket: Ticket) -> Result<Answer, SessionError> {
+        self.tray
+            .until(|state| {
+                let at = state.answers.iter().position(|(answered, _)| *answered == ticket)?;
+                Some(state.answers.swap_remove(at).1)
+            })
+            .await
+    }
+
+    /// Comes back at once when a question is new, and now and then while one is open.
+    async fn questions(&self) {
+        self.tray.until(|state| (!state.asks.is_empty()).then_some(())).await;
+        let is_new = self.tray.until(|state| state.new_ask.then(|| state.new_ask = false));
+        // Nothing new is what the time is for.
+        drop(tokio::time::timeout(ASKED_LOOK, is_new).await);
+    }
+
+    fn refuse_where_nobody_is(&self) {
+        if self.daemon.control.is_anybody_else_there(&self.daemon, &self.session) {
+            return;
+        }
+        for ask in std::mem::take(&mut self.tray.state().asks) {
+            let decision = Decision::Dismissed;
+            // A session that is gone has withdrawn its questions.
+            drop(self.daemon.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.daemon.control.leaves(&self.session);
+        // A session that is gone needs no leaving.
+        let client = self.client;
+        drop(self.daemon.sessions.send(&self.session, SessionCommand::Detach { client }));
+    }
+}
+
+fn opening(client: ClientId, tray: Arc<Tray>, cwd: PathBuf, luggage: Luggage) -> Opening {
+    Opening {
+        attachment: Attachment { client, outlet: tray },
+        cwd,
+        directories: Vec::new(),
+        mcp_servers: Vec::new(),
+        environment: luggage.environment.unwrap_or_else(Environment::of_this_process).shared(),
+        overrides: Arc::new(luggage.overrides),
+    }
+}
+
+/// What a visitor keeps of what the session says: as much as it needs, which is little.
+#[derive(Default)]
+struct Tray {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// At most one for each ticket that was given out.
+    answers: Vec<(Ticket, Result<Answer, SessionError>)>,
+    knows_commands: bool,
+    /// Open questions; a session asks a few at once.
+    asks: Vec<AskId>,
+    new_ask: bool,
+    /// The text of the newest reply.
+    said: Option<String>,
+}
+
+impl Tray {
+    async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+        loop {
+            // Registered before the look, so that what comes between the two is not missed.
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(found) = look(&mut self.state()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outlet for Tray {
+    fn put(&self, _: &SessionId, out: Out) {
+        let mut state = self.state();
+        match out {
+            Out::Answer { ticket, answer } => state.answers.push((ticket, answer)),
+            Out::Commands(_) => state.knows_commands = true,
+            Out::Ask { ask, .. } => {
+                state.asks.push(ask);
+                state.new_ask = true;
+            }
+            Out::Withdrawn { ask } => state.asks.retain(|open| *open != ask),
+            Out::Entry { entry, replay: false, .. } => match &entry.change {
+                Change::Replied { message, .. } => {
+                    let text = message.text();
+                    state.said = (!text.is_empty()).then_some(text).or(state.said.take());
+                }
+                _ => return,
+            },
+            Out::Entry { replay: true, .. }
+            | Out::Text { .. }
+            | Out::CallStarted { .. }
+            | Out::CallProgress { .. }
+            | Out::CallFinished { .. }
+            | Out::Compaction { .. }
+            | Out::Usage(_)
+            | Out::Options(_)
+            | Out::Notice { .. } => return,
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+}

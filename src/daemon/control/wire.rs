@@ -1,0 +1,372 @@
+//! One connection of the control API: a request a line in, answers in the order in which they are ready out.
+//!
+//! A client that closes its side for writing only, as a shell's pipe does, still gets its answers. One that
+//! is gone takes along what it had asked for.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use jsonrpsee::core::traits::IdProvider;
+use jsonrpsee::{
+    BoundedSubscriptions, ConnectionId, Extensions, MethodCallback, MethodResponse, MethodSink, Methods,
+    SubscriptionState,
+};
+use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncWriteExt, BufWriter, Interest};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::fault::{Fault, Kind};
+use super::lines::{LINE_BYTES_MAX, Line, Lines};
+use super::port::Port;
+use super::{METHODS, module};
+use crate::daemon::Daemon;
+use crate::daemon::attachments::{Attached, Kind as AttachedKind, fresh_client};
+use crate::problem;
+use crate::session::ClientId;
+
+/// Calls of one connection that may be unanswered at once. Behind them nothing is read: who does not take
+/// its answers is not heard.
+pub const CALLS_MAX: usize = 256;
+
+/// How many of them may be prompts, which take long: there is always room for a cancel.
+pub const PROMPTS_MAX: usize = 64;
+
+/// Subscriptions of one connection.
+pub const SUBSCRIPTIONS_MAX: u32 = 64;
+
+/// The longest answer, in bytes: a whole session as JSON. Longer ones are asked for in parts or into a file.
+pub const ANSWER_BYTES_MAX: u32 = 256 * 1024 * 1024;
+
+/// Lines that may wait for a client to read.
+const OUTGOING_MAX: usize = 256;
+
+/// How long the last answers may take to leave when all is said.
+const WRITE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether a client that sends no more still listens. Nobody tells: its going makes
+/// nothing readable that was not so before.
+const GONE_LOOK: Duration = Duration::from_millis(250);
+
+/// Tells connections apart.
+static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
+
+/// Who a call comes from, for methods that act for their connection.
+#[derive(Clone)]
+pub struct Caller {
+    pub client: ClientId,
+    prompts: Arc<Semaphore>,
+    /// Its place where it has sessions of its own.
+    pub port: Arc<Port>,
+}
+
+impl Caller {
+    /// Room for one more prompt, until it is dropped.
+    pub fn room(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        self.prompts.clone().try_acquire_owned().map_err(|_| {
+            let message = format!("{PROMPTS_MAX} prompts of this connection are unanswered already");
+            Fault::new(Kind::Busy, message).hint("wait for answers first")
+        })
+    }
+}
+
+/// Serves one connection until its client has gone and all is answered.
+pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
+    let client = fresh_client();
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
+    let attached = Attached {
+        client,
+        kind: AttachedKind::Control,
+        version: None,
+        pid,
+        cwd: None,
+        since: SystemTime::now(),
+    };
+    let _present = daemon.attachments.enter(attached);
+    let (reading, writing) = stream.into_split();
+    let (outgoing, lines) = mpsc::channel(OUTGOING_MAX);
+    let mut writer = tokio::spawn(write(writing, lines));
+    let mut connection = Connection {
+        methods: module(daemon.clone()).into(),
+        id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
+        caller: Caller { client, prompts: Arc::new(Semaphore::new(PROMPTS_MAX)), port: Arc::default() },
+        subscriptions: BoundedSubscriptions::new(SUBSCRIPTIONS_MAX),
+        ids: Arc::default(),
+        outgoing,
+        calls: JoinSet::new(),
+    };
+    match connection.run(&mut Lines::new(reading)).await {
+        Over::Answered => {
+            drop(connection);
+            if tokio::time::timeout(WRITE_WITHIN, &mut writer).await.is_err() {
+                writer.abort();
+            }
+        }
+        Over::Gone => writer.abort(),
+    }
+    daemon.sessions.detach(client);
+    daemon.sessions.unwatch(client);
+}
+
+/// How a connection ended.
+enum Over {
+    /// The client sends no more, and has all its answers.
+    Answered,
+    Gone,
+}
+
+struct Connection {
+    methods: Methods,
+    id: ConnectionId,
+    caller: Caller,
+    subscriptions: BoundedSubscriptions,
+    ids: Arc<Numbers>,
+    outgoing: mpsc::Sender<Box<RawValue>>,
+    /// What runs for the client. Dropped with the connection, and so is what its calls hold.
+    calls: JoinSet<()>,
+}
+
+impl Connection {
+    async fn run(&mut self, lines: &mut Lines<OwnedReadHalf>) -> Over {
+        loop {
+            let line = tokio::select! {
+                line = lines.next(), if self.calls.len() < CALLS_MAX => line,
+                Some(_) = self.calls.join_next() => continue,
+                () = self.outgoing.closed() => return Over::Gone,
+            };
+            match line {
+                Ok(Line::Whole(line)) => self.take(line),
+                Ok(Line::TooLong) => {
+                    let message = format!("a line has at most {LINE_BYTES_MAX} bytes");
+                    self.refuse(Id::Null, Fault::new(Kind::InvalidRequest, message));
+                }
+                Ok(Line::End) => return self.drain(lines.source()).await,
+                Err(error) => {
+                    tracing::debug!(%error, "a control connection broke");
+                    return Over::Gone;
+                }
+            }
+        }
+    }
+
+    /// Waits for what still runs, as long as somebody is there to hear of it.
+    async fn drain(&mut self, reading: &OwnedReadHalf) -> Over {
+        loop {
+            if self.calls.is_empty() && Arc::strong_count(&self.ids) == 1 {
+                return Over::Answered;
+            }
+            tokio::select! {
+                Some(_) = self.calls.join_next() => {}
+                () = tokio::time::sleep(GONE_LOOK) => {}
+                () = self.outgoing.closed() => return Over::Gone,
+            }
+            let stream: &UnixStream = reading.as_ref();
+            match stream.ready(Interest::WRITABLE.add(Interest::ERROR)).await {
+                Ok(ready) if ready.is_write_closed() || ready.is_error() => return Over::Gone,
+                Ok(_) => {}
+                Err(_) => return Over::Gone,
+            }
+        }
+    }
+
+    fn take(&mut self, line: Vec<u8>) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let request = match serde_json::from_slice::<Request<'_>>(&line) {
+            Ok(request) => request,
+            Err(error) => {
+                if let Some((id, fault)) = not_a_request(&line, &error) {
+                    self.refuse(id, fault);
+                }
+                return;
+            }
+        };
+        let Request { id, method, params, .. } = request;
+        let id = id.into_owned();
+        let Some(callback) = self.methods.method(&method) else {
+            return self.refuse(id, unknown_method(&method));
+        };
+        let mut extensions = Extensions::new();
+        extensions.insert(self.id);
+        extensions.insert(self.caller.clone());
+        let params = Params::new(params.as_ref().map(|params| params.get())).into_owned();
+        let (most, outgoing) = (ANSWER_BYTES_MAX as usize, self.outgoing.clone());
+        match callback {
+            MethodCallback::Sync(call) => self.answer(call(id, params, most, extensions)),
+            MethodCallback::Async(call) => {
+                let answer = call(id, params, self.id, most, extensions);
+                self.calls.spawn(async move { send(&outgoing, answer.await).await });
+            }
+            MethodCallback::Unsubscription(call) => {
+                let params = unsubscribed(&params);
+                let params = Params::new(params.as_deref());
+                self.answer(call(id, params, self.id, most, extensions));
+            }
+            MethodCallback::Subscription(call) => {
+                let Some(subscription_permit) = self.subscriptions.acquire() else {
+                    let message = format!("this connection has {SUBSCRIPTIONS_MAX} subscriptions already");
+                    return self.refuse(id, Fault::new(Kind::Busy, message));
+                };
+                // Held by whoever serves the subscription, for as long as it lasts.
+                extensions.insert(Lasting(self.ids.clone()));
+                let sink = MethodSink::new_with_limit(outgoing, ANSWER_BYTES_MAX);
+                let state = SubscriptionState { conn_id: self.id, id_provider: &*self.ids, subscription_permit };
+                let begun = call(id, params, sink, state, extensions);
+                // It answers through its sink.
+                self.calls.spawn(async move { drop(begun.await) });
+            }
+        }
+    }
+
+    fn refuse(&mut self, id: Id<'_>, fault: Fault) {
+        self.answer(MethodResponse::error(id, jsonrpsee_types::ErrorObjectOwned::from(fault)));
+    }
+
+    fn answer(&mut self, answer: MethodResponse) {
+        let outgoing = self.outgoing.clone();
+        self.calls.spawn(async move { send(&outgoing, answer).await });
+    }
+}
+
+/// Numbers of subscriptions, from 1 for each connection.
+#[derive(Debug, Default)]
+struct Numbers(AtomicU64);
+
+impl IdProvider for Numbers {
+    fn next_id(&self) -> SubscriptionId<'static> {
+        SubscriptionId::Num(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// Says, as long as it lives, that a subscription of the connection lasts.
+#[derive(Clone, Debug)]
+pub struct Lasting(#[expect(dead_code, reason = "it is held, not read")] Arc<Numbers>);
+
+async fn send(outgoing: &mpsc::Sender<Box<RawValue>>, answer: MethodResponse) {
+    // Who has gone wants no answer.
+    drop(outgoing.send(answer.to_json()).await);
+}
+
+async fn write(writing: OwnedWriteHalf, mut lines: mpsc::Receiver<Box<RawValue>>) {
+    let mut writing = BufWriter::new(writing);
+    while let Some(line) = lines.recv().await {
+        if let Err(error) = write_all(&mut writing, &line, &mut lines).await {
+            tracing::debug!(%error, "a client of the control API has gone");
+            return;
+        }
+    }
+}
+
+/// Writes a line and those that wait behind it, then sends them off together.
+async fn write_all(
+    writing: &mut BufWriter<OwnedWriteHalf>,
+    first: &RawValue,
+    lines: &mut mpsc::Receiver<Box<RawValue>>,
+) -> io::Result<()> {
+    writing.write_all(first.get().as_bytes()).await?;
+    writing.write_all(b"\n").await?;
+    while let Ok(line) = lines.try_recv() {
+        writing.write_all(line.get().as_bytes()).await?;
+        writing.write_all(b"\n").await?;
+    }
+    writing.flush().await
+}
+
+/// What is answered to a line that is no request; `None` to a notification, which wants no answer.
+fn not_a_request(line: &[u8], error: &serde_json::Error) -> Option<(Id<'static>, Fault)> {
+    let Ok(value) = serde_json::from_slice::<Value>(line) else {
+        let fault = Fault::new(Kind::Parse, format!("this line is no JSON: {error}"));
+        return Some((Id::Null, fault.hint("send one request a line")));
+    };
+    let object = match value {
+        Value::Array(_) => {
+            let fault = Fault::new(Kind::InvalidRequest, "batches are not taken");
+            return Some((Id::Null, fault.hint("send one request a line; many may be unanswered at once")));
+        }
+        Value::Object(object) => object,
+        _ => return Some((Id::Null, Fault::new(Kind::InvalidRequest, "a request is a JSON object"))),
+    };
+    let id = object.get("id").and_then(id_of);
+    let message = if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        "a request has \"jsonrpc\": \"2.0\""
+    } else if !object.get("method").is_some_and(Value::is_string) {
+        "a request has a \"method\", a text"
+    } else if !object.contains_key("id") {
+        return None;
+    } else {
+        "a request's \"id\" is a number or a text"
+    };
+    let fault = Fault::new(Kind::InvalidRequest, message)
+        .hint(r#"as in {"jsonrpc": "2.0", "id": 1, "method": "status"}"#);
+    Some((id.unwrap_or(Id::Null), fault))
+}
+
+fn id_of(id: &Value) -> Option<Id<'static>> {
+    match id {
+        Value::Number(number) => number.as_u64().map(Id::Number),
+        Value::String(text) => Some(Id::Str(text.clone().into())),
+        _ => None,
+    }
+}
+
+fn unknown_method(method: &str) -> Fault {
+    let fault = Fault::new(Kind::UnknownMethod, format!("there is no method {method:?}"));
+    match problem::nearest(method, METHODS) {
+        Some(near) => fault.hint(format!("did you mean {near:?}?")),
+        None => fault.hint(format!("there are: {}", METHODS.join(", "))),
+    }
+}
+
+/// The parameters of an unsubscription as the library takes them: the bare id in a list.
+fn unsubscribed(params: &Params<'_>) -> Option<String> {
+    let text = params.as_str()?;
+    let named = serde_json::from_str::<Value>(text).ok()?;
+    match named.get("subscription") {
+        Some(id) => Some(format!("[{id}]")),
+        None => Some(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_no_request_is_told_why() {
+        for (line, wanted) in [
+            ("{", Some((Id::Null, Kind::Parse, "no JSON"))),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#, Some((Id::Null, Kind::Parse, "no JSON"))),
+            ("[]", Some((Id::Null, Kind::InvalidRequest, "batches"))),
+            ("5", Some((Id::Null, Kind::InvalidRequest, "a JSON object"))),
+            (r#"{"id":7,"method":"status"}"#, Some((Id::Number(7), Kind::InvalidRequest, "jsonrpc"))),
+            (r#"{"jsonrpc":"2.0","id":"a"}"#, Some((Id::Str("a".into()), Kind::InvalidRequest, "method"))),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"status"}"#, Some((Id::Null, Kind::InvalidRequest, "id"))),
+            (r#"{"jsonrpc":"2.0","method":"status"}"#, None),
+        ] {
+            let error = serde_json::from_str::<Request<'_>>(line).expect_err("it is none");
+            let told = not_a_request(line.as_bytes(), &error);
+            match (told, wanted) {
+                (None, None) => {}
+                (Some((id, fault)), Some((wanted, kind, text))) => {
+                    assert_eq!((id, fault.kind), (wanted, kind), "{line}");
+                    assert!(fault.message.contains(text), "{line}: {}", fault.message);
+                }
+                (told, _) => panic!("{line}: {told:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_subscription_ends_by_its_name_or_in_a_list() {
+        for (params, wanted) in [(r#"{"subscription": 3}"#, Some("[3]")), ("[3]", Some("[3]")), ("x", None)] {
+            assert_eq!(unsubscribed(&Params::new(Some(params))).as_deref(), wanted, "{params}");
+        }
+    }
+}

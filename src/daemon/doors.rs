@@ -1,0 +1,210 @@
+//! The front ends that are attached: a thread pair each, from the hello to the farewell.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+
+use super::Daemon;
+use super::attachments::{Attached, Kind, fresh_client};
+use super::frame::{Farewell, FrameWriter};
+use super::hello::{self, Answer, HELLO_BYTES_MAX, VERSION, is_newer};
+use crate::acp::connection::Connection;
+use crate::acp::server::Parts;
+use crate::config::Settings;
+use crate::paths::Paths;
+use crate::provider::endpoint::{self, Environment};
+use crate::session::ClientId;
+use crate::session::registry::Overrides;
+
+/// How long a front end may take for its hello. It sends it at once.
+const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Read at once until the hello is there, in bytes. Less than the connection's own buffer, which then reads past it.
+const READ_BYTES: usize = 8 * 1024;
+
+/// Whether a model can be reached as things stand for a client with this environment and these flags.
+pub fn is_configured(paths: &Paths, overrides: &Overrides, environment: &Environment) -> bool {
+    let value =
+        |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let (settings, _) = Settings::load(paths, None, value);
+    endpoint::is_configured(&overrides.over(settings), environment)
+}
+
+/// All of them. Cheap to clone.
+#[derive(Clone)]
+pub struct Doors(Arc<Inner>);
+
+struct Inner {
+    daemon: Arc<Daemon>,
+    open: Mutex<Open>,
+    count: watch::Sender<usize>,
+    newer: watch::Sender<Option<String>>,
+    runtime: tokio::runtime::Handle,
+}
+
+#[derive(Default)]
+struct Open {
+    doors: HashMap<u64, Door>,
+    /// The daemon ends: nobody is let in.
+    closing: bool,
+}
+
+struct Door {
+    stream: UnixStream,
+    farewell: Arc<OnceLock<Farewell>>,
+}
+
+impl Doors {
+    /// Must be called on the runtime that the sessions run on.
+    pub fn new(daemon: Arc<Daemon>) -> Doors {
+        Doors(Arc::new(Inner {
+            daemon,
+            open: Mutex::default(),
+            count: watch::Sender::new(0),
+            newer: watch::Sender::new(None),
+            runtime: tokio::runtime::Handle::current(),
+        }))
+    }
+
+    /// Serves a connection on threads of its own.
+    pub fn open(&self, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        let doors = self.clone();
+        let serve = move || {
+            if let Err(error) = doors.serve(stream) {
+                tracing::info!(%error, "a front end was not attached");
+            }
+        };
+        std::thread::Builder::new().name("front-reader".to_owned()).spawn(serve).map(drop)
+    }
+
+    /// The version of a front end that is newer than this daemon, once one has attached.
+    pub fn newer(&self) -> watch::Receiver<Option<String>> {
+        self.0.newer.subscribe()
+    }
+
+    /// Ends all attachments, each with this as its last word, when its turns are cancelled and recorded. Nobody
+    /// is let in any more.
+    pub fn close(&self, farewell: Farewell) {
+        let mut open = self.opened();
+        open.closing = true;
+        for door in open.doors.values() {
+            // Who has been told something already hears that.
+            drop(door.farewell.set(farewell.clone()));
+            // What was sent before is still read. A stream that is closed already needs no closing.
+            drop(door.stream.shutdown(Shutdown::Read));
+        }
+    }
+
+    /// Waits until there are none.
+    pub async fn closed(&self) {
+        // The sender lives in `self`, so waiting can't fail.
+        drop(self.0.count.subscribe().wait_for(|count| *count == 0).await);
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Open> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The whole life of an attachment.
+    fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(HELLO_TIME_MAX))?;
+        let mut reader = BufReader::with_capacity(READ_BYTES, stream.try_clone()?);
+        let mut line = Vec::new();
+        reader.by_ref().take(HELLO_BYTES_MAX as u64).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            // Somebody only wanted to know whether we are here.
+            return Ok(());
+        }
+        let daemon = &self.0.daemon;
+        let answer = |refused| Answer { version: VERSION.to_owned(), pid: std::process::id(), refused };
+        let hello = match hello::read(&line, &daemon.paths) {
+            Ok(hello) => hello,
+            Err(why) => {
+                tracing::warn!(why, "a front end is refused");
+                return (&stream).write_all(&answer(Some(why)).to_line());
+            }
+        };
+        drop(line);
+        stream.set_read_timeout(None)?;
+        let client = fresh_client();
+        let farewell = Arc::default();
+        // Before the answer: who is answered is served, or hears why not. Without it they try again.
+        let Some(_door) = self.enter(client, &stream, &farewell)? else { return Ok(()) };
+        (&stream).write_all(&answer(None).to_line())?;
+        tracing::info!(
+            client = client.0,
+            pid = hello.pid,
+            version = hello.version,
+            "a front end is attached"
+        );
+        let _present = daemon.attachments.enter(Attached {
+            client,
+            kind: Kind::Editor,
+            version: Some(hello.version.clone()),
+            pid: Some(hello.pid),
+            cwd: Some(hello.cwd()),
+            since: SystemTime::now(),
+        });
+        if is_newer(&hello.version, VERSION) {
+            self.0.newer.send_replace(Some(hello.version.clone()));
+        }
+        let (environment, overrides) = (Arc::new(hello.environment), Arc::new(hello.overrides));
+        let configured = {
+            let (paths, environment, overrides) =
+                (daemon.paths.clone(), environment.clone(), overrides.clone());
+            move || is_configured(&paths, &overrides, &environment)
+        };
+        let parts = Parts {
+            sessions: daemon.sessions.clone(),
+            runtime: self.0.runtime.clone(),
+            client,
+            environment,
+            overrides,
+            configured: Box::new(configured),
+            ids_above: hello.ids_above,
+        };
+        let connection = Connection::open(FrameWriter::new(stream, farewell), parts, None);
+        // A panic here must not leave the client's turns running.
+        if catch_unwind(AssertUnwindSafe(|| connection.read(reader))).is_err() {
+            tracing::error!(client = client.0, "the reader of a front end panicked");
+        }
+        connection.closer().close();
+        tracing::info!(client = client.0, "a front end is gone");
+        Ok(())
+    }
+
+    /// `None` where the daemon ends.
+    fn enter(
+        &self,
+        client: ClientId,
+        stream: &UnixStream,
+        farewell: &Arc<OnceLock<Farewell>>,
+    ) -> io::Result<Option<Inside>> {
+        let door = Door { stream: stream.try_clone()?, farewell: farewell.clone() };
+        let mut open = self.opened();
+        if open.closing {
+            return Ok(None);
+        }
+        open.doors.insert(client.0, door);
+        self.0.count.send_replace(open.doors.len());
+        Ok(Some(Inside(self.clone(), client)))
+    }
+}
+
+/// An attachment that is there; dropping it takes it off the table.
+struct Inside(Doors, ClientId);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let mut open = self.0.opened();
+        open.doors.remove(&self.1.0);
+        self.0.0.count.send_replace(open.doors.len());
+    }
+}

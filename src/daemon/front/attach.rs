@@ -1,0 +1,172 @@
+//! From no daemon to one that has said hello: connects, and starts one where none answers.
+
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::daemon::frame::FrameReader;
+use crate::daemon::hello::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL, VERSION};
+use crate::daemon::place::Place;
+use crate::daemon::start;
+use crate::paths::Paths;
+use crate::session::registry::Overrides;
+
+/// How long a daemon is looked for, others that start one at this moment included.
+const ATTACH_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a daemon may take to answer a hello.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a newer front end is given to start the newer daemon.
+const NEWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How often a daemon is tried again that closes before it has answered: it is just ending.
+const CLOSES_MAX: u32 = 3;
+
+/// Between two tries. Starting takes milliseconds.
+const TRY_EVERY: Duration = Duration::from_micros(200);
+
+/// Before a daemon that is just ending is tried again.
+const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
+
+/// Who attaches, and how.
+pub struct Caller {
+    place: Place,
+    hello: Hello,
+    program: PathBuf,
+}
+
+/// A daemon that serves us.
+pub struct Link {
+    pub writer: Arc<UnixStream>,
+    pub reader: FrameReader<UnixStream>,
+    pub version: String,
+}
+
+/// What a daemon said to our hello.
+enum Greeting {
+    Served(Link),
+    Refused(String),
+    Closed,
+}
+
+impl Caller {
+    pub fn new(
+        paths: &Paths,
+        environment: Vec<(OsString, OsString)>,
+        overrides: Overrides,
+    ) -> io::Result<Caller> {
+        let hello = Hello {
+            protocol: PROTOCOL,
+            version: VERSION.to_owned(),
+            pid: std::process::id(),
+            cwd: std::env::current_dir().unwrap_or_default().into_os_string(),
+            place: Home::of(paths),
+            environment,
+            overrides,
+            ids_above: 0,
+        };
+        Ok(Caller { place: Place::of(paths), hello, program: start::this_program()? })
+    }
+
+    /// Attaches to the daemon; starts it where there is none. An error is a sentence: none can be had.
+    pub fn attach(&mut self, ids_above: u64) -> Result<Link, String> {
+        self.attach_from(ids_above, Instant::now())
+    }
+
+    /// The same where a newer front end is about to start a newer daemon: it is given time to.
+    pub fn attach_to_newer(&mut self, ids_above: u64) -> Result<Link, String> {
+        self.attach_from(ids_above, Instant::now() + NEWER_TIME_MAX)
+    }
+
+    fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<Link, String> {
+        self.place.prepare().map_err(|error| format!("there is no place for sockets: {error}"))?;
+        self.hello.ids_above = ids_above;
+        let until = Instant::now() + ATTACH_TIME_MAX;
+        let mut closes = 0;
+        // Held from before the start until we are attached, so that of many who find no daemon one starts it.
+        let mut start_lock: Option<File> = None;
+        let mut started = false;
+        loop {
+            match UnixStream::connect(self.place.acp_socket()) {
+                Ok(stream) => match self.greet(stream) {
+                    Ok(Greeting::Served(link)) => return Ok(link),
+                    Ok(Greeting::Refused(why)) => return Err(why),
+                    Err(error) if is_timeout(&error) => {
+                        return Err(format!("the daemon did not answer within {ANSWER_TIME_MAX:?}"));
+                    }
+                    Ok(Greeting::Closed) | Err(_) => {
+                        closes += 1;
+                        if closes > CLOSES_MAX {
+                            return Err("the daemon closes every connection without a word".to_owned());
+                        }
+                        std::thread::sleep(TRY_ENDING_AGAIN);
+                    }
+                },
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                    if start_lock.is_some() && !started {
+                        start::start(&self.program, &self.hello.environment)?;
+                        started = true;
+                        continue;
+                    }
+                    if start_lock.is_none() && Instant::now() >= start_from {
+                        start_lock = self.try_start_lock()?;
+                        if start_lock.is_some() {
+                            // Whoever held it before may have started one.
+                            continue;
+                        }
+                    }
+                }
+                // Many come at once, and it has not got to us yet.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    let socket = self.place.acp_socket();
+                    return Err(format!("{} can't be connected to: {error}", socket.display()));
+                }
+            }
+            if Instant::now() > until {
+                return Err(format!("no daemon came up within {ATTACH_TIME_MAX:?}"));
+            }
+            std::thread::sleep(TRY_EVERY);
+        }
+    }
+
+    fn try_start_lock(&self) -> Result<Option<File>, String> {
+        let path = self.place.start_lock();
+        let opened = File::options().create(true).append(true).mode(0o600).open(&path);
+        let file = opened.map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(format!("{} can't be locked: {error}", path.display())),
+        }
+    }
+
+    fn greet(&self, stream: UnixStream) -> io::Result<Greeting> {
+        stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+        (&stream).write_all(&self.hello.to_line())?;
+        let mut reader = FrameReader::new(stream.try_clone()?);
+        let Some(line) = reader.line(ANSWER_BYTES_MAX)? else { return Ok(Greeting::Closed) };
+        let answer: Answer = match serde_json::from_slice(line) {
+            Ok(answer) => answer,
+            Err(error) => {
+                return Ok(Greeting::Refused(format!("the daemon's answer can't be read: {error}")));
+            }
+        };
+        if let Some(why) = answer.refused {
+            return Ok(Greeting::Refused(why));
+        }
+        stream.set_read_timeout(None)?;
+        Ok(Greeting::Served(Link { writer: Arc::new(stream), reader, version: answer.version }))
+    }
+}
+
+/// Whether a read came to nothing for lack of time.
+pub fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}

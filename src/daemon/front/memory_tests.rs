@@ -1,0 +1,309 @@
+//! What a front end remembers, as stories of lines.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::memory::{Heard, Line, Memory, unserved};
+use crate::daemon::frame::{Frame, Kind};
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
+const NEW: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[{"name":"m"}]}}"#;
+
+/// A front end's memory with an editor and a daemon at its ends.
+#[derive(Default)]
+struct Desk {
+    memory: Memory,
+}
+
+impl Desk {
+    /// With a session `s_1` that was made.
+    fn with_session() -> Desk {
+        let mut desk = Desk::default();
+        assert_eq!(desk.memory.from_editor(INITIALIZE.as_bytes()), Line::Forward);
+        desk.answered("0", "{}");
+        assert_eq!(desk.memory.from_editor(NEW.as_bytes()), Line::Forward);
+        desk.answered("1", r#"{"sessionId":"s_1","modes":{}}"#);
+        desk
+    }
+
+    fn editor(&mut self, line: &str) -> Line {
+        self.memory.from_editor(line.as_bytes())
+    }
+
+    fn request(&mut self, id: u64, method: &str, params: &str) {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        assert_eq!(self.editor(&line), Line::Forward);
+    }
+
+    fn frame(&mut self, kind: Kind, id: &str, body: &str) -> Heard {
+        let body = format!("{body}\n");
+        self.memory.from_daemon(&Frame { kind, id, body: body.as_bytes() })
+    }
+
+    fn answered(&mut self, id: &str, result: &str) -> Heard {
+        self.frame(Kind::Response, id, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    }
+
+    fn refused(&mut self, id: &str) -> Heard {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32002,"message":"gone"}}}}"#);
+        self.frame(Kind::Response, id, &body)
+    }
+
+    /// The daemon asks with this id.
+    fn card(&mut self, id: u64) {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission"}}"#);
+        assert_eq!(self.frame(Kind::Request, &id.to_string(), &body), Heard::Show);
+    }
+
+    fn allow(&mut self, id: u64) -> Line {
+        self.editor(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"outcome":{{"outcome":"selected","optionId":"allow_once"}}}}}}"#
+        ))
+    }
+}
+
+fn messages(lines: &[u8]) -> Vec<Value> {
+    assert!(lines.is_empty() || lines.ends_with(b"\n"));
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("each line is JSON")).collect()
+}
+
+/// The ids that lines answer with an error, which must say that it was interrupted.
+fn interrupted(lines: &[u8]) -> Vec<String> {
+    let ids = messages(lines).into_iter().map(|message| {
+        let sentence = message["error"]["message"].as_str().expect("an error").to_owned();
+        assert!(sentence.contains("Interrupted") && sentence.contains("send it again"), "{sentence}");
+        message["id"].to_string()
+    });
+    ids.collect()
+}
+
+fn methods(lines: &[u8]) -> Vec<String> {
+    let named = |message: &Value| message["method"].as_str().expect("a request").to_owned();
+    messages(lines).iter().map(named).collect()
+}
+
+/// A person who saw a card, lost the daemon, and clicked "allow" afterwards, must not have allowed what another
+/// daemon asks for, nor what the dead one wanted.
+#[test]
+fn a_late_allow_for_a_card_of_a_dead_daemon_goes_nowhere() {
+    let mut desk = Desk::with_session();
+    desk.card(70);
+    let told = messages(&desk.memory.lost());
+    let [cancel] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((&cancel["method"], &cancel["params"]["requestId"]), (&"$/cancel_request".into(), &70.into()));
+    assert_eq!(desk.allow(70), Line::Drop);
+    // The next daemon asks above all that was seen.
+    assert_eq!(desk.memory.ids_above(), 70);
+    desk.card(71);
+    assert_eq!(desk.allow(70), Line::Drop);
+    assert_eq!(desk.allow(71), Line::Forward);
+    assert_eq!(desk.allow(71), Line::Drop, "each card has one answer");
+}
+
+#[test]
+fn a_withdrawn_card_is_forgotten() {
+    let mut desk = Desk::with_session();
+    desk.card(70);
+    desk.frame(Kind::Withdrawn, "70", "{}");
+    assert_eq!(desk.allow(70), Line::Drop);
+    assert!(desk.memory.lost().is_empty());
+}
+
+#[test]
+fn a_new_daemon_hears_who_we_are_and_which_sessions_are_open() {
+    let mut desk = Desk::with_session();
+    let load = r#"{"sessionId":"s_2","cwd":"/x","mcpServers":[]}"#;
+    desk.request(2, "session/load", load);
+    desk.answered("2", "{}");
+    desk.request(3, "session/load", r#"{"sessionId":"s_gone","cwd":"/x","mcpServers":[]}"#);
+    desk.refused("3");
+    assert!(desk.memory.lost().is_empty());
+    let replay = desk.memory.replay();
+    assert_eq!(methods(&replay), ["initialize", "session/resume", "session/resume"]);
+    let told = messages(&replay);
+    assert_eq!(told[0]["params"], serde_json::json!({ "protocolVersion": 1 }));
+    assert_eq!(
+        told[1]["params"],
+        serde_json::json!({ "cwd": "/w", "mcpServers": [{ "name": "m" }], "sessionId": "s_1" })
+    );
+    assert_eq!(told[2]["params"], serde_json::from_str::<Value>(load).expect("JSON"));
+    // Its answers are for us, and the editor's own ids are still the editor's.
+    for message in &told {
+        assert_eq!(desk.answered(&message["id"].to_string(), "{}"), Heard::Instead(Vec::new()));
+    }
+    assert!(desk.memory.is_settled());
+    desk.request(4, "session/list", "{}");
+    assert_eq!(desk.answered("4", "{}"), Heard::Show);
+}
+
+#[test]
+fn closed_and_deleted_sessions_are_not_taken_up() {
+    for (method, answers, stays) in [
+        ("session/close", true, false),
+        ("session/delete", true, false),
+        // The daemon died over it: what was wanted is that it is closed.
+        ("session/close", false, false),
+        ("session/set_mode", true, true),
+    ] {
+        let mut desk = Desk::with_session();
+        desk.request(2, method, r#"{"sessionId":"s_1"}"#);
+        if answers {
+            desk.answered("2", "{}");
+        }
+        desk.memory.lost();
+        let taken_up = methods(&desk.memory.replay()).contains(&"session/resume".to_owned());
+        assert_eq!(taken_up, stays, "{method}");
+    }
+}
+
+#[test]
+fn what_was_in_flight_is_answered_and_a_prompt_behind_its_session() {
+    let mut desk = Desk::with_session();
+    desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    desk.request(6, "session/list", "{}");
+    desk.request(7, "session/new", r#"{"cwd":"/w","mcpServers":[]}"#);
+    desk.request(8, "session/prompt", r#"{"sessionId":"s_unknown","prompt":[]}"#);
+    assert!(desk.memory.lost().is_empty(), "nothing is answered before the next daemon has been told");
+    let replay = messages(&desk.memory.replay());
+    assert_eq!(interrupted(&desk.memory.answers_at_once()), ["6", "7", "8"]);
+    assert!(desk.memory.owes());
+    let Heard::Instead(answers) = desk.answered(&replay[1]["id"].to_string(), "{}") else { panic!("ours") };
+    assert_eq!(interrupted(&answers), ["5"]);
+    assert!(!desk.memory.owes());
+}
+
+#[test]
+fn a_prompt_is_answered_also_if_its_session_does_not_come_back() {
+    let prompted = || {
+        let mut desk = Desk::with_session();
+        desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+        desk.memory.lost();
+        let replay = messages(&desk.memory.replay());
+        assert!(desk.memory.answers_at_once().is_empty());
+        (desk, replay[1]["id"].to_string())
+    };
+    let (mut late, _) = prompted();
+    assert_eq!(interrupted(&late.memory.answers_overdue()), ["5"]);
+    let (mut gone, resume) = prompted();
+    let Heard::Instead(answers) = gone.refused(&resume) else { panic!("ours") };
+    assert_eq!(interrupted(&answers), ["5"]);
+    gone.memory.lost();
+    assert_eq!(methods(&gone.memory.replay()), ["initialize"], "and it is forgotten");
+    let (mut again, _) = prompted();
+    again.memory.lost();
+    assert!(again.memory.owes(), "a second death on the way changes nothing");
+    assert_eq!(interrupted(&again.memory.give_up()), ["5"]);
+}
+
+#[test]
+fn an_initialize_without_an_answer_is_sent_again_as_it_was() {
+    let mut desk = Desk::default();
+    desk.editor(INITIALIZE);
+    assert!(desk.memory.lost().is_empty());
+    assert_eq!(desk.memory.replay(), format!("{INITIALIZE}\n").into_bytes());
+    assert!(desk.memory.answers_at_once().is_empty());
+    assert_eq!(desk.answered("0", "{}"), Heard::Show);
+    // Before it nothing can be said at all.
+    assert!(Memory::default().replay().is_empty());
+    let mut hopeless = Desk::default();
+    hopeless.editor(INITIALIZE);
+    hopeless.memory.lost();
+    assert_eq!(interrupted(&hopeless.memory.give_up()), ["0"]);
+}
+
+#[test]
+fn nonsense_is_the_daemons_to_answer() {
+    let mut desk = Desk::with_session();
+    for line in ["no json", "[]", r#"{"id":5}"#] {
+        assert_eq!(desk.editor(line), Line::Forward, "{line}");
+    }
+    assert_eq!(desk.editor("\n"), Line::Drop);
+    assert!(desk.memory.lost().is_empty() && desk.memory.answers_at_once().is_empty());
+}
+
+#[test]
+fn a_runaway_editor_is_told_to_wait() {
+    let mut desk = Desk::with_session();
+    let refused = (10..20_000).map(|id| desk.editor(&format!(r#"{{"id":{id},"method":"session/list"}}"#)));
+    let Some(Line::Answer(answer)) = refused.last() else { panic!("it is refused") };
+    assert_eq!(messages(&answer)[0]["id"], 19_999);
+}
+
+#[test]
+fn without_any_daemon_requests_are_answered_with_the_reason() {
+    let answer = unserved(br#"{"id":"x","method":"session/list"}"#, "the disk is full").expect("an answer");
+    let sentence = messages(&answer)[0]["error"]["message"].to_string();
+    assert!(sentence.contains("the disk is full"), "{sentence}");
+    assert_eq!(unserved(br#"{"method":"session/cancel"}"#, "x"), None);
+}
+
+proptest! {
+    /// Whatever is asked, answered and lost in whatever order: each request of the editor's has exactly one
+    /// answer, and no card of a dead daemon can be answered.
+    #[test]
+    fn each_request_has_one_answer(steps in prop::collection::vec((0u8..7, 0usize..4), 1..60)) {
+        let mut desk = Desk::with_session();
+        let (mut next_id, mut next_card) = (100u64, 1000u64);
+        let (mut open, mut cards): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+        let mut dead: Vec<u64> = Vec::new();
+        let mut answers: Vec<String> = Vec::new();
+        let mut asked = 0;
+        let mut resumes: Vec<String> = Vec::new();
+        for (step, which) in steps {
+            match step {
+                0 | 1 => {
+                    let session = ["s_1", "s_other"][which % 2];
+                    desk.request(next_id, "session/prompt", &format!(r#"{{"sessionId":"{session}"}}"#));
+                    open.push(next_id);
+                    next_id += 1;
+                    asked += 1;
+                }
+                2 if !open.is_empty() => {
+                    let id = open.remove(which % open.len());
+                    prop_assert_eq!(desk.answered(&id.to_string(), "{}"), Heard::Show);
+                    answers.push(id.to_string());
+                }
+                3 => {
+                    desk.card(next_card);
+                    cards.push(next_card);
+                    next_card += 1;
+                }
+                4 if !cards.is_empty() => {
+                    let card = cards.remove(which % cards.len());
+                    prop_assert_eq!(desk.allow(card), Line::Forward);
+                }
+                5 => {
+                    let told = messages(&desk.memory.lost());
+                    prop_assert_eq!(told.len(), cards.len());
+                    dead.append(&mut cards);
+                    open.clear();
+                    resumes = messages(&desk.memory.replay())
+                        .iter()
+                        .filter(|message| message["method"] == "session/resume")
+                        .map(|message| message["id"].to_string())
+                        .collect();
+                    answers.extend(interrupted(&desk.memory.answers_at_once()));
+                }
+                6 => {
+                    if let Some(resume) = resumes.pop()
+                        && let Heard::Instead(lines) = desk.answered(&resume, "{}")
+                    {
+                        answers.extend(interrupted(&lines));
+                    }
+                }
+                _ => {}
+            }
+            for card in &dead {
+                prop_assert_eq!(desk.allow(*card), Line::Drop);
+            }
+        }
+        desk.memory.lost();
+        answers.extend(interrupted(&desk.memory.give_up()));
+        prop_assert_eq!(answers.len(), asked);
+        answers.sort();
+        answers.dedup();
+        prop_assert_eq!(answers.len(), asked, "none has two");
+    }
+}

@@ -1,0 +1,237 @@
+//! The first words of a connection: a front end says who it is and where, and the daemon whether it serves it.
+//!
+//! One JSON line each way. What is behind them may change with `PROTOCOL`; these two lines only grow, so that
+//! any two versions understand that they don't understand each other.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::paths::Paths;
+use crate::session::registry::Overrides;
+
+/// The version of all that follows the two lines.
+pub const PROTOCOL: u32 = 1;
+
+/// The longest hello, in bytes: an environment is a few megabytes at most.
+pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The longest answer to one, in bytes.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// This program's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What a front end says of itself and its editor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    pub protocol: u32,
+    pub version: String,
+    pub pid: u32,
+    #[serde(with = "bytes")]
+    pub cwd: OsString,
+    pub place: Home,
+    /// The editor's environment: names and values, each in base64 because they need not be text.
+    #[serde(with = "pairs")]
+    pub environment: Vec<(OsString, OsString)>,
+    /// What the editor's command line set.
+    #[serde(default)]
+    pub overrides: Overrides,
+    /// The highest id of a daemon's own request that this front end has seen; the daemon's are to be above.
+    #[serde(default)]
+    pub ids_above: u64,
+}
+
+/// Which files a daemon works on. A front end with others needs another daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    #[serde(with = "bytes")]
+    pub home: OsString,
+    #[serde(with = "bytes")]
+    pub data: OsString,
+}
+
+impl Home {
+    pub fn of(paths: &Paths) -> Home {
+        Home { home: paths.home.clone().into_os_string(), data: paths.data.clone().into_os_string() }
+    }
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub version: String,
+    pub pid: u32,
+    /// Why the front end is not served: a sentence. Frames follow where there is none.
+    pub refused: Option<String>,
+}
+
+/// The part of a hello that every version has.
+#[derive(Deserialize)]
+struct Core {
+    protocol: u32,
+    version: String,
+}
+
+/// Reads a hello, or says in a sentence why its sender can't be served by a daemon of these files.
+pub fn read(line: &[u8], paths: &Paths) -> Result<Hello, String> {
+    let core: Core =
+        serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
+    if core.protocol != PROTOCOL {
+        return Err(format!(
+            "the daemon (version {VERSION}) speaks protocol {PROTOCOL}, and the front end (version {}) {}",
+            core.version, core.protocol
+        ));
+    }
+    let hello: Hello =
+        serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
+    let ours = Home::of(paths);
+    if hello.place != ours {
+        let show = |home: &Home| {
+            format!("{} and {}", Path::new(&home.home).display(), Path::new(&home.data).display())
+        };
+        return Err(format!(
+            "the daemon works on the files in {}, and the front end on those in {}",
+            show(&ours),
+            show(&hello.place)
+        ));
+    }
+    Ok(hello)
+}
+
+impl Hello {
+    pub fn cwd(&self) -> PathBuf {
+        PathBuf::from(&self.cwd)
+    }
+
+    /// One line, with its end.
+    pub fn to_line(&self) -> Vec<u8> {
+        line(self)
+    }
+}
+
+impl Answer {
+    pub fn to_line(&self) -> Vec<u8> {
+        line(self)
+    }
+}
+
+fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).expect("it is made of texts and numbers");
+    line.push(b'\n');
+    line
+}
+
+/// Whether a version is newer than another: by numbers, part by part. What is no number counts as none.
+pub fn is_newer(version: &str, than: &str) -> bool {
+    let numbers = |version: &str| -> Vec<u64> {
+        let release = version.split(['-', '+']).next().unwrap_or_default();
+        release.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+    };
+    numbers(version) > numbers(than)
+}
+
+/// An `OsString` as base64.
+mod bytes {
+    use serde::{Deserializer, Serializer};
+
+    use super::{OsStr, OsString, decode, encode};
+    use serde::Deserialize;
+
+    pub fn serialize<S: Serializer>(text: &OsStr, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&encode(text))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<OsString, D::Error> {
+        decode(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Pairs of them.
+mod pairs {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{OsString, decode, encode};
+
+    pub fn serialize<S: Serializer>(pairs: &[(OsString, OsString)], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(pairs.iter().map(|(name, value)| (encode(name), encode(value))))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(OsString, OsString)>, D::Error> {
+        let pairs = Vec::<(String, String)>::deserialize(from)?;
+        let read = |(name, value): (String, String)| Ok((decode(&name)?, decode(&value)?));
+        pairs
+            .into_iter()
+            .map(read)
+            .collect::<Result<_, base64::DecodeError>>()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+fn encode(text: &OsStr) -> String {
+    STANDARD.encode(text.as_bytes())
+}
+
+fn decode(text: &str) -> Result<OsString, base64::DecodeError> {
+    Ok(OsString::from_vec(STANDARD.decode(text)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            version: VERSION.to_owned(),
+            pid: 7,
+            cwd: "/w".into(),
+            place: Home::of(&Paths::below(Path::new("/h"))),
+            environment: vec![
+                ("A".into(), OsString::from_vec(vec![0xff, b'\n', b'"'])),
+                ("B".into(), "".into()),
+            ],
+            overrides: Overrides { model: Some("a/b".into()), ..Overrides::default() },
+            ids_above: 12,
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_heard_also_where_it_is_no_text() {
+        let line = hello().to_line();
+        assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1), "one line");
+        assert_eq!(read(&line, &Paths::below(Path::new("/h"))), Ok(hello()));
+    }
+
+    #[test]
+    fn other_protocols_and_other_files_are_refused_with_both_named() {
+        let paths = Paths::below(Path::new("/h"));
+        let future = Hello { protocol: 99, version: "9.9.9".into(), ..hello() };
+        let mut strange: serde_json::Value = serde_json::from_slice(&future.to_line()).expect("it is JSON");
+        strange.as_object_mut().expect("an object").remove("environment");
+        for line in [future.to_line(), strange.to_string().into_bytes()] {
+            let why = read(&line, &paths).expect_err("another protocol");
+            assert!(why.contains("99") && why.contains("9.9.9") && why.contains(VERSION), "{why}");
+        }
+        let why = read(&hello().to_line(), &Paths::below(Path::new("/other"))).expect_err("other files");
+        assert!(why.contains("/h/data") && why.contains("/other/data"), "{why}");
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        for (version, than, newer) in [
+            ("0.1.1", "0.1.0", true),
+            ("0.10.0", "0.9.9", true),
+            ("1.0", "0.9.9", true),
+            ("0.1.0", "0.1.0", false),
+            ("0.1.0-rc.1", "0.1.0", false),
+            ("nonsense", "0.1.0", false),
+        ] {
+            assert_eq!(is_newer(version, than), newer, "{version} {than}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Hooks, and the trail of their runs, as machines are told of them. Pure.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::discover::{Found, Untrusted};
+use super::hook::{Hook, Kind, Place};
+use crate::problem::Problem;
+use crate::thread::{Change, Entry};
+
+/// What a directory has: the hooks that run, those that wait for a word, what is passed over, what is wrong.
+pub fn found(found: &Found) -> Value {
+    let hook = |hook: &Arc<Hook>| {
+        json!({
+            "name": hook.name,
+            "events": hook.events.iter().map(|(event, _)| event.name()).collect::<Vec<_>>(),
+            "place": word(hook.place), "kind": kind(hook), "description": hook.manifest.description,
+            "priority": hook.manifest.priority, "timeout_ms": hook.manifest.timeout.as_millis() as u64,
+            "digest": hook.digest, "files": hook.files, "trusted": true,
+        })
+    };
+    let untrusted = |item: &Untrusted| {
+        json!({
+            "name": item.name, "path": item.path, "digest": item.digest, "what": item.what,
+            "files": item.files, "trusted": false,
+        })
+    };
+    json!({
+        "hooks": found.hooks.iter().map(hook).collect::<Vec<_>>(),
+        "untrusted": found.untrusted.iter().map(untrusted).collect::<Vec<_>>(),
+        "skipped": found.skipped.iter().map(|skipped| {
+            json!({"path": skipped.path, "reason": skipped.reason})
+        }).collect::<Vec<_>>(),
+        "problems": found.problems.iter().map(Problem::to_json).collect::<Vec<_>>(),
+    })
+}
+
+/// Whose a hook is, in words.
+pub fn word(place: Place) -> &'static str {
+    match place {
+        Place::Enforced => "enforced",
+        Place::Person => "yours",
+        Place::Repository => "repository",
+    }
+}
+
+/// What a hook is, in words.
+pub fn kind(hook: &Hook) -> &'static str {
+    match hook.kind {
+        Kind::Script { .. } => "script",
+        Kind::Resident { .. } => "resident",
+        Kind::Declared { .. } => "declared",
+        Kind::Webhook { .. } => "webhook",
+        Kind::Claude { .. } => "Claude Code",
+    }
+}
+
+/// What hooks did in a conversation, oldest first: a run each, and of a turn's quiet runs their count.
+pub fn trail(entries: &[Arc<Entry>]) -> Vec<Value> {
+    let mut trail = Vec::new();
+    for entry in entries {
+        let seq = entry.seq.to_string();
+        match &entry.change {
+            Change::Hooked { event, runs } => {
+                trail.extend(runs.iter().map(|run| json!({"entry": seq, "moment": event, "run": run})));
+            }
+            Change::TurnEnded { quiet_hooks: quiet @ 1.., .. } => {
+                trail.push(json!({"entry": seq, "quiet": quiet}));
+            }
+            // Nothing else is about hooks.
+            _ => {}
+        }
+    }
+    trail
+}

@@ -1,0 +1,72 @@
+//! What a compaction may take and what it is asked to do, by the settings, the window and who asked for it.
+
+use crate::compaction::{self, Budget, Wish};
+use crate::hooks::output::Keep;
+use crate::provider::learned::Source;
+use crate::provider::models;
+use crate::session::actor::Session;
+use crate::thread::Trigger;
+use crate::turn::Why;
+
+impl Session {
+    pub(in crate::session) fn wish(&self, focus: Option<String>, why: Why) -> Wish {
+        let ordered = self.order().and_then(|order| order.keep);
+        let newest = compaction::Keep::Ratio(self.settings.compaction.preserve_ratio);
+        let keep = match (ordered, why) {
+            (Some(keep), _) => keep_of(&keep),
+            (None, Why::Command | Why::Hook) => compaction::Keep::Nothing,
+            (None, Why::Threshold | Why::Must) => newest,
+            // How much fits is only known where somebody has told how large the window is.
+            (None, Why::Overflow) if self.window_from == Source::Guess => compaction::Keep::Nothing,
+            (None, Why::Overflow) => newest,
+        };
+        let above = self.order().and_then(|order| order.above);
+        Wish {
+            trigger: trigger_of(why),
+            keep: above.map_or(keep, compaction::Keep::From),
+            focus,
+            summary: matches!(why, Why::Command | Why::Hook),
+        }
+    }
+
+    /// The room of the model's window, and how a compaction may use it.
+    pub(in crate::session) fn budget(&self) -> Budget {
+        self.budget_for(self.order().and_then(|order| order.summary_tokens_max))
+    }
+
+    /// The same for a summary of so many tokens, where a recipe says that.
+    pub(in crate::session) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
+        let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
+        let frame = self.ruler().frame_of(&self.thread);
+        let mut settings = self.settings.compaction.clone();
+        settings.max_summary_tokens = summary_max.unwrap_or(settings.max_summary_tokens);
+        Budget::of(&settings, window, self.reserve(), frame)
+    }
+
+    /// Tokens of the window that are kept free for a reply.
+    pub(super) fn reserve(&self) -> u64 {
+        let reserve = self.settings.compaction.output_reserve;
+        match &self.endpoint {
+            Some(endpoint) => u64::from(reserve.min(endpoint.max_output)).min(endpoint.window / 4),
+            None => u64::from(reserve).min(models::WINDOW_DEFAULT / 4),
+        }
+    }
+}
+
+pub(in crate::session) fn trigger_of(why: Why) -> Trigger {
+    match why {
+        Why::Command => Trigger::Manual,
+        Why::Overflow => Trigger::Overflow,
+        Why::Threshold => Trigger::Threshold,
+        Why::Hook => Trigger::Hook,
+        Why::Must => Trigger::Must,
+    }
+}
+
+pub(in crate::session) fn keep_of(keep: &Keep) -> compaction::Keep {
+    match keep {
+        Keep::Nothing => compaction::Keep::Nothing,
+        Keep::Messages(messages) => compaction::Keep::Messages(*messages),
+        Keep::Ratio(ratio) => compaction::Keep::Ratio(*ratio),
+    }
+}

@@ -1,0 +1,63 @@
+//! How a compaction is asked for: by a person, a hook or a recipe.
+
+use std::sync::Arc;
+
+use crate::hooks::handlers::{self, Declared, Table};
+use crate::hooks::output::{Callback, Keep};
+use crate::recipe::command::Arguments;
+use crate::recipe::parse::Recipe;
+use crate::thread::Seq;
+
+/// How a compaction is to be made; what is not said is as the `compact` recipe has it.
+#[derive(Clone, Debug, Default)]
+pub struct CompactionOrder {
+    /// The recipe whose text tells the model what to write.
+    pub recipe: Option<Arc<Recipe>>,
+    pub arguments: Arguments,
+    /// The recipe's text, where it is rendered already.
+    pub instruction: Option<String>,
+    /// What stays verbatim; `None` is the configured share for the threshold, and else nothing.
+    pub keep: Option<Keep>,
+    /// Only what is older than this entry goes.
+    pub above: Option<Seq>,
+    /// Tokens that the summary may have; `None` is what is configured.
+    pub summary_tokens_max: Option<u32>,
+    /// What the hook that asked wants its callback to know.
+    pub callback: Option<Callback>,
+    /// A recipe's own handler asked for it, not a script.
+    pub by_recipe: bool,
+    /// Hooks have been asked.
+    pub seen: bool,
+    /// What hooks want kept word for word.
+    pub context: Vec<(String, String)>,
+    /// A summary that a hook wrote.
+    pub summary: Option<String>,
+}
+
+/// What a `swap_context` of a recipe says about the summary.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Swap {
+    pub keep: Option<Keep>,
+    pub summary_tokens_max: Option<u32>,
+}
+
+/// What a `swap_context` of a recipe's table says, and the table without it: its work is done by the
+/// compaction itself.
+pub(in crate::session) fn without_swap(mut handlers: Table) -> (Swap, Table) {
+    let mut swap = Swap::default();
+    for declared in handlers.values_mut() {
+        declared.retain(|place| match place {
+            Declared::Handler(handler) if handler.name == "swap_context" => {
+                let recent = handler.params.get("preserve_recent").and_then(serde_json::Value::as_u64);
+                swap.keep = recent.filter(|recent| *recent > 0).map(|recent| Keep::Messages(recent as usize));
+                let tokens = handler.params.contains_key("max_summary_tokens");
+                let tokens = tokens.then(|| handlers::max_summary_tokens(handler));
+                swap.summary_tokens_max = tokens.and_then(|tokens| u32::try_from(tokens).ok());
+                false
+            }
+            Declared::Handler(_) | Declared::External { .. } | Declared::Script { .. } => true,
+        });
+    }
+    handlers.retain(|_, declared| !declared.is_empty());
+    (swap, handlers)
+}

@@ -1,0 +1,151 @@
+//! Sessions at rest: where nothing happens for a while, a session's task ends and its conversation leaves the
+//! memory. What is not in the log stays here, a few hundred bytes, until somebody wants something of it again.
+//!
+//! Clients notice nothing: they stay where they are, and the next command finds the session as it was. Only one
+//! that holds something alive (a turn, a question, a resident hook, a callback in the background) never rests.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::actor::Session;
+use super::audience::Audience;
+use super::consent::Consent;
+use super::registry::{Overrides, Services};
+use super::work::Background;
+use super::{Attachment, ClientId, Out, SessionCommand};
+use crate::compaction::pace::Pace;
+use crate::config::Settings;
+use crate::hooks::handlers::Fired;
+use crate::problem::Problem;
+use crate::store::Journal;
+use crate::thread::{Seq, Thread, Verdict};
+
+/// How long nobody wants anything of a session before it rests.
+pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// What of a session is not in its log.
+pub struct Resting {
+    audience: Audience,
+    /// The entries that the audience has seen end here.
+    seen: Seq,
+    settings: Arc<Settings>,
+    overrides: Arc<Overrides>,
+    consent: Consent,
+    fired: Fired,
+    started: bool,
+    source: &'static str,
+    start_context: Vec<String>,
+    told_problems: HashSet<Problem>,
+    told_hooks: HashSet<(String, Verdict)>,
+    told_of_cut: bool,
+    pace: Pace,
+    speaker: Option<ClientId>,
+}
+
+impl Session {
+    /// Looks again later whether nothing has happened meanwhile.
+    pub(super) fn await_rest(&mut self) {
+        let after = self.services.rest_after;
+        self.background.spawn(async move {
+            tokio::time::sleep(after).await;
+            Background::Idle
+        });
+    }
+
+    /// Whether nobody has wanted anything for long enough, and nothing is held that ends with the task.
+    pub(super) fn may_rest(&self) -> bool {
+        let holds = self.work.is_some()
+            || !self.waiting.is_empty()
+            || self.rendering.is_some()
+            || self.side.is_some()
+            || !self.foreign.is_empty()
+            || !self.closers.is_empty()
+            || !self.background.is_empty()
+            || self.open_consent().is_some()
+            || self.sync_due
+            || self.lineage.is_child()
+            || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
+        !holds && !self.closing && self.active_at.elapsed() >= self.services.rest_after
+    }
+
+    /// Ends the session but for what is not in its log. Its journal is free afterwards.
+    pub(super) fn lie_down(self) -> Resting {
+        Resting {
+            seen: self.thread.next_seq(),
+            audience: self.audience,
+            settings: self.settings,
+            overrides: self.overrides,
+            consent: self.consent,
+            fired: self.fired,
+            started: self.started,
+            source: self.source,
+            start_context: self.start_context,
+            told_problems: self.told_problems,
+            told_hooks: self.told_hooks,
+            told_of_cut: self.told_of_cut,
+            pace: self.pace,
+            speaker: self.speaker,
+        }
+    }
+}
+
+impl Resting {
+    /// Goes on with a log that was read again. What others wrote into it meanwhile is shown.
+    pub(super) fn get_up(
+        self,
+        services: Services,
+        thread: Thread,
+        journal: Journal,
+        channel: (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
+    ) -> Option<Session> {
+        let opening = self.audience.first()?.clone();
+        let mut session = Session::new(services, thread, journal, channel, &opening);
+        // The files' problems were told when the session was opened.
+        session.untold_problems.clear();
+        session.audience = self.audience;
+        session.settings = self.settings;
+        session.overrides = self.overrides;
+        session.consent = self.consent;
+        session.fired = self.fired;
+        session.started = self.started;
+        session.source = self.source;
+        session.start_context = self.start_context;
+        session.told_problems = self.told_problems;
+        session.told_hooks = self.told_hooks;
+        session.told_of_cut = self.told_of_cut;
+        session.pace = self.pace;
+        session.speaker = self.speaker;
+        session.active_at = Instant::now();
+        for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
+            let news = |_| Out::Entry { entry: entry.clone(), replay: false, own: false };
+            session.audience.tell(&session.id, news);
+        }
+        session.load_hooks();
+        session.load_recipes();
+        session.locate_quietly();
+        Some(session)
+    }
+
+    pub(super) fn attachment(&self, client: ClientId) -> Option<Attachment> {
+        self.audience.seat(client).map(|opening| opening.attachment.clone())
+    }
+
+    /// Lets a client go; whether others stay.
+    pub(super) fn leave(&mut self, client: ClientId) -> bool {
+        self.audience.leave(client);
+        self.audience.unwatch(client);
+        !self.audience.is_empty()
+    }
+
+    pub(super) fn unwatch(&mut self, client: ClientId) {
+        self.audience.unwatch(client);
+    }
+
+    /// The clients, and the observers.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        self.audience.counts()
+    }
+}

@@ -1,0 +1,154 @@
+//! One call of a model for a summary: asked, shown as it streams, and read.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{Summary, SummaryOrder};
+use crate::compaction;
+use crate::provider::collect::{Collector, Piece, PieceKind, Reply};
+use crate::provider::endpoint::Endpoint;
+use crate::provider::http::Http;
+use crate::provider::wire::encoding::Encoded;
+use crate::provider::{ErrorClass, ProviderError, ReplyStop, retry};
+use crate::thread::{Message, MessageId};
+
+/// Asks for a summary, at most so many times where the provider can't answer just now.
+pub(super) async fn ask(
+    order: &SummaryOrder,
+    endpoint: &Endpoint,
+    request: &Encoded,
+    tries_max: u32,
+    shown: bool,
+) -> Result<Summary, ProviderError> {
+    let pieces = shown.then_some(&order.pieces);
+    let mut tries = 0;
+    let work = async {
+        loop {
+            let error = match collect(&order.http, endpoint, request, pieces).await {
+                Ok(reply) => return summary_of(endpoint, reply),
+                Err(error) => error,
+            };
+            tries += 1;
+            match retry::delay(&error.class, tries, fastrand::f64()) {
+                Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
+                Some(_) | None => return Err(error),
+            }
+        }
+    };
+    timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))
+}
+
+async fn collect(
+    http: &Http,
+    endpoint: &Endpoint,
+    request: &Encoded,
+    pieces: Option<&mpsc::Sender<String>>,
+) -> Result<Reply, ProviderError> {
+    let mut stream = http.start(endpoint, request)?.await?;
+    let mut collector = Collector::new(&endpoint.name);
+    let mut between = BetweenTags::default();
+    while let Some(events) = stream.next().await? {
+        for event in events {
+            let Some(Piece::Text { kind: PieceKind::Reply, text, .. }) = collector.feed(event) else {
+                continue;
+            };
+            if let Some((piece, pieces)) = between.take(&text).zip(pieces) {
+                // A session that shows none has dropped the other end.
+                let _ = pieces.send(piece).await;
+            }
+        }
+    }
+    Ok(collector.finish())
+}
+
+/// What of a streaming reply stands between `<summary>` tags, as soon as that is certain.
+#[derive(Debug, Default)]
+struct BetweenTags {
+    text: String,
+    /// Bytes of `text` that were given out, once the tag has come.
+    given: Option<usize>,
+    closed: bool,
+}
+
+impl BetweenTags {
+    const OPEN: &'static str = "<summary>";
+    const CLOSE: &'static str = "</summary>";
+
+    fn take(&mut self, more: &str) -> Option<String> {
+        if self.closed {
+            return None;
+        }
+        self.text.push_str(more);
+        let from = match self.given {
+            Some(from) => from,
+            None => self.text.find(Self::OPEN)? + Self::OPEN.len(),
+        };
+        let rest = &self.text[from..];
+        let to = match rest.find(Self::CLOSE) {
+            Some(end) => {
+                self.closed = true;
+                from + end
+            }
+            None => self.text.len() - begun(rest, Self::CLOSE),
+        };
+        self.given = Some(to);
+        let piece = self.text[from..to].to_owned();
+        (!piece.is_empty()).then_some(piece)
+    }
+}
+
+/// Bytes at the end of a text that may be the beginning of a tag.
+fn begun(text: &str, tag: &str) -> usize {
+    (1..tag.len()).rev().find(|length| text.ends_with(&tag[..*length])).unwrap_or(0)
+}
+
+fn summary_of(endpoint: &Endpoint, reply: Reply) -> Result<Summary, ProviderError> {
+    if let Some(ReplyStop::Refused { reason }) = &reply.stop {
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        return Err(broken(&format!("the model declined to summarise{why}")));
+    }
+    let message = Message { id: MessageId(0), content: reply.content };
+    if message.calls().next().is_some() {
+        return Err(broken("the model called a tool instead of writing a summary"));
+    }
+    let mut text =
+        compaction::extract(&message.text()).ok_or_else(|| broken("the model wrote an empty summary"))?;
+    if let Some(ReplyStop::MaxTokens | ReplyStop::WindowExceeded) = reply.stop {
+        text.push_str("\n[The summary was cut off here: it grew too long.]");
+    }
+    let (model, usage) = (endpoint.name.clone(), reply.usage.unwrap_or_default());
+    Ok(Summary { text: Some(text), native: Vec::new(), model, usage })
+}
+
+pub(super) fn broken(message: &str) -> ProviderError {
+    ProviderError { class: ErrorClass::Broken, message: message.to_owned(), hint: None }
+}
+
+pub(super) fn too_slow(time: Duration) -> ProviderError {
+    broken(&format!("the model wrote no summary within {} s", time.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_shown_from_its_tag_to_its_end_however_it_streams() {
+        let reply = "<analysis>hm < summary</analysis>\n<summary>\nA <b> é\n</summary> more";
+        for size in 1..reply.len() {
+            let mut between = BetweenTags::default();
+            let mut shown = String::new();
+            let mut rest = reply;
+            while !rest.is_empty() {
+                let (piece, more) = rest.split_at(rest.ceil_char_boundary(size.min(rest.len())));
+                shown.extend(between.take(piece));
+                rest = more;
+            }
+            assert_eq!(shown, "\nA <b> é\n", "in pieces of {size}");
+        }
+        let mut between = BetweenTags::default();
+        assert_eq!(between.take("no tags at all"), None);
+    }
+}

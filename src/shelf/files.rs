@@ -1,0 +1,205 @@
+//! Sessions to files and from files. An import stores all that its files hold, or nothing.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::{ShelfError, fold};
+use crate::problem::Problem;
+use crate::store::{Store, StoreError, new_id};
+use crate::thread::{SessionId, Thread, text};
+use crate::transfer::{self, Circumstances, Draft, IMPORT_BYTES_MAX};
+
+/// How a session is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// All of it, an entry a line; it can be imported again.
+    #[default]
+    Json,
+    /// For reading.
+    Markdown,
+    /// The journal's own lines. Big bodies are not in it.
+    Raw,
+}
+
+impl Form {
+    pub const ALL: [Form; 3] = [Form::Json, Form::Markdown, Form::Raw];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Form::Json => "json",
+            Form::Markdown => "markdown",
+            Form::Raw => "raw",
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Form::Json => "jsonl",
+            Form::Markdown => "md",
+            Form::Raw => "journal",
+        }
+    }
+}
+
+/// A session as text.
+pub fn export(store: &Store, session: &SessionId, form: Form) -> Result<String, ShelfError> {
+    match form {
+        Form::Json => {
+            let entries = store.read(session)?;
+            transfer::json_lines(session, &entries).map_err(|error| ShelfError::Refused {
+                message: format!("session {session} can't be written as JSON: {error}"),
+                hint: None,
+            })
+        }
+        Form::Markdown => Ok(text::markdown(&fold(session, store.read(session)?)?)),
+        Form::Raw => Ok(String::from_utf8_lossy(&store.raw(session)?).into_owned()),
+    }
+}
+
+/// Writes every session into a file of its own, in a directory that is made if need be; files that are there
+/// are not touched. Returns the files.
+pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<PathBuf>, ShelfError> {
+    let io = |path: &Path| {
+        let path = path.to_path_buf();
+        move |error: io::Error| ShelfError::Refused {
+            message: format!("{} can't be written: {error}", path.display()),
+            hint: (error.kind() == io::ErrorKind::AlreadyExists)
+                .then(|| "choose an empty directory".to_owned()),
+        }
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io(directory))?;
+    let mut written = Vec::new();
+    for header in super::list(store, None)?.sessions {
+        let text = match export(store, &header.session, form) {
+            // It was deleted meanwhile.
+            Err(ShelfError::Store(StoreError::NotFound(_))) => continue,
+            text => text?,
+        };
+        let path = directory.join(format!("{}.{}", header.session, form.extension()));
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(io(&path))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// What of an import is the person's choice.
+pub struct ImportAsk<'a> {
+    pub files: &'a [PathBuf],
+    /// The working directory of conversations that name none.
+    pub cwd: &'a Path,
+    /// Whether sessions of ours keep their id; it must be free.
+    pub keep_id: bool,
+}
+
+/// A session that was imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    pub session: SessionId,
+    pub file: PathBuf,
+    /// What the file was: `an export of Epitome`, `a transcript`, `a session of pi`.
+    pub source: String,
+    pub title: Option<String>,
+    pub cwd: PathBuf,
+    pub entries: u64,
+    /// What was left out, and what should be known before going on.
+    pub notes: Vec<String>,
+}
+
+/// Imports the conversations of files. If one of them can't be read, none is stored.
+pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let circumstances = Circumstances { cwd: ask.cwd, now };
+    let mut drafts: Vec<(PathBuf, SessionId, Draft)> = Vec::new();
+    let mut taken = BTreeSet::new();
+    for file in ask.files {
+        for draft in read(file, &circumstances)? {
+            let session = match (&draft.session, ask.keep_id) {
+                (Some(session), true) => session.clone(),
+                (Some(_), false) | (None, _) => new_id(),
+            };
+            let is_free = matches!(store.header(&session), Err(StoreError::NotFound(_)));
+            if !is_free || !taken.insert(session.clone()) {
+                return Err(ShelfError::refused(
+                    format!("session {session} of {} is there already", file.display()),
+                    "without --keep-id it gets an id of its own",
+                ));
+            }
+            drafts.push((file.clone(), session, draft));
+        }
+    }
+    let mut imported = Vec::new();
+    for (file, session, draft) in drafts {
+        let (source, notes) = (draft.source.words().to_owned(), draft.notes.clone());
+        let entries = draft.into_entries(&session);
+        let thread = Thread::replay(entries.iter().cloned());
+        let thread = thread.map_err(|error| file_problem(&file, format!("this is no conversation: {error}")))?;
+        if let Err(error) = store.insert(&session, &entries) {
+            // What was stored of this import goes again: it is all or nothing.
+            for Imported { session, .. } in &imported {
+                if let Err(error) = store.delete(session) {
+                    tracing::warn!(%session, %error, "a part of a failed import can't be removed");
+                }
+            }
+            return Err(error.into());
+        }
+        imported.push(Imported {
+            source,
+            title: thread.title().map(str::to_owned),
+            cwd: thread.cwd().to_path_buf(),
+            entries: entries.len() as u64,
+            session,
+            file,
+            notes,
+        });
+    }
+    Ok(imported)
+}
+
+/// Reads the conversations of one file.
+fn read(path: &Path, circumstances: &Circumstances) -> Result<Vec<Draft>, ShelfError> {
+    let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(IMPORT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > IMPORT_BYTES_MAX {
+        return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        file_problem(path, format!("this file is not text: byte {at} is no UTF-8"))
+    })?;
+    match journal_of(&text) {
+        Some(session) => {
+            let entries = Store::read_outside(path, &session)
+                .map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?;
+            let draft = transfer::of_log(&entries);
+            let draft = draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
+            Ok(vec![draft])
+        }
+        None => transfer::read(path, &text, circumstances).map_err(ShelfError::File),
+    }
+}
+
+/// The session that a text is the journal of, if it is one.
+fn journal_of(text: &str) -> Option<SessionId> {
+    #[derive(Deserialize)]
+    struct Opening {
+        #[serde(rename = "crc")]
+        _crc: String,
+        session: String,
+    }
+    let opening: Opening = serde_json::from_str(text.lines().next()?).ok()?;
+    SessionId::parse(&opening.session)
+}
+
+fn file_problem(path: &Path, message: String) -> ShelfError {
+    ShelfError::File(Problem { path: path.to_path_buf(), place: None, message, hint: None })
+}

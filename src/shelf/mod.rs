@@ -1,0 +1,215 @@
+//! What can be done with the sessions of a store: list, show, search, fork, export, import. Plain functions over
+//! a `Store` that return data, so that the command line and the control API are the same. They block on the
+//! disk; no session need be closed for them. It decides nothing about a running turn.
+
+mod files;
+mod search;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::problem::Problem;
+use crate::store::{Header, Store, StoreError, new_id};
+use crate::thread::{Change, Entry, Seq, SessionId, Thread};
+
+pub use files::{Form, ImportAsk, Imported, export, export_all, import};
+pub use search::{Found, SearchAsk, SessionFind, search};
+
+/// Ids that are named when a beginning fits several.
+const NAMED_MAX: usize = 5;
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something is wrong in a person's file.
+    #[error("{0}")]
+    File(Problem),
+    /// What was asked for makes no sense: a sentence, and apart from it what to do.
+    #[error("{message}")]
+    Refused { message: String, hint: Option<String> },
+}
+
+impl ShelfError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ShelfError::Store(error) => hint_of(error).map(str::to_owned),
+            // Its words have it.
+            ShelfError::File(_) => None,
+            ShelfError::Refused { hint, .. } => hint.clone(),
+        }
+    }
+
+    fn refused(message: impl Into<String>, hint: &str) -> ShelfError {
+        ShelfError::Refused { message: message.into(), hint: Some(hint.to_owned()) }
+    }
+}
+
+/// What to do about a store that did not do what it was asked.
+pub fn hint_of(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::NotFound(_) => Some("`epitome sessions list` shows what there is"),
+        StoreError::InUse(_) => Some("close it in the editor or the other terminal first"),
+        StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
+        StoreError::Damaged { .. } => Some("`epitome doctor` says what else is wrong"),
+        StoreError::Exists(_)
+        | StoreError::Unstorable { .. }
+        | StoreError::SyncFailed(_)
+        | StoreError::Io { .. } => None,
+    }
+}
+
+/// The sessions that there are, newest first.
+#[derive(Debug, Serialize)]
+pub struct Listed {
+    pub sessions: Vec<Header>,
+    /// Sessions that can't be read.
+    pub problems: Vec<Unlisted>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Unlisted {
+    pub session: SessionId,
+    pub problem: String,
+}
+
+/// Lists the sessions that have a prompt, of one directory or of all.
+pub fn list(store: &Store, cwd: Option<&Path>) -> Result<Listed, ShelfError> {
+    let listing = store.list()?;
+    let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
+    // Editors open sessions that never get a prompt; those are nothing to come back to.
+    let wanted = |header: &Header| {
+        header.has_prompt && cwd.as_ref().is_none_or(|cwd| is_same_directory(&header.cwd, cwd))
+    };
+    let problems = listing
+        .problems
+        .into_iter()
+        .map(|(session, problem)| Unlisted { session, problem: problem.to_string() });
+    Ok(Listed {
+        sessions: listing.headers.into_iter().filter(wanted).collect(),
+        problems: problems.collect(),
+    })
+}
+
+/// Whether a session's directory is this one, which has no links in it. Editors name directories as
+/// the person does, so links are followed before it is denied.
+pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
+    of_session == directory || of_session.canonicalize().is_ok_and(|real| real == directory)
+}
+
+/// The session that an id, or a unique beginning of one, names. `s_` may be left out.
+pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, ShelfError> {
+    let listing = store.list()?;
+    let sound = listing.headers.into_iter().map(|header| header.session);
+    let mut known: Vec<SessionId> =
+        sound.chain(listing.problems.into_iter().map(|(session, _)| session)).collect();
+    known.sort();
+    known.dedup();
+    choose(&known, typed)
+}
+
+fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, ShelfError> {
+    let beginning = if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") };
+    let fitting: Vec<&SessionId> =
+        known.iter().filter(|session| !typed.is_empty() && session.0.starts_with(&beginning)).collect();
+    match fitting.as_slice() {
+        [session] => Ok((*session).clone()),
+        [] => Err(ShelfError::refused(
+            format!("there is no session {typed}"),
+            "`epitome sessions list` shows what there is",
+        )),
+        several => {
+            let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|session| session.0.as_str()).collect();
+            let more = if several.len() > NAMED_MAX { ", …" } else { "" };
+            Err(ShelfError::refused(
+                format!("{} sessions begin with {typed}", several.len()),
+                &format!("give more of the id: {}{more}", named.join(", ")),
+            ))
+        }
+    }
+}
+
+/// A conversation that was read.
+pub struct Read {
+    pub thread: Thread,
+    /// What is damaged behind it.
+    pub damage: Option<StoreError>,
+}
+
+/// Reads a conversation, up to the first damage where there is one.
+pub fn read(store: &Store, session: &SessionId) -> Result<Read, ShelfError> {
+    let (entries, damage) = store.read_whole_part(session)?;
+    Ok(Read { thread: fold(session, entries)?, damage })
+}
+
+fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, ShelfError> {
+    Thread::replay(entries).map_err(|error| ShelfError::Refused {
+        message: format!("the log of session {session} can't be read as a conversation: {error}"),
+        hint: None,
+    })
+}
+
+/// A session that goes on from another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forked {
+    pub session: SessionId,
+    pub from: SessionId,
+    /// The entry up to which they are the same.
+    pub at: Seq,
+    pub title: String,
+    pub cwd: PathBuf,
+}
+
+/// Makes a session that goes on from another, up to and with an entry of it or as it is now. Its title says
+/// where it comes from; the other is not changed, and may be open.
+pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forked, ShelfError> {
+    let header = match store.header(session) {
+        Err(StoreError::Damaged { .. }) if at.is_some() => None,
+        header => Some(header?),
+    };
+    if let (Some(header), Some(at)) = (&header, at)
+        && at.0 >= header.entries
+    {
+        let last = Seq(header.entries - 1);
+        return Err(ShelfError::refused(
+            format!("session {session} has no entry {at}; the last is {last}"),
+            "`epitome sessions show ID` has them",
+        ));
+    }
+    let fork = new_id();
+    let entries = store.fork(session, at, &fork)?;
+    let at = Seq(entries - 1);
+    let (mut journal, log) = store.load(&fork)?;
+    let thread = fold(&fork, log)?;
+    let old = thread.title().map(|title| title.split(FORK_MARK).next().unwrap_or(title).trim().to_owned());
+    let origin = format!("{FORK_MARK}{session} at {at})");
+    let title = format!("{}{origin}", old.as_deref().unwrap_or("Untitled"));
+    journal.append(Change::Titled { title: title.clone() })?;
+    journal.syncer().sync()?;
+    Ok(Forked { session: fork, from: session.clone(), at, title, cwd: thread.cwd().to_path_buf() })
+}
+
+/// What stands in a fork's title before its origin. A fork of a fork names the newer one alone.
+const FORK_MARK: &str = " (fork of ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unique_beginning_names_a_session() {
+        let known = ["s_aa00000000000000000a", "s_ab00000000000000000b"].map(|id| SessionId(id.to_owned()));
+        for typed in ["s_ab", "ab", "s_ab00000000000000000b"] {
+            assert_eq!(choose(&known, typed).expect("one fits"), known[1]);
+        }
+        for (typed, expected) in [("a", "2 sessions begin with a"), ("", "no session"), ("c", "no session c")]
+        {
+            let error = choose(&known, typed).expect_err("none or several fit");
+            assert!(error.to_string().contains(expected), "{typed:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Looks for words in all sessions: in titles, in what was said, in calls and what came of them. What can be
+//! found in a conversation is what its own recall finds, so that nothing that a hook took out comes up.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::{ShelfError, fold, list};
+use crate::recall::{Ask, Clock, Finder, Log};
+use crate::store::Store;
+use crate::thread::SessionId;
+
+/// How long a search may take before it says what it found so far.
+const SEARCH_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Sessions of one answer, where nothing smaller is asked for.
+const SESSIONS_MAX: usize = 20;
+
+/// The most sessions of one answer.
+const SESSIONS_LIMIT: usize = 500;
+
+/// Finds of one session that are shown.
+const FINDS_MAX: usize = 5;
+
+/// What to look for.
+#[derive(Clone, Debug, Default)]
+pub struct SearchAsk<'a> {
+    /// Words that must all be in one text, in any case of letters; or a regular expression.
+    pub words: &'a str,
+    pub is_regex: bool,
+    /// Sessions of this directory alone.
+    pub cwd: Option<&'a Path>,
+    /// At most so many sessions.
+    pub limit: Option<usize>,
+}
+
+/// What a search found, newest session first.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    pub sessions: Vec<SessionFind>,
+    /// Sessions that were looked through.
+    pub searched: u64,
+    /// Whether there was not the time, or not the room, for all of them.
+    pub is_cut: bool,
+    /// Sessions that can't be read.
+    pub problems: Vec<super::Unlisted>,
+}
+
+/// What was found in one session.
+#[derive(Debug, Serialize)]
+pub struct SessionFind {
+    pub session: SessionId,
+    pub title: Option<String>,
+    pub updated_at: u64,
+    pub cwd: std::path::PathBuf,
+    /// Whether its title has the words.
+    pub in_title: bool,
+    /// Texts that have them.
+    pub count: usize,
+    /// The newest of those.
+    pub finds: Vec<EntryFind>,
+}
+
+/// One text that has the words.
+#[derive(Debug, Serialize)]
+pub struct EntryFind {
+    /// `e12`, or `e12.2` for a part of it.
+    pub entry: String,
+    /// What it is: `said`, `call of bash (make)`.
+    pub what: String,
+    pub at: u64,
+    /// Lines that show where.
+    pub excerpts: Vec<String>,
+}
+
+/// Searches sessions, the newest first.
+pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
+    let words = Some(ask.words.to_owned());
+    let question = match ask.is_regex {
+        true => Ask { regex: words, limit: Some(FINDS_MAX), ..Ask::default() },
+        false => Ask { text: words, limit: Some(FINDS_MAX), ..Ask::default() },
+    };
+    let refused = |message: String| ShelfError::Refused { message, hint: None };
+    if ask.words.trim().is_empty() {
+        return Err(refused("there is nothing to look for".to_owned()));
+    }
+    let finder = Finder::new(&question).map_err(refused)?;
+    let listed = list(store, ask.cwd)?;
+    let clock = Clock { now: 0, zone: TimeZone::UTC };
+    let end = Instant::now() + SEARCH_TIME_MAX;
+    let is_late = || Instant::now() >= end;
+    let limit = ask.limit.unwrap_or(SESSIONS_MAX).clamp(1, SESSIONS_LIMIT);
+    let mut found =
+        Found { sessions: Vec::new(), searched: 0, is_cut: false, problems: listed.problems };
+    for header in listed.sessions {
+        if found.sessions.len() == limit || is_late() {
+            found.is_cut = true;
+            break;
+        }
+        found.searched += 1;
+        let thread = store.read(&header.session).map_err(ShelfError::from);
+        let thread = match thread.and_then(|entries| fold(&header.session, entries)) {
+            Ok(thread) => thread,
+            Err(error) => {
+                let problem = error.to_string();
+                found.problems.push(super::Unlisted { session: header.session, problem });
+                continue;
+            }
+        };
+        let log = Log::of(&thread, usize::MAX);
+        let (finds, count) = log.find(&question, &clock, &is_late).map_err(refused)?;
+        let in_title = header.title.as_deref().is_some_and(|title| finder.is_in(title));
+        if count == 0 && !in_title {
+            continue;
+        }
+        let finds = finds.into_iter().map(|find| EntryFind {
+            entry: find.part.to_string(),
+            what: find.what,
+            at: find.at,
+            excerpts: find.places,
+        });
+        found.sessions.push(SessionFind {
+            finds: finds.collect(),
+            session: header.session,
+            title: header.title,
+            updated_at: header.updated_at,
+            cwd: header.cwd,
+            in_title,
+            count,
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,295 @@
+//! Looks at every file of the store and says what is not as it was written. It changes nothing, takes no
+//! lock of a session, and works while others write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use super::health::{Finding, FindingKind, Health, IndexState, Severity, Sizes};
+use super::line::{self, Bodies};
+use super::scan::{self, Scan};
+use super::{Places, Store, StoreError};
+use crate::thread::SessionId;
+
+/// Directories below the data directory that are entered while bytes are counted.
+const DEPTH_MAX: usize = 4;
+
+impl Store {
+    /// Reads everything and reports. It blocks for as long as the disk takes to read all of it.
+    pub fn check(&self) -> Result<Health, StoreError> {
+        let mut health = Health {
+            sessions: 0,
+            entries: 0,
+            findings: Vec::new(),
+            more_findings: 0,
+            index: self.index.compare(),
+            sizes: self.sizes()?,
+        };
+        let sessions: BTreeSet<SessionId> = self.places.sessions()?.into_iter().collect();
+        for session in &sessions {
+            check_session(&self.places, session, &mut health);
+        }
+        check_blob_directories(&self.places, &sessions, &mut health)?;
+        check_kept(&self.places, &mut health)?;
+        if let Some(finding) = of_index(&self.places, &health.index) {
+            health.add(finding);
+        }
+        health.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        Ok(health)
+    }
+
+    /// What the store takes on the disk.
+    pub fn sizes(&self) -> Result<Sizes, StoreError> {
+        let mut sizes = Sizes { blobs: bytes_below(&self.places.data.join("blobs"), 0), ..Sizes::default() };
+        for (name, bytes) in files(&self.places.journals())? {
+            match name.rsplit_once('.') {
+                Some((_, "jsonl")) => sizes.journals += bytes,
+                Some(_) | None => sizes.kept += bytes,
+            }
+        }
+        for name in names(&self.places.data)? {
+            let path = self.places.data.join(&name);
+            if name == "db" {
+                sizes.index += bytes_below(&path, 0);
+            } else if is_kept_index(&name) {
+                sizes.index_kept += bytes_below(&path, 0);
+            }
+        }
+        Ok(sizes)
+    }
+}
+
+/// What a finding says of a line that is not as it was written.
+pub(super) fn damage_finding(places: &Places, session: &SessionId, damage: &StoreError) -> Finding {
+    let (kind, severity, line, todo) = match damage {
+        StoreError::Damaged { line, .. } => {
+            let todo = "`epitome doctor --repair` keeps the damaged file and goes on with what stands before";
+            (FindingKind::DamagedJournal, Severity::Error, Some(*line), todo)
+        }
+        StoreError::FutureFormat { .. } => {
+            (FindingKind::FutureFormat, Severity::Warning, None, "install the newer version to read it")
+        }
+        StoreError::NotFound(_)
+        | StoreError::Exists(_)
+        | StoreError::InUse(_)
+        | StoreError::Unstorable { .. }
+        | StoreError::SyncFailed(_)
+        | StoreError::Io { .. } => {
+            (FindingKind::Unreadable, Severity::Error, None, "look at the disk and at the file's rights")
+        }
+    };
+    Finding {
+        severity,
+        kind,
+        session: Some(session.clone()),
+        path: places.journal(session),
+        line,
+        what: damage.to_string(),
+        todo: Some(todo.to_owned()),
+    }
+}
+
+fn check_session(places: &Places, session: &SessionId, health: &mut Health) {
+    let read = scan::read_file(places, session)
+        .and_then(|bytes| Scan::of(session, &bytes, Bodies::Inline).map(|scan| (bytes, scan)));
+    let (bytes, scan) = match read {
+        Ok(read) => read,
+        // It was deleted meanwhile, or is being made.
+        Err(StoreError::NotFound(_)) => return,
+        Err(damage) => return health.add(damage_finding(places, session, &damage)),
+    };
+    health.sessions += 1;
+    health.entries += scan.mark.entries;
+    let path = places.journal(session);
+    if let Some(damage) = &scan.damage {
+        health.add(damage_finding(places, session, damage));
+    } else if (scan.mark.bytes as usize) < bytes.len() {
+        health.add(Finding {
+            severity: Severity::Note,
+            kind: FindingKind::TornLine,
+            session: Some(session.clone()),
+            path,
+            line: Some(scan.mark.entries + 1),
+            what: format!("the last line of session {session} is not whole: a crash broke it off, or it is being written"),
+            todo: Some("nothing: the session keeps it aside when it is opened next".to_owned()),
+        });
+    }
+    let mut named: BTreeMap<String, u64> = BTreeMap::new();
+    for (number, line) in (1..).zip(&scan.lines) {
+        for hash in line::moved(&bytes[line.bytes.clone()]) {
+            named.entry(hash).or_insert(number);
+        }
+    }
+    check_blobs(places, session, &named, scan.damage.is_none(), health);
+}
+
+/// `named` has the bodies that entries name, each with the first line that does.
+fn check_blobs(
+    places: &Places,
+    session: &SessionId,
+    named: &BTreeMap<String, u64>,
+    is_whole: bool,
+    health: &mut Health,
+) {
+    let blobs = places.blobs(session);
+    for (hash, line) in named {
+        let Err(reason) = blobs.check(hash) else { continue };
+        let is_there = blobs.directory().join(hash).exists();
+        health.add(Finding {
+            severity: Severity::Error,
+            kind: if is_there { FindingKind::ChangedBlob } else { FindingKind::MissingBlob },
+            session: Some(session.clone()),
+            path: blobs.directory().join(hash),
+            line: Some(*line),
+            what: format!(
+                "a body of session {session} {reason}; its entry e{} says so in its place",
+                line.saturating_sub(1)
+            ),
+            todo: Some("put the file back from a backup, if there is one".to_owned()),
+        });
+    }
+    // Behind a damage there may be entries that name the rest.
+    for (name, _) in files(blobs.directory()).unwrap_or_default() {
+        if is_whole && !named.contains_key(&name) {
+            health.add(Finding {
+                severity: Severity::Note,
+                kind: FindingKind::UnnamedBlob,
+                session: Some(session.clone()),
+                path: blobs.directory().join(&name),
+                line: None,
+                what: format!("no entry of session {session} names this body: its entry was never written, or was cut off"),
+                todo: None,
+            });
+        }
+    }
+}
+
+fn check_blob_directories(
+    places: &Places,
+    sessions: &BTreeSet<SessionId>,
+    health: &mut Health,
+) -> Result<(), StoreError> {
+    let directory = places.data.join("blobs");
+    for name in names(&directory)? {
+        let Some(session) = SessionId::parse(&name) else { continue };
+        // A session may have been made since the journals were listed.
+        let has_journal = sessions.contains(&session) || places.journal(&session).exists();
+        if !has_journal && places.damaged(&session)?.is_empty() {
+            health.add(Finding {
+                severity: Severity::Warning,
+                kind: FindingKind::OrphanBlobs,
+                path: directory.join(&name),
+                what: format!("session {session} has bodies and no journal: a delete was broken off, or the journal was lost"),
+                session: Some(session),
+                line: None,
+                todo: Some("put its journal back from a backup, or remove the directory".to_owned()),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_kept(places: &Places, health: &mut Health) -> Result<(), StoreError> {
+    for (name, bytes) in files(&places.journals())? {
+        let Some((session, end)) = name.split_once('.') else { continue };
+        let (kind, what) = match end {
+            "torn" => (FindingKind::TornKept, "last lines that a crash broke off are kept here"),
+            end if end.starts_with("damaged-") => {
+                (FindingKind::DamagedKept, "a journal as it was before a repair is kept here")
+            }
+            _ => continue,
+        };
+        health.add(Finding {
+            severity: Severity::Note,
+            kind,
+            session: SessionId::parse(session),
+            path: places.journals().join(&name),
+            line: None,
+            what: format!("{what} ({bytes} bytes)"),
+            todo: None,
+        });
+    }
+    for name in names(&places.data)?.into_iter().filter(|name| is_kept_index(name)) {
+        health.add(Finding {
+            severity: Severity::Note,
+            kind: FindingKind::IndexKept,
+            session: None,
+            path: places.data.join(&name),
+            line: None,
+            what: "an index that was put out of the way; nothing reads it".to_owned(),
+            todo: Some("it may be removed".to_owned()),
+        });
+    }
+    Ok(())
+}
+
+fn of_index(places: &Places, state: &IndexState) -> Option<Finding> {
+    let (severity, what, todo) = match state {
+        IndexState::Absent | IndexState::Agrees { .. } | IndexState::Elsewhere { .. } => return None,
+        IndexState::Disagrees { sessions } => (
+            Severity::Warning,
+            format!("the index differs from the journals of {} sessions", sessions.len()),
+            "`epitome doctor --repair` rebuilds it; nothing is lost",
+        ),
+        IndexState::Damaged { reason } => (
+            Severity::Warning,
+            format!("the index cannot be read: {reason}"),
+            "`epitome doctor --repair` rebuilds it; nothing is lost",
+        ),
+        IndexState::Unknown { reason } => (
+            Severity::Warning,
+            format!("the index could not be looked at: {reason}"),
+            "listings read the journals until it can be used",
+        ),
+    };
+    Some(Finding {
+        severity,
+        kind: FindingKind::Index,
+        session: None,
+        path: places.db(),
+        line: None,
+        what,
+        todo: Some(todo.to_owned()),
+    })
+}
+
+/// Whether a name in the data directory is that of an index that is out of use.
+pub(super) fn is_kept_index(name: &str) -> bool {
+    name.starts_with("db.corrupt-") || name.starts_with("db.new-") || name.starts_with("db.old-")
+}
+
+/// The names in a directory, sorted; none if it is not there.
+pub(super) fn names(directory: &Path) -> Result<Vec<String>, StoreError> {
+    let io = |source| StoreError::Io { doing: "list", path: directory.to_path_buf(), source };
+    let listing = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listing => listing.map_err(io)?,
+    };
+    let mut names = Vec::new();
+    for file in listing {
+        // What is not text is not ours.
+        names.extend(file.map_err(io)?.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The files of a directory with their lengths.
+fn files(directory: &Path) -> Result<Vec<(String, u64)>, StoreError> {
+    let files = names(directory)?.into_iter().filter_map(|name| {
+        let metadata = std::fs::symlink_metadata(directory.join(&name)).ok()?;
+        metadata.is_file().then_some((name, metadata.len()))
+    });
+    Ok(files.collect())
+}
+
+/// Bytes of all files below; what cannot be looked at counts as none.
+pub(super) fn bytes_below(directory: &Path, depth: usize) -> u64 {
+    let Ok(listing) = std::fs::read_dir(directory) else { return 0 };
+    let bytes = listing.flatten().map(|file| match file.metadata() {
+        Ok(metadata) if metadata.is_dir() && depth < DEPTH_MAX => bytes_below(&file.path(), depth + 1),
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        Ok(_) | Err(_) => 0,
+    });
+    bytes.sum()
+}

@@ -1,0 +1,221 @@
+//! Whole journals at once: a fork, an import, a backup. Each is complete when it gets its name; a crash
+//! before that leaves a `.new` file, which nothing reads.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::blobs::Blobs;
+use super::check::{damage_finding, names};
+use super::health::Backup;
+use super::line::{self, Bodies, EncodeError};
+use super::scan::{self, Scan};
+use super::{Header, Places, Store, StoreError, io_error, open_private, private_directory, sync_directory};
+use crate::thread::{Change, Entry, Seq, SessionId};
+
+impl Store {
+    /// What a listing shows of one session, from its journal.
+    pub fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
+        scan::read_header(&self.places, session)
+    }
+
+    /// Makes a session of the entries of another, up to and with `up_to` or all, and returns how many it
+    /// has. Its log is that of the other, byte for byte, but for the id in the first line. The other may be
+    /// open, and is not changed.
+    pub fn fork(&self, session: &SessionId, up_to: Option<Seq>, fork: &SessionId) -> Result<u64, StoreError> {
+        let bytes = scan::read_file(&self.places, session)?;
+        let scan = Scan::of(session, &bytes, Bodies::Inline)?;
+        // What stands before a damage can be gone on with, if it is asked for by its number.
+        let wanted = up_to.map_or(usize::MAX, |seq| usize::try_from(seq.0).unwrap_or(usize::MAX));
+        if let Some(damage) = scan.damage.filter(|_| wanted >= scan.entries.len()) {
+            return Err(damage);
+        }
+        let lines = &scan.lines[..scan.lines.len().min(wanted.saturating_add(1))];
+        let (from, to) = (self.places.blobs(session), self.places.blobs(fork));
+        let mut first = (*scan.entries[0]).clone();
+        rename_in(&mut first, fork);
+        let mut journal = encode(fork, &first, &to)?;
+        for line in &lines[1..] {
+            let line = &bytes[line.bytes.clone()];
+            for hash in line::moved(line) {
+                match from.share(&hash, &to) {
+                    // It is missed in the fork as it is in the other.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    shared => {
+                        shared.map_err(|source| io_error("copy a body into", to.directory(), source))?
+                    }
+                }
+            }
+            journal.extend_from_slice(line);
+            journal.push(b'\n');
+        }
+        self.publish(fork, &journal)?;
+        Ok(lines.len() as u64)
+    }
+
+    /// Stores a log that comes from elsewhere, as a session that is not there yet. The entries must be
+    /// numbered from 0 and begin with the opening of this session.
+    pub fn insert(&self, session: &SessionId, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
+        let unfit = |reason: String| StoreError::Unstorable { session: session.clone(), reason };
+        if SessionId::parse(&session.0).is_none() {
+            return Err(unfit("this cannot name a session".to_owned()));
+        }
+        if self.places.journal(session).exists() {
+            return Err(StoreError::Exists(session.clone()));
+        }
+        let blobs = self.places.blobs(session);
+        let mut journal = Vec::new();
+        for (seq, entry) in (0..).zip(entries) {
+            let opens = matches!(&entry.change, Change::Opened { session: named, .. } if named == session);
+            if entry.seq != Seq(seq) || opens != (seq == 0) {
+                return Err(unfit(format!("entry {} has not the right place in a log", entry.seq)));
+            }
+            journal.extend_from_slice(&encode(session, entry, &blobs)?);
+        }
+        if entries.is_empty() {
+            return Err(unfit("it has no entries".to_owned()));
+        }
+        self.publish(session, &journal)
+    }
+
+    /// Copies all sessions into a directory that is not there yet, or is empty: journals up to their last
+    /// whole line, with the bodies that those name, each session as it was at one moment. Sessions may be
+    /// open. A damaged journal is copied as it is. The copy has the store's own layout.
+    pub fn backup(&self, into: &Path) -> Result<Backup, StoreError> {
+        if !names(into)?.is_empty() {
+            let source = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
+            return Err(io_error("make a backup in", into, source));
+        }
+        let copy = Places { data: Arc::from(into) };
+        private_directory(&copy.journals())
+            .map_err(|source| io_error("make the directory", &copy.journals(), source))?;
+        let mut backup = Backup { into: into.to_path_buf(), sessions: 0, bytes: 0, findings: Vec::new() };
+        for session in self.places.sessions()? {
+            match self.back_up(&session, &copy, &mut backup) {
+                // It was deleted meanwhile.
+                Err(StoreError::NotFound(_)) => {}
+                done => done?,
+            }
+        }
+        sync_directory(&copy.journals())
+            .and_then(|()| sync_directory(into))
+            .map_err(|source| io_error("sync the directory", into, source))?;
+        Ok(backup)
+    }
+
+    fn back_up(&self, session: &SessionId, copy: &Places, backup: &mut Backup) -> Result<(), StoreError> {
+        // The journal first: bodies are written before the lines that name them.
+        let bytes = scan::read_file(&self.places, session)?;
+        let (whole, lines) = match Scan::of(session, &bytes, Bodies::Inline) {
+            Ok(Scan { damage: None, mark, lines, .. }) => (&bytes[..mark.bytes as usize], lines),
+            Ok(Scan { damage: Some(damage), lines, .. }) => {
+                backup.findings.push(damage_finding(&self.places, session, &damage));
+                (&bytes[..], lines)
+            }
+            Err(StoreError::NotFound(session)) => return Err(StoreError::NotFound(session)),
+            Err(damage) => {
+                backup.findings.push(damage_finding(&self.places, session, &damage));
+                (&bytes[..], Vec::new())
+            }
+        };
+        let (from, to) = (self.places.blobs(session), copy.blobs(session));
+        let named: BTreeSet<String> =
+            lines.iter().flat_map(|line| line::moved(&bytes[line.bytes.clone()])).collect();
+        for hash in &named {
+            backup.bytes += copy_body(&from, &to, hash)?;
+        }
+        if !named.is_empty() {
+            to.sync_names().map_err(|source| io_error("sync the directory", to.directory(), source))?;
+        }
+        write_synced(&copy.journal(session), whole)?;
+        backup.bytes += whole.len() as u64;
+        backup.sessions += 1;
+        Ok(())
+    }
+
+    /// Gives a new journal its name, once all of it is on the disk.
+    fn publish(&self, session: &SessionId, journal: &[u8]) -> Result<(), StoreError> {
+        let path = self.places.journal(session);
+        private_directory(&self.places.journals())
+            .map_err(|source| io_error("make the directory", &self.places.journals(), source))?;
+        let unfinished = path.with_extension("new");
+        let published = write_synced(&unfinished, journal).and_then(|()| {
+            rename_new(&unfinished, &path).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
+                _ => io_error("name", &path, error),
+            })
+        });
+        if published.is_err() {
+            // Bodies that were written for it are the other session's, if there is one of this id.
+            let _ = std::fs::remove_file(&unfinished);
+        }
+        published?;
+        sync_directory(&self.places.journals())
+            .map_err(|source| io_error("sync the directory", &self.places.journals(), source))?;
+        self.index.catch_up(session);
+        Ok(())
+    }
+}
+
+/// Puts another session's name into an opening entry.
+fn rename_in(opening: &mut Entry, name: &SessionId) {
+    if let Change::Opened { session, .. } = &mut opening.change {
+        *session = name.clone();
+    }
+}
+
+fn encode(session: &SessionId, entry: &Entry, blobs: &Blobs) -> Result<Vec<u8>, StoreError> {
+    let line = line::encode(entry, blobs).map_err(|error| match error {
+        EncodeError::Json(error) => {
+            StoreError::Unstorable { session: session.clone(), reason: error.to_string() }
+        }
+        EncodeError::Blob(source) => io_error("write a body in", blobs.directory(), source),
+    })?;
+    Ok(line.bytes)
+}
+
+/// Copies a body, and returns how long it is. One that is not there is not there in the copy either.
+fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
+    let source = from.directory().join(hash);
+    match std::fs::read(&source) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(io_error("read", &source, error)),
+        Ok(body) => {
+            private_directory(to.directory())
+                .map_err(|source| io_error("make the directory", to.directory(), source))?;
+            write_synced(&to.directory().join(hash), &body)?;
+            Ok(body.len() as u64)
+        }
+    }
+}
+
+/// Writes a file that only its owner reads, and waits for the disk.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut options = open_private();
+    let written = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
+        .and_then(|mut file: File| file.write_all(bytes).and_then(|()| file.sync_all()));
+    written.map_err(|source| io_error("write", path, source))
+}
+
+/// Renames a file to a name that nothing has yet.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::io::Errno;
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some file systems cannot do it in one step. Names are random, so that nobody comes between.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            if to.exists() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            std::fs::rename(from, to)
+        }
+        renamed => renamed.map_err(io::Error::from),
+    }
+}

@@ -1,0 +1,162 @@
+//! Brings a damaged store back to its last good state. What was damaged is kept beside it: nothing is ever
+//! deleted here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::copies::write_synced;
+use super::health::{IndexState, Rebuilt, Repair, Repaired};
+use super::holder::holder;
+use super::index::Keep;
+use super::line::{self, Bodies};
+use super::scan::{self, Scan};
+use super::{Places, Store, StoreError, io_error, open_private, sync_directory};
+use crate::thread::SessionId;
+
+impl Store {
+    /// Repairs what can be repaired: of a damaged journal the part before the damage goes on as the journal,
+    /// and an index that is wrong is rebuilt. A session that is open anywhere is left alone and named.
+    pub fn repair(&self) -> Result<Repair, StoreError> {
+        let (mut done, mut refused) = (Vec::new(), Vec::new());
+        for session in self.places.sessions()? {
+            match self.repair_journal(&session) {
+                Ok(repaired) => done.extend(repaired),
+                Err(error) => refused.push(self.refusal(&session, &error)),
+            }
+        }
+        match self.index.compare() {
+            IndexState::Damaged { .. } | IndexState::Disagrees { .. } => {
+                match self.rebuild_index(Keep::Aside) {
+                    Ok(Rebuilt { sessions, kept, .. }) => {
+                        let what = format!("the index was rebuilt from the journals of {sessions} sessions");
+                        done.push(Repaired { session: None, what, kept });
+                    }
+                    Err(reason) => refused.push(Repaired {
+                        session: None,
+                        what: format!("the index was not rebuilt: {reason}"),
+                        kept: None,
+                    }),
+                }
+            }
+            IndexState::Absent
+            | IndexState::Agrees { .. }
+            | IndexState::Elsewhere { .. }
+            | IndexState::Unknown { .. } => {}
+        }
+        Ok(Repair { done, refused, health: self.check()? })
+    }
+
+    /// Writes the index anew, so that it takes no more room than it must. The old one is removed once the new
+    /// one is in its place. The error is a sentence; then nothing has changed.
+    pub fn compact_index(&self) -> Result<Rebuilt, String> {
+        self.rebuild_index(Keep::Nothing)
+    }
+
+    /// The process that has a session open, where the system tells.
+    pub fn holder(&self, session: &SessionId) -> Option<String> {
+        SessionId::parse(&session.0)?;
+        holder(&self.places.journal(session))
+    }
+
+    fn rebuild_index(&self, keep: Keep) -> Result<Rebuilt, String> {
+        self.index.rebuild(keep)
+    }
+
+    /// `None`: nothing was wrong with it.
+    fn repair_journal(&self, session: &SessionId) -> Result<Option<Repaired>, StoreError> {
+        // Most are sound, and those that are open elsewhere are only in the way if they are not.
+        if is_sound(session, &scan::read_file(&self.places, session)?)? {
+            return Ok(None);
+        }
+        let path = self.places.journal(session);
+        let file = open_private()
+            .read(true)
+            .append(true)
+            .open(&path)
+            .map_err(|source| io_error("open", &path, source))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(session.clone())),
+            Err(error) => return Err(io_error("lock", &path, error.into())),
+        }
+        // Once more, now that nobody writes it.
+        let bytes = scan::read_file(&self.places, session)?;
+        if is_sound(session, &bytes)? {
+            return Ok(None);
+        }
+        let kept = aside(&self.places, session);
+        let (good, entries) = match Scan::of(session, &bytes, Bodies::Inline) {
+            Ok(scan) => (scan.mark.bytes as usize, scan.mark.entries),
+            Err(_) => (0, 0),
+        };
+        let behind = whole_lines(&bytes[good..]);
+        let name = kept.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let what = if entries == 0 {
+            std::fs::rename(&path, &kept).map_err(|source| io_error("keep", &kept, source))?;
+            format!(
+                "session {session} has no sound beginning and is not listed any more; its journal is kept as {name}, \
+                 with {behind} whole lines"
+            )
+        } else {
+            let new = path.with_extension("new");
+            write_synced(&new, &bytes[..good])?;
+            keep(&path, &kept, &bytes)?;
+            std::fs::rename(&new, &path).map_err(|source| io_error("replace", &path, source))?;
+            format!(
+                "session {session} goes on with its first {entries} entries; the journal as it was is kept as {name}, \
+                 with {behind} whole lines behind the damage"
+            )
+        };
+        let journals = self.places.journals();
+        sync_directory(&journals).map_err(|source| io_error("sync the directory", &journals, source))?;
+        tracing::warn!(%session, entries, behind, "a damaged journal was repaired");
+        self.index.catch_up(session);
+        Ok(Some(Repaired { session: Some(session.clone()), what, kept: Some(kept) }))
+    }
+
+    fn refusal(&self, session: &SessionId, error: &StoreError) -> Repaired {
+        let what = match error {
+            StoreError::InUse(_) => {
+                let who = self.holder(session).unwrap_or_else(|| "another process".to_owned());
+                format!("session {session} is damaged, and open in {who}: close it there and repair again")
+            }
+            error => format!("session {session} was not repaired: {error}"),
+        };
+        Repaired { session: Some(session.clone()), what, kept: None }
+    }
+}
+
+/// Whether there is nothing to repair; a broken last line is cut off when the session is opened.
+fn is_sound(session: &SessionId, bytes: &[u8]) -> Result<bool, StoreError> {
+    match Scan::of(session, bytes, Bodies::Inline) {
+        Ok(scan) => Ok(scan.damage.is_none()),
+        Err(StoreError::Damaged { .. }) => Ok(false),
+        // What a newer version wrote is not damaged.
+        Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives the journal as it is a second name. Until the first one is taken over, both are the same file, so
+/// that a crash leaves a journal at any time.
+fn keep(path: &Path, kept: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    match std::fs::hard_link(path, kept) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io_error("keep", kept, error)),
+        // Not all disks know second names.
+        Err(_) => write_synced(kept, bytes),
+    }
+}
+
+/// Where a damaged journal is kept: beside it, with the time, in milliseconds.
+fn aside(places: &Places, session: &SessionId) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    places.journals().join(format!("{session}.damaged-{now}"))
+}
+
+fn whole_lines(bytes: &[u8]) -> usize {
+    bytes.split(|byte| *byte == b'\n').filter(|line| line::check(line).is_ok()).count()
+}

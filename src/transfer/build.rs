@@ -1,0 +1,248 @@
+//! Builds a log of what another program recorded, so that it is one that we could have written: every call
+//! has one outcome behind its reply, every turn an end, ids are ours.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Draft, Source};
+use crate::thread::{
+    CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Location, Message, MessageId, ModelName,
+    Origin, OutcomeContent, OutcomeStatus, Seq, SessionId, StopReason, ToolCall, ToolKind, ToolOutcome,
+    Usage,
+};
+
+/// Characters of a title that is made of a first prompt.
+const TITLE_CHARS_MAX: usize = 60;
+
+/// The longest id of a call that every provider takes.
+const CALL_ID_CHARS_MAX: usize = 64;
+
+/// Stands for a session until it gets its id.
+const NOBODY: &str = "s_00000000000000000000";
+
+/// A log that is being built.
+pub(super) struct Builder {
+    entries: Vec<Entry>,
+    at: u64,
+    next_message: u64,
+    titled: bool,
+    in_turn: bool,
+    spent: Usage,
+    /// The name that a call has here, by its foreign one.
+    calls: HashMap<String, CallId>,
+    names: HashSet<CallId>,
+    /// Without an outcome yet.
+    open: Vec<CallId>,
+    notes: Vec<(String, usize)>,
+}
+
+/// A call as another program tells of it.
+pub(super) struct ForeignCall {
+    pub id: String,
+    pub name: String,
+    pub title: Option<String>,
+    pub kind: Option<ToolKind>,
+    pub locations: Vec<Location>,
+    pub input: Value,
+}
+
+impl Builder {
+    pub fn new(cwd: &Path, at: u64) -> Builder {
+        let session = SessionId(NOBODY.to_owned());
+        let mut builder = Builder {
+            entries: Vec::new(),
+            at,
+            next_message: 0,
+            titled: false,
+            in_turn: false,
+            spent: Usage::default(),
+            calls: HashMap::new(),
+            names: HashSet::new(),
+            open: Vec::new(),
+            notes: Vec::new(),
+        };
+        builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd: cwd.to_path_buf() });
+        builder
+    }
+
+    /// What comes next happened then; a time before that of the newest entry is not taken.
+    pub fn at(&mut self, at: u64) {
+        self.at = self.at.max(at);
+    }
+
+    /// The number of the next entry.
+    pub fn next_seq(&self) -> Seq {
+        Seq(self.entries.len() as u64)
+    }
+
+    /// Whether anybody said anything.
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() == 1
+    }
+
+    /// Counts something that has no place in a log; `what` is a plural.
+    pub fn left_out(&mut self, what: &str) {
+        match self.notes.iter_mut().find(|(known, _)| known == what) {
+            Some((_, count)) => *count += 1,
+            None => self.notes.push((what.to_owned(), 1)),
+        }
+    }
+
+    /// The person's words: a turn begins, and an unfinished one before it ends. Returns its entry.
+    pub fn prompt(&mut self, content: Vec<Content>) -> Option<Seq> {
+        self.turn_ended(StopReason::EndTurn);
+        if content.is_empty() {
+            return None;
+        }
+        let message = self.message(content);
+        if !self.titled {
+            self.title(&first_line(&message));
+        }
+        self.in_turn = true;
+        Some(self.push(Change::Said { message, origin: Origin::Person }))
+    }
+
+    /// Something that the model was told and the person did not type.
+    pub fn context(&mut self, content: Vec<Content>, by: &str) -> Seq {
+        self.close_calls();
+        let message = self.message(content);
+        self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } })
+    }
+
+    pub fn title(&mut self, title: &str) {
+        if !title.trim().is_empty() {
+            self.titled = true;
+            self.push(Change::Titled { title: title.trim().to_owned() });
+        }
+    }
+
+    /// The name that a call gets here: a new one each time, so that a repeated foreign id is another call.
+    pub fn call(&mut self, call: ForeignCall) -> Content {
+        let id = self.fresh_call(&call.id);
+        self.calls.insert(call.id, id.clone());
+        let input = if call.input.is_object() { call.input } else { json!({ "input": call.input }) };
+        let kind = call.kind.unwrap_or_else(|| kind_of(&call.name));
+        let locations = if call.locations.is_empty() { paths_in(&input) } else { call.locations };
+        let title = call.title.unwrap_or_else(|| title_of(&call.name, &input));
+        Content::Call(ToolCall { id, name: call.name, input, card: Card { title, kind, locations } })
+    }
+
+    /// A reply. One without content is none.
+    pub fn reply(
+        &mut self,
+        content: Vec<Content>,
+        model: &str,
+        usage: Option<Usage>,
+        cut: Option<Cut>,
+    ) -> Option<Seq> {
+        self.close_calls();
+        if let Some(usage) = &usage {
+            self.spent.add(usage);
+        }
+        if content.is_empty() {
+            return None;
+        }
+        self.in_turn = true;
+        let message = self.message(content);
+        self.open.extend(message.calls().map(|call| call.id.clone()));
+        Some(self.push(Change::Replied { message, model: ModelName(model.to_owned()), usage, cut }))
+    }
+
+    /// What came of a call. One of a call that nobody made, or that has an outcome, is left out.
+    pub fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<OutcomeContent>) -> Option<Seq> {
+        let call = self.calls.get(id).filter(|call| self.open.contains(call)).cloned();
+        let Some(call) = call else {
+            self.left_out("results of calls that are not in it");
+            return None;
+        };
+        self.open.retain(|open| *open != call);
+        let mut outcome = ToolOutcome::text(call, status, "");
+        if !content.is_empty() {
+            outcome.content = content;
+        }
+        Some(self.push(Change::ToolFinished { outcome }))
+    }
+
+    pub fn push(&mut self, change: Change) -> Seq {
+        let seq = self.next_seq();
+        self.entries.push(Entry { seq, at: self.at, change });
+        seq
+    }
+
+    /// A message with the next id.
+    pub fn message(&mut self, content: Vec<Content>) -> Message {
+        let id = MessageId(self.next_message);
+        self.next_message += 1;
+        Message { id, content }
+    }
+
+    /// Ends a turn, if there is one.
+    pub fn turn_ended(&mut self, reason: StopReason) {
+        self.close_calls();
+        if std::mem::take(&mut self.in_turn) {
+            let usage = std::mem::take(&mut self.spent);
+            self.push(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
+        }
+    }
+
+    pub fn finish(mut self, source: Source) -> Draft {
+        self.turn_ended(StopReason::EndTurn);
+        let notes = self.notes.iter().map(|(what, count)| format!("{count} {what} were left out"));
+        Draft { source, session: None, notes: notes.collect(), entries: self.entries }
+    }
+
+    /// Gives each call that has none an outcome: no provider takes a call without one.
+    fn close_calls(&mut self) {
+        for call in std::mem::take(&mut self.open) {
+            let outcome = ToolOutcome::text(call, OutcomeStatus::Interrupted, "No result was recorded.");
+            self.push(Change::ToolFinished { outcome });
+        }
+    }
+
+    fn fresh_call(&mut self, foreign: &str) -> CallId {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let kept: String = foreign.chars().filter(|c| fits(*c)).take(CALL_ID_CHARS_MAX).collect();
+        let mut id = CallId(kept);
+        let mut number = self.names.len();
+        while id.0.is_empty() || self.names.contains(&id) {
+            number += 1;
+            id = CallId(format!("call_{number}"));
+        }
+        self.names.insert(id.clone());
+        id
+    }
+}
+
+fn first_line(message: &Message) -> String {
+    let text = message.text();
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    match line.char_indices().nth(TITLE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", line[..end].trim_end()),
+        None => line.to_owned(),
+    }
+}
+
+/// The kind of a tool, by the names that agents commonly have for them.
+fn kind_of(name: &str) -> ToolKind {
+    match name {
+        "read" | "file_read" | "ls" => ToolKind::Read,
+        "edit" | "write" | "file_edit" | "file_write" => ToolKind::Edit,
+        "grep" | "find" | "glob" | "grep_tool" | "glob_tool" => ToolKind::Search,
+        "bash" => ToolKind::Execute,
+        _ => ToolKind::Other,
+    }
+}
+
+/// The files that a call names.
+fn paths_in(input: &Value) -> Vec<Location> {
+    let path = ["path", "file_path"].iter().find_map(|key| input.get(*key)?.as_str()).map(PathBuf::from);
+    path.filter(|path| path.is_absolute()).map(|path| Location { path, line: None }).into_iter().collect()
+}
+
+fn title_of(name: &str, input: &Value) -> String {
+    let what = ["command", "path", "file_path", "pattern"].iter().find_map(|key| input.get(*key)?.as_str());
+    let what = what.and_then(|what| what.lines().next());
+    what.map_or_else(|| name.to_owned(), |what| format!("{name} {what}"))
+}

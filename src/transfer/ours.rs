@@ -1,0 +1,94 @@
+//! Our own export: a log as JSON lines, each entry as it is stored with its bodies in place.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Draft, File, Source};
+use crate::problem::Problem;
+use crate::thread::boundary::boundary_of;
+use crate::thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
+
+/// A log as text. It imports to the same log.
+pub fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String, serde_json::Error> {
+    let mut text = String::new();
+    for entry in entries {
+        let _ = writeln!(text, "{}", entry_json(session, entry)?);
+    }
+    Ok(text)
+}
+
+/// An entry as it is stored; a compaction with the record of its boundary, for readers that know no other.
+pub fn entry_json(session: &SessionId, entry: &Entry) -> Result<Value, serde_json::Error> {
+    let mut written = serde_json::to_value(entry)?;
+    if let Some(boundary) = boundary_of(&session.0, entry) {
+        written["boundary"] = boundary;
+    }
+    Ok(written)
+}
+
+pub(super) fn read(file: File, text: &str) -> Result<Draft, Problem> {
+    let mut entries: Vec<Arc<Entry>> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        if entries.is_empty() {
+            check_format(file, number, line)?;
+        }
+        let entry: Entry = serde_json::from_str(line).map_err(|error| file.json_problem(number, &error))?;
+        let expected = entries.len() as u64;
+        if entry.seq.0 != expected {
+            let message = format!("entry {} stands where e{expected} must be: a line is missing", entry.seq);
+            return Err(file.problem(number, message));
+        }
+        match &entry.change {
+            Change::Opened { .. } if !entries.is_empty() => return Err(file.problem(number, "a second conversation begins here")),
+            _ => {}
+        }
+        entries.push(Arc::new(entry));
+    }
+    of_log(&entries).map_err(|error| file.problem(1, format!("this is no conversation: {error}")))
+}
+
+/// A log of ours from elsewhere, as a journal of a backup.
+pub fn of_log(entries: &[Arc<Entry>]) -> Result<Draft, ReplayError> {
+    let thread = Thread::replay(entries.iter().cloned())?;
+    Ok(Draft {
+        source: Source::Export,
+        session: Some(thread.session().clone()),
+        entries: entries.iter().map(|entry| (**entry).clone()).collect(),
+        notes: powers(&thread),
+    })
+}
+
+/// A newer version's export is known for what it is, whatever else stands in it.
+fn check_format(file: File, number: usize, line: &str) -> Result<(), Problem> {
+    let first: Value = serde_json::from_str(line).map_err(|error| file.json_problem(number, &error))?;
+    match first.get("format").and_then(Value::as_u64) {
+        Some(format) if format > u64::from(FORMAT_VERSION) => {
+            let message = format!("this was written by a newer Epitome (format {format})");
+            let hint = Some("install the newer version to read it".to_owned());
+            Err(Problem { hint, ..file.problem(number, message) })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What the conversation may do without asking, which its reader may not know of.
+fn powers(thread: &Thread) -> Vec<String> {
+    let mut notes = Vec::new();
+    match thread.mode() {
+        Mode::Ask | Mode::ReadOnly => {}
+        mode @ (Mode::AcceptEdits | Mode::Full) => notes.push(format!(
+            "it is in the mode {:?} ({}); choose another before you go on with what somebody else wrote",
+            mode.name(),
+            mode.description()
+        )),
+    }
+    match thread.rules().len() {
+        0 => {}
+        rules => notes.push(format!(
+            "{rules} things were allowed in it for good, and still are; `epitome sessions show ID --json` has them"
+        )),
+    }
+    notes
+}

@@ -1,0 +1,379 @@
+//! Transcripts of the protocol, as `epitome acp --transcript` records them: prompts, replies, tool calls and
+//! what came of them become a log.
+//!
+//! A transcript has what an editor saw. The system text, signatures and what hooks did are not in it, and no
+//! times; a reply is what lies between two outcomes.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::build::{Builder, ForeignCall};
+use super::{Circumstances, Draft, File, Source};
+use crate::problem::Problem;
+use crate::thread::{
+    Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, StopReason,
+    ToolKind,
+};
+use crate::transcript::agent::{Expected, Outcome};
+use crate::transcript::editor::{EditorAct, Params};
+use crate::transcript::names::Names;
+use crate::transcript::update::{CallShape, ChunkKind, Update};
+use crate::transcript::{Fixture, What};
+
+/// The model of a reply whose model nobody told.
+const UNKNOWN: &str = "transcript/unknown";
+
+/// A conversation of the transcript.
+struct Talk {
+    log: Builder,
+    model: Option<String>,
+    /// The message that the pending parts belong to.
+    message: Option<String>,
+    /// Parts of a reply that is not whole yet.
+    parts: Vec<Content>,
+    /// Calls that were announced and have no outcome yet, with what is known of them.
+    running: HashMap<String, Running>,
+    /// The person's words of a replay, piece by piece.
+    user: Vec<Content>,
+}
+
+#[derive(Default)]
+struct Running {
+    text: Option<String>,
+    output: Option<Value>,
+}
+
+pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Vec<Draft>, Problem> {
+    let fixture = Fixture::parse(text).map_err(|error| file.problem(error.line, error.message))?;
+    let mut names = Names::default();
+    names.bind_place("$DIR", &circumstances.cwd.display().to_string());
+    let mut reader = Reader { names, circumstances, talks: Vec::new(), asked: None };
+    for line in &fixture.lines {
+        let done = match &line.what {
+            What::Editor(_, act) => reader.editor(act),
+            What::Agent(_, said) | What::AgentFree(_, said) => reader.agent(said),
+            What::Blank | What::Comment | What::Setup(_) | What::Sees(_) | What::Says(_) => Ok(()),
+        };
+        done.map_err(|message| file.problem(line.number, message))?;
+    }
+    let drafts: Vec<Draft> = reader
+        .talks
+        .into_iter()
+        .map(|(_, mut talk)| {
+            talk.flush();
+            talk.log
+        })
+        .filter(|log| !log.is_empty())
+        .map(|log| log.finish(Source::Transcript))
+        .collect();
+    if drafts.is_empty() {
+        return Err(file.problem(1, "nobody says anything in this transcript"));
+    }
+    Ok(drafts)
+}
+
+struct Reader<'a> {
+    names: Names,
+    circumstances: &'a Circumstances<'a>,
+    /// By the name of their session, in the order of their beginning.
+    talks: Vec<(String, Talk)>,
+    /// The session of the newest prompt, whose stop reason comes as a result.
+    asked: Option<String>,
+}
+
+impl Reader<'_> {
+    /// The error is a sentence.
+    fn editor(&mut self, act: &EditorAct) -> Result<(), String> {
+        let EditorAct::Call { method, params: Params::Value(params), .. } = act else { return Ok(()) };
+        let Some(session) = params["sessionId"].as_str() else { return Ok(()) };
+        match method.as_str() {
+            "session/load" => {
+                // All of it is told again, so what was heard so far would be in it twice.
+                self.talks.retain(|(known, _)| known != session);
+            }
+            "session/prompt" => {
+                let content = self.blocks(&params["prompt"])?;
+                let talk = self.talk(session);
+                talk.flush();
+                talk.log.prompt(content);
+                self.asked = Some(session.to_owned());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn agent(&mut self, said: &Expected) -> Result<(), String> {
+        match said {
+            Expected::Update { session, update } => self.update(session, update),
+            Expected::Result { value: Outcome::Stop(reason), .. } => {
+                if let Some(session) = self.asked.take() {
+                    let talk = self.talk(&session);
+                    talk.flush();
+                    talk.log.turn_ended(stop(reason));
+                }
+                Ok(())
+            }
+            Expected::Error { .. } => {
+                if let Some(session) = self.asked.take() {
+                    let talk = self.talk(&session);
+                    talk.flush();
+                    talk.log.turn_ended(StopReason::Failed);
+                }
+                Ok(())
+            }
+            Expected::Result { .. }
+            | Expected::Permission { .. }
+            | Expected::Call { .. }
+            | Expected::Json(_) => Ok(()),
+        }
+    }
+
+    fn update(&mut self, session: &str, update: &Update) -> Result<(), String> {
+        match update {
+            Update::Chunk { kind, message, text } => {
+                let text = self.names.fill_text(text)?;
+                self.talk(session).chunk(*kind, message.as_deref(), text);
+            }
+            Update::Call { announced, call } => {
+                let call = self.filled(call)?;
+                self.talk(session).call(*announced, call)?;
+            }
+            Update::Title(title) => {
+                let title = self.names.fill_text(title)?;
+                self.talk(session).log.title(&title);
+            }
+            Update::Plan(steps) => {
+                let steps = steps
+                    .iter()
+                    .map(|(status, content)| step(status, self.names.fill_text(content)?))
+                    .collect::<Result<Vec<PlanStep>, String>>()?;
+                let talk = self.talk(session);
+                talk.flush();
+                talk.log.push(Change::Planned { steps });
+            }
+            Update::Options { values, .. } => {
+                let model = values.iter().find(|(key, _)| key == "model").map(|(_, model)| model.clone());
+                if let Some(model) = model {
+                    self.talk(session).model = Some(model);
+                }
+            }
+            Update::Json(value) => self.json(session, value)?,
+            Update::Compaction { status, .. } if status == "completed" => {
+                self.talk(session).log.left_out("compactions (what they replaced is told in full)");
+            }
+            Update::Compaction { .. }
+            | Update::Commands { .. }
+            | Update::Mode(_)
+            | Update::Usage { .. }
+            | Update::Notice { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// An update that has no shorthand: a person's image or file, or something of no conversation.
+    fn json(&mut self, session: &str, update: &Value) -> Result<(), String> {
+        match update["sessionUpdate"].as_str() {
+            Some("user_message_chunk") => {
+                let content = self.blocks(&json!([update["content"]]))?;
+                self.talk(session).user.extend(content);
+            }
+            Some("agent_message_chunk" | "tool_call" | "tool_call_update") => {
+                self.talk(session).log.left_out("updates of an uncommon form");
+            }
+            Some(_) | None => {}
+        }
+        Ok(())
+    }
+
+    /// The blocks of a prompt.
+    fn blocks(&self, blocks: &Value) -> Result<Vec<Content>, String> {
+        let blocks = self.names.fill(blocks)?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let content =
+            blocks.as_array().into_iter().flatten().filter_map(|block| match block["type"].as_str() {
+                Some("text") => Some(Content::Text { text: text(&block["text"])? }),
+                Some("image") => Some(Content::Image {
+                    mime_type: text(&block["mimeType"])?,
+                    data: text(&block["data"])?,
+                    uri: text(&block["uri"]),
+                }),
+                Some("resource_link") => {
+                    Some(Content::ResourceLink { uri: text(&block["uri"])?, name: text(&block["name"])? })
+                }
+                Some("resource") => {
+                    let resource = &block["resource"];
+                    let uri = text(&resource["uri"])?;
+                    match (text(&resource["text"]), text(&resource["blob"])) {
+                        (Some(text), _) => Some(Content::Resource { uri, text }),
+                        (None, Some(data)) => {
+                            let mime_type = text(&resource["mimeType"])?;
+                            Some(Content::Document { mime_type, data, name: Some(uri) })
+                        }
+                        (None, None) => None,
+                    }
+                }
+                Some(_) | None => None,
+            });
+        Ok(content.collect())
+    }
+
+    fn filled(&self, call: &CallShape) -> Result<CallShape, String> {
+        let text = |text: &Option<String>| text.as_deref().map(|text| self.names.fill_text(text)).transpose();
+        let value = |value: &Option<Value>| value.as_ref().map(|value| self.names.fill(value)).transpose();
+        Ok(CallShape {
+            title: text(&call.title)?,
+            text: text(&call.text)?,
+            input: value(&call.input)?,
+            output: value(&call.output)?,
+            at: call.at.iter().map(|at| self.names.fill_text(at)).collect::<Result<_, _>>()?,
+            ..call.clone()
+        })
+    }
+
+    fn talk(&mut self, session: &str) -> &mut Talk {
+        let at = self.talks.iter().position(|(known, _)| known == session).unwrap_or_else(|| {
+            let log = Builder::new(self.circumstances.cwd, self.circumstances.now);
+            let talk = Talk {
+                log,
+                model: None,
+                message: None,
+                parts: Vec::new(),
+                running: HashMap::new(),
+                user: Vec::new(),
+            };
+            self.talks.push((session.to_owned(), talk));
+            self.talks.len() - 1
+        });
+        &mut self.talks[at].1
+    }
+}
+
+impl Talk {
+    fn chunk(&mut self, kind: ChunkKind, message: Option<&str>, text: String) {
+        let is_other = message.is_some() && self.message.as_deref() != message;
+        match kind {
+            // Told in one piece: it stands for what was told before.
+            ChunkKind::Summary => return,
+            ChunkKind::User => {
+                if is_other || !self.parts.is_empty() {
+                    self.flush();
+                }
+                self.message = message.map(str::to_owned);
+                append(&mut self.user, Content::Text { text });
+                return;
+            }
+            ChunkKind::Text | ChunkKind::Think => {}
+        }
+        if is_other || !self.user.is_empty() {
+            self.flush();
+        }
+        self.message = message.map(str::to_owned).or(self.message.take());
+        append(
+            &mut self.parts,
+            match kind {
+                ChunkKind::Think => Content::Thinking { text, native: None },
+                ChunkKind::Text | ChunkKind::User | ChunkKind::Summary => Content::Text { text },
+            },
+        );
+    }
+
+    /// The error is a sentence.
+    fn call(&mut self, announced: bool, call: CallShape) -> Result<(), String> {
+        let Some(id) = call.call.clone() else {
+            return Err(
+                "this call has no name ($C1), so that it can't be told from others; a recording has them"
+                    .into(),
+            );
+        };
+        if announced && !self.running.contains_key(&id) {
+            if !self.user.is_empty() {
+                self.flush();
+            }
+            let part = self.log.call(ForeignCall {
+                id: id.clone(),
+                name: call.tool.clone(),
+                title: call.title.clone(),
+                kind: call.kind.as_deref().and_then(kind),
+                locations: call.at.iter().map(|at| location(at)).collect(),
+                input: call.input.clone().unwrap_or_else(|| json!({})),
+            });
+            self.parts.push(part);
+            self.running.insert(id.clone(), Running::default());
+        }
+        let Some(running) = self.running.get_mut(&id) else { return Ok(()) };
+        running.text = call.text.or(running.text.take());
+        running.output = call.output.or(running.output.take());
+        let status = match call.status.as_deref() {
+            Some("completed") => OutcomeStatus::Completed,
+            Some("failed") => OutcomeStatus::Failed,
+            Some(_) | None => return Ok(()),
+        };
+        let Some(Running { text, output }) = self.running.remove(&id) else { return Ok(()) };
+        self.reply();
+        let text = text.or_else(|| output.map(|output| output.to_string())).unwrap_or_default();
+        self.log.outcome(&id, status, vec![OutcomeContent::Text { text }]);
+        Ok(())
+    }
+
+    /// What was told so far is whole.
+    fn flush(&mut self) {
+        self.reply();
+        let user = std::mem::take(&mut self.user);
+        if !user.is_empty() {
+            self.log.prompt(user);
+        }
+        self.running.clear();
+        self.message = None;
+    }
+
+    fn reply(&mut self) {
+        let parts = std::mem::take(&mut self.parts);
+        if !parts.is_empty() {
+            let model = self.model.clone().unwrap_or_else(|| UNKNOWN.to_owned());
+            self.log.reply(parts, &model, None, None);
+        }
+    }
+}
+
+/// Puts a piece behind the last part, or into it.
+fn append(parts: &mut Vec<Content>, piece: Content) {
+    match (parts.last_mut(), piece) {
+        (Some(Content::Text { text }), Content::Text { text: more }) => text.push_str(&more),
+        (Some(Content::Thinking { text, .. }), Content::Thinking { text: more, .. }) => text.push_str(&more),
+        (_, piece) => parts.push(piece),
+    }
+}
+
+fn stop(reason: &str) -> StopReason {
+    match reason {
+        "max_tokens" => StopReason::MaxTokens,
+        "max_turn_requests" => StopReason::MaxRounds,
+        "refusal" => StopReason::Refusal,
+        "cancelled" => StopReason::Cancelled,
+        _ => StopReason::EndTurn,
+    }
+}
+
+fn kind(word: &str) -> Option<ToolKind> {
+    serde_json::from_value(Value::String(word.to_owned())).ok()
+}
+
+/// A place as a transcript writes it: `PATH` or `PATH:LINE`.
+fn location(at: &str) -> Location {
+    match at.rsplit_once(':').and_then(|(path, line)| Some((path, line.parse().ok()?))) {
+        Some((path, line)) => Location { path: path.into(), line: Some(line) },
+        None => Location { path: at.into(), line: None },
+    }
+}
+
+fn step(status: &str, content: String) -> Result<PlanStep, String> {
+    let status = match status {
+        "pending" => PlanStatus::Pending,
+        "in_progress" => PlanStatus::InProgress,
+        "completed" => PlanStatus::Completed,
+        other => return Err(format!("a step of a plan can't be {other:?}")),
+    };
+    Ok(PlanStep { content, status, priority: PlanPriority::default() })
+}

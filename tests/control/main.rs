@@ -1,0 +1,7 @@
+//! The control API, by its lines: each method, the wire itself, and who hears what.
+
+mod desk;
+mod methods;
+mod remote;
+mod tails;
+mod wire;

@@ -1,0 +1,215 @@
+//! Every method once, by what it answers.
+
+use serde_json::{Value, json};
+
+use super::desk::{Desk, Wire, text};
+
+/// Calls and gives the result.
+async fn done(wire: &mut Wire, method: &str, params: Value) -> Value {
+    let answer = wire.call(method, params.clone()).await;
+    assert!(answer.get("result").is_some(), "{method} {params}: {answer}");
+    answer["result"].clone()
+}
+
+/// Calls and gives the error's kind and message.
+async fn refused(wire: &mut Wire, method: &str, params: Value) -> (String, String) {
+    let answer = wire.call(method, params.clone()).await;
+    let error = &answer["error"];
+    let field = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{method}: {answer}")).to_owned();
+    (field(&error["data"]["kind"]), field(&error["message"]))
+}
+
+#[tokio::test]
+async fn the_daemon_tells_how_it_is_and_what_it_has_done() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    desk.session(&mut wire).await;
+    let status = done(&mut wire, "status", json!({})).await;
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["home"], json!(desk.daemon.paths.home));
+    assert!(status["sockets"]["control"].as_str().is_some_and(|path| path.ends_with("control.sock")));
+    assert!(status["store_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{status}");
+    assert_eq!(status["running_turns"], 0);
+
+    let metrics = done(&mut wire, "metrics", json!({})).await;
+    assert_eq!((&metrics["turns"], &metrics["rounds"]), (&json!(1), &json!(1)));
+    assert_eq!(metrics["tokens"]["input"], 10);
+    let text = done(&mut wire, "metrics", json!({ "format": "prometheus" })).await["text"].clone();
+    let text = text.as_str().expect("text");
+    for line in ["epitome_turns_total 1", "epitome_tokens_total{kind=\"output\"} 5", "# TYPE epitome_attachments gauge"]
+    {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_made_prompted_listed_shown_read_and_deleted() {
+    let desk = Desk::new(vec![text("Hello yourself.")]);
+    let mut wire = desk.connect();
+    let made = done(&mut wire, "sessions.new", json!({ "cwd": desk.cwd, "title": "Mine" })).await;
+    let session = made["session"].as_str().expect("an id").to_owned();
+    let prompt = json!({ "session": session, "text": "hello", "environment": desk.environment() });
+    let said = done(&mut wire, "sessions.prompt", prompt).await;
+    assert_eq!((&said["reason"], &said["text"]), (&json!("end_turn"), &json!("Hello yourself.")));
+    assert_eq!(said["usage"]["output"], 5);
+
+    let listed = done(&mut wire, "sessions.list", json!({ "cwd": desk.cwd })).await;
+    assert_eq!(listed["sessions"][0]["session"], session);
+    assert_eq!(listed["sessions"][0]["title"], "Mine");
+    let elsewhere = done(&mut wire, "sessions.list", json!({ "cwd": "/nowhere" })).await;
+    assert_eq!(elsewhere["sessions"], json!([]));
+
+    // A unique beginning is enough, with its s_ or without.
+    let shown = done(&mut wire, "sessions.show", json!({ "session": session[2..9] })).await;
+    assert_eq!((&shown["session"], &shown["counts"]["replied"]), (&json!(session), &json!(1)));
+    assert_eq!(shown["usage"]["input"], 10);
+    assert_eq!(shown["layers"], json!([]));
+    assert!(shown["context_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{shown}");
+
+    let first = done(&mut wire, "sessions.entries", json!({ "session": session, "limit": 2 })).await;
+    assert_eq!(first["entries"].as_array().map(Vec::len), Some(2));
+    let next = first["next"].clone();
+    assert_eq!(next, "e2");
+    let rest = done(&mut wire, "sessions.entries", json!({ "session": session, "from": next })).await;
+    assert_eq!((&rest["entries"][0]["seq"], &rest["next"]), (&json!(2), &Value::Null));
+    let (kind, _) = refused(&mut wire, "sessions.entries", json!({ "session": session, "limit": 0 })).await;
+    assert_eq!(kind, "invalid_params");
+
+    let renamed = done(&mut wire, "sessions.rename", json!({ "session": session, "title": "Ours" })).await;
+    assert_eq!(renamed["outcome"]["rename"]["status"], "done");
+    let markdown = json!({ "session": session, "format": "markdown" });
+    let markdown = done(&mut wire, "sessions.export", markdown).await["text"].clone();
+    assert!(markdown.as_str().is_some_and(|text| text.contains("Hello yourself.")), "{markdown}");
+    let exported = done(&mut wire, "sessions.export", json!({ "session": session })).await;
+    assert_eq!(exported["entries"][0]["change"], "opened");
+
+    assert_eq!(done(&mut wire, "sessions.delete", json!({ "session": session })).await["deleted"], true);
+    let (kind, message) = refused(&mut wire, "sessions.show", json!({ "session": session })).await;
+    assert_eq!((kind.as_str(), message), ("not_found", format!("there is no session {session}")));
+}
+
+#[tokio::test]
+async fn a_prompt_says_what_it_lacks() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    for (params, told) in [
+        (json!({ "text": "hello" }), "give `session`"),
+        (json!({ "session": "s_1", "cwd": "/", "text": "hello" }), "not both"),
+        (json!({ "cwd": "/" }), "there is no prompt"),
+        (json!({ "cwd": "here", "text": "hello" }), "no absolute path"),
+        (json!({ "cwd": "/", "text": "x", "overrides": { "modle": "a/b" } }), "unknown field `modle`"),
+        (json!({ "cwd": "/", "content": [{ "type": "thinking", "text": "hm" }] }), "what a person says"),
+    ] {
+        let (kind, message) = refused(&mut wire, "sessions.prompt", params).await;
+        assert_eq!(kind, "invalid_params");
+        assert!(message.contains(told), "{told}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_history_is_compacted_taken_back_and_brought_again() {
+    let long = "All the details of the parser, once more. ".repeat(400);
+    let desk = Desk::new(vec![text(&long), text(&long), text("A summary."), text("after")]);
+    let mut wire = desk.connect();
+    let session = desk.session(&mut wire).await;
+    let environment = desk.environment();
+    let prompt = json!({ "session": session, "text": "go on", "environment": environment });
+    done(&mut wire, "sessions.prompt", prompt).await;
+
+    let dry = json!({ "session": session, "dry_run": true, "environment": environment });
+    let dry = done(&mut wire, "sessions.compact", dry).await;
+    assert!(dry["outcome"].is_object(), "{dry}");
+    let compacted = json!({ "session": session, "focus": "the parser", "environment": environment });
+    let compacted = done(&mut wire, "sessions.compact", compacted).await;
+    let told = &compacted["outcome"]["compaction"];
+    assert_eq!(told["trigger"], "manual", "{compacted}");
+    let layers = done(&mut wire, "sessions.show", json!({ "session": session })).await["layers"].clone();
+    assert_eq!((&layers[0]["kind"], &layers[0]["holds"]), (&json!("compacted"), &json!(true)));
+
+    let entry = layers[0]["entry"].clone();
+    let undone = done(&mut wire, "sessions.undo", json!({ "session": session, "entry": entry })).await;
+    assert_eq!(undone["outcome"]["undo"]["status"], "undone", "{undone}");
+    let redone = done(&mut wire, "sessions.redo", json!({ "session": session })).await;
+    assert_eq!(redone["outcome"]["redo"]["status"], "redone", "{redone}");
+    let (kind, message) =
+        refused(&mut wire, "sessions.compact", json!({ "session": session, "focus": "above all" })).await;
+    assert_eq!(kind, "invalid_params", "{message}");
+}
+
+#[tokio::test]
+async fn choices_hold_for_the_session() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    let session = desk.session(&mut wire).await;
+    let environment = desk.environment();
+    let chosen = json!({ "session": session, "mode": "full", "environment": environment });
+    let chosen = done(&mut wire, "sessions.set", chosen).await;
+    assert_eq!(chosen["options"]["mode"], "full");
+    assert_eq!(done(&mut wire, "sessions.show", json!({ "session": session })).await["mode"], "full");
+    let (kind, message) = refused(&mut wire, "sessions.set", json!({ "session": session })).await;
+    assert_eq!((kind.as_str(), message.contains("nothing is chosen")), ("invalid_params", true));
+    let unknown = json!({ "session": session, "model": "anthropic/none", "environment": environment });
+    let (kind, _) = refused(&mut wire, "sessions.set", unknown).await;
+    assert_eq!(kind, "refused");
+}
+
+#[tokio::test]
+async fn nothing_runs_that_could_be_cancelled() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    let session = desk.session(&mut wire).await;
+    let cancelled = done(&mut wire, "sessions.cancel", json!({ "session": session })).await;
+    assert_eq!(cancelled["cancelled"], false);
+    let none = json!({ "session": "s_00000000000000000000" });
+    assert_eq!(refused(&mut wire, "sessions.cancel", none).await.0, "not_found");
+}
+
+#[tokio::test]
+async fn what_a_directory_offers_is_listed() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    let cwd = json!({ "cwd": desk.cwd });
+    let recipes = done(&mut wire, "recipes.list", cwd.clone()).await;
+    let ids: Vec<&str> =
+        recipes["recipes"].as_array().expect("a list").iter().filter_map(|recipe| recipe["id"].as_str()).collect();
+    assert!(ids.contains(&"compact"), "{ids:?}");
+    let compact = done(&mut wire, "recipes.show", json!({ "cwd": desk.cwd, "name": "/compact" })).await;
+    assert!(compact["text"].as_str().is_some_and(|text| !text.is_empty()));
+    let near = refused(&mut wire, "recipes.show", json!({ "cwd": desk.cwd, "name": "compct" })).await;
+    assert_eq!(near, ("not_found".to_owned(), "there is no recipe \"compct\"".to_owned()));
+
+    let hooks = done(&mut wire, "hooks.list", cwd).await;
+    assert_eq!((&hooks["hooks"], &hooks["enabled"]), (&json!([]), &json!(true)));
+    let session = desk.session(&mut wire).await;
+    let trail = done(&mut wire, "hooks.trail", json!({ "session": session })).await;
+    assert_eq!(trail["trail"], json!([]));
+
+    let environment = desk.environment();
+    let models = json!({ "provider": "anthropic", "environment": environment });
+    let models = done(&mut wire, "models.list", models).await["models"].clone();
+    let models = models.as_array().expect("a list");
+    assert!(!models.is_empty() && models.iter().all(|model| model["provider"] == "anthropic"), "{models:?}");
+}
+
+#[tokio::test]
+async fn stopping_is_refused_while_a_turn_runs_unless_it_is_meant() {
+    use epitome::provider::scripted::ModelStep;
+    let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Hang]]);
+    let mut wire = desk.connect();
+    let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
+    let prompt = wire.send("sessions.prompt", params).await;
+    let session = loop {
+        let live = done(&mut wire, "status", json!({})).await["sessions"].clone();
+        if live[0]["running"] == true {
+            break live[0]["session"].clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    let (kind, message) = refused(&mut wire, "stop", json!({})).await;
+    assert_eq!((kind.as_str(), message.as_str()), ("refused", "a turn runs in this daemon"));
+    assert!(!*desk.daemon.stop.borrow());
+    assert_eq!(done(&mut wire, "sessions.cancel", json!({ "session": session })).await["cancelled"], true);
+    assert_eq!(wire.answer(prompt).await["result"]["reason"], "cancelled");
+    assert_eq!(done(&mut wire, "stop", json!({ "force": true })).await["stopping"], true);
+    assert!(*desk.daemon.stop.borrow());
+}

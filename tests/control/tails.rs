@@ -1,0 +1,145 @@
+//! Who looks on at a session hears of it, answers its questions, and costs it nothing.
+
+use epitome::provider::scripted::ModelStep;
+use serde_json::{Value, json};
+
+use super::desk::{Desk, text};
+
+fn bash(command: &str) -> Vec<ModelStep> {
+    vec![ModelStep::Call { name: "bash".into(), input: json!({ "command": command }) }]
+}
+
+#[tokio::test]
+async fn a_tail_has_the_log_then_what_happens() {
+    let desk = Desk::new(vec![text("one"), text("two")]);
+    let (mut wire, mut tail) = (desk.connect(), desk.connect());
+    let session = desk.session(&mut wire).await;
+    let begun = tail.call("sessions.tail", json!({ "session": session })).await;
+    let subscription = begun["result"].clone();
+    let replay = tail.item("entry").await;
+    assert_eq!((&replay["session"], &replay["data"]["replay"]), (&json!(session), &json!(true)));
+    assert_eq!(replay["data"]["entry"]["change"], "opened");
+    let prompt = json!({ "session": session, "text": "again", "environment": desk.environment() });
+    wire.call("sessions.prompt", prompt).await;
+    assert_eq!(tail.item("text").await["data"]["text"], "two");
+
+    let ended = tail.call("sessions.untail", json!({ "subscription": subscription })).await;
+    assert_eq!(ended["result"], true);
+    let again = tail.call("sessions.untail", json!({ "subscription": subscription })).await;
+    assert_eq!(again["result"], false);
+}
+
+#[tokio::test]
+async fn a_tail_begins_where_it_is_told() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    let session = desk.session(&mut wire).await;
+    wire.call("sessions.tail", json!({ "session": session, "from": "e3" })).await;
+    assert_eq!(wire.item("entry").await["data"]["entry"]["seq"], 3);
+    let none = wire.call("sessions.tail", json!({ "session": "s_00000000000000000000" })).await;
+    assert_eq!(none["error"]["data"]["kind"], "not_found");
+}
+
+/// Numbers of subscriptions are each connection's own: with one table of them for all, the second client to
+/// end number 1 would end the first one's.
+#[tokio::test]
+async fn two_clients_subscriptions_are_apart() {
+    let desk = Desk::new(Vec::new());
+    let (mut one, mut two) = (desk.connect(), desk.connect());
+    let session = desk.session(&mut one).await;
+    let first = one.call("sessions.tail", json!({ "session": session })).await["result"].clone();
+    let second = two.call("sessions.tail", json!({ "session": session })).await["result"].clone();
+    assert_eq!(first, second, "each counts from one");
+    assert_eq!(two.call("sessions.untail", json!({ "subscription": second })).await["result"], true);
+    let prompt = json!({ "session": session, "text": "again", "environment": desk.environment() });
+    two.call("sessions.prompt", prompt).await;
+    assert_eq!(one.item("text").await["data"]["text"], "ok");
+}
+
+#[tokio::test]
+async fn where_nobody_looks_on_what_must_be_asked_is_denied() {
+    let desk = Desk::new(vec![bash("touch here"), text("it was denied")]);
+    let mut wire = desk.connect();
+    let params = json!({ "cwd": desk.cwd, "text": "go", "environment": desk.environment() });
+    let said = wire.call("sessions.prompt", params).await;
+    assert_eq!(said["result"]["text"], "it was denied", "{said}");
+    assert!(!desk.cwd.join("here").exists());
+}
+
+#[tokio::test]
+async fn who_looks_on_may_answer() {
+    let desk = Desk::new(vec![bash("touch here"), text("it was allowed")]);
+    let (mut wire, mut tail) = (desk.connect(), desk.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    tail.call("sessions.tail", json!({ "session": made })).await;
+    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let prompt = wire.send("sessions.prompt", params).await;
+    let ask = tail.item("ask").await["data"].clone();
+    assert_eq!(ask["permission"]["tool"], "bash");
+    let decided = json!({ "session": made, "ask": ask["ask"], "decision": "allow_once" });
+    assert!(tail.call("sessions.decide", decided).await["result"].is_object());
+    assert_eq!(wire.answer(prompt).await["result"]["text"], "it was allowed");
+    assert!(desk.cwd.join("here").exists());
+}
+
+/// A question was left to somebody who then went: the prompt waited for ever.
+#[tokio::test]
+async fn a_question_is_denied_when_the_last_who_could_answer_has_gone() {
+    let desk = Desk::new(vec![bash("touch here"), text("it was denied")]);
+    let (mut wire, mut tail) = (desk.connect(), desk.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    tail.call("sessions.tail", json!({ "session": made })).await;
+    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let prompt = wire.send("sessions.prompt", params).await;
+    tail.item("ask").await;
+    drop(tail);
+    assert_eq!(wire.answer(prompt).await["result"]["text"], "it was denied");
+}
+
+#[tokio::test]
+async fn a_prompt_to_a_busy_session_steers_its_turn() {
+    let desk = Desk::new(vec![vec![ModelStep::Text("first".into()), ModelStep::Wait], text("both")]);
+    let (mut wire, mut tail) = (desk.connect(), desk.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    tail.call("sessions.tail", json!({ "session": made })).await;
+    let prompt = |text: &str| json!({ "session": made, "text": text, "environment": desk.environment() });
+    let first = wire.send("sessions.prompt", prompt("begin")).await;
+    tail.item("text").await;
+    let second = wire.send("sessions.prompt", prompt("and this")).await;
+    let queued = |line: &Value| line["params"]["result"]["data"]["entry"]["change"] == "queued";
+    tail.until(queued).await;
+    desk.model.release();
+    assert_eq!(wire.answer(first).await["result"]["reason"], "end_turn");
+    assert_eq!(wire.answer(second).await["result"]["text"], "both");
+}
+
+/// The session goes on without a tail that nobody reads, which is told where to go on.
+#[tokio::test]
+async fn a_tail_that_is_not_read_lags_and_goes_on_from_there() {
+    // Each flood is more than its pipe and its tray hold: texts of two messages are not merged.
+    let floods: Vec<Vec<ModelStep>> = (0..3)
+        .map(|at| {
+            let mut steps: Vec<ModelStep> = (0..1500)
+                .flat_map(|_| [ModelStep::Think("t".repeat(400)), ModelStep::Text("x".repeat(400))])
+                .collect();
+            if at < 2 {
+                steps.extend(bash("true"));
+            }
+            steps
+        })
+        .collect();
+    let desk = Desk::new(floods);
+    let (mut wire, mut tail) = (desk.connect(), desk.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    tail.call("sessions.tail", json!({ "session": made })).await;
+    let overrides = json!({ "mode": "full" });
+    let params =
+        json!({ "session": made, "text": "go", "environment": desk.environment(), "overrides": overrides });
+    assert_eq!(wire.call("sessions.prompt", params).await["result"]["reason"], "end_turn");
+    let lagged = tail.item("lagged").await;
+    let from = lagged["data"]["from"].clone();
+    let again = tail.call("sessions.tail", json!({ "session": made, "from": from })).await;
+    assert!(again["result"].is_number(), "{again}");
+    let last = |line: &Value| line["params"]["result"]["data"]["entry"]["change"] == "turn_ended";
+    tail.until(last).await;
+}

@@ -1,0 +1,130 @@
+//! What the wire itself promises, whatever is called.
+
+use epitome::provider::scripted::ModelStep;
+use serde_json::{Value, json};
+
+use super::desk::{Desk, WITHIN};
+
+#[tokio::test]
+async fn what_is_no_good_request_is_told_and_the_next_one_is_answered() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    for (line, id, code, told) in [
+        ("{\"jsonrpc\": \"2.0\", \"id\"", Value::Null, -32700, "no JSON"),
+        ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}]", Value::Null, -32600, "batches"),
+        ("{\"id\": 4, \"method\": \"status\"}", json!(4), -32600, "jsonrpc"),
+        ("{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"statsu\"}", json!("a"), -32601, "no method \"statsu\""),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"sessions.show\",\"params\":{\"sesion\":\"x\"}}",
+            json!(5),
+            -32602,
+            "unknown field `sesion`, expected `session`",
+        ),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"sessions.show\",\"params\":{\"session\":\"abc\"}}",
+            json!(6),
+            -32001,
+            "there is no session abc",
+        ),
+    ] {
+        wire.write(format!("{line}\n").as_bytes()).await;
+        let answer = wire.line().await.expect("an answer");
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{line}: {answer}");
+        let message = answer["error"]["message"].as_str().expect("a sentence");
+        assert!(message.contains(told), "{line}: {message}");
+        assert!(answer["error"]["data"]["kind"].is_string(), "{answer}");
+    }
+    let near = wire.call("sessions.lst", json!({})).await;
+    assert_eq!(near["error"]["data"]["hint"], "did you mean \"sessions.list\"?");
+    assert_eq!(wire.call("status", json!({})).await["result"]["pid"], std::process::id());
+}
+
+#[tokio::test]
+async fn a_notification_wants_no_answer_and_an_empty_line_is_nothing() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    wire.write(b"\n  \n{\"jsonrpc\":\"2.0\",\"method\":\"stop\"}\n").await;
+    assert_eq!(wire.call("status", json!({})).await["id"], 1);
+    assert!(!*desk.daemon.stop.borrow(), "what can't be answered is not done");
+}
+
+#[tokio::test]
+async fn a_line_in_pieces_is_one_request_and_one_that_is_too_long_costs_itself_alone() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    wire.write(b"{\"jsonrpc\":\"2.0\",\"id\":1,").await;
+    tokio::task::yield_now().await;
+    wire.write(b"\"method\":\"status\"}\n").await;
+    assert_eq!(wire.line().await.expect("an answer")["id"], 1);
+    let piece = vec![b'x'; 1024 * 1024];
+    for _ in 0..65 {
+        wire.write(&piece).await;
+    }
+    wire.write(b"\n").await;
+    let answer = wire.line().await.expect("an answer");
+    assert_eq!(answer["error"]["code"], -32600, "{answer}");
+    assert!(wire.call("status", json!({})).await["result"].is_object());
+}
+
+#[tokio::test]
+async fn who_only_stops_writing_still_gets_all_answers() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
+    let id = wire.send("sessions.prompt", params).await;
+    wire.close_writing();
+    assert_eq!(wire.answer(id).await["result"]["text"], "ok");
+    assert!(wire.line().await.is_none(), "and then it is the end");
+}
+
+#[tokio::test]
+async fn answers_come_as_they_are_ready() {
+    let desk = Desk::new(vec![vec![ModelStep::Text("slow".into()), ModelStep::Wait]]);
+    let mut wire = desk.connect();
+    let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
+    let slow = wire.send("sessions.prompt", params).await;
+    let quick = wire.send("status", json!({})).await;
+    assert_eq!(wire.line().await.expect("an answer")["id"], quick);
+    desk.model.release();
+    assert_eq!(wire.answer(slow).await["result"]["text"], "slow");
+}
+
+/// What a client had asked for ends with it, also what it was waiting for when it went.
+#[tokio::test]
+async fn a_client_that_goes_in_the_middle_takes_its_prompt_along() {
+    let desk = Desk::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
+    let mut watcher = desk.connect();
+    let mut wire = desk.connect();
+    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    watcher.call("sessions.tail", json!({ "session": made })).await;
+    let params = json!({ "session": made, "text": "hello", "environment": desk.environment() });
+    wire.send("sessions.prompt", params).await;
+    watcher.item("text").await;
+    let (half_closed, served) = {
+        wire.close_writing();
+        let served = std::mem::replace(&mut wire.served, tokio::spawn(async {}));
+        (wire, served)
+    };
+    drop(half_closed);
+    tokio::time::timeout(WITHIN, served).await.expect("the connection ends").expect("without a panic");
+    let ended = loop {
+        let entry = watcher.item("entry").await["data"]["entry"].clone();
+        if entry["change"] == "turn_ended" {
+            break entry;
+        }
+    };
+    assert_eq!(ended["reason"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_connection_is_seen_as_long_as_it_is_there() {
+    let desk = Desk::new(Vec::new());
+    let mut wire = desk.connect();
+    let status = wire.call("status", json!({})).await["result"].clone();
+    assert_eq!(status["attachments"][0]["kind"], "control");
+    assert_eq!(status["attachments"][0]["pid"], std::process::id());
+    let mut count = desk.daemon.attachments.count();
+    drop(wire);
+    let gone = tokio::time::timeout(WITHIN, count.wait_for(|count| *count == 0)).await;
+    assert!(gone.is_ok(), "it is taken off the table");
+}

@@ -1,0 +1,129 @@
+//! `kill -9` of the daemon under its windows: they go on with another one, all that was asked is answered, and
+//! nothing runs that nobody allowed.
+
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
+
+use crate::desk::{
+    Agent, Desk, agent_said, assert_paired, end_by, final_statuses, is_answer, is_question, obey,
+    person_said, stop_reason,
+};
+use crate::windows::daemons;
+
+fn kill_daemon(desk: &Desk) -> Pid {
+    let daemon = desk.daemon().expect("a daemon serves");
+    end_by(daemon, Signal::KILL);
+    daemon
+}
+
+fn is_interrupted(answer: &Value) -> bool {
+    let sentence = answer["error"]["message"].as_str().unwrap_or_default();
+    sentence.contains("Interrupted") && sentence.contains("send it again")
+}
+
+/// The card stayed on the person's screen when the daemon died, and they clicked "allow".
+#[test]
+fn a_late_allow_runs_nothing() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "run touch never");
+    let card = agent.until("the card", is_question).pop().unwrap();
+    let dead = kill_daemon(&desk);
+    let (mut seen, answer) = agent.answer(id);
+    assert!(is_interrupted(&answer), "{answer}");
+    let withdrawn =
+        seen.iter().find(|message| message["method"] == "$/cancel_request").expect("the card closes");
+    assert_eq!(withdrawn["params"]["requestId"], card["id"]);
+    agent.decide(&card, "allow_once");
+    // What is sent next is behind it; and an answer to another card is no answer to this one.
+    let id = agent.prompt(&session, "run touch never-either");
+    seen.extend(agent.until("the next card", is_question));
+    let next = seen.pop().unwrap();
+    assert!(next["id"].as_u64() > card["id"].as_u64(), "{} is not above {}", next["id"], card["id"]);
+    agent.decide(&card, "allow_once");
+    agent.decide(&next, "reject_once");
+    let (updates, answer) = agent.answer(id);
+    assert_eq!(stop_reason(&answer), "end_turn");
+    assert_eq!(final_statuses(&updates), ["failed"]);
+    assert_ne!(desk.daemon(), Some(dead));
+    for file in ["never", "never-either"] {
+        assert!(!desk.workspace.join(file).exists(), "{file} was made");
+    }
+    assert_eq!(agent.turn(&session, "say more").1, "end_turn");
+    desk.model.requests().iter().for_each(assert_paired);
+}
+
+#[test]
+fn all_that_was_in_flight_is_answered_and_the_sessions_go_on() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let sessions: Vec<String> = (0..3).map(|_| desk.new_session(&mut agent)).collect();
+    for session in &sessions {
+        agent.turn(session, "say one");
+    }
+    let asked = [agent.prompt(&sessions[0], "half"), agent.prompt(&sessions[1], "hang")];
+    agent.hear("The first half, ");
+    kill_daemon(&desk);
+    let mut open = asked.len();
+    let seen = agent.until("both answers", |message| {
+        open -= usize::from(asked.iter().any(|id| is_answer(message, *id)));
+        open == 0
+    });
+    let answers = seen.iter().filter(|message| message.get("method").is_none());
+    assert!(answers.clone().all(is_interrupted), "{seen:?}");
+    assert_eq!(answers.count(), 2);
+    assert!(!seen.iter().any(|message| message["id"].is_string()), "the front end's own ids stay its own");
+    for session in &sessions {
+        let (updates, reason) = agent.turn(session, "say more");
+        assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+    }
+    agent.close_input();
+    agent.ended();
+    let mut agent = desk.start();
+    let replay = desk.load(&mut agent, &sessions[0]);
+    assert_eq!(person_said(&replay), ["say one", "half", "say more"]);
+    assert!(agent_said(&replay).contains("Interrupted"), "the log says what happened");
+}
+
+#[test]
+fn ten_windows_survive_three_deaths_of_their_daemon() {
+    let desk = Desk::new(obey);
+    let mut windows: Vec<(Agent, String)> = (0..10)
+        .map(|_| {
+            let mut agent = desk.start_trusted();
+            let session = desk.new_session(&mut agent);
+            (agent, session)
+        })
+        .collect();
+    for round in 0..3 {
+        let words = format!("say {round}");
+        let asked: Vec<u64> =
+            windows.iter_mut().map(|(agent, session)| agent.prompt(session, &words)).collect();
+        kill_daemon(&desk);
+        for ((agent, session), id) in windows.iter_mut().zip(asked) {
+            // Either it was done before the death, or the window is told to send it again.
+            let (_, answer) = agent.answer(id);
+            assert!(answer.get("result").is_some() || is_interrupted(&answer), "{answer}");
+            let (updates, reason) = agent.turn(session, "say more");
+            assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
+        }
+        assert_eq!(daemons(&desk).len(), 1);
+    }
+}
+
+#[test]
+fn an_idle_window_finds_its_session_again() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    for _ in 0..3 {
+        agent.turn(&session, "say one");
+        kill_daemon(&desk);
+    }
+    let listing = agent.call("session/list", json!({}));
+    assert_eq!(listing["sessions"][0]["sessionId"], session);
+    agent.call("session/close", json!({ "sessionId": session }));
+    agent.close_input();
+    agent.ended();
+}

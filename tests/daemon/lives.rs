@@ -1,0 +1,243 @@
+//! How a daemon's life begins and ends, and what windows do that can't have one.
+
+use epitome::daemon::frame::{Farewell, FrameReader, Kind};
+use epitome::daemon::hello::{Answer, Hello, Home, PROTOCOL};
+use epitome::paths::Paths;
+use rustix::process::{Signal, getpgid, getsid, kill_process, kill_process_group};
+use serde_json::json;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use crate::desk::{Agent, Desk, SILENCE_MAX, agent_said, end_by, obey, stop_reason, within};
+use crate::windows::daemons;
+
+/// How long a daemon stays idle here, in seconds.
+const IDLE_S: &str = "0.2";
+
+fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
+    Hello {
+        protocol,
+        version: version.to_owned(),
+        pid: std::process::id(),
+        cwd: desk.workspace.clone().into_os_string(),
+        place: Home::of(&Paths::below(&desk.home)),
+        environment: Vec::new(),
+        overrides: Default::default(),
+        ids_above: 0,
+    }
+}
+
+/// Connects as a front end does, and gives what the daemon answers.
+fn attach(desk: &Desk, hello: &Hello) -> (FrameReader<UnixStream>, Answer) {
+    let mut stream = UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
+    stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+    stream.write_all(&hello.to_line()).unwrap();
+    let mut reader = FrameReader::new(stream);
+    let answer = serde_json::from_slice(reader.line(4096).unwrap().expect("an answer")).unwrap();
+    (reader, answer)
+}
+
+#[test]
+fn an_idle_daemon_ends_and_the_next_window_starts_another() {
+    let desk = Desk::new(obey);
+    let start = || {
+        let mut command = desk.command(&[]);
+        command.env("EPITOME_IDLE_S", IDLE_S);
+        let mut agent = Agent::spawn(command);
+        agent.call("initialize", json!({ "protocolVersion": 1 }));
+        agent
+    };
+    let mut before = None;
+    for _ in 0..3 {
+        let mut agent = start();
+        let daemon = desk.daemon();
+        assert_ne!(daemon, before);
+        before = daemon;
+        let session = desk.new_session(&mut agent);
+        assert_eq!(agent.turn(&session, "say one").1, "end_turn");
+        agent.close_input();
+        agent.ended();
+        within(SILENCE_MAX, "the idle daemon's end", || daemons(&desk).is_empty().then_some(()));
+        assert!(!desk.home.join("run/acp.sock").exists(), "it leaves no socket");
+    }
+}
+
+/// The moment at which an idle daemon leaves is the moment at which windows must not get lost.
+#[test]
+fn windows_that_come_and_go_while_the_daemon_leaves_are_all_served() {
+    let desk = Desk::new(obey);
+    for round in 0..40 {
+        let mut command = desk.command(&[]);
+        command.env("EPITOME_IDLE_S", format!("0.0{}", round % 10));
+        let mut agent = Agent::spawn(command);
+        agent.call("initialize", json!({ "protocolVersion": 1 }));
+        agent.close_input();
+        agent.ended();
+    }
+    let log = log(&desk);
+    assert!(!log.contains("all in its own process"), "{log}");
+}
+
+fn log(desk: &Desk) -> String {
+    let files = fs::read_dir(desk.home.join("state/log")).into_iter().flatten().flatten();
+    files.map(|file| fs::read_to_string(file.path()).unwrap_or_default()).collect()
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_cancels_and_records_and_windows_go_on_with_the_next() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    let daemon = desk.daemon().unwrap();
+    end_by(daemon, Signal::TERM);
+    let (_, answer) = agent.answer(id);
+    assert_eq!(stop_reason(&answer), "cancelled");
+    assert!(daemons(&desk).is_empty(), "none is started until somebody wants something");
+    assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
+    assert_ne!(desk.daemon(), Some(daemon));
+}
+
+#[test]
+fn the_daemon_is_out_of_reach_of_what_ends_its_starter() {
+    let desk = Desk::new(obey);
+    let mut command = desk.command(&[]);
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut agent = Agent::spawn(command);
+    agent.call("initialize", json!({ "protocolVersion": 1 }));
+    let daemon = desk.daemon().unwrap();
+    let window = rustix::process::Pid::from_raw(agent.process().cast_signed());
+    assert_ne!(getsid(Some(daemon)).unwrap(), getsid(window).unwrap());
+    assert_ne!(getpgid(Some(daemon)).unwrap(), getpgid(window).unwrap());
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.as_raw_nonzero())).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().to_owned();
+    assert_ne!(parent, agent.process().to_string());
+    let open = fs::read_dir(format!("/proc/{}/fd", daemon.as_raw_nonzero())).unwrap().flatten();
+    let first_three: Vec<_> = open
+        .filter(|entry| entry.file_name().to_str().unwrap().parse::<u32>().unwrap() < 3)
+        .map(|entry| fs::read_link(entry.path()).unwrap())
+        .collect();
+    assert!(first_three.iter().all(|path| path.as_os_str() == "/dev/null"), "{first_three:?}");
+    kill_process_group(window.unwrap(), Signal::KILL).unwrap();
+    drop(desk.start());
+    assert_eq!(desk.daemon(), Some(daemon));
+}
+
+#[test]
+fn a_daemon_of_another_protocol_or_other_files_is_not_used() {
+    let desk = Desk::new(obey);
+    drop(desk.start());
+    for (other, word) in [
+        (hello(&desk, "0.1.0", PROTOCOL + 1), "protocol"),
+        (
+            Hello {
+                place: Home::of(&Paths::below("/elsewhere".as_ref())),
+                ..hello(&desk, "0.1.0", PROTOCOL)
+            },
+            "files",
+        ),
+    ] {
+        let (mut reader, answer) = attach(&desk, &other);
+        let why = answer.refused.expect("it is refused");
+        assert!(why.contains(word), "{why}");
+        assert!(reader.frame().unwrap().is_none(), "and that is all");
+    }
+    let (_, answer) = attach(&desk, &hello(&desk, "0.1.0", PROTOCOL));
+    assert_eq!(answer.refused, None);
+}
+
+#[test]
+fn a_window_that_can_have_no_daemon_works_alone_and_the_log_says_why() {
+    // A daemon that refuses, and a place where no socket can be.
+    let refusing: fn(&Desk) = |desk| {
+        fs::create_dir(desk.home.join("run")).unwrap();
+        let listener = UnixListener::bind(desk.home.join("run/acp.sock")).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            let refused = Some("it is of another age".to_owned());
+            stream.write_all(&Answer { version: "9.9.9".into(), pid: 1, refused }.to_line()).unwrap();
+        });
+    };
+    let closing: fn(&Desk) = |desk| {
+        fs::create_dir(desk.home.join("run")).unwrap();
+        let listener = UnixListener::bind(desk.home.join("run/acp.sock")).unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+    };
+    let no_place: fn(&Desk) = |desk| fs::write(desk.home.join("run"), "a file").unwrap();
+    let failing: fn(&Desk) = |desk| {
+        fs::create_dir_all(desk.home.join("run/control.sock")).unwrap();
+    };
+    for (trouble, word) in [
+        (refusing, "of another age"),
+        (closing, "without a word"),
+        (no_place, "place for sockets"),
+        (failing, "control.sock can't be listened on"),
+    ] {
+        let desk = Desk::new(obey);
+        trouble(&desk);
+        let mut agent = desk.start();
+        let session = desk.new_session(&mut agent);
+        assert_eq!(agent_said(&agent.turn(&session, "say one").0), "You said one.");
+        agent.close_input();
+        agent.ended();
+        let log = log(&desk);
+        assert!(log.contains(word) && log.contains("all in its own process"), "{word}: {log}");
+    }
+}
+
+#[test]
+fn a_newer_front_end_has_the_daemon_make_room_when_no_turn_runs() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "half");
+    agent.hear("The first half, ");
+    let old = desk.daemon().unwrap();
+    let (mut newer, answer) = attach(&desk, &hello(&desk, "99.0.0", PROTOCOL));
+    assert_eq!(answer.refused, None, "it is served meanwhile");
+    // The turn goes on to its end.
+    desk.model.release();
+    assert_eq!(stop_reason(&agent.answer(id).1), "end_turn");
+    let bye = newer.frame().unwrap().expect("a last word");
+    assert_eq!(bye.kind, Kind::Bye);
+    let why: Farewell = serde_json::from_slice(bye.body).unwrap();
+    assert_eq!(why, Farewell::Reattach { version: "99.0.0".to_owned() });
+    // Nobody else starts one here, so the older window does after a while.
+    assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
+    assert_ne!(desk.daemon(), Some(old));
+}
+
+#[test]
+fn a_front_end_ends_in_order_by_each_signal() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let desk = Desk::new(obey);
+        let mut agent = desk.start();
+        desk.new_session(&mut agent);
+        kill_process(rustix::process::Pid::from_raw(agent.process().cast_signed()).unwrap(), signal).unwrap();
+        agent.ended();
+    }
+}
+
+#[test]
+fn a_transcript_is_of_what_the_editor_sees() {
+    let desk = Desk::new(obey);
+    let path = desk.home.join("talk.txt");
+    let mut agent = Agent::spawn(desk.command(&["--transcript", path.to_str().unwrap()]));
+    agent.call("initialize", json!({ "protocolVersion": 1 }));
+    let session = desk.new_session(&mut agent);
+    end_by(desk.daemon().unwrap(), Signal::KILL);
+    agent.turn(&session, "say one");
+    agent.close_input();
+    agent.ended();
+    let mut text = String::new();
+    fs::File::open(&path).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(
+        text.matches("editor> initialize").count(),
+        1,
+        "what is told the next daemon is not of the editor's talk"
+    );
+    assert!(!text.contains("epitome-front") && text.contains("You said "), "{text}");
+}
