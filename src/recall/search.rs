@@ -2,10 +2,10 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::{Find, Log};
 use super::ask::Ask;
 use super::record::Record;
 use super::time::Clock;
+use super::{Find, Log};
 use crate::thread::{Change, Seq};
 
 /// Finds in one answer, where the question names no smaller number.

@@ -289,13 +289,16 @@ impl Session {
         let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
         let length = title.chars().count();
         if title.is_empty() {
-            return self.said("Say the title: /rename TITLE.").with("rename", serde_json::json!({ "status": "refused" }));
+            return self
+                .said("Say the title: /rename TITLE.")
+                .with("rename", serde_json::json!({ "status": "refused" }));
         }
         if length > TITLE_CHARS_MAX {
-            return self.said(format!(
-                "Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."
-            ))
-            .with("rename", serde_json::json!({ "status": "refused" }));
+            return self
+                .said(format!(
+                    "Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."
+                ))
+                .with("rename", serde_json::json!({ "status": "refused" }));
         }
         let noted = self.noted(format!("This session is now called: {title}"));
         let meta = serde_json::json!({ "status": "done", "title": title });

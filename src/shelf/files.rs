@@ -140,7 +140,8 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
         let (source, notes) = (draft.source.words().to_owned(), draft.notes.clone());
         let entries = draft.into_entries(&session);
         let thread = Thread::replay(entries.iter().cloned());
-        let thread = thread.map_err(|error| file_problem(&file, format!("this is no conversation: {error}")))?;
+        let thread =
+            thread.map_err(|error| file_problem(&file, format!("this is no conversation: {error}")))?;
         if let Err(error) = store.insert(&session, &entries) {
             // What was stored of this import goes again: it is all or nothing.
             for Imported { session, .. } in &imported {
@@ -181,7 +182,8 @@ fn read(path: &Path, circumstances: &Circumstances) -> Result<Vec<Draft>, ShelfE
             let entries = Store::read_outside(path, &session)
                 .map_err(|error| file_problem(path, format!("this journal can't be imported: {error}")))?;
             let draft = transfer::of_log(&entries);
-            let draft = draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
+            let draft =
+                draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
             Ok(vec![draft])
         }
         None => transfer::read(path, &text, circumstances).map_err(ShelfError::File),

@@ -92,8 +92,7 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
     let end = Instant::now() + SEARCH_TIME_MAX;
     let is_late = || Instant::now() >= end;
     let limit = ask.limit.unwrap_or(SESSIONS_MAX).clamp(1, SESSIONS_LIMIT);
-    let mut found =
-        Found { sessions: Vec::new(), searched: 0, is_cut: false, problems: listed.problems };
+    let mut found = Found { sessions: Vec::new(), searched: 0, is_cut: false, problems: listed.problems };
     for header in listed.sessions {
         if found.sessions.len() == limit || is_late() {
             found.is_cut = true;

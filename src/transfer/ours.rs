@@ -41,7 +41,9 @@ pub(super) fn read(file: File, text: &str) -> Result<Draft, Problem> {
             return Err(file.problem(number, message));
         }
         match &entry.change {
-            Change::Opened { .. } if !entries.is_empty() => return Err(file.problem(number, "a second conversation begins here")),
+            Change::Opened { .. } if !entries.is_empty() => {
+                return Err(file.problem(number, "a second conversation begins here"));
+            }
             _ => {}
         }
         entries.push(Arc::new(entry));

@@ -86,7 +86,13 @@ impl Desk {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let served = tokio::spawn(serve(self.daemon.clone(), theirs));
         let (reading, writing) = ours.into_split();
-        Wire { reading: BufReader::new(reading), writing: Some(writing), served, next: 1, set_aside: Vec::new() }
+        Wire {
+            reading: BufReader::new(reading),
+            writing: Some(writing),
+            served,
+            next: 1,
+            set_aside: Vec::new(),
+        }
     }
 
     pub fn client(&self) -> Client {

@@ -36,8 +36,11 @@ async fn the_daemon_tells_how_it_is_and_what_it_has_done() {
     assert_eq!(metrics["tokens"]["input"], 10);
     let text = done(&mut wire, "metrics", json!({ "format": "prometheus" })).await["text"].clone();
     let text = text.as_str().expect("text");
-    for line in ["epitome_turns_total 1", "epitome_tokens_total{kind=\"output\"} 5", "# TYPE epitome_attachments gauge"]
-    {
+    for line in [
+        "epitome_turns_total 1",
+        "epitome_tokens_total{kind=\"output\"} 5",
+        "# TYPE epitome_attachments gauge",
+    ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
 }
@@ -170,8 +173,12 @@ async fn what_a_directory_offers_is_listed() {
     let mut wire = desk.connect();
     let cwd = json!({ "cwd": desk.cwd });
     let recipes = done(&mut wire, "recipes.list", cwd.clone()).await;
-    let ids: Vec<&str> =
-        recipes["recipes"].as_array().expect("a list").iter().filter_map(|recipe| recipe["id"].as_str()).collect();
+    let ids: Vec<&str> = recipes["recipes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|recipe| recipe["id"].as_str())
+        .collect();
     assert!(ids.contains(&"compact"), "{ids:?}");
     let compact = done(&mut wire, "recipes.show", json!({ "cwd": desk.cwd, "name": "/compact" })).await;
     assert!(compact["text"].as_str().is_some_and(|text| !text.is_empty()));

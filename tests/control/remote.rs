@@ -2,15 +2,16 @@
 //! they were one's own.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use epitome::daemon::control::fault::Kind;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::provider::scripted::ModelStep;
 use epitome::session::port::SessionPort;
 use epitome::session::{
-    Answer, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
+    Answer, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError,
+    Ticket,
 };
 use epitome::thread::{Content, Seq, SessionId, StopReason};
 use serde_json::json;
@@ -92,7 +93,9 @@ async fn sessions_of_a_daemon_are_as_ones_own() {
         until(&news, |out| matches!(out, Out::Commands(_)).then_some(()));
         let content = vec![Content::Text { text: "go".into() }];
         let client = ClientId(1);
-        remote.send(&session, SessionCommand::Prompt { ticket: Ticket(2), client, content }).expect("it lives");
+        remote
+            .send(&session, SessionCommand::Prompt { ticket: Ticket(2), client, content })
+            .expect("it lives");
         let ask = until(&news, |out| match out {
             Out::Ask { ask, .. } => Some(*ask),
             _ => None,

@@ -13,7 +13,12 @@ async fn what_is_no_good_request_is_told_and_the_next_one_is_answered() {
         ("{\"jsonrpc\": \"2.0\", \"id\"", Value::Null, -32700, "no JSON"),
         ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}]", Value::Null, -32600, "batches"),
         ("{\"id\": 4, \"method\": \"status\"}", json!(4), -32600, "jsonrpc"),
-        ("{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"statsu\"}", json!("a"), -32601, "no method \"statsu\""),
+        (
+            "{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"method\":\"statsu\"}",
+            json!("a"),
+            -32601,
+            "no method \"statsu\"",
+        ),
         (
             "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"sessions.show\",\"params\":{\"sesion\":\"x\"}}",
             json!(5),

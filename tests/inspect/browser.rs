@@ -14,15 +14,29 @@ const LOOK_AFTER: &str = "6000";
 
 fn chromium() -> Option<PathBuf> {
     let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
-    NAMES.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|path| path.is_file())
+    NAMES
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
 }
 
 /// Lets a browser look at an address.
 fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
     let mut command = Command::new(browser);
     command
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
-        .args(["--hide-scrollbars", "--disable-extensions", "--disable-background-networking", "--no-proxy-server"])
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+        ])
+        .args([
+            "--hide-scrollbars",
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--no-proxy-server",
+        ])
         .arg(format!("--timeout={LOOK_AFTER}"))
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(more)
@@ -77,7 +91,8 @@ fn pictures() {
     ] {
         let picture = format!("--screenshot={}", folder.join(format!("inspect-{name}.png")).display());
         let size = format!("--window-size={size}");
-        let all: Vec<&str> = [picture.as_str(), size.as_str()].into_iter().chain(more.iter().copied()).collect();
+        let all: Vec<&str> =
+            [picture.as_str(), size.as_str()].into_iter().chain(more.iter().copied()).collect();
         look(&browser, profile.path(), &served.link(Some(&home.session)), &all);
     }
 }

@@ -54,7 +54,6 @@ fn lines(timeline: &Timeline) -> Vec<String> {
     lines.into_iter().map(|(entry, line)| format!("{entry} {line}")).collect()
 }
 
-
 fn assert_sound(thread: &Thread) {
     let timeline = told(thread);
     let ruler = Ruler::of(None);
@@ -78,7 +77,9 @@ fn golden_logs_are_told_in_order() {
         let timeline = told(&thread);
         let replies = thread.entries().iter().filter(|entry| entry.change.kind() == "replied").count();
         assert_eq!(timeline.rounds.len(), replies, "{name}");
-        assert!(timeline.rounds.iter().all(|round| round.began <= round.replied && round.replied <= round.ended));
+        assert!(
+            timeline.rounds.iter().all(|round| round.began <= round.replied && round.replied <= round.ended)
+        );
         assert_eq!(timeline.layers.len(), thread.layers().len(), "{name}");
     }
 }
@@ -107,12 +108,19 @@ fn a_story_is_told_with_what_came_of_each_part() {
         has(part);
     }
     assert!(timeline.layers.len() >= 3, "{all}");
-    assert!(timeline.calls.iter().any(|call| call.whole_bytes.is_some_and(|whole| whole > call.bytes)), "{all}");
+    assert!(
+        timeline.calls.iter().any(|call| call.whole_bytes.is_some_and(|whole| whole > call.bytes)),
+        "{all}"
+    );
     assert!(timeline.rounds.iter().any(|round| round.cached.is_some_and(|share| share > 0.5)), "{all}");
     assert!(timeline.cost.is_some_and(|cost| cost > 0.0));
     let compacted = timeline.layers.iter().find(|layer| layer.kind == "compacted").expect("a compaction");
-    let sides: Vec<u64> =
-        timeline.meter.iter().filter(|point| point.entry == compacted.entry).map(|point| point.kinds.sum()).collect();
+    let sides: Vec<u64> = timeline
+        .meter
+        .iter()
+        .filter(|point| point.entry == compacted.entry)
+        .map(|point| point.kinds.sum())
+        .collect();
     assert!(sides.len() == 2 && sides[0] > sides[1], "{sides:?}");
 }
 
@@ -144,7 +152,8 @@ fn thread_of(changes: Vec<Change>) -> Thread {
     let session = SessionId("s_00000000000000000000".into());
     let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
     let entries = std::iter::once(opened).chain(changes).enumerate();
-    let entry = |(at, change): (usize, Change)| Arc::new(Entry { seq: Seq(at as u64), at: at as u64 * 900, change });
+    let entry =
+        |(at, change): (usize, Change)| Arc::new(Entry { seq: Seq(at as u64), at: at as u64 * 900, change });
     Thread::replay(entries.map(entry)).expect("a log that folds")
 }
 
@@ -167,7 +176,12 @@ fn replied(id: u64, text: &str, calls: &[String]) -> Change {
     };
     let content = std::iter::once(words(text)).chain(calls.iter().map(call)).collect();
     let usage = Usage { input: 100, output: 10, cache_read: 60, ..Usage::default() };
-    Change::Replied { message: message(id, content), model: ModelName("a/b".into()), usage: Some(usage), cut: None }
+    Change::Replied {
+        message: message(id, content),
+        model: ModelName("a/b".into()),
+        usage: Some(usage),
+        cut: None,
+    }
 }
 
 /// Changes of which any sequence is a log, sensible or not: also layers over what is not there, outcomes of

@@ -61,7 +61,8 @@ impl Served {
     /// A browser that has followed a link.
     fn browser(&self) -> Browser {
         let link = self.link(None);
-        let (place, query) = link.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");
+        let (place, query) =
+            link.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");
         let (folder, _) = query.split_once('?').expect("a ticket");
         let mut browser =
             Browser { host: place.to_owned(), folder: format!("/{folder}"), cookie: String::new() };
@@ -159,7 +160,8 @@ fn a_link_is_good_once_and_leaves_a_cookie() {
     }
     let link = served.link(None);
     let path = &link[link.find(&browser.folder).expect("the same page")..];
-    let stranger = Browser { cookie: String::new(), folder: browser.folder.clone(), host: browser.host.clone() };
+    let stranger =
+        Browser { cookie: String::new(), folder: browser.folder.clone(), host: browser.host.clone() };
     assert_eq!(stranger.get(path).status, 200);
     let again = stranger.get(path);
     assert_eq!(again.status, 403);
@@ -183,7 +185,15 @@ fn the_page_reads_and_changes_nothing() {
     let none = browser.call("sessions.entry", json!({ "session": session, "entry": "e9" }));
     let none: Value = serde_json::from_str(&none.body).expect("JSON");
     assert!(none["error"]["message"].as_str().is_some_and(|message| message.contains("e9")), "{none}");
-    for method in ["sessions.delete", "sessions.prompt", "sessions.cancel", "sessions.export", "stop", "inspect.open", ""] {
+    for method in [
+        "sessions.delete",
+        "sessions.prompt",
+        "sessions.cancel",
+        "sessions.export",
+        "stop",
+        "inspect.open",
+        "",
+    ] {
         assert!(!METHODS.contains(&method));
         let refused = browser.call(method, json!({ "session": session }));
         assert_eq!(refused.status, 403, "{method}");
@@ -201,7 +211,9 @@ fn foreign_pages_and_names_are_refused() {
     let browser = served.browser();
     let Browser { host, folder, cookie } = &browser;
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"sessions.list"}"#;
-    let post = |more: &str| format!("POST {folder}rpc HTTP/1.1\r\nCookie: {cookie}\r\nContent-Length: {}\r\n{more}", call.len());
+    let post = |more: &str| {
+        format!("POST {folder}rpc HTTP/1.1\r\nCookie: {cookie}\r\nContent-Length: {}\r\n{more}", call.len())
+    };
     let json = "Content-Type: application/json\r\n";
     let rows = [
         (200, post(&format!("Host: {host}\r\nOrigin: http://{host}\r\n{json}"))),
@@ -215,11 +227,19 @@ fn foreign_pages_and_names_are_refused() {
     for (status, head) in rows {
         let answer = browser.send(&head, call);
         // hyper itself refuses a head with two hosts.
-        assert!(answer.status == status || (status == 403 && answer.status == 400), "{} for {head}", answer.status);
+        assert!(
+            answer.status == status || (status == 403 && answer.status == 400),
+            "{} for {head}",
+            answer.status
+        );
         assert!(answer.header("access-control-allow-origin").is_none());
     }
     let stranger = Browser { cookie: String::new(), folder: folder.clone(), host: host.clone() };
-    for path in [folder.clone(), format!("{folder}page.js"), format!("{folder}events?session=s_00000000000000000001&from=0")] {
+    for path in [
+        folder.clone(),
+        format!("{folder}page.js"),
+        format!("{folder}events?session=s_00000000000000000001&from=0"),
+    ] {
         assert_eq!(stranger.get(&path).status, 403, "{path}");
     }
     assert_eq!(stranger.get("/").status, 404);
@@ -232,8 +252,11 @@ fn what_is_new_comes_as_events() {
     let browser = served.browser();
     let mut stream = browser.connect();
     let Browser { host, folder, cookie } = &browser;
-    write!(stream, "GET {folder}events?session={session}&from=0 HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n")
-        .expect("it is sent");
+    write!(
+        stream,
+        "GET {folder}events?session={session}&from=0 HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n"
+    )
+    .expect("it is sent");
     let mut seen = String::new();
     let mut bytes = [0; 1024];
     while !seen.contains("\"next\":2") {
@@ -254,7 +277,7 @@ fn a_page_that_nobody_uses_ends() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let port = listener.local_addr().expect("an address").port();
         let room = Arc::new(Room::new(Keys::new().expect("random numbers"), port, Duration::ZERO));
-        let door = Arc::new(Inside(served.daemon.clone()));
+        let door = Arc::new(Inside::of(served.daemon.clone()));
         tokio::time::timeout(WITHIN, server::serve(listener, room.clone(), door)).await.map(|()| room.touch())
     });
     assert_eq!(ended, Ok(false), "it takes nobody any more");

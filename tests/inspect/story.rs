@@ -16,9 +16,7 @@ use epitome::provider::learned::Learned;
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
 use epitome::recipe::watch::RecipeWatch;
 use epitome::session::registry::{Services, Sessions};
-use epitome::session::{
-    Attachment, ClientId, Decision, Opening, Out, Outlet, SessionCommand, Ticket,
-};
+use epitome::session::{Attachment, ClientId, Decision, Opening, Out, Outlet, SessionCommand, Ticket};
 use epitome::store::Store;
 use epitome::thread::{Change, Content, Entry, SessionId};
 use epitome::tokens::Rulers;
@@ -89,7 +87,8 @@ pub fn played() -> Home {
     let sessions = Sessions::new(services, runtime.handle().clone());
     let (sender, news) = channel();
     let outlet = Arc::new(Tray(Mutex::new(sender)));
-    let environment = [("ANTHROPIC_BASE_URL", model.base_url()), ("ANTHROPIC_API_KEY", "sk-test-1".to_owned())];
+    let environment =
+        [("ANTHROPIC_BASE_URL", model.base_url()), ("ANTHROPIC_API_KEY", "sk-test-1".to_owned())];
     let environment: Vec<(OsString, OsString)> = environment
         .into_iter()
         .map(|(name, value)| (name.into(), value.into()))
@@ -153,7 +152,8 @@ impl Player {
                     return;
                 }
                 Out::Ask { ask, permission } => {
-                    let is_push = permission.input["command"].as_str().is_some_and(|line| line.contains("push"));
+                    let is_push =
+                        permission.input["command"].as_str().is_some_and(|line| line.contains("push"));
                     let decision = match (self.asked, is_push) {
                         (_, true) => Decision::Reject,
                         (0, false) => Decision::AllowAlways,
@@ -192,9 +192,11 @@ fn stretched(entries: &[Arc<Entry>]) -> Vec<Entry> {
             _ => 25,
         };
         let change = match &entry.change {
-            Change::Opened { format, session, .. } => {
-                Change::Opened { format: *format, session: session.clone(), cwd: "/home/ada/src/lines".into() }
-            }
+            Change::Opened { format, session, .. } => Change::Opened {
+                format: *format,
+                session: session.clone(),
+                cwd: "/home/ada/src/lines".into(),
+            },
             other => other.clone(),
         };
         Entry { seq: entry.seq, at, change }
@@ -247,7 +249,9 @@ fn script() -> Vec<Vec<ModelStep>> {
     vec![
         // The last line is lost.
         vec![
-            think("A line without a newline at the end: the loop probably only flushes at the newline. I look for it."),
+            think(
+                "A line without a newline at the end: the loop probably only flushes at the newline. I look for it.",
+            ),
             text("I look where lines are cut."),
             call("grep_tool", json!({ "pattern": "newline" })),
             read("src/reader.rs"),
@@ -255,13 +259,18 @@ fn script() -> Vec<Vec<ModelStep>> {
         ],
         vec![
             think("As I thought: `flush` is called in the arm of the newline and nowhere else."),
-            text("The loop flushes at a newline and nowhere else, so what stands behind the last one is dropped."),
+            text(
+                "The loop flushes at a newline and nowhere else, so what stands behind the last one is dropped.",
+            ),
             call(
                 "file_edit",
                 json!({ "file_path": "src/reader.rs", "old_text": "// end of the loop", "new_text": "self.flush();" }),
             ),
         ],
-        vec![run("Run the reader's tests", "echo 'running 14 tests'; echo 'test empty ... FAILED'; exit 101")],
+        vec![run(
+            "Run the reader's tests",
+            "echo 'running 14 tests'; echo 'test empty ... FAILED'; exit 101",
+        )],
         vec![
             text("An empty file gives a line too many now; I only flush what is there."),
             call(
@@ -271,15 +280,27 @@ fn script() -> Vec<Vec<ModelStep>> {
             ),
         ],
         vec![run("Run the reader's tests", "echo 'running 14 tests'; echo 'test result: ok. 14 passed'")],
-        vec![text("Fixed: the reader gives the last line whether or not a newline follows it. 14 tests pass.")],
+        vec![text(
+            "Fixed: the reader gives the last line whether or not a newline follows it. 14 tests pass.",
+        )],
         // The writer, and the log.
-        vec![read("src/writer.rs"), run("Read the log of the last run", "seq -f 'line %g of the run: nothing to see here' 1 9000")],
+        vec![
+            read("src/writer.rs"),
+            run("Read the log of the last run", "seq -f 'line %g of the run: nothing to see here' 1 9000"),
+        ],
         vec![
             think("The writer writes the newline itself. Nothing to do."),
-            text("The writer ends every line itself, so it has no such fault. The log is long and has nothing unusual."),
+            text(
+                "The writer ends every line itself, so it has no such fault. The log is long and has nothing unusual.",
+            ),
         ],
         // Marks.
-        vec![text("I read the notes."), read("docs/encodings.md"), read("src/split.rs"), read("src/count.rs")],
+        vec![
+            text("I read the notes."),
+            read("docs/encodings.md"),
+            read("src/split.rs"),
+            read("src/count.rs"),
+        ],
         vec![run("Clean up", "rm -rf target tests/golden")],
         vec![
             text("Understood: no folders are removed. I put the check where the first bytes are read."),
@@ -291,7 +312,13 @@ fn script() -> Vec<Vec<ModelStep>> {
         ],
         vec![text("A byte order mark is skipped. The check is in `Reader::open`.")],
         // Line endings.
-        vec![think("Many files. In one go."), read("src/table.rs"), read("src/merge.rs"), read("src/sort.rs"), read("src/join.rs")],
+        vec![
+            think("Many files. In one go."),
+            read("src/table.rs"),
+            read("src/merge.rs"),
+            read("src/sort.rs"),
+            read("src/join.rs"),
+        ],
         vec![text("And the others."), read("src/diff.rs"), read("src/stats.rs"), read("docs/format.md")],
         vec![text(
             "Three places would break: `split.rs` keeps the carriage return in the last column, `count.rs` counts it, \
@@ -335,13 +362,18 @@ fn write_files(home: &Path, workspace: &Path) {
         ("src/stats.rs", "", 70),
     ];
     for (name, head, lines) in sources {
-        put(&workspace.join(name), &format!("{head}{}", prose(&format!("/// {name}: what a newline means here"), lines)));
+        put(
+            &workspace.join(name),
+            &format!("{head}{}", prose(&format!("/// {name}: what a newline means here"), lines)),
+        );
     }
     put(&workspace.join("docs/format.md"), &prose("A table is lines, a line is cells.", 60));
 }
 
 fn prose(head: &str, lines: usize) -> String {
-    let line = |at: usize| format!("{head}, paragraph {at}: columns stay in order, and what is empty stays empty.\n");
+    let line = |at: usize| {
+        format!("{head}, paragraph {at}: columns stay in order, and what is empty stays empty.\n")
+    };
     (1..=lines).map(line).collect()
 }
 

@@ -71,9 +71,8 @@ impl Client {
 
     /// Serves the methods in this process.
     pub fn here(daemon: Arc<Daemon>) -> Result<Client, Fault> {
-        let pair = UnixStream::pair().map_err(|error| {
-            Fault::new(Kind::Internal, format!("no pair of sockets can be made: {error}"))
-        });
+        let pair = UnixStream::pair()
+            .map_err(|error| Fault::new(Kind::Internal, format!("no pair of sockets can be made: {error}")));
         let (ours, theirs) = pair?;
         tokio::spawn(wire::serve(daemon, theirs));
         Ok(Client::over(ours, Serves::ThisProcess))
@@ -159,10 +158,7 @@ impl Tail {
                 Some(Err(error)) => return Some(Err(Fault::new(Kind::Internal, error.to_string()))),
                 lagged_or_over => {
                     let lagged = lagged_or_over.is_some()
-                        || matches!(
-                            self.news.close_reason(),
-                            Some(client::SubscriptionCloseReason::Lagged)
-                        );
+                        || matches!(self.news.close_reason(), Some(client::SubscriptionCloseReason::Lagged));
                     if !lagged {
                         return None;
                     }

@@ -155,7 +155,8 @@ impl From<SessionError> for Fault {
 const LIST_HINT: &str = "`epitome sessions list` and sessions.list show what there is";
 
 /// What to do where another process holds a session's log.
-const IN_USE_HINT: &str = "close it there first: an editor that keeps all in one process, or a run in a shell";
+const IN_USE_HINT: &str =
+    "close it there first: an editor that keeps all in one process, or a run in a shell";
 
 impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Fault {

@@ -74,9 +74,8 @@ fn recipe(daemon: &Arc<Daemon>, wanted: Named) -> Reply {
     })?;
     let text = match &recipe.source {
         Source::BuiltIn => Catalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
-        Source::Person(path) | Source::Repository(path) => std::fs::read_to_string(path).map_err(|error| {
-            Fault::new(Kind::Store, format!("{} can't be read: {error}", path.display()))
-        })?,
+        Source::Person(path) | Source::Repository(path) => std::fs::read_to_string(path)
+            .map_err(|error| Fault::new(Kind::Store, format!("{} can't be read: {error}", path.display())))?,
     };
     let mut fields = recipes_shown::fields(recipe);
     fields.insert("text".to_owned(), json!(text));
@@ -94,7 +93,8 @@ struct Surroundings {
 fn hooks(daemon: &Arc<Daemon>, wanted: Surroundings) -> Reply {
     let cwd = directory(wanted.cwd)?;
     let environment = wanted.environment.unwrap_or_else(Environment::of_this_process).shared();
-    let get = |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let get =
+        |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
     let (settings, mut problems) = Settings::load(&daemon.paths, Some(&cwd), get);
     let (trust, problem) = Trust::load(&daemon.paths, settings.hooks.trust);
     problems.extend(problem);

@@ -3,7 +3,7 @@
 //!
 //! - `wire`: one connection, served; `lines`: what it reads.
 //! - `params`, `fault`: what comes in, read strictly, and how it is told that something is not done.
-//! - `sessions`, `prompts`, `listings`, `about`: the methods; `tail` the subscription.
+//! - `sessions`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail` the subscription.
 //! - `visit`: a client of a session for the length of one call; `desk`: who is where.
 //! - `tray`: what waits for a client to read.
 //! - `port`: sessions as another process has them; `client` and `remote`: the other ends.
@@ -12,6 +12,7 @@ mod about;
 pub mod client;
 mod desk;
 pub mod fault;
+mod inspect;
 mod lines;
 mod listings;
 mod params;
@@ -44,7 +45,7 @@ use wire::Caller;
 type Reply = Result<Value, Fault>;
 
 /// The methods that are told of to who names none of them.
-const METHODS: [&str; 24] = [
+const METHODS: [&str; 27] = [
     "status",
     "stop",
     "metrics",
@@ -64,6 +65,9 @@ const METHODS: [&str; 24] = [
     "sessions.rename",
     "sessions.export",
     "sessions.delete",
+    "sessions.timeline",
+    "sessions.entry",
+    "inspect.open",
     "recipes.list",
     "recipes.show",
     "hooks.list",
@@ -79,12 +83,9 @@ pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
     prompts::register(&mut table);
     listings::register(&mut table);
     port::register(&mut table);
-    let tail = table.module.register_subscription(
-        "sessions.tail",
-        "sessions.tail",
-        "sessions.untail",
-        tail::tail,
-    );
+    inspect::register(&mut table);
+    let tail =
+        table.module.register_subscription("sessions.tail", "sessions.tail", "sessions.untail", tail::tail);
     tail.expect(NAMED_ONCE);
     table.module
 }
@@ -98,7 +99,11 @@ struct Table {
 
 impl Table {
     /// A method that reads the disk.
-    fn blocking<P: DeserializeOwned + 'static>(&mut self, name: &'static str, act: fn(&Arc<Daemon>, P) -> Reply) {
+    fn blocking<P: DeserializeOwned + 'static>(
+        &mut self,
+        name: &'static str,
+        act: fn(&Arc<Daemon>, P) -> Reply,
+    ) {
         let entered = self.module.register_blocking_method(name, move |params, daemon, _| {
             let params = params::read(name, params.as_str())?;
             act(&daemon, params)

@@ -175,7 +175,8 @@ impl<'de> Deserialize<'de> for Environment {
         let wrong = || D::Error::custom("an environment is an object of names and texts");
         let map = serde_json::Map::deserialize(deserializer).map_err(|_| wrong())?;
         let read = |(name, value): (String, serde_json::Value)| {
-            let value = serde_json::from_value::<Value>(value).ok().and_then(Value::read).ok_or_else(wrong)?;
+            let value =
+                serde_json::from_value::<Value>(value).ok().and_then(Value::read).ok_or_else(wrong)?;
             Ok((OsString::from(name), value))
         };
         map.into_iter().map(read).collect::<Result<_, D::Error>>().map(Environment)
@@ -233,7 +234,8 @@ mod tests {
     fn a_beginning_of_an_id_is_enough_where_it_fits_one_alone() {
         let id = |digits: &str| SessionId(format!("s_{digits:0<20}"));
         let known = [id("ab1"), id("ab2"), id("c")];
-        for (typed, wanted) in [("c", Ok(2)), ("s_ab2", Ok(1)), ("ab", Err("2 sessions")), ("", Err("no session"))]
+        for (typed, wanted) in
+            [("c", Ok(2)), ("s_ab2", Ok(1)), ("ab", Err("2 sessions")), ("", Err("no session"))]
         {
             match (choose(&known, typed), wanted) {
                 (Ok(found), Ok(at)) => assert_eq!(found, known[at]),

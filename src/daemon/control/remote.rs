@@ -14,9 +14,7 @@ use super::fault::{Fault, Kind};
 use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
 use crate::session::port::SessionPort;
 use crate::session::registry::Header;
-use crate::session::{
-    ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
-};
+use crate::session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
 use crate::thread::SessionId;
 
 /// Sessions over a connection to the control API. Its calls wait for the daemon, and must not be made on a
@@ -83,7 +81,11 @@ impl RemoteSessions {
         Ok(RemoteSessions { client, runtime, here })
     }
 
-    fn call(&self, method: &str, params: impl serde::Serialize + std::marker::Send) -> Result<Value, SessionError> {
+    fn call(
+        &self,
+        method: &str,
+        params: impl serde::Serialize + std::marker::Send,
+    ) -> Result<Value, SessionError> {
         self.runtime.block_on(self.client.call_as(method, params)).map_err(error_of)
     }
 
@@ -192,8 +194,11 @@ fn error_of(fault: Fault) -> SessionError {
         Kind::Store => SessionError::Store(fault.message),
         Kind::TooLong => SessionError::TooLong(fault.message),
         Kind::Provider => SessionError::Provider { message: fault.message, hint: fault.hint },
-        Kind::Parse | Kind::InvalidRequest | Kind::UnknownMethod | Kind::Internal | Kind::Busy | Kind::InUse => {
-            SessionError::Internal(fault.message)
-        }
+        Kind::Parse
+        | Kind::InvalidRequest
+        | Kind::UnknownMethod
+        | Kind::Internal
+        | Kind::Busy
+        | Kind::InUse => SessionError::Internal(fault.message),
     }
 }

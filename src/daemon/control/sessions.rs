@@ -102,7 +102,8 @@ fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
             Some(header) => header.apply(entry),
         }
     }
-    let header = header.ok_or_else(|| Fault::new(Kind::Store, format!("session {session} has no opening")))?;
+    let header =
+        header.ok_or_else(|| Fault::new(Kind::Store, format!("session {session} has no opening")))?;
     let mut shown = header_json(&header, &daemon.sessions.live_sessions());
     // What is wrong in the settings is told by commands that do something by them.
     let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), |name| std::env::var_os(name));

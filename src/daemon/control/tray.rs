@@ -128,7 +128,10 @@ mod tests {
         for call in 0..ITEMS_MAX {
             let next = tray.next().await;
             let wanted = call.to_string();
-            assert!(matches!(&next, Next::Item(_, Out::CallStarted { call }) if call.0 == wanted), "{next:?}");
+            assert!(
+                matches!(&next, Next::Item(_, Out::CallStarted { call }) if call.0 == wanted),
+                "{next:?}"
+            );
         }
         assert!(matches!(tray.next().await, Next::Lagged));
         tray.put(&session(), started(0));

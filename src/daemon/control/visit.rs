@@ -75,7 +75,10 @@ impl Visit {
     }
 
     /// Asks for something, and waits for the answer.
-    pub async fn ask(&self, command: impl FnOnce(Ticket, ClientId) -> SessionCommand) -> Result<Answer, Fault> {
+    pub async fn ask(
+        &self,
+        command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
+    ) -> Result<Answer, Fault> {
         let ticket = fresh_tickets(1);
         self.daemon.sessions.send(&self.session, command(ticket, self.client))?;
         Ok(self.answer(ticket).await?)

@@ -217,7 +217,8 @@ impl Connection {
                 // Held by whoever serves the subscription, for as long as it lasts.
                 extensions.insert(Lasting(self.ids.clone()));
                 let sink = MethodSink::new_with_limit(outgoing, ANSWER_BYTES_MAX);
-                let state = SubscriptionState { conn_id: self.id, id_provider: &*self.ids, subscription_permit };
+                let state =
+                    SubscriptionState { conn_id: self.id, id_provider: &*self.ids, subscription_permit };
                 let begun = call(id, params, sink, state, extensions);
                 // It answers through its sink.
                 self.calls.spawn(async move { drop(begun.await) });

@@ -9,11 +9,8 @@ pub struct Asset {
 }
 
 /// The page itself.
-pub const PAGE: Asset = Asset {
-    name: "",
-    content_type: "text/html; charset=utf-8",
-    text: include_str!("page/page.html"),
-};
+pub const PAGE: Asset =
+    Asset { name: "", content_type: "text/html; charset=utf-8", text: include_str!("page/page.html") };
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 

@@ -28,12 +28,17 @@ pub struct Head<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     /// With the cookie, where a ticket was shown for it.
-    Page { with_cookie: bool },
+    Page {
+        with_cookie: bool,
+    },
     Asset(&'static Asset),
     /// A call of the control API.
     Call,
     /// What happens in a session, from an entry on.
-    Events { session: SessionId, from: Seq },
+    Events {
+        session: SessionId,
+        from: Seq,
+    },
 }
 
 /// Why not, for who knocked.

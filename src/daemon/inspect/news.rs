@@ -115,7 +115,9 @@ impl News {
                 }
             }
             Out::Withdrawn { ask } => drop(self.asking.remove(&ask.0)),
-            Out::CallProgress { .. } | Out::Commands(_) | Out::Options(_) | Out::Answer { .. } => return false,
+            Out::CallProgress { .. } | Out::Commands(_) | Out::Options(_) | Out::Answer { .. } => {
+                return false;
+            }
         }
         true
     }

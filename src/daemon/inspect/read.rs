@@ -48,7 +48,8 @@ fn window(
         // Its key is in an editor's environment, not in ours.
         Err(_) => {
             let (known, configured) = (models::known(model), settings.models.get(&model.0));
-            let size = configured.and_then(|model| model.context_window).or(known.map(|known| known.window))?;
+            let size =
+                configured.and_then(|model| model.context_window).or(known.map(|known| known.window))?;
             let most = configured.and_then(|model| model.max_output).or(known.map(|known| known.max_output));
             (size, most.unwrap_or(models::OUTPUT_DEFAULT))
         }
