@@ -106,7 +106,15 @@ fn perform(request: Request) -> Result<i32, CliError> {
     let prepared = Prepared { request, prompt, cwd, resumed };
     let code = match daemon {
         Some(sessions) => prepared.run(&runtime, &sessions),
-        None => prepared.run(&runtime, &serve::sessions(paths, runtime.handle())),
+        None => {
+            let sessions = serve::sessions(paths, runtime.handle());
+            let code = prepared.run(&runtime, &sessions);
+            let settled = async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await };
+            if runtime.block_on(settled).is_err() {
+                tracing::warn!("the session did not end in time");
+            }
+            code
+        }
     };
     // Whatever still runs on a thread of its own must not hold up the end.
     runtime.shutdown_background();
@@ -165,11 +173,6 @@ impl Prepared {
         let code = Run::new(sessions.clone(), session, queue.clone(), face, prompt, request).drive();
         queue.close();
         sessions.detach(CLIENT);
-        let settled =
-            runtime.block_on(async { tokio::time::timeout(SETTLE_WITHIN, sessions.settled()).await });
-        if settled.is_err() {
-            tracing::warn!("the session did not end in time");
-        }
         code
     }
 }

@@ -103,6 +103,7 @@ impl Parent {
             reaper: Arc::new(crate::tools::reaper::Reaper::none()),
             rulers: crate::tokens::Rulers::default(),
             functions: crate::hooks::functions::Functions::default(),
+            rest_after: REST_AFTER,
         };
         let cwd = directory.path().to_path_buf();
         let opened = Change::Opened { format: FORMAT_VERSION, session: id("s_parent"), cwd };

@@ -362,11 +362,6 @@ impl Sessions {
         self.inner.counts.read()
     }
 
-    /// What they share.
-    pub fn services(&self) -> &Services {
-        &self.inner.services
-    }
-
     /// The sessions that live in this process.
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         let live = self.live();

@@ -15,6 +15,7 @@ use epitome::provider::learned::Learned;
 use epitome::provider::scripted::{ModelStep, ScriptedModel};
 use epitome::recipe::watch::RecipeWatch;
 use epitome::session::registry::{Services, Sessions};
+use epitome::session::resting::REST_AFTER;
 use epitome::store::Store;
 use epitome::tokens::Rulers;
 use epitome::tools::Toolbox;
@@ -62,6 +63,7 @@ impl Desk {
             reaper: Arc::new(Reaper::none()),
             rulers: Rulers::default(),
             functions: Functions::default(),
+            rest_after: REST_AFTER,
         };
         let sessions = Sessions::new(services, Handle::current());
         let daemon = Arc::new(Daemon::new(paths, sessions, store));

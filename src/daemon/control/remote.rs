@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::BoxFuture;
 use jsonrpsee::core::client::Subscription;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -178,11 +177,6 @@ impl SessionPort for RemoteSessions {
     fn detach(&self, _: ClientId) {
         // A daemon that is gone has no clients.
         drop(self.call("port.detach", json!({})));
-    }
-
-    /// They go on in the daemon, which settles them.
-    fn settled(&self) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::ready(()))
     }
 }
 
