@@ -43,7 +43,7 @@ use crate::provider::wire::encoding::Encoding;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::store::{Journal, StoreError};
-use crate::thread::{CallId, Change, Entry, MessageId, SessionId, StopReason, Thread, Verdict};
+use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::{Answer as Told, Ask, Next};
@@ -112,6 +112,8 @@ pub struct Session {
     pub(super) told_hooks: HashSet<(String, Verdict)>,
     /// When somebody wanted something last.
     pub(super) active_at: Instant,
+    /// The first entry of this life: what ends a turn that the one before left open.
+    pub(super) repaired_from: Seq,
     pub(super) pace: Pace,
     /// A summary that is written before it is needed.
     pub(super) ahead: Ahead,
@@ -174,6 +176,7 @@ impl Session {
             id: thread.session().clone(),
             next_message: thread.next_message().0,
             cost: Spent::of(&settings, &thread).cost,
+            repaired_from: thread.next_seq(),
             services,
             thread,
             workspace: Arc::new(workspace),
