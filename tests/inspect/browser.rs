@@ -86,7 +86,7 @@ fn pictures() {
     let profile = tempfile::tempdir().expect("a scratch directory");
     for (name, size, entry, more) in [
         ("light", "1280,880", "", &[][..]),
-        ("dark", "1280,880", "/e26", &["--blink-settings=preferredColorScheme=0"]),
+        ("dark", "1200,780", "/e26", &["--blink-settings=preferredColorScheme=0"]),
         ("narrow", "500,1600", "", &[]),
     ] {
         let picture = format!("--screenshot={}", folder.join(format!("inspect-{name}.png")).display());
