@@ -4,8 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates that only one module may name.
-const PRIVATE_CRATES: [(&str, &str); 3] =
-    [("sled", "store"), ("agent_client_protocol", "acp"), ("reqwest", "provider")];
+const PRIVATE_CRATES: [(&str, &str); 5] = [
+    ("sled", "store"),
+    ("agent_client_protocol", "acp"),
+    ("reqwest", "provider"),
+    ("jsonrpsee", "daemon"),
+    ("jsonrpsee_types", "daemon"),
+];
 
 #[test]
 fn modules_import_only_what_the_table_in_lib_rs_allows() {

@@ -2,6 +2,8 @@
 
 mod desk;
 mod methods;
+mod page;
+mod process;
 mod remote;
 mod tails;
 mod wire;

@@ -78,13 +78,32 @@ async fn a_session_is_made_prompted_listed_shown_read_and_deleted() {
     let (kind, _) = refused(&mut wire, "sessions.entries", json!({ "session": session, "limit": 0 })).await;
     assert_eq!(kind, "invalid_params");
 
+    let timeline = done(&mut wire, "sessions.timeline", json!({ "session": session })).await;
+    assert_eq!(timeline["rounds"].as_array().map(Vec::len), Some(1), "{timeline}");
+    let looked = done(&mut wire, "sessions.entry", json!({ "session": session, "entry": "e0" })).await;
+    assert!(looked.is_object(), "{looked}");
+    let page = done(&mut wire, "inspect.open", json!({ "session": session })).await["url"].clone();
+    assert!(page.as_str().is_some_and(|url| url.starts_with("http://127.0.0.1:")), "{page}");
+
     let renamed = done(&mut wire, "sessions.rename", json!({ "session": session, "title": "Ours" })).await;
     assert_eq!(renamed["outcome"]["rename"]["status"], "done");
     let markdown = json!({ "session": session, "format": "markdown" });
     let markdown = done(&mut wire, "sessions.export", markdown).await["text"].clone();
     assert!(markdown.as_str().is_some_and(|text| text.contains("Hello yourself.")), "{markdown}");
-    let exported = done(&mut wire, "sessions.export", json!({ "session": session })).await;
-    assert_eq!(exported["entries"][0]["change"], "opened");
+    let file = desk.cwd.join("kept.jsonl");
+    let exported = done(&mut wire, "sessions.export", json!({ "session": session, "file": file })).await;
+    assert!(exported["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{exported}");
+    let again = refused(&mut wire, "sessions.export", json!({ "session": session, "file": file })).await;
+    assert_eq!(again.0, "store", "nothing is written over: {}", again.1);
+    let imported = json!({ "files": [file], "cwd": desk.cwd });
+    let imported = done(&mut wire, "sessions.import", imported).await["sessions"][0].clone();
+    assert_eq!((&imported["title"], imported["session"] == *session), (&json!("Ours"), false), "{imported}");
+    let forked = done(&mut wire, "sessions.fork", json!({ "session": session, "entry": "e2" })).await;
+    assert_eq!((&forked["from"], &forked["entry"]), (&json!(session), &json!("e2")));
+    let none = refused(&mut wire, "sessions.fork", json!({ "session": session, "entry": 900 })).await;
+    assert_eq!(none.0, "refused", "{}", none.1);
+    let found = done(&mut wire, "sessions.search", json!({ "text": "yourself" })).await;
+    assert_eq!(found["sessions"].as_array().map(Vec::len), Some(2), "the fork ends before it: {found}");
 
     assert_eq!(done(&mut wire, "sessions.delete", json!({ "session": session })).await["deleted"], true);
     let (kind, message) = refused(&mut wire, "sessions.show", json!({ "session": session })).await;

@@ -4,6 +4,7 @@ use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::json;
 
 use crate::session::SessionError;
+use crate::shelf::ShelfError;
 use crate::store::StoreError;
 
 /// The kinds of faults; numbers and names are part of the interface and never change.
@@ -164,6 +165,17 @@ impl From<StoreError> for Fault {
             StoreError::NotFound(_) => Fault::new(Kind::NotFound, error.to_string()).hint(LIST_HINT),
             StoreError::InUse(_) => Fault::new(Kind::InUse, error.to_string()).hint(IN_USE_HINT),
             other => Fault::new(Kind::Store, other.to_string()),
+        }
+    }
+}
+
+impl From<ShelfError> for Fault {
+    fn from(error: ShelfError) -> Fault {
+        let hint = error.hint();
+        match error {
+            ShelfError::Store(error) => error.into(),
+            ShelfError::File(problem) => Fault { kind: Kind::Refused, message: problem.to_string(), hint },
+            ShelfError::Refused { message, hint } => Fault { kind: Kind::Refused, message, hint },
         }
     }
 }

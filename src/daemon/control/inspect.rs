@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::fault::{Fault, Kind};
-use super::params::{EntryName, Name, OfSession, beside};
+use super::params::{EntryName, Name, OfSession};
 use super::{Reply, Table, json_of};
 use crate::daemon::Daemon;
 use crate::daemon::inspect::read;
@@ -43,10 +43,7 @@ struct Place {
 async fn open(daemon: Arc<Daemon>, wanted: Place) -> Reply {
     let session = match wanted.session {
         None => None,
-        Some(name) => {
-            let daemon = daemon.clone();
-            Some(beside(move || name.find(&daemon)).await?)
-        }
+        Some(name) => Some(name.find_beside(&daemon).await?),
     };
     let url = daemon.inspect.open(&daemon, session.as_ref()).map_err(|error| {
         Fault::new(Kind::Internal, format!("the page can't be served on this machine: {error}"))

@@ -3,7 +3,7 @@
 //!
 //! - `wire`: one connection, served; `lines`: what it reads.
 //! - `params`, `fault`: what comes in, read strictly, and how it is told that something is not done.
-//! - `sessions`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail` the subscription.
+//! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail` the subscription.
 //! - `visit`: a client of a session for the length of one call; `desk`: who is where.
 //! - `tray`: what waits for a client to read.
 //! - `port`: sessions as another process has them; `client` and `remote`: the other ends.
@@ -20,6 +20,7 @@ mod port;
 mod prompts;
 pub mod remote;
 mod sessions;
+mod stored;
 mod tail;
 mod tray;
 mod visit;
@@ -45,13 +46,15 @@ use wire::Caller;
 type Reply = Result<Value, Fault>;
 
 /// The methods that are told of to who names none of them.
-const METHODS: [&str; 27] = [
+pub const METHODS: [&str; 30] = [
     "status",
     "stop",
     "metrics",
     "sessions.list",
     "sessions.show",
     "sessions.entries",
+    "sessions.timeline",
+    "sessions.entry",
     "sessions.tail",
     "sessions.untail",
     "sessions.new",
@@ -63,16 +66,17 @@ const METHODS: [&str; 27] = [
     "sessions.undo",
     "sessions.redo",
     "sessions.rename",
+    "sessions.search",
+    "sessions.fork",
     "sessions.export",
+    "sessions.import",
     "sessions.delete",
-    "sessions.timeline",
-    "sessions.entry",
-    "inspect.open",
     "recipes.list",
     "recipes.show",
     "hooks.list",
     "hooks.trail",
     "models.list",
+    "inspect.open",
 ];
 
 /// All methods, for one connection.
@@ -80,6 +84,7 @@ pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
     let mut table = Table { module: RpcModule::from_arc(daemon) };
     about::register(&mut table);
     sessions::register(&mut table);
+    stored::register(&mut table);
     prompts::register(&mut table);
     listings::register(&mut table);
     port::register(&mut table);

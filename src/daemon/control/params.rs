@@ -12,10 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::fault::{Fault, Kind};
 use crate::daemon::Daemon;
+use crate::shelf::{self, ShelfError};
 use crate::thread::{Part, Seq, SessionId};
-
-/// Session ids that are named where a beginning fits several.
-const NAMED_MAX: usize = 5;
 
 /// Reads the parameters of a method; none are an empty object.
 pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P, Fault> {
@@ -57,13 +55,10 @@ impl Name {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
         }
-        let listing = daemon.store.list()?;
-        let sound = listing.headers.into_iter().map(|header| header.session);
-        let damaged = listing.problems.into_iter().map(|(session, _)| session);
-        let mut known: Vec<SessionId> = sound.chain(damaged).collect();
-        known.sort();
-        known.dedup();
-        choose(&known, &self.0)
+        shelf::resolve(&daemon.store, &self.0).map_err(|error| match error {
+            ShelfError::Refused { message, hint } => Fault { kind: Kind::NotFound, message, hint },
+            other => other.into(),
+        })
     }
 
     /// The same on a thread that may block.
@@ -82,23 +77,6 @@ pub async fn beside<T: Send + 'static>(
 ) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(act).await;
     done.unwrap_or_else(|error| Err(Fault::new(Kind::Internal, error.to_string())))
-}
-
-fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, Fault> {
-    let beginning = if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") };
-    let fits = |session: &&SessionId| !typed.is_empty() && session.0.starts_with(&beginning);
-    let fitting: Vec<&SessionId> = known.iter().filter(fits).collect();
-    match fitting.as_slice() {
-        [session] => Ok((*session).clone()),
-        [] => Err(Fault::new(Kind::NotFound, format!("there is no session {typed}"))
-            .hint("`epitome sessions list` and sessions.list show what there is")),
-        several => {
-            let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|session| session.0.as_str()).collect();
-            let more = if several.len() > NAMED_MAX { ", …" } else { "" };
-            Err(Fault::new(Kind::NotFound, format!("{} sessions begin with {typed}", several.len()))
-                .hint(format!("give more of the id: {}{more}", named.join(", "))))
-        }
-    }
 }
 
 /// An entry, as `"e5"` or `5`.
@@ -228,20 +206,5 @@ mod tests {
         assert_eq!(written, json!({"A": "1", "B": {"base64": "Yf8="}}));
         assert_eq!(serde_json::from_value::<Environment>(written).expect("it is one"), environment);
         assert!(serde_json::from_value::<Environment>(json!({"A": 1})).is_err());
-    }
-
-    #[test]
-    fn a_beginning_of_an_id_is_enough_where_it_fits_one_alone() {
-        let id = |digits: &str| SessionId(format!("s_{digits:0<20}"));
-        let known = [id("ab1"), id("ab2"), id("c")];
-        for (typed, wanted) in
-            [("c", Ok(2)), ("s_ab2", Ok(1)), ("ab", Err("2 sessions")), ("", Err("no session"))]
-        {
-            match (choose(&known, typed), wanted) {
-                (Ok(found), Ok(at)) => assert_eq!(found, known[at]),
-                (Err(fault), Err(told)) => assert!(fault.message.contains(told), "{}", fault.message),
-                (found, _) => panic!("{typed}: {found:?}"),
-            }
-        }
     }
 }

@@ -16,7 +16,7 @@ use crate::session::registry::LiveSession;
 use crate::session::{AskId, Decision, SessionCommand, SessionError};
 use crate::store::Header;
 use crate::thread::boundary::boundary_of;
-use crate::thread::{Change, Entry, ModelName, SessionId, Thread, text};
+use crate::thread::{Change, Entry, ModelName, SessionId, Thread};
 use crate::tokens::Ruler;
 
 /// Entries that one call gives where it does not say how many, and the most that it may ask for.
@@ -29,7 +29,6 @@ pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.entries", entries);
     table.blocking("sessions.cancel", cancel);
     table.blocking("sessions.decide", decide);
-    table.blocking("sessions.export", export);
     table.blocking("sessions.delete", delete);
 }
 
@@ -221,38 +220,6 @@ fn decide(daemon: &Arc<Daemon>, wanted: Decided) -> Reply {
     let Decided { ask, decision, .. } = wanted;
     daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
     Ok(json!({ "session": session, "ask": ask }))
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Format {
-    /// The log's entries, as JSON.
-    #[default]
-    Json,
-    Markdown,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Exported {
-    session: Name,
-    #[serde(default)]
-    format: Format,
-}
-
-fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
-    let session = wanted.session.find(daemon)?;
-    match wanted.format {
-        Format::Markdown => {
-            let (thread, damage) = fold(daemon, &session)?;
-            Ok(json!({ "session": session, "text": text::markdown(&thread), "damage": damage }))
-        }
-        Format::Json => {
-            let entries = daemon.store.read(&session)?;
-            let entries = entries.iter().map(|entry| entry_json(&session, entry));
-            Ok(json!({ "session": session, "entries": entries.collect::<Result<Vec<_>, _>>()? }))
-        }
-    }
 }
 
 fn delete(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {

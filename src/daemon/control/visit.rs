@@ -89,8 +89,15 @@ impl Visit {
     pub async fn prompt(&self, content: Vec<Content>) -> Result<(Answer, Option<String>), Fault> {
         let turn = self.ask(|ticket, client| SessionCommand::Prompt { ticket, client, content });
         let mut turn = std::pin::pin!(turn);
+        let mut stop = self.daemon.stop.subscribe();
+        let mut stopping = false;
         let answer = loop {
             tokio::select! {
+                () = super::wire::stopped(&mut stop), if !stopping => {
+                    stopping = true;
+                    // A session that is gone has ended its turn.
+                    drop(self.daemon.sessions.send(&self.session, SessionCommand::Cancel));
+                }
                 answer = &mut turn => break answer?,
                 () = self.questions() => self.refuse_where_nobody_is(),
             }

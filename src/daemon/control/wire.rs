@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufWriter, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::fault::{Fault, Kind};
@@ -49,6 +49,9 @@ const OUTGOING_MAX: usize = 256;
 
 /// How long the last answers may take to leave when all is said.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long calls may still take when the daemon ends.
+const FINISH_WITHIN: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether a client that sends no more still listens. Nobody tells: its going makes
 /// nothing readable that was not so before.
@@ -101,7 +104,17 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
         outgoing,
         calls: JoinSet::new(),
     };
-    match connection.run(&mut Lines::new(reading)).await {
+    let mut stop = daemon.stop.subscribe();
+    let mut lines_in = Lines::new(reading);
+    let over = tokio::select! {
+        over = connection.run(&mut lines_in) => Some(over),
+        () = stopped(&mut stop) => None,
+    };
+    let over = match over {
+        Some(over) => over,
+        None => connection.finish().await,
+    };
+    match over {
         Over::Answered => {
             drop(connection);
             if tokio::time::timeout(WRITE_WITHIN, &mut writer).await.is_err() {
@@ -112,6 +125,12 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     }
     daemon.sessions.detach(client);
     daemon.sessions.unwatch(client);
+}
+
+/// Waits for the daemon's end.
+pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // The sender is the daemon's own, and who serves holds the daemon.
+    drop(stop.wait_for(|stop| *stop).await);
 }
 
 /// How a connection ended.
@@ -153,6 +172,13 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// The daemon ends: what is quick is still answered, and so are prompts, which are cancelled.
+    async fn finish(&mut self) -> Over {
+        let answered = async { while self.calls.join_next().await.is_some() {} };
+        drop(tokio::time::timeout(FINISH_WITHIN, answered).await);
+        Over::Answered
     }
 
     /// Waits for what still runs, as long as somebody is there to hear of it.

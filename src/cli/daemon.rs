@@ -1,0 +1,312 @@
+//! `epitome daemon`: how the daemon of this home is, its end, and its log. It starts none: editors do that.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::terminal::{self, harmless};
+use super::{CliError, daemon_serve, serve};
+use crate::daemon::control::Client;
+use crate::daemon::control::fault::Fault;
+use crate::daemon::place::Place;
+
+/// Lines of the log that are shown where no number is given.
+const LOG_LINES: usize = 50;
+
+/// How far back in a log file lines are looked for, in bytes.
+const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// How often a followed log is looked at.
+const LOG_LOOK: Duration = Duration::from_millis(250);
+
+/// How long a daemon may take to answer before it counts as stuck.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a daemon may take to end.
+const END_WITHIN: Duration = Duration::from_secs(20);
+
+/// How often it is looked whether it has ended.
+const END_LOOK: Duration = Duration::from_millis(20);
+
+const HELP: &str = "\
+epitome daemon: the one process behind all windows
+
+  epitome daemon status [--json]
+        whether one runs, since when, who is connected, what it holds
+  epitome daemon stop [--force]
+        ends it; refused while a turn runs, which --force cancels. The next window starts a new one, and
+        windows that are open go on with it
+  epitome daemon logs [-f] [-n LINES]
+        the last lines of its log; -f follows
+
+It is started by the first editor window and ends by itself ten minutes after the last one.
+Exit codes: 0 done, 1 it failed or no daemon runs, 2 wrong usage.
+";
+
+pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
+    if arguments == ["serve"] {
+        return daemon_serve::main();
+    }
+    let Some(request) = Request::parse(arguments)? else {
+        return terminal::print(HELP).map(|()| 0);
+    };
+    let paths = serve::paths();
+    match request {
+        Request::Logs { lines, follow } => logs(&paths.log_directory(), lines, follow),
+        Request::Status { json } => serve::runtime()?.block_on(status(&Place::of(&paths), json)),
+        Request::Stop { force } => serve::runtime()?.block_on(stop(&Place::of(&paths), force)),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Status { json: bool },
+    Stop { force: bool },
+    Logs { lines: usize, follow: bool },
+}
+
+impl Request {
+    /// `None`: the person wants to know what there is.
+    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        use lexopt::prelude::*;
+        let (mut verb, mut json, mut force, mut follow, mut lines) = (None, false, false, false, None);
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("json") => json = true,
+                Long("force") => force = true,
+                Short('f') | Long("follow") => follow = true,
+                Short('n') | Long("lines") => lines = Some(parser.value()?.parse()?),
+                Value(word) if verb.is_none() => verb = Some(word.string()?),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        let given = [("--json", json), ("--force", force), ("-f", follow), ("-n", lines.is_some())];
+        let (request, allowed): (Request, &[&str]) = match verb.as_deref() {
+            Some("status") => (Request::Status { json }, &["--json"]),
+            Some("stop") => (Request::Stop { force }, &["--force"]),
+            Some("logs") => (Request::Logs { lines: lines.unwrap_or(LOG_LINES), follow }, &["-f", "-n"]),
+            Some(other) => return Err(CliError::usage(format!("there is no `epitome daemon {other}`"))),
+            None => return Err(CliError::usage("say what to do: status, stop or logs")),
+        };
+        match given.iter().find(|(flag, given)| *given && !allowed.contains(flag)) {
+            Some((flag, _)) => {
+                let verb = verb.unwrap_or_default();
+                Err(CliError::usage(format!("`epitome daemon {verb}` has no {flag}")))
+            }
+            None => Ok(Some(request)),
+        }
+    }
+}
+
+/// A fault of the control API as the command's.
+pub fn failed(fault: Fault) -> CliError {
+    CliError::failed(fault.message, fault.hint)
+}
+
+/// Calls a daemon that may be stuck.
+async fn call(client: &Client, method: &str, params: Value) -> Result<Value, CliError> {
+    match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
+        Ok(answered) => answered.map_err(failed),
+        Err(_) => {
+            let hint = "`epitome daemon logs` may say why; a daemon that is stuck is ended with kill, and \
+                        windows that are open go on with the next one";
+            let message = format!("the daemon has not answered for {} s", ANSWER_WITHIN.as_secs());
+            Err(CliError::failed(message, Some(hint.to_owned())))
+        }
+    }
+}
+
+const NONE_RUNS: &str = "No daemon runs. The next editor window starts one.\n";
+
+async fn status(place: &Place, json: bool) -> Result<i32, CliError> {
+    let Some(client) = Client::connect(place).await.map_err(failed)? else {
+        let text = if json { format!("{}\n", json!({ "running": false })) } else { NONE_RUNS.to_owned() };
+        return terminal::print(&text).map(|()| 1);
+    };
+    let mut status = call(&client, "status", json!({})).await?;
+    let text = if json {
+        status["running"] = json!(true);
+        format!("{status:#}\n")
+    } else {
+        shown(&status, jiff::Timestamp::now().as_millisecond())
+    };
+    terminal::print(&harmless(&text)).map(|()| 0)
+}
+
+/// A status for people. `now` is in milliseconds since the epoch.
+fn shown(status: &Value, now: i64) -> String {
+    let number = |field: &str| status[field].as_u64().unwrap_or_default();
+    let attached = |kind: &str| {
+        let all = status["attachments"].as_array().map(Vec::as_slice).unwrap_or_default();
+        all.iter().filter(|attached| attached["kind"] == kind).count()
+    };
+    let since = i64::try_from(number("started_at")).unwrap_or_default();
+    let minutes = u64::try_from(now - since).unwrap_or_default() / 60_000;
+    let up = match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes} min"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    };
+    let sessions = status["sessions"].as_array().map_or(0, Vec::len);
+    // Ourselves excepted.
+    let shells = attached("control").saturating_sub(1);
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    format!(
+        "epitome {} runs, process {}, for {up}\n\
+         windows   {}, other clients {shells}\n\
+         sessions  {sessions} live, {} with a running turn\n\
+         memory    {}\n\
+         store     {} in {}\n\
+         sockets   {}\n\
+         logs      {}\n",
+        text(&status["version"]),
+        number("pid"),
+        attached("editor"),
+        number("running_turns"),
+        bytes(number("resident_bytes")),
+        bytes(number("store_bytes")),
+        text(&status["data"]),
+        text(&status["sockets"]["control"]),
+        text(&status["logs"]),
+    )
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..=9_999 => format!("{count} bytes"),
+        10_000..=999_999 => format!("{} KB", count / 1000),
+        _ => format!("{}.{} MB", count / 1_000_000, count % 1_000_000 / 100_000),
+    }
+}
+
+async fn stop(place: &Place, force: bool) -> Result<i32, CliError> {
+    let Some(client) = Client::connect(place).await.map_err(failed)? else {
+        return terminal::print(NONE_RUNS).map(|()| 1);
+    };
+    let stopping = call(&client, "stop", json!({ "force": force })).await?;
+    drop(client);
+    let pid = stopping["pid"].as_u64().unwrap_or_default();
+    let began = Instant::now();
+    // Its socket goes first, its lock with the process.
+    while File::open(place.daemon_lock()).is_ok_and(|lock| lock.try_lock_shared().is_err()) {
+        if began.elapsed() > END_WITHIN {
+            let hint = format!("`kill {pid}` ends it; windows that are open go on with the next one");
+            return Err(CliError::failed("the daemon does not come to its end", Some(hint)));
+        }
+        tokio::time::sleep(END_LOOK).await;
+    }
+    terminal::print(&format!("The daemon, process {pid}, has ended.\n")).map(|()| 0)
+}
+
+fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
+    let cannot = |path: &Path, error: std::io::Error| {
+        CliError::failed(format!("{} can't be read: {error}", path.display()), None)
+    };
+    let Some(mut path) = newest_log(directory) else {
+        let hint = Some("a log is begun when there is something to say".to_owned());
+        return Err(CliError::failed(format!("there is no log in {}", directory.display()), hint));
+    };
+    let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
+    let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;
+    terminal::print(&harmless(&last))?;
+    while follow {
+        let mut more = String::new();
+        file.read_to_string(&mut more).map_err(|error| cannot(&path, error))?;
+        if !more.is_empty() {
+            terminal::print(&harmless(&more))?;
+            continue;
+        }
+        // A new day has a new file.
+        if let Some(newer) = newest_log(directory).filter(|newest| *newest != path) {
+            file = BufReader::new(File::open(&newer).map_err(|error| cannot(&newer, error))?);
+            path = newer;
+            continue;
+        }
+        std::thread::sleep(LOG_LOOK);
+    }
+    Ok(0)
+}
+
+/// The newest file of the log: their names have the day.
+fn newest_log(directory: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).max()
+}
+
+/// The last lines of a file, of what is near its end; the file is read to there.
+fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::Result<String> {
+    let length = file.seek(SeekFrom::End(0))?;
+    let from = length.saturating_sub(LOG_TAIL_BYTES_MAX);
+    file.seek(SeekFrom::Start(from))?;
+    if from > 0 {
+        // The rest of a line.
+        file.skip_until(b'\n')?;
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    Ok(lines[lines.len().saturating_sub(count)..].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn arguments_are_read() {
+        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
+        for (arguments, wanted) in [
+            (&["status", "--json"][..], Request::Status { json: true }),
+            (&["stop"], Request::Stop { force: false }),
+            (&["logs", "-f", "-n", "3"], Request::Logs { lines: 3, follow: true }),
+        ] {
+            assert_eq!(parsed(arguments).expect("good arguments"), wanted);
+        }
+        for (arguments, told) in [
+            (&["status", "-f"][..], "`epitome daemon status` has no -f"),
+            (&["start"], "no `epitome daemon start`"),
+            (&[], "say what to do"),
+            (&["stop", "now"], "now"),
+        ] {
+            let error = parsed(arguments).expect_err("these arguments are wrong");
+            assert!(error.contains(told), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_told_in_lines() {
+        let status = json!({
+            "version": "1.2.3", "pid": 42, "started_at": 1_000, "running_turns": 1,
+            "attachments": [{ "kind": "editor" }, { "kind": "control" }, { "kind": "control" }],
+            "sessions": [{}, {}], "resident_bytes": 12_345_678, "store_bytes": 20_480, "data": "/h/data",
+            "sockets": { "control": "/h/run/control.sock" }, "logs": "/h/state/log",
+        });
+        assert_eq!(
+            shown(&status, 1_000 + 125 * 60_000),
+            "epitome 1.2.3 runs, process 42, for 2 h 5 min\n\
+             windows   1, other clients 1\n\
+             sessions  2 live, 1 with a running turn\n\
+             memory    12.3 MB\n\
+             store     20 KB in /h/data\n\
+             sockets   /h/run/control.sock\n\
+             logs      /h/state/log\n"
+        );
+    }
+
+    #[test]
+    fn the_last_lines_of_a_log_are_shown() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(b"one\ntwo\nthree\n").expect("room");
+        let mut file = BufReader::new(file);
+        for (count, wanted) in [(2, "two\nthree\n"), (9, "one\ntwo\nthree\n"), (0, "")] {
+            assert_eq!(last_lines(&mut file, count).expect("it can be read"), wanted);
+        }
+    }
+}

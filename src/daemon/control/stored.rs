@@ -1,0 +1,120 @@
+//! Methods about stored sessions that need none of them open: search, fork, export, import.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::fault::{Fault, Kind};
+use super::params::{EntryName, Name, directory};
+use super::{Reply, Table, json_of};
+use crate::daemon::Daemon;
+use crate::shelf::{self, Form, ImportAsk, SearchAsk};
+
+pub(super) fn register(table: &mut Table) {
+    table.blocking("sessions.search", search);
+    table.blocking("sessions.fork", fork);
+    table.blocking("sessions.export", export);
+    table.blocking("sessions.import", import);
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Searched {
+    text: String,
+    /// Whether the text is a regular expression.
+    #[serde(default)]
+    regex: bool,
+    #[serde(default)]
+    cwd: Option<PathBuf>,
+    /// At most so many sessions.
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+fn search(daemon: &Arc<Daemon>, wanted: Searched) -> Reply {
+    let Searched { text, regex, cwd, limit } = wanted;
+    let cwd = cwd.map(directory).transpose()?;
+    let ask = SearchAsk { words: &text, is_regex: regex, cwd: cwd.as_deref(), limit };
+    json_of(&shelf::search(&daemon.store, &ask)?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Forked {
+    session: Name,
+    /// The last entry that the fork has.
+    #[serde(default)]
+    entry: Option<EntryName>,
+}
+
+fn fork(daemon: &Arc<Daemon>, wanted: Forked) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let forked = shelf::fork(&daemon.store, &session, wanted.entry.map(|entry| entry.0))?;
+    Ok(json!({
+        "session": forked.session, "from": forked.from, "entry": forked.at.to_string(), "title": forked.title,
+        "cwd": forked.cwd,
+    }))
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    #[default]
+    Json,
+    Markdown,
+    Raw,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exported {
+    session: Name,
+    #[serde(default)]
+    format: Format,
+    /// Where it is written; nothing is written over.
+    #[serde(default)]
+    file: Option<PathBuf>,
+}
+
+fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let form = match wanted.format {
+        Format::Json => Form::Json,
+        Format::Markdown => Form::Markdown,
+        Format::Raw => Form::Raw,
+    };
+    let text = shelf::export(&daemon.store, &session, form)?;
+    let Some(file) = wanted.file else {
+        return Ok(json!({ "session": session, "format": form.word(), "text": text }));
+    };
+    let file = directory(file)?;
+    // As private as the log it comes from; a file that is there already is somebody's.
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
+    opened
+        .and_then(|mut opened| opened.write_all(text.as_bytes()))
+        .map_err(|error| Fault::new(Kind::Store, format!("{} can't be written: {error}", file.display())))?;
+    Ok(json!({ "session": session, "format": form.word(), "file": file, "bytes": text.len() }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Imports {
+    files: Vec<PathBuf>,
+    /// The directory of conversations that name none.
+    cwd: PathBuf,
+    /// Whether sessions keep the id that they had.
+    #[serde(default)]
+    keep_id: bool,
+}
+
+fn import(daemon: &Arc<Daemon>, wanted: Imports) -> Reply {
+    let cwd = directory(wanted.cwd)?;
+    let files = wanted.files.into_iter().map(directory).collect::<Result<Vec<_>, _>>()?;
+    let ask = ImportAsk { files: &files, cwd: &cwd, keep_id: wanted.keep_id };
+    Ok(json!({ "sessions": json_of(&shelf::import(&daemon.store, &ask)?)? }))
+}
