@@ -81,7 +81,7 @@ fn the_examples_of_the_page_on_compaction_hold() {
 }
 
 /// A page that no test above runs would be a page of promises. `tests/control/page.rs` plays that on the control
-/// API.
+/// API; what `docs/inspect.md` shows is looked at by `tests/inspect`.
 #[test]
 fn no_page_is_left_out() {
     let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
@@ -93,7 +93,15 @@ fn no_page_is_left_out() {
     pages.sort();
     assert_eq!(
         pages,
-        ["compaction.md", "configuration.md", "control.md", "hooks.md", "migrating.md", "recipes.md"]
+        [
+            "compaction.md",
+            "configuration.md",
+            "control.md",
+            "hooks.md",
+            "inspect.md",
+            "migrating.md",
+            "recipes.md"
+        ]
     );
 }
 
@@ -101,7 +109,12 @@ fn no_page_is_left_out() {
 fn links_lead_somewhere() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
-    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md", "docs/control.md"]) {
+    for page in pages.iter().chain(&[
+        "docs/compaction.md",
+        "docs/configuration.md",
+        "docs/control.md",
+        "docs/inspect.md",
+    ]) {
         let path = root().join(page);
         let content = text(&path);
         for link in links(&content) {

@@ -84,15 +84,16 @@ fn pictures() {
     let home = story::played();
     let served = Served::of(&home.paths);
     let profile = tempfile::tempdir().expect("a scratch directory");
-    for (name, size, more) in [
-        ("light", "1440,1000", &[][..]),
-        ("dark", "1440,1000", &["--blink-settings=preferredColorScheme=0"]),
-        ("narrow", "500,1600", &[]),
+    for (name, size, entry, more) in [
+        ("light", "1280,880", "", &[][..]),
+        ("dark", "1200,780", "/e26", &["--blink-settings=preferredColorScheme=0"]),
+        ("narrow", "500,1600", "", &[]),
     ] {
         let picture = format!("--screenshot={}", folder.join(format!("inspect-{name}.png")).display());
         let size = format!("--window-size={size}");
         let all: Vec<&str> =
             [picture.as_str(), size.as_str()].into_iter().chain(more.iter().copied()).collect();
-        look(&browser, profile.path(), &served.link(Some(&home.session)), &all);
+        let link = format!("{}{entry}", served.link(Some(&home.session)));
+        look(&browser, profile.path(), &link, &all);
     }
 }
