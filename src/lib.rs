@@ -30,6 +30,9 @@
 //!  stdout ◄ acp::post ◄ acp::outlet (merges while the pipe is busy) ◄ Out
 //! ```
 //!
+//! Between an editor's pipes and `acp::connection` there may be two processes, a front end and the daemon
+//! ([`daemon`]); what crosses between them is the same lines, in frames.
+//!
 //! Hooks run where the turn asks for them (a prompt, a call, a round's end, the stop): [`hooks`] has their
 //! own picture. What they want is a `Resolution`, which the session commits like anything else: a prompt
 //! kept out, a call changed, a history replaced are entries of the log, with the trail of who asked.
@@ -71,6 +74,10 @@
 //! A layer (`Compacted`, `Pruned`, `Mutated`, `Edited`) holds the texts that it puts into the view, so that an old
 //! view never changes with a setting or a build. `compaction::ledger` follows the log entry by entry; no model is
 //! needed for it, and so a compaction always comes to an end.
+//!
+//! What is decided and put together here takes milliseconds: `session::thinking` does it on one thread behind
+//! everything else, over a snapshot, and what comes back is used only for the revision of the view that it was made
+//! from.
 //!
 //! # The house, and who may import whom
 //!
@@ -128,6 +135,8 @@
 //!   very prefix that it was made behind; in every other place it is left out, and the request is valid without.
 //! - What is sent is valid for its format, whatever the log holds: no call without its answer, nothing empty.
 //! - Nothing that is sent counts as no tokens.
+//! - When a daemon dies, each request has its one answer all the same, and a late answer to one of its questions
+//!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - Every queue, loop, wait and output has a named bound.
 

@@ -128,6 +128,17 @@ impl Agent {
         Ok(at)
     }
 
+    /// Asks for what costs nothing; how long the answer took. Ours alone knows the method.
+    pub fn authenticate(&mut self) -> Result<Duration> {
+        let (id, sent) = self.request("authenticate", r#"{"methodId":"environment"}"#)?;
+        let (at, _) = self.answer(id)?;
+        Ok(at - sent)
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Opens a session; its id and how long that took.
     pub fn new_session(&mut self) -> Result<(String, Duration)> {
         let params = format!(r#"{{"cwd":{},"mcpServers":[]}}"#, text(&self.place.workspace)?);

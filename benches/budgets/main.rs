@@ -12,6 +12,7 @@ mod model;
 mod processes;
 mod store;
 mod table;
+mod windows;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -32,7 +33,7 @@ const USAGE: &str = "\
 cargo bench --bench budgets -- [OPTIONS]
 
   --quick          few repetitions: a look, not a record
-  --only NAME      only groups (start, session, prompt, flood, memory, load, long, tool, cancel,
+  --only NAME      only groups (start, session, prompt, flood, memory, windows, load, long, tool, cancel,
                    hooks, found, binary, inside) or
                    rows whose name holds NAME
   --json           print JSON instead of the table, one object a line for each store

@@ -15,6 +15,7 @@ use crate::hooks;
 use crate::model::{DELTA, FLOOD_DELTAS, Model, Reply};
 use crate::processes;
 use crate::table::{Row, Samples};
+use crate::windows;
 
 /// Prompts between two looks at the CPU clock.
 const CPU_PROMPTS: u32 = 50;
@@ -85,7 +86,7 @@ pub struct Group {
     pub run: fn(&Stage<'_>, Effort, &mut Samples) -> Result<()>,
 }
 
-pub const GROUPS: [Group; 11] = [
+pub const GROUPS: [Group; 12] = [
     Group { name: "start", rows: &[Row::Start, Row::StartSecond, Row::Exit], turns: 5, run: start },
     Group { name: "session", rows: &[Row::NewFirst, Row::New, Row::NewAfterTurn], turns: 5, run: session },
     Group {
@@ -109,6 +110,12 @@ pub const GROUPS: [Group; 11] = [
         rows: &[Row::MemoryStarted, Row::MemorySession, Row::MemoryTurn, Row::MemoryEachSession],
         turns: 1,
         run: memory,
+    },
+    Group {
+        name: "windows",
+        rows: &[Row::MemoryFront, Row::MemoryWindows, Row::EchoAlone, Row::FrontAdds],
+        turns: 1,
+        run: windows::run,
     },
     Group { name: "load", rows: &[Row::Load], turns: 3, run: load },
     Group { name: "long", rows: &[Row::AskShort, Row::AskLong, Row::LongCpu], turns: 3, run: long },

@@ -37,15 +37,16 @@ pub fn cpu_time_since(before: Duration) -> Result<Duration> {
 
 /// The resident memory of all processes below the bench, in bytes. Shared pages count once a process.
 pub fn resident_bytes() -> Result<u64> {
-    let mut sum = 0;
-    for pid in descendants()? {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = kilobytes.and_then(|text| text.trim().strip_suffix("kB"));
-        // A process that ended in between has no such line, and no memory.
-        sum += number.map_or(Ok(0), |text| text.trim().parse::<u64>())? * 1024;
-    }
-    Ok(sum)
+    descendants()?.into_iter().map(|pid| resident_bytes_of(pid.unsigned_abs())).sum()
+}
+
+/// The resident memory of one process, in bytes.
+pub fn resident_bytes_of(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = kilobytes.and_then(|text| text.trim().strip_suffix("kB"));
+    // A process that ended in between has no such line, and no memory.
+    Ok(number.map_or(Ok(0), |text| text.trim().parse::<u64>())? * 1024)
 }
 
 /// Waits until no process below the bench spends CPU time any more, so that memory can be read idle.

@@ -27,6 +27,10 @@ pub enum Row {
     MemorySession,
     MemoryTurn,
     MemoryEachSession,
+    MemoryFront,
+    MemoryWindows,
+    EchoAlone,
+    FrontAdds,
     Load,
     AskShort,
     AskLong,
@@ -51,7 +55,7 @@ enum Unit {
 use Unit::{Megabytes, Milliseconds};
 
 impl Row {
-    pub const ALL: [Row; 32] = [
+    pub const ALL: [Row; 36] = [
         Row::Start,
         Row::StartSecond,
         Row::NewFirst,
@@ -71,6 +75,10 @@ impl Row {
         Row::MemorySession,
         Row::MemoryTurn,
         Row::MemoryEachSession,
+        Row::MemoryFront,
+        Row::MemoryWindows,
+        Row::EchoAlone,
+        Row::FrontAdds,
         Row::Load,
         Row::AskShort,
         Row::AskLong,
@@ -89,7 +97,7 @@ impl Row {
     /// What the row is called, its unit and what we allow ourselves. `README.md` explains each.
     fn describe(self) -> (&'static str, Unit, Option<f64>) {
         match self {
-            Row::Start => ("start → initialize answered", Milliseconds, Some(4.0)),
+            Row::Start => ("start → initialize answered", Milliseconds, Some(12.0)),
             Row::StartSecond => ("  start beside a running one", Milliseconds, Some(4.0)),
             Row::NewFirst => ("session/new, first of a process", Milliseconds, Some(0.5)),
             Row::New => ("session/new", Milliseconds, Some(0.5)),
@@ -108,6 +116,10 @@ impl Row {
             Row::MemorySession => ("RSS idle after a first session", Megabytes, Some(10.0)),
             Row::MemoryTurn => ("RSS idle after a first turn", Megabytes, Some(10.0)),
             Row::MemoryEachSession => ("RSS of each further idle session", Megabytes, Some(0.1)),
+            Row::MemoryFront => ("RSS of a front end, of 50", Megabytes, Some(3.0)),
+            Row::MemoryWindows => ("RSS of the daemon with 50 idle windows", Megabytes, Some(15.0)),
+            Row::EchoAlone => ("  a small request in one process", Milliseconds, None),
+            Row::FrontAdds => ("what a front end adds to it", Milliseconds, Some(0.04)),
             Row::Load => ("load of a thread of 1,000 messages", Milliseconds, Some(20.0)),
             Row::AskShort => ("prompt → model asked, thread of 10 messages", Milliseconds, Some(1.0)),
             Row::AskLong => ("prompt → model asked, thread of 1,000 messages", Milliseconds, Some(3.0)),

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CliError, serve, sessions, terminal};
-use crate::daemon::Daemon;
+use super::{CliError, serve, terminal};
+use crate::daemon::control::Client;
+use crate::daemon::control::fault::Fault;
+use crate::daemon::place::Place;
+use crate::daemon::start;
 
 const HELP: &str = "\
 epitome inspect: look at sessions in a browser
@@ -16,8 +17,8 @@ epitome inspect: look at sessions in a browser
   epitome inspect [SESSION] [--no-open] [--json]
 
 What filled the context over time, compactions with what they kept, hooks, tool calls, cost and
-cache; an entry opens with why it is in the model's view or not. The page is served on this machine
-alone, and changes nothing. A unique beginning of a session's id is enough.
+cache; an entry opens with why it is in the model's view or not. The daemon serves the page, on this
+machine alone, and the page changes nothing. A unique beginning of a session's id is enough.
 
   --no-open   print the address and open no browser
   --json      print {\"url\": …} alone
@@ -39,39 +40,46 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     let paths = serve::paths();
     serve::log_to_file(&paths);
     let runtime = serve::runtime()?;
-    let sessions = serve::sessions(paths.clone(), runtime.handle());
-    let store = sessions.services().store.clone();
-    let session = request.session.as_deref().map(|typed| sessions::find(&store, typed)).transpose()?;
-    let daemon = Arc::new(Daemon::new(paths, sessions, store.clone()));
-    let served = runtime.block_on(async {
-        let url = daemon.inspect.open(&daemon, session.as_ref()).map_err(|error| {
-            CliError::failed(format!("the page can't be served on this machine: {error}"), None)
-        })?;
-        match request.form {
-            Form::Json => terminal::print(&format!("{}\n", json!({ "url": url })))?,
-            Form::Text => terminal::print(&format!("{url}\n"))?,
-        }
-        if request.browser == Browser::Open && !open(&url) {
-            eprintln!("epitome: no browser could be opened by {OPENER}; open the address above");
-        }
-        until_over(&daemon).await
+    let opened = runtime.block_on(async {
+        let client = daemon(&Place::of(&paths)).await?;
+        let params = match &request.session {
+            Some(session) => json!({ "session": session }),
+            None => json!({}),
+        };
+        client.call("inspect.open", params).await.map_err(failed)
     });
-    runtime.shutdown_background();
-    store.settle();
-    served
-}
-
-/// Waits for Ctrl-C, or until nobody has used the page for long.
-async fn until_over(daemon: &Daemon) -> Result<i32, CliError> {
-    let cannot = |error| CliError::failed(format!("signals can't be waited for: {error}"), None);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        () = daemon.inspect.closed() => {}
+    let opened = opened?;
+    let url = opened["url"].as_str().unwrap_or_default();
+    match request.form {
+        Form::Json => terminal::print(&format!("{opened}\n"))?,
+        Form::Text => terminal::print(&format!("{url}\n"))?,
+    }
+    if request.browser == Browser::Open && !open(url) {
+        eprintln!("epitome: no browser could be opened by {OPENER}; open the address above");
     }
     Ok(0)
+}
+
+/// A connection to the daemon, which is started where none runs: the page outlives this command.
+async fn daemon(place: &Place) -> Result<Client, CliError> {
+    if let Some(client) = Client::connect(place).await.map_err(failed)? {
+        return Ok(client);
+    }
+    let program = start::this_program()
+        .map_err(|error| CliError::failed(format!("this program's own path is not known: {error}"), None))?;
+    start::start(&program, &serve::environment()).map_err(|why| CliError::failed(why, log_hint()))?;
+    Client::connect(place)
+        .await
+        .map_err(failed)?
+        .ok_or_else(|| CliError::failed("the daemon was started and does not answer", log_hint()))
+}
+
+fn log_hint() -> Option<String> {
+    Some("its log, below the state directory, tells more".to_owned())
+}
+
+fn failed(fault: Fault) -> CliError {
+    CliError::failed(fault.message, fault.hint)
 }
 
 /// Whether a browser was started. What it says goes nowhere.

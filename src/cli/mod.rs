@@ -7,6 +7,7 @@ pub mod check;
 mod daemon;
 mod daemon_serve;
 mod demo;
+mod doctor;
 mod hooks;
 mod inspect;
 mod json_lines;
@@ -97,6 +98,7 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("sessions") => sessions::main(arguments),
         Some("models") => models::main(arguments),
         Some("hooks") => hooks::main(arguments),
+        Some("doctor") => doctor::main(arguments),
         Some("inspect") => inspect::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
@@ -128,7 +130,7 @@ epitome: a coding agent for editors, with compaction that you can trust
         take back, bring again and list what changed a session's history; keep parts of it
   epitome recipes list|show NAME|render NAME|check [PATH...]
         the slash commands: which there are, what they would send, what is wrong with their files
-  epitome sessions list|show ID|export ID|delete ID
+  epitome sessions list|show|search|fork|rename|undo|export|import|delete
         what was said, and where
   epitome daemon status|stop|logs
         the one process behind all windows
@@ -136,6 +138,8 @@ epitome: a coding agent for editors, with compaction that you can trust
         which models can be chosen, what they hold and cost
   epitome hooks list|trust|test|log
         what runs at moments of a session, and what of a repository may
+  epitome doctor [--repair] [--compact] [--backup DIR]
+        is all well, and what to do if not
   epitome inspect [SESSION] [--no-open] [--json]
         look at sessions in a browser: what filled the context, what was compacted, and why
   epitome check [FILE...] -- COMMAND...
@@ -151,8 +155,8 @@ acp, run and compact also take:
   --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
   --recipe-dir DIR        look for recipes there, too (also --fragment-dirs DIR,DIR)
 
-run, compact, undo, redo, history, pin, unpin, recipes, sessions, models, hooks and demo have a --help
-of their own.
+run, compact, undo, redo, history, pin, unpin, recipes, sessions, models, hooks, doctor and demo
+have a --help of their own.
 
 Models are named provider/name: anthropic/..., openai/..., gemini/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY; a local server from EPITOME_LOCAL_URL.

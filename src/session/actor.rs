@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::ahead::Ahead;
+use super::arrival::Wholes;
 use super::audience::{Audience, Pulse};
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
@@ -118,6 +119,8 @@ pub struct Session {
     pub(super) eased_at: u64,
     /// The facts of the conversation.
     pub(super) ledger: Ledger,
+    /// What the log holds of outcomes that were too long for the view.
+    pub(super) wholes: Wholes,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     pub(super) others: Others,
@@ -214,6 +217,7 @@ impl Session {
             ahead: Ahead::default(),
             eased_at: 0,
             ledger: Ledger::default(),
+            wholes: Wholes::default(),
             instructions: Watch::default(),
             others: Others::default(),
             counts: Arc::default(),

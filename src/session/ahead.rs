@@ -23,6 +23,7 @@ const BEFORE_PERCENT: u64 = 10;
 pub enum Ahead {
     #[default]
     None,
+    /// It is decided what it will stand for, then it is written.
     Writing {
         job: AbortHandle,
         revision: Seq,
@@ -61,8 +62,26 @@ impl Session {
         if !self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at }) {
             return;
         }
-        let Decision::Summarise(plan) = self.decide(None, Why::Threshold) else { return };
         self.drop_ahead();
+        let deciding = self.deciding(None, Why::Threshold);
+        let job = self.think_beside(deciding, |session, decided| {
+            if let Some((revision, decision)) = decided {
+                session.foreseen(revision, decision);
+            }
+        });
+        self.ahead = Ahead::Writing { job, revision };
+    }
+
+    /// What a compaction would do soon is decided: its summary is begun, where the view still is as it was.
+    fn foreseen(&mut self, revision: Seq, decision: Decision) {
+        if !self.is_awaited(revision) {
+            return;
+        }
+        let stands = revision == self.thread.view().revision();
+        let (Decision::Summarise(plan), Some(main), true) = (decision, self.endpoint.clone(), stands) else {
+            self.ahead = Ahead::None;
+            return;
+        };
         // Nobody is shown what may never be used.
         let (pieces, _) = mpsc::channel(1);
         let writing = self.writing(main, &plan, self.summary_instruction(), pieces);
@@ -73,9 +92,13 @@ impl Session {
         self.ahead = Ahead::Writing { job, revision };
     }
 
+    fn is_awaited(&self, revision: Seq) -> bool {
+        matches!(&self.ahead, Ahead::Writing { revision: known, .. } if *known == revision)
+    }
+
     pub(super) fn ahead_written(&mut self, plan: Plan, attempt: Attempt) {
         let summary = self.take_attempt(attempt);
-        let awaited = matches!(&self.ahead, Ahead::Writing { revision, .. } if *revision == plan.revision);
+        let awaited = self.is_awaited(plan.revision);
         match summary {
             Ok(summary) if awaited => {
                 self.ahead = Ahead::Ready { plan: Box::new(plan), summary: Box::new(summary) };

@@ -51,6 +51,27 @@ impl Room {
     }
 }
 
+/// Follows one thread: the whole texts that its log holds. A log only grows, so each entry is looked at once.
+#[derive(Debug, Default)]
+pub struct Wholes {
+    bytes: usize,
+    /// Entries that were looked at.
+    entries: usize,
+}
+
+impl Wholes {
+    /// Bytes of all of them.
+    fn of(&mut self, thread: &Thread) -> usize {
+        for entry in thread.entries().iter().skip(self.entries) {
+            if let Change::ToolFinished { outcome } = &entry.change {
+                self.bytes += outcome.whole.as_ref().map_or(0, String::len);
+            }
+        }
+        self.entries = thread.entries().len();
+        self.bytes
+    }
+}
+
 /// Whose outcome it is: what was read from the log is not kept there once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -88,7 +109,8 @@ impl Session {
         let taken = taken(&self.thread);
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
         let open = self.thread.open_calls().len() as u64;
-        Room { window, free, taken, open, keep_bytes: WHOLES_BYTES_MAX.saturating_sub(kept(&self.thread)) }
+        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.wholes.of(&self.thread));
+        Room { window, free, taken, open, keep_bytes }
     }
 }
 
@@ -99,15 +121,6 @@ fn taken(thread: &Thread) -> u64 {
         _ => None,
     });
     newest.sum::<u64>() / TOKEN_BYTES
-}
-
-/// Bytes of the whole texts that a log holds.
-fn kept(thread: &Thread) -> usize {
-    let wholes = thread.entries().iter().filter_map(|entry| match &entry.change {
-        Change::ToolFinished { outcome } => outcome.whole.as_ref().map(String::len),
-        _ => None,
-    });
-    wholes.sum()
 }
 
 /// Bytes of text that came, shown or not.
@@ -186,8 +199,10 @@ fn with_text(mut outcome: ToolOutcome, text: String) -> ToolOutcome {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::thread::{CallId, OutcomeStatus};
+    use crate::thread::{CallId, Entry, FORMAT_VERSION, OutcomeStatus, SessionId};
 
     const LARGE: Room =
         Room { window: 200_000, free: 180_000, taken: 0, open: 1, keep_bytes: WHOLES_BYTES_MAX };
@@ -274,5 +289,20 @@ mod tests {
         let recalled = super::cut(&Ruler::of(None), outcome(text), Source::Recall, Seq(7), &LARGE);
         assert_eq!(recalled.whole, None, "it is in the log already");
         assert!(recalled.model_text().contains("`limit`"));
+    }
+
+    #[test]
+    fn what_is_kept_is_summed_as_it_comes() {
+        let session = SessionId("s_00000000000000000000".to_owned());
+        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+        let entry = |seq, change| Arc::new(Entry { seq: Seq(seq), at: 0, change });
+        let mut thread = Thread::replay([entry(0, opened)]).expect("the log begins with its opening entry");
+        let mut wholes = Wholes::default();
+        for (seq, (whole, bytes)) in (1..).zip([(None, 0), (Some("12345"), 5), (None, 5), (Some("67"), 7)]) {
+            let outcome = ToolOutcome { whole: whole.map(str::to_owned), ..outcome("shown".to_owned()) };
+            thread.apply(entry(seq, Change::ToolFinished { outcome }));
+            assert_eq!(wholes.of(&thread), bytes);
+            assert_eq!(wholes.of(&thread), bytes, "nothing is summed twice");
+        }
     }
 }

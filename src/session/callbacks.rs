@@ -10,8 +10,9 @@ use super::effects;
 use super::elsewhere::Handed;
 use super::hooks::refuse;
 use super::rounds::text_content;
+use super::thinking;
 use super::work::{Done, Pending};
-use crate::compaction;
+use crate::compaction::{self, Decision};
 use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
 use crate::hooks::functions::{CallbackInput, CallbackOutput};
@@ -107,18 +108,24 @@ impl Session {
             return self.settle_round(pending);
         }
         if recipe.is_compaction() && !callback.text_only {
-            if !self.is_worth_compacting() {
-                refuse(&mut pending.resolution, by, compaction::NO_GAIN.to_owned());
-                return self.settle_round(pending);
-            }
-            match self.compaction_called(recipe, callback) {
-                Ok(order) => {
-                    pending.answer.compact = Some(Why::Hook);
-                    self.order_compaction(order);
+            let by = by.to_owned();
+            return self.think(self.deciding(None, Why::Hook), move |session, decided| {
+                let ordered = match decided {
+                    Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
+                    Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
+                        session.compaction_called(recipe, callback)
+                    }
+                    None => Err(thinking::FAULT.to_owned()),
+                };
+                match ordered {
+                    Ok(order) => {
+                        pending.answer.compact = Some(Why::Hook);
+                        session.order_compaction(order);
+                    }
+                    Err(why) => refuse(&mut pending.resolution, &by, why),
                 }
-                Err(why) => refuse(&mut pending.resolution, by, why),
-            }
-            return self.settle_round(pending);
+                session.settle_round(pending);
+            });
         }
         match self.child_run(&recipe, &callback.args) {
             Ok(run) => {

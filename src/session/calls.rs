@@ -223,6 +223,7 @@ impl Session {
             }
             Done::Preview(call, preview) => self.show_ask(&call, preview),
             Done::Summary(summarised) => self.summarised(*summarised),
+            Done::Thought(then) => then(self),
             Done::Hooks(point, resolution) => self.hooks_done(point, *resolution),
             Done::Callback(pending, called) => self.called_back(*pending, called),
             Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),

@@ -205,7 +205,7 @@ async fn attempts(
     let mut endpoint = endpoint(&services, &order).await?;
     let mut shape = Shape::first(&order.history, half_of(endpoint.window));
     loop {
-        let child = Child::new(&services, &order, &shape, &endpoint, &news)?;
+        let child = Child::new(&services, &order, &shape, &endpoint, &news).await?;
         let smaller = |window| smaller(&order.history, &shape, window);
         if child.tokens() > endpoint.window
             && let Some(smaller) = smaller(endpoint.window)
@@ -277,7 +277,7 @@ struct Child {
 }
 
 impl Child {
-    fn new(
+    async fn new(
         services: &Services,
         order: &ChildOrder,
         shape: &Shape,
@@ -329,6 +329,9 @@ impl Child {
             own_from,
             handed: Handover::default(),
         };
+        if session.thread.frame().is_none() {
+            session.look_before().await;
+        }
         session.ensure_frame()?;
         session.audience.join(opening);
         let prompt = Prompt {

@@ -334,6 +334,7 @@ impl Session {
             Background::LocalServer(server) => self.local_server_found(server),
             Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
             Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
+            Background::Thought(then) => then(self),
             Background::Side(called) => self.side_done(called),
             Background::ModelsAsked(asked) => self.models_asked(*asked),
             Background::Served => {}

@@ -16,7 +16,7 @@ pub mod why;
 use super::actor::Session;
 use super::work::Prompt;
 use super::{Answer, CommandInfo, Out, Severity, summary};
-use crate::compaction::{self, Wish};
+use crate::compaction::{Budget, Preview};
 use crate::config::Summariser;
 use crate::provider::models;
 use crate::provider::spent::Spent;
@@ -227,18 +227,15 @@ impl Session {
         self.said(format!("Not compacted: {why}")).with("compaction", told)
     }
 
-    /// What a compaction of this kind would do.
-    pub(super) fn dry_run(&mut self, wish: &Wish, summary_max: Option<u32>, command: String) -> Ran {
-        let (ruler, budget) = (self.ruler(), self.budget_for(summary_max));
-        self.ledger.follow(&self.thread);
-        let preview = compaction::preview(&ruler, &self.thread, &self.ledger, &budget, wish);
+    /// Tells what a compaction would do.
+    pub(super) fn dry_run(&mut self, preview: &Preview, budget: &Budget, command: String) -> Ran {
         let in_context = self.count();
         let endpoint = self.endpoint.as_ref();
         let other = endpoint
             .and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context.tokens()));
         let facts = dry::Facts {
             thread: &self.thread,
-            preview: &preview,
+            preview,
             in_context,
             frame: budget.frame,
             model: endpoint.map(|endpoint| (&endpoint.name, endpoint.window)),

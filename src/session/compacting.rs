@@ -14,7 +14,8 @@ use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
 use super::work::{Compacting, Done, Point, Summarised};
-use super::{CompactionState, Out, Severity};
+use super::{CompactionState, Out, Severity, thinking};
+use crate::compaction::ledger::Ledger;
 use crate::compaction::{self, Decision, Plan, Wish, Written};
 use crate::config::Summariser;
 use crate::hooks::moment::What;
@@ -23,12 +24,31 @@ use crate::provider::endpoint::Endpoint;
 use crate::provider::learned::Lesson;
 use crate::provider::{ProviderError, models};
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Mask, Trigger};
+use crate::thread::{Change, Content, Mask, MessageId, Seq, Trigger, Usage};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
 
 pub(super) use budget::{keep_of, trigger_of};
 pub use order::CompactionOrder;
 pub(super) use order::without_swap;
+
+/// How often a compaction is decided anew, because the conversation was changed under it.
+const DECISIONS_MAX: u32 = 3;
+
+const CHANGED: &str = "the conversation was changed while its summary was written; nothing was replaced";
+
+/// What is known of a compaction while its change is put together.
+struct Swap {
+    /// The summary, as hooks see it.
+    shown: String,
+    /// No model's summary stands in it.
+    is_fallback: bool,
+    /// What the summary took, and its price in US dollars where that is known.
+    spent: Option<(Usage, Option<f64>)>,
+    /// The view that it is for.
+    revision: Seq,
+    trigger: Trigger,
+    why: Why,
+}
 
 impl Session {
     pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
@@ -83,7 +103,27 @@ impl Session {
             }
             self.started = true;
         }
-        let plan = match self.decide(focus.clone(), why) {
+        if self.thread.frame().is_none() {
+            return self.look_first(move |session| session.weigh(focus, why, DECISIONS_MAX));
+        }
+        self.weigh(focus, why, DECISIONS_MAX);
+    }
+
+    /// Decides what the compaction does, away from this task. `left` is how often that may be done.
+    fn weigh(&mut self, focus: Option<String>, why: Why, left: u32) {
+        let deciding = self.deciding(focus.clone(), why);
+        self.think(deciding, move |session, decided| match decided {
+            Some((revision, decision)) if revision == session.thread.view().revision() => {
+                session.compact_as(focus, why, decision);
+            }
+            Some(_) if left > 1 => session.weigh(focus, why, left - 1),
+            Some(_) => session.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
+            None => session.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
+        });
+    }
+
+    fn compact_as(&mut self, focus: Option<String>, why: Why, decision: Decision) {
+        let plan = match decision {
             Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
             Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
             Decision::Summarise(plan) => plan,
@@ -99,7 +139,7 @@ impl Session {
         }
         if let Some(summary) = self.work.as_mut().and_then(|work| work.order.summary.take()) {
             let written = Written { text: Some(summary), ..Written::default() };
-            return self.swap_in(&plan, written, why);
+            return self.swap_in(plan, written, why);
         }
         let ask = Ask::Compact { focus: plan.focus.clone(), why };
         let Some(endpoint) = self.endpoint_for(&ask) else { return };
@@ -107,10 +147,10 @@ impl Session {
             return self.end_compaction(CompactAnswer::Failed(message));
         }
         if self.settings.compaction.model == Summariser::Nobody {
-            return self.swap_in(&plan, Written::default(), why);
+            return self.swap_in(plan, Written::default(), why);
         }
         if let Some((plan, written)) = self.take_ahead(&plan, why) {
-            return self.swap_in(&plan, written, why);
+            return self.swap_in(plan, written, why);
         }
         self.write_summary(endpoint, plan, why);
     }
@@ -128,12 +168,13 @@ impl Session {
         // A long conversation is read while its summary is written. What a cancel takes with it is read again.
         let (mut ledger, thread) = (std::mem::take(&mut self.ledger), self.thread.clone());
         work.jobs.spawn(async move {
-            let reading = tokio::task::spawn_blocking(move || {
+            let reading = thinking::think(move || {
                 ledger.follow(&thread);
                 ledger
             });
-            let attempt = effects::guarded(writing, Attempt::panicked).await;
-            let ledger = reading.await.unwrap_or_default();
+            let writing = effects::guarded(writing, Attempt::panicked);
+            let (attempt, ledger) = tokio::join!(writing, reading);
+            let ledger = ledger.unwrap_or_default();
             Done::Summary(Box::new(Summarised { attempt, plan, ledger, why }))
         });
     }
@@ -181,11 +222,20 @@ impl Session {
 
     /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
     fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
-        let change = compaction::pruned(&self.ruler(), &self.thread, masks, trigger);
-        if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
-            self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
-        }
-        self.end_compaction(CompactAnswer::Done(Box::new(change)));
+        let (ruler, thread) = (self.ruler(), self.thread.clone());
+        let revision = thread.view().revision();
+        let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
+        self.think(pruning, move |session, pruned| {
+            let change = match pruned {
+                Some(change) if revision == session.thread.view().revision() => change,
+                Some(_) => return session.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
+                None => return session.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
+            };
+            if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
+                session.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
+            }
+            session.end_compaction(CompactAnswer::Done(Box::new(change)));
+        });
     }
 
     /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
@@ -195,9 +245,16 @@ impl Session {
             && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
-    /// What a compaction would do to the conversation as it is now.
-    pub(super) fn decide(&self, focus: Option<String>, why: Why) -> Decision {
-        compaction::decide(&self.ruler(), &self.thread, &self.budget(), &self.wish(focus, why))
+    /// The work of deciding what a compaction would do to the conversation as it is now. It comes to the revision
+    /// that it is for, and the decision.
+    pub(super) fn deciding(
+        &self,
+        focus: Option<String>,
+        why: Why,
+    ) -> impl FnOnce() -> (Seq, Decision) + Send + use<> {
+        let (ruler, thread) = (self.ruler(), self.thread.clone());
+        let (budget, wish) = (self.budget(), self.wish(focus, why));
+        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
     }
 
     /// What the model is told to write.
@@ -231,7 +288,7 @@ impl Session {
             Ok(summary) => summary.written(),
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
-        self.swap_in(&plan, written, why);
+        self.swap_in(plan, written, why);
     }
 
     /// What an attempt came to, once what it tells of windows is known.
@@ -242,32 +299,69 @@ impl Session {
         attempt.summary
     }
 
-    fn swap_in(&mut self, plan: &Plan, mut written: Written, why: Why) {
-        if plan.revision != self.thread.view().revision() {
-            let reason = "the conversation was changed while its summary was written; nothing was replaced";
-            return self.end_compaction(CompactAnswer::Failed(reason.to_owned()));
-        }
+    /// Puts together what stands for the plan's part of the view, away from this task.
+    fn swap_in(&mut self, plan: Plan, mut written: Written, why: Why) {
         let kept = self.order().map(|order| order.context.clone()).unwrap_or_default();
         written.text = with_context(written.text, &kept);
-        let shown = written.text.clone().unwrap_or_default();
-        let is_fallback = written.fallback.is_some();
-        let spent =
-            written.by.as_ref().map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage)));
-        let change = match self.compacted(plan, written) {
+        let swap = Swap {
+            shown: written.text.clone().unwrap_or_default(),
+            is_fallback: written.fallback.is_some(),
+            spent: written
+                .by
+                .as_ref()
+                .map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage))),
+            revision: plan.revision,
+            trigger: plan.trigger,
+            why,
+        };
+        if swap.revision != self.thread.view().revision() {
+            return self.swap_failed(&swap, CHANGED);
+        }
+        let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
+        let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
+        let composing = self.composing(plan, id, written);
+        self.think(composing, move |session, composed| match composed {
+            Some((ledger, change)) => {
+                session.ledger = ledger;
+                session.swap_composed(&swap, change);
+            }
+            None => session.swap_failed(&swap, thinking::FAULT),
+        });
+    }
+
+    /// The work of making the one change of a compaction, or of finding out why it gains nothing. It brings the
+    /// facts of the conversation up to date, and gives them back.
+    fn composing(
+        &mut self,
+        plan: Plan,
+        id: MessageId,
+        written: Written,
+    ) -> impl FnOnce() -> (Ledger, Result<Change, String>) + Send + use<> {
+        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
+        let mut ledger = std::mem::take(&mut self.ledger);
+        move || {
+            ledger.follow(&thread);
+            let change = compaction::compacted(&ruler, &thread, &ledger, &budget, &plan, id, written);
+            (ledger, change)
+        }
+    }
+
+    fn swap_composed(&mut self, swap: &Swap, change: Result<Change, String>) {
+        if swap.revision != self.thread.view().revision() {
+            return self.swap_failed(swap, CHANGED);
+        }
+        let change = match change {
             Ok(change) => change,
             Err(no_gain) => {
-                // It was paid for all the same.
-                if let Some((usage, cost)) = spent {
-                    self.spend(&usage, cost);
-                }
-                return self.nothing_to_compact(why, &no_gain);
+                self.spend_on(swap);
+                return self.nothing_to_compact(swap.why, &no_gain);
             }
         };
         if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
-            let status = if is_fallback { "truncated" } else { "compacted" };
+            let status = if swap.is_fallback { "truncated" } else { "compacted" };
             self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
         }
-        if plan.trigger == Trigger::Overflow && self.drops_attachments(&change) {
+        if swap.trigger == Trigger::Overflow && self.drops_attachments(&change) {
             self.say(
                 Severity::Warning,
                 "The request was larger than the provider takes, so what you attached to your last message is \
@@ -277,12 +371,24 @@ impl Session {
             );
         }
         if let Some(work) = &mut self.work {
-            work.summary = (why == Why::Command).then(|| shown.clone());
+            work.summary = (swap.why == Why::Command).then(|| swap.shown.clone());
         }
-        if why == Why::Hook && self.ask_of_callback(&shown, &change) {
+        if swap.why == Why::Hook && self.ask_of_callback(&swap.shown, &change) {
             return;
         }
         self.end_compaction(CompactAnswer::Done(Box::new(change)));
+    }
+
+    fn swap_failed(&mut self, swap: &Swap, why: &str) {
+        self.spend_on(swap);
+        self.end_compaction(CompactAnswer::Failed(why.to_owned()));
+    }
+
+    /// A summary that is not used was paid for all the same.
+    fn spend_on(&mut self, swap: &Swap) {
+        if let Some((usage, cost)) = swap.spent {
+            self.spend(&usage, cost);
+        }
     }
 
     /// Whether the newest that the person said holds an image or a document, and is not sent any more.
@@ -300,26 +406,40 @@ impl Session {
         })
     }
 
-    fn compacted(&mut self, plan: &Plan, written: Written) -> Result<Change, String> {
-        let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
-        let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
-        let (ruler, budget) = (self.ruler(), self.budget());
-        self.ledger.follow(&self.thread);
-        compaction::compacted(&ruler, &self.thread, &self.ledger, &budget, plan, id, written)
-    }
-
-    /// The change that puts a reply's text in the place of the history (the handler `swap_context`).
-    pub(super) fn swapped_by_text(&mut self, text: &str, keep: Keep) -> Result<Change, String> {
-        let summary = compaction::extract(text).ok_or("the reply has no text that could be a summary")?;
+    /// Makes the change that puts a reply's text in the place of the history (the handler `swap_context`).
+    pub(super) fn swap_text(
+        &mut self,
+        text: &str,
+        keep: Keep,
+        then: impl FnOnce(&mut Session, Result<Change, String>) + Send + 'static,
+    ) {
+        let Some(summary) = compaction::extract(text) else {
+            return then(self, Err("the reply has no text that could be a summary".to_owned()));
+        };
         let wish = Wish { keep: keep_of(&keep), ..self.wish(None, Why::Hook) };
-        match compaction::decide(&self.ruler(), &self.thread, &self.budget(), &wish) {
-            Decision::Summarise(plan) => {
-                self.compacted(&plan, Written { text: Some(summary), ..Written::default() })
-            }
-            Decision::Nothing(reason) => Err(reason),
-            Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
-        }
-        .map_err(|no_gain| format!("nothing is gained: {no_gain}"))
+        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
+        let (id, revision) = (self.fresh_message(), thread.view().revision());
+        let mut ledger = std::mem::take(&mut self.ledger);
+        let composing = move || {
+            let change = match compaction::decide(&ruler, &thread, &budget, &wish) {
+                Decision::Summarise(plan) => {
+                    ledger.follow(&thread);
+                    let written = Written { text: Some(summary), ..Written::default() };
+                    compaction::compacted(&ruler, &thread, &ledger, &budget, &plan, id, written)
+                }
+                Decision::Nothing(reason) => Err(reason),
+                Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
+            };
+            (ledger, change)
+        };
+        self.think(composing, move |session, composed| {
+            let (ledger, change) =
+                composed.unwrap_or_else(|| (Ledger::default(), Err(thinking::FAULT.to_owned())));
+            session.ledger = ledger;
+            let stands = revision == session.thread.view().revision();
+            let change = change.map_err(|no_gain| format!("nothing is gained: {no_gain}"));
+            then(session, if stands { change } else { Err(CHANGED.to_owned()) });
+        });
     }
 
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {

@@ -104,6 +104,7 @@ impl Session {
                 Ok(
                     Done::Preview(..)
                     | Done::Summary(..)
+                    | Done::Thought(..)
                     | Done::Hooks(..)
                     | Done::Callback(..)
                     | Done::Elsewhere(..),

@@ -6,15 +6,19 @@
 
 mod known;
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use known::{instructed, told_paths, touched, untold};
 
 use super::actor::Session;
 use super::prompt::{self, Instructions, Place};
+use super::work::Done;
 use crate::problem::Problem;
 use crate::thread::{Change, Content, Message, Origin, Seq, Thread};
+use crate::tools::Workspace;
 
 /// Directories below the working directory whose instructions are followed. Who touches more is on a tour.
 const NESTED_MAX: usize = 32;
@@ -102,30 +106,86 @@ impl Watch {
     }
 }
 
-impl Session {
-    /// Looks at the files that hold for the working directory, for what was touched last, and at those that
-    /// were told of.
-    pub(super) fn look_for_instructions(&mut self) {
-        if self.instructions.places.is_empty() {
-            self.instructions.add(prompt::places(&self.workspace.cwd, &self.services.paths.home), false);
-            let told = told_paths(&self.thread);
-            self.instructions.add(told.iter().flat_map(|path| self.nested(path)).collect(), true);
+/// A look at the files that hold for the working directory, for what was touched last, and at those that were told
+/// of: it asks the disk, which may be slow, and so it is taken away from the session's task.
+struct Look {
+    watch: Watch,
+    workspace: Arc<Workspace>,
+    home: PathBuf,
+    told: BTreeSet<PathBuf>,
+    touched: BTreeSet<PathBuf>,
+}
+
+impl Look {
+    fn take(self) -> (Watch, Vec<Problem>) {
+        let Look { mut watch, workspace, home, told, touched } = self;
+        let nested =
+            |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
+        if watch.places.is_empty() {
+            watch.add(prompt::places(&workspace.cwd, &home), false);
+            watch.add(nested(told), true);
         }
-        let touched = touched(&self.thread);
-        self.instructions.add(touched.iter().flat_map(|path| self.nested(path)).collect(), true);
-        let problems = self.instructions.look();
+        watch.add(nested(touched), true);
+        let problems = watch.look();
+        (watch, problems)
+    }
+}
+
+impl Session {
+    /// Goes on in the running turn once the files were looked at. Where nothing is to be said of them now, that is
+    /// at once: a reply that its provider paused is what the model goes on from, and what a child sees is its
+    /// parent's.
+    pub(super) fn look_first(&mut self, then: impl FnOnce(&mut Session) + Send + 'static) {
+        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if self.thread.frame().is_some() && (is_paused || self.lineage.is_child()) {
+            return then(self);
+        }
+        let look = self.look();
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
+            Done::Thought(Box::new(move |session| {
+                session.looked(looked);
+                then(session);
+            }))
+        });
+    }
+
+    /// Looks at them before there is a turn.
+    pub(super) async fn look_before(&mut self) {
+        let look = self.look();
+        let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
+        self.looked(looked);
+    }
+
+    fn look(&mut self) -> Look {
+        let watch = std::mem::take(&mut self.instructions);
+        // Those that were told of are followed from the first look on.
+        let told = if watch.places.is_empty() { told_paths(&self.thread) } else { BTreeSet::new() };
+        Look {
+            watch,
+            workspace: self.workspace.clone(),
+            home: self.services.paths.home.clone(),
+            told,
+            touched: touched(&self.thread),
+        }
+    }
+
+    /// What a panic took is found again with the next look.
+    fn looked(&mut self, looked: Option<(Watch, Vec<Problem>)>) {
+        let (watch, problems) = looked.unwrap_or_default();
+        self.instructions = watch;
         self.show_problems(&problems);
     }
 
     /// Tells the model of instructions that its view does not say, or says in an old form. No call is open
-    /// here. What a child sees is its parent's.
+    /// here. What a child sees is its parent's. The files must have been looked at.
     pub(super) fn tell_instructions(&mut self) -> Result<(), String> {
         // A reply that its provider paused is what it goes on from: nothing may stand behind it.
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if is_paused || self.lineage.is_child() {
             return Ok(());
         }
-        self.look_for_instructions();
         let revision = self.thread.view().revision();
         if self.instructions.told_at == Some(revision) {
             return Ok(());
@@ -139,19 +199,17 @@ impl Session {
         self.instructions.told_at = Some(revision);
         Ok(())
     }
+}
 
-    /// The directories between the workspace and what was touched, that itself too, without those that the
-    /// system text speaks of. None that a link leads out of the workspace.
-    fn nested(&self, touched: &Path) -> Vec<Place> {
-        let workspace = &self.workspace;
-        let mut roots = std::iter::once(&workspace.cwd).chain(&workspace.directories);
-        let Some(root) = roots.find(|root| touched.starts_with(root)) else { return Vec::new() };
-        let is_inside = |directory: &&Path| workspace.contains(directory) && directory.is_dir();
-        let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
-        let place =
-            |directory: &Path| Place { directory: directory.to_path_buf(), within: Some(root.clone()) };
-        below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(place).collect()
-    }
+/// The directories between the workspace and what was touched, that itself too, without those that the system text
+/// speaks of. None that a link leads out of the workspace.
+fn nested(workspace: &Workspace, touched: &Path) -> Vec<Place> {
+    let mut roots = std::iter::once(&workspace.cwd).chain(&workspace.directories);
+    let Some(root) = roots.find(|root| touched.starts_with(root)) else { return Vec::new() };
+    let is_inside = |directory: &&Path| workspace.contains(directory) && directory.is_dir();
+    let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
+    let place = |directory: &Path| Place { directory: directory.to_path_buf(), within: Some(root.clone()) };
+    below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(place).collect()
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {

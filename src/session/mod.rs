@@ -41,6 +41,7 @@ mod services;
 mod side;
 mod summary;
 mod taken;
+mod thinking;
 mod windows;
 mod work;
 

@@ -13,7 +13,7 @@ use super::compacting::{self, CompactionOrder};
 use super::consent::MayRun;
 use super::replies::sentence;
 use super::work::{Background, Prompt, Work};
-use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket};
+use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
 use crate::compaction::{self, Wish};
 use crate::hooks::handlers;
 use crate::provider::endpoint::{self, Endpoint};
@@ -26,7 +26,7 @@ use crate::tools::shell_output::shell_output;
 use crate::tools::{Toolbox, Workspace};
 use crate::turn::Turn;
 
-/// A prompt whose recipe waits for what its shell calls print.
+/// A prompt whose recipe waits for what its shell calls print, or that waits for what a compaction would do.
 pub struct Rendering {
     pub prompt: Prompt,
     pub job: AbortHandle,
@@ -194,7 +194,30 @@ impl Session {
             focus,
             summary: true,
         };
-        self.carry_out(prompt, typed, |session| session.dry_run(&wish, swap.summary_tokens_max, command));
+        let (ruler, budget) = (self.ruler(), self.budget_for(swap.summary_tokens_max));
+        let (thread, mut ledger) = (self.thread.clone(), std::mem::take(&mut self.ledger));
+        let ticket = prompt.responder.ticket;
+        let previewing = move || {
+            ledger.follow(&thread);
+            let preview = compaction::preview(&ruler, &thread, &ledger, &budget, &wish);
+            (ledger, thread.view().revision(), budget, preview)
+        };
+        let job = self.think_beside(previewing, move |session, previewed| {
+            let Some(rendering) = session.rendering.take_if(|rendering| rendering.is_for(ticket)) else {
+                return;
+            };
+            session.carry_out(rendering.prompt, typed, |session| {
+                let Some((ledger, revision, budget, preview)) = previewed else {
+                    return session.no_compaction(&format!("{}.", thinking::FAULT));
+                };
+                session.ledger = ledger;
+                if revision != session.thread.view().revision() {
+                    return session.no_compaction("the conversation was changed meanwhile. Say it again.");
+                }
+                session.dry_run(&preview, &budget, command)
+            });
+        });
+        self.rendering = Some(Rendering { prompt, job });
     }
 
     /// Renders a recipe with what its shell calls printed so far.

@@ -23,6 +23,10 @@ const GO_ON: &str = "Go on.";
 
 impl Session {
     pub(super) fn call_model(&mut self) {
+        self.look_first(Session::call_with_instructions);
+    }
+
+    fn call_with_instructions(&mut self) {
         let own = self.work.as_ref().and_then(|work| work.endpoint.clone());
         let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
         let ready = self
@@ -101,12 +105,12 @@ impl Session {
         }
     }
 
-    /// Freezes system text and tools at the first model call.
+    /// Freezes system text and tools at the first model call. The files that hold instructions must have been
+    /// looked at.
     pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
         if self.thread.frame().is_some() {
             return Ok(());
         }
-        self.look_for_instructions();
         let instructions = self.instructions.files();
         let mut system = prompt::system_text(&self.workspace, &instructions);
         for context in std::mem::take(&mut self.start_context) {

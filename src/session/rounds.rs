@@ -9,7 +9,7 @@ use super::work::{Pending, Point};
 use crate::compaction;
 use crate::hooks::event::HookEvent;
 use crate::hooks::moment::What;
-use crate::hooks::output::{Action, Keep, RequestedEdit, RequestedEdits, Resolution, Utterance};
+use crate::hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use crate::hooks::settle::{self, Guards};
 use crate::provider::models;
 use crate::thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
@@ -29,9 +29,7 @@ impl Session {
         if self.run_hooks(What::TurnEnd(self.round()), Point::RoundEnd { last }).is_err() {
             let due = self.compaction_is_due().then_some(Why::Threshold);
             let compact = self.wanted_compaction().or(due);
-            let mut answer = HooksAnswer { compact, ..HooksAnswer::default() };
-            self.ease(&mut answer);
-            self.tell(Told::Hooks(answer));
+            self.ease(HooksAnswer { compact, ..HooksAnswer::default() });
         }
     }
 
@@ -55,24 +53,31 @@ impl Session {
 
     /// What keeps a conversation short beside compactions: cuts of old outcomes where they pay by themselves, and a
     /// summary that is begun before it is needed.
-    fn ease(&mut self, answer: &mut HooksAnswer) {
+    fn ease(&mut self, mut answer: HooksAnswer) {
         let touched = answer.compact.is_some() || answer.replaced || answer.swap.is_some();
         if touched || self.is_compacted_since_reply() {
-            return;
+            return self.tell(Told::Hooks(answer));
         }
         let has_edits = answer.commits.iter().any(Change::rewrites);
         let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);
         let is_on = window.and_then(|window| self.auto_compact_at(window)).is_some();
-        if is_on && !has_edits && self.may_be_due() {
-            let ruler = self.ruler();
-            let budget = self.budget();
-            if let Some(masks) = compaction::due(&ruler, &self.thread, &budget) {
-                let pruned = compaction::pruned(&ruler, &self.thread, masks, Trigger::Threshold);
-                answer.commits.push(pruned);
-                return;
-            }
+        if !is_on || has_edits || !self.may_be_due() {
+            self.look_ahead();
+            return self.tell(Told::Hooks(answer));
         }
-        self.look_ahead();
+        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
+        let revision = thread.view().revision();
+        let looking = move || {
+            let masks = compaction::due(&ruler, &thread, &budget)?;
+            Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
+        };
+        self.think(looking, move |session, pruned| {
+            match pruned.flatten() {
+                Some(pruned) if revision == session.thread.view().revision() => answer.commits.push(pruned),
+                Some(_) | None => session.look_ahead(),
+            }
+            session.tell(Told::Hooks(answer));
+        });
     }
 
     /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work
@@ -143,7 +148,15 @@ impl Session {
             Action::Mutate { messages, preserve_recent, target } => {
                 self.mutate(&mut pending, &by, messages, preserve_recent, target);
             }
-            Action::Swap { summary, keep } => self.swap_in_text(&mut pending, &by, &summary, keep),
+            Action::Swap { summary, keep } => {
+                return self.swap_text(&summary, keep, move |session, made| {
+                    match made {
+                        Ok(change) => pending.answer.swap = Some(Box::new(change)),
+                        Err(why) => refuse(&mut pending.resolution, &by, why),
+                    }
+                    session.settle_round(pending);
+                });
+            }
             // The threshold is checked again: a compaction just before may have gained little.
             Action::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
             Action::Compact { keep, threshold } => {
@@ -181,7 +194,7 @@ impl Session {
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);
         if event == HookEvent::TurnEnd {
-            self.ease(&mut answer);
+            return self.ease(answer);
         }
         self.tell(Told::Hooks(answer));
     }
@@ -291,15 +304,6 @@ impl Session {
         let Some(endpoint) = &self.endpoint else { return u64::MAX };
         let frame = self.ruler().frame_of(&self.thread);
         room(endpoint.window, endpoint.max_output, frame)
-    }
-
-    fn swap_in_text(&mut self, pending: &mut Pending, by: &str, text: &str, keep: Keep) {
-        match self.swapped_by_text(text, keep) {
-            Ok(change) => {
-                pending.answer.swap = Some(Box::new(change));
-            }
-            Err(why) => refuse(&mut pending.resolution, by, why),
-        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::Severity;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
+use super::thinking;
 use super::work::Background;
 use crate::compaction::Decision;
 use crate::hooks::hook::Messages;
@@ -68,7 +69,12 @@ impl Session {
         let served = match method.as_str() {
             "context.read" => self.read_context(params),
             "notice" => self.service_notice(&hook, params),
-            "compact" => self.service_compact(&hook, params),
+            "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
+                "do" => self.service_compact(&hook),
+                "plan" => return self.service_plan(hook, None, answer),
+                "dry_run" => return self.service_plan(hook, Some(self.summary_instruction()), answer),
+                other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
+            },
             "recipe.run" => return self.service_recipe(hook, params, answer),
             "model.complete" => return self.service_model(hook, params, answer),
             other => Err(format!(
@@ -131,34 +137,46 @@ impl Session {
         Ok(Value::Null)
     }
 
-    fn service_compact(&mut self, hook: &str, params: &Map<String, Value>) -> Result<Value, String> {
-        let mode = params.get("mode").and_then(Value::as_str).unwrap_or("do");
-        let ruler = self.ruler();
-        let decision = self.decide(None, Why::Hook);
-        let replaced = match &decision {
-            Decision::Summarise(plan) => self.thread.view().replaced_by(plan.through),
-            Decision::Nothing(_) | Decision::Prune(_) => View::default(),
-        };
-        let plan = json!({
-            "possible": !matches!(decision, Decision::Nothing(_)),
-            "entries": replaced.entries().len(),
-            "tokens": ruler.view(&replaced),
-        });
-        match mode {
-            "plan" => Ok(plan),
-            "dry_run" => {
-                let mut plan = plan;
-                plan["instruction"] = Value::from(self.summary_instruction());
-                Ok(plan)
-            }
-            "do" if self.lineage.is_child() => Err("a callback run is not compacted by hooks".to_owned()),
-            "do" => {
-                let work = self.work.as_mut().ok_or("no turn runs; the next one can be asked")?;
-                work.wanted_compaction = Some(hook.to_owned());
-                Ok(json!({ "status": "at the next safe point" }))
-            }
-            other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
+    fn service_compact(&mut self, hook: &str) -> Result<Value, String> {
+        if self.lineage.is_child() {
+            return Err("a callback run is not compacted by hooks".to_owned());
         }
+        let work = self.work.as_mut().ok_or("no turn runs; the next one can be asked")?;
+        work.wanted_compaction = Some(hook.to_owned());
+        Ok(json!({ "status": "at the next safe point" }))
+    }
+
+    /// Answers with what a compaction would do, and with the instruction that a model would have for it.
+    fn service_plan(
+        &mut self,
+        hook: String,
+        instruction: Option<String>,
+        answer: oneshot::Sender<Result<Value, String>>,
+    ) {
+        let (deciding, ruler, view) =
+            (self.deciding(None, Why::Hook), self.ruler(), self.thread.view().clone());
+        let planning = move || {
+            let (_, decision) = deciding();
+            let replaced = match &decision {
+                Decision::Summarise(plan) => view.replaced_by(plan.through),
+                Decision::Nothing(_) | Decision::Prune(_) => View::default(),
+            };
+            let mut plan = json!({
+                "possible": !matches!(decision, Decision::Nothing(_)),
+                "entries": replaced.entries().len(),
+                "tokens": ruler.view(&replaced),
+            });
+            if let Some(instruction) = instruction {
+                plan["instruction"] = Value::from(instruction);
+            }
+            plan
+        };
+        self.think_beside(planning, move |session, plan| {
+            let served = plan.ok_or_else(|| thinking::FAULT.to_owned());
+            session.serve_noted(&hook, "compact", served.as_ref().map(drop).map_err(Clone::clone));
+            // A hook that gave up meanwhile wants no answer.
+            let _ = answer.send(served);
+        });
     }
 
     /// Counts a call that costs money.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::actor::Session;
 use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
@@ -209,11 +210,15 @@ impl Drop for Responder {
     }
 }
 
+/// How the session goes on once work that was done elsewhere is there.
+pub type Then = Box<dyn FnOnce(&mut Session) + Send>;
+
 /// What a job of a turn came to.
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
     Preview(CallId, Vec<Shown>),
     Summary(Box<Summarised>),
+    Thought(Then),
     Hooks(Point, Box<Resolution>),
     Callback(Box<Pending>, Result<Called, String>),
     /// What came of a history for another conversation, in words.
@@ -284,6 +289,7 @@ pub enum Background {
     Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
     /// A summary that was written ahead.
     Ahead(Box<Plan>, Box<Attempt>),
+    Thought(Then),
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.

@@ -49,11 +49,14 @@ impl ShelfError {
     }
 }
 
+/// What to do where another process has a session open.
+pub const IN_USE_HINT: &str = "close it in the editor or the other terminal first";
+
 /// What to do about a store that did not do what it was asked.
 pub fn hint_of(error: &StoreError) -> Option<&'static str> {
     match error {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows what there is"),
-        StoreError::InUse(_) => Some("close it in the editor or the other terminal first"),
+        StoreError::InUse(_) => Some(IN_USE_HINT),
         StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
         StoreError::Damaged { .. } => Some("`epitome doctor` says what else is wrong"),
         StoreError::Exists(_)

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
-use super::params::{Name, Nothing};
+use super::params::Nothing;
 use super::{Reply, Table, json_of};
 use crate::daemon::Daemon;
 use crate::session::counts::Reading;
@@ -21,7 +21,6 @@ pub(super) fn register(table: &mut Table) {
     table.blocking("status", status);
     table.blocking("stop", stop);
     table.blocking("metrics", metrics);
-    table.waiting("inspect.open", |daemon, params, _| open(daemon, params));
 }
 
 fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
@@ -165,26 +164,6 @@ fn prometheus(figures: &Figures) -> String {
         let _ = writeln!(text, "epitome_tokens_total{{kind=\"{kind}\"}} {count}");
     }
     text
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Opened {
-    /// The session that is shown first.
-    #[serde(default)]
-    session: Option<Name>,
-}
-
-async fn open(daemon: Arc<Daemon>, wanted: Opened) -> Reply {
-    let session = match wanted.session {
-        Some(session) => Some(session.find_beside(&daemon).await?),
-        None => None,
-    };
-    let url = daemon
-        .inspect
-        .open(&daemon, session.as_ref())
-        .map_err(|error| Fault::new(Kind::Internal, format!("the page can't be served: {error}")))?;
-    Ok(json!({ "url": url }))
 }
 
 fn milliseconds(time: SystemTime) -> u64 {

@@ -3,7 +3,7 @@
 //!
 //! - `wire`: one connection, served; `lines`: what it reads.
 //! - `params`, `fault`: what comes in, read strictly, and how it is told that something is not done.
-//! - `sessions`, `stored`, `prompts`, `listings`, `about`: the methods; `tail` the subscription.
+//! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail` the subscription.
 //! - `visit`: a client of a session for the length of one call; `desk`: who is where.
 //! - `tray`: what waits for a client to read.
 //! - `port`: sessions as another process has them; `client` and `remote`: the other ends.
@@ -12,6 +12,7 @@ mod about;
 pub mod client;
 mod desk;
 pub mod fault;
+mod inspect;
 mod lines;
 mod listings;
 mod params;
@@ -87,6 +88,7 @@ pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
     prompts::register(&mut table);
     listings::register(&mut table);
     port::register(&mut table);
+    inspect::register(&mut table);
     let tail =
         table.module.register_subscription("sessions.tail", "sessions.tail", "sessions.untail", tail::tail);
     tail.expect(NAMED_ONCE);

@@ -10,7 +10,7 @@ use super::fault::{Fault, Kind};
 use super::params::{EntryName, Name, OfSession};
 use super::{Reply, Table, json_of};
 use crate::config::Settings;
-use crate::daemon::{Daemon, inspect};
+use crate::daemon::Daemon;
 use crate::provider::spent::Spent;
 use crate::session::registry::LiveSession;
 use crate::session::{AskId, Decision, SessionCommand, SessionError};
@@ -27,8 +27,6 @@ pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.list", list);
     table.blocking("sessions.show", show);
     table.blocking("sessions.entries", entries);
-    table.blocking("sessions.timeline", timeline);
-    table.blocking("sessions.entry", entry);
     table.blocking("sessions.cancel", cancel);
     table.blocking("sessions.decide", decide);
     table.blocking("sessions.delete", delete);
@@ -192,23 +190,6 @@ fn entry_json(session: &SessionId, entry: &Entry) -> Reply {
         fields.insert("boundary".to_owned(), json_of(&boundary)?);
     }
     Ok(written)
-}
-
-fn timeline(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
-    let session = wanted.session.find(daemon)?;
-    json_of(&inspect::read::timeline(daemon, &session)?)
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfEntry {
-    session: Name,
-    entry: EntryName,
-}
-
-fn entry(daemon: &Arc<Daemon>, wanted: OfEntry) -> Reply {
-    let session = wanted.session.find(daemon)?;
-    json_of(&inspect::read::entry(daemon, &session, wanted.entry.0)?)
 }
 
 fn cancel(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {

@@ -142,6 +142,23 @@ impl Memory {
         Line::Forward
     }
 
+    /// Takes back what was noted of a line that the daemon did not get whole, and says whether it is to go to the
+    /// next one. Not where it has been answered meanwhile, nor where the next one hears it anyway.
+    pub fn take_back(&mut self, line: &[u8]) -> bool {
+        match envelope::read(line) {
+            Incoming::Request { id, .. } => {
+                let (waiting, owed) = (self.waiting.len(), self.owed.len());
+                self.waiting
+                    .retain(|waiting| *waiting.id != *id || matches!(waiting.wants, Wants::Initialize));
+                self.owed.retain(|owed| *owed.id != *id);
+                self.waiting.len() < waiting || self.owed.len() < owed
+            }
+            Incoming::Notification { .. } | Incoming::Invalid { .. } => true,
+            // Its card is void.
+            Incoming::Response { .. } | Incoming::Blank => false,
+        }
+    }
+
     /// Notes a frame of the daemon's before its lines go to the editor.
     pub fn from_daemon(&mut self, frame: &Frame<'_>) -> Heard {
         match frame.kind {

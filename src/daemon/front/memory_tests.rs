@@ -213,6 +213,35 @@ fn an_initialize_without_an_answer_is_sent_again_as_it_was() {
     assert_eq!(interrupted(&hopeless.memory.give_up()), ["0"]);
 }
 
+/// The daemon was gone, but its end not yet seen, when the next prompt was typed: it was lost for no reason.
+#[test]
+fn what_a_daemon_did_not_get_goes_to_the_next_one() {
+    let prompt = r#"{"id":5,"method":"session/prompt","params":{"sessionId":"s_1"}}"#;
+    // Before the death is noted, and after it.
+    for noted in [false, true] {
+        let mut desk = Desk::with_session();
+        desk.editor(prompt);
+        if noted {
+            desk.memory.lost();
+        }
+        assert!(desk.memory.take_back(prompt.as_bytes()));
+        if !noted {
+            desk.memory.lost();
+        }
+        assert!(desk.memory.answers_overdue().is_empty(), "it has its answer from the next daemon");
+        assert!(!desk.memory.take_back(prompt.as_bytes()));
+    }
+    let mut desk = Desk::with_session();
+    desk.editor(prompt);
+    desk.memory.lost();
+    assert_eq!(interrupted(&desk.memory.answers_overdue()), ["5"]);
+    assert!(!desk.memory.take_back(prompt.as_bytes()), "it was told to send it again");
+    let mut early = Desk::default();
+    early.editor(INITIALIZE);
+    assert!(!early.memory.take_back(INITIALIZE.as_bytes()), "the next daemon hears it first of all");
+    assert_eq!(methods(&early.memory.replay()), ["initialize"]);
+}
+
 #[test]
 fn nonsense_is_the_daemons_to_answer() {
     let mut desk = Desk::with_session();

@@ -120,6 +120,8 @@ enum Daemon {
     OutOfReach(String),
 }
 
+type Locked<'a> = (MutexGuard<'a, State>, Arc<UnixStream>);
+
 /// What becomes of a line of the editor's.
 enum Way {
     To(Arc<UnixStream>),
@@ -132,8 +134,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a daemon and gives its socket, or why there is none; `None` when all is over.
-    fn daemon(&self) -> Option<Result<(MutexGuard<'_, State>, Arc<UnixStream>), String>> {
+    /// Waits for a daemon that is not the dead one, and gives its socket, or why there is none; `None` when all is
+    /// over.
+    fn daemon(&self, dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
         let mut state = self.state();
         let mut tried = false;
         loop {
@@ -141,10 +144,12 @@ impl Shared {
                 return None;
             }
             match &state.daemon {
-                Daemon::Here(writer) => {
+                Daemon::Here(writer) if dead.is_none_or(|dead| !Arc::ptr_eq(writer, dead)) => {
                     let writer = writer.clone();
                     return Some(Ok((state, writer)));
                 }
+                // Its end is about to be seen.
+                Daemon::Here(_) => {}
                 Daemon::OutOfReach(why) if tried => return Some(Err(why.clone())),
                 Daemon::Stopped | Daemon::OutOfReach(_) => {
                     tried = true;
@@ -159,8 +164,8 @@ impl Shared {
 
     /// Notes a line of the editor's and says where it goes. It must go there also if that daemon has died
     /// meanwhile: the request in it is answered as one that was lost.
-    fn note(&self, line: &[u8]) -> Way {
-        match self.daemon() {
+    fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Way {
+        match self.daemon(dead) {
             None => Way::Nowhere,
             Some(Err(why)) => unserved(line, &why).map_or(Way::Nowhere, Way::Answer),
             Some(Ok((mut state, writer))) => match state.memory.from_editor(line) {
@@ -257,12 +262,7 @@ fn copy_up(shared: &Shared, from_editor: impl Read) {
             }
         } else {
             shared.tap(Direction::FromClient, &line);
-            match shared.note(&line) {
-                // Where it fails the daemon has died, which is seen where its answers are read.
-                Way::To(daemon) => drop((&*daemon).write_all(&line)),
-                Way::Nowhere => {}
-                Way::Answer(answer) => drop(shared.show(&answer)),
-            }
+            send(shared, &line);
         }
         if line.capacity() > KEPT_BYTES {
             line = Vec::new();
@@ -270,9 +270,28 @@ fn copy_up(shared: &Shared, from_editor: impl Read) {
     }
 }
 
+/// Sends a line to the daemon. One that a dying daemon did not get whole goes to the next; how often a daemon may
+/// die is bounded where they are looked for.
+fn send(shared: &Shared, line: &[u8]) {
+    let mut dead = None;
+    loop {
+        match shared.note(line, dead.as_ref()) {
+            Way::To(daemon) => {
+                if (&*daemon).write_all(line).is_ok() || !shared.state().memory.take_back(line) {
+                    return;
+                }
+                dead = Some(daemon);
+            }
+            Way::Nowhere => return,
+            // An editor that does not read is noticed where the daemon's answers are shown.
+            Way::Answer(answer) => return drop(shared.show(&answer)),
+        }
+    }
+}
+
 /// Passes a line on that is too long to be kept. The daemon refuses it, as it does from other clients.
 fn pass_long(shared: &Shared, begin: &[u8], reader: &mut impl BufRead) -> io::Result<()> {
-    let daemon = match shared.daemon() {
+    let daemon = match shared.daemon(None) {
         Some(Ok((_, writer))) => Some(writer),
         Some(Err(_)) | None => None,
     };

@@ -182,8 +182,3 @@ fn pretty(value: &serde_json::Value) -> String {
 fn stored(change: &Change) -> String {
     serde_json::to_value(change).map_or_else(|error| error.to_string(), |value| pretty(&value))
 }
-
-/// The entry that `e7` names.
-pub fn named(name: &str) -> Option<Seq> {
-    name.strip_prefix('e')?.parse().ok().map(Seq)
-}

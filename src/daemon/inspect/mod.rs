@@ -67,20 +67,10 @@ impl Inspect {
     }
 }
 
-impl Inspect {
-    /// Waits until the page that is served now is served no more; at once, where none is.
-    pub async fn closed(&self) {
-        let room = self.room.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if let Some(room) = room {
-            room.closed().await;
-        }
-    }
-}
-
 /// Serves the page until nobody uses it, or the daemon ends.
 async fn serve(daemon: Arc<Daemon>, listener: tokio::net::TcpListener, room: Arc<Room>) {
     let mut stop = daemon.stop.subscribe();
-    let door = Arc::new(Inside(daemon.clone()));
+    let door = Arc::new(Inside::of(daemon.clone()));
     tokio::select! {
         () = server::serve(listener, room, door) => {}
         // The sender lives in the daemon, which is held here.

@@ -46,7 +46,13 @@ fn window(
             (endpoint.window, endpoint.max_output)
         }
         // Its key is in an editor's environment, not in ours.
-        Err(_) => models::known(model).map(|known| (known.window, known.max_output))?,
+        Err(_) => {
+            let (known, configured) = (models::known(model), settings.models.get(&model.0));
+            let size =
+                configured.and_then(|model| model.context_window).or(known.map(|known| known.window))?;
+            let most = configured.and_then(|model| model.max_output).or(known.map(|known| known.max_output));
+            (size, most.unwrap_or(models::OUTPUT_DEFAULT))
+        }
     };
     let reserve = u64::from(settings.compaction.output_reserve.min(most)).min(size / 4);
     Some(Window { size, reserve })

@@ -17,7 +17,7 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Deserialize;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::assets::{Asset, PAGE};
@@ -87,35 +87,27 @@ pub struct Room {
     used: Mutex<Used>,
     changed: Notify,
     calls: Semaphore,
-    /// It serves nobody any more.
-    closed: watch::Sender<bool>,
 }
 
 struct Used {
     last: Instant,
     streams: usize,
+    /// It serves nobody any more.
+    closed: bool,
 }
 
 impl Room {
     /// A page on this port that ends when it was not used for so long.
     pub fn new(keys: Keys, port: u16, idle: Duration) -> Room {
-        let used = Mutex::new(Used { last: Instant::now(), streams: 0 });
-        let (changed, calls) = (Notify::new(), Semaphore::new(CALLS_MAX));
-        Room { keys, port, idle, used, changed, calls, closed: watch::Sender::new(false) }
+        let used = Mutex::new(Used { last: Instant::now(), streams: 0, closed: false });
+        Room { keys, port, idle, used, changed: Notify::new(), calls: Semaphore::new(CALLS_MAX) }
     }
 
     /// Somebody uses it now; `false` where it has ended.
     pub fn touch(&self) -> bool {
         let mut used = self.used();
         used.last = Instant::now();
-        !*self.closed.borrow()
-    }
-
-    /// Waits until it has ended.
-    pub async fn closed(&self) {
-        let mut closed = self.closed.subscribe();
-        // The sender lives in `self`, so waiting can't fail.
-        drop(closed.wait_for(|closed| *closed).await);
+        !used.closed
     }
 
     /// Waits until nobody has used it for its time, and closes it.
@@ -123,10 +115,10 @@ impl Room {
         loop {
             let changed = self.changed.notified();
             let until = {
-                let used = self.used();
+                let mut used = self.used();
                 let until = used.last + self.idle;
                 if used.streams == 0 && until <= Instant::now() {
-                    self.closed.send_replace(true);
+                    used.closed = true;
                     return;
                 }
                 (used.streams == 0).then_some(until)

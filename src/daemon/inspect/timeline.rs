@@ -89,6 +89,8 @@ pub struct Turn {
     pub began: u64,
     /// `None` while it runs, or where the process ended first.
     pub ended: Option<u64>,
+    /// The entry that ended it.
+    pub end: Option<Seq>,
     /// The beginning of what was typed.
     pub prompt: String,
     /// Whether it is a command of ours, which asks no model by itself.
@@ -365,7 +367,8 @@ impl<'a> Walk<'a> {
             Change::TurnEnded { reason, usage, .. } => {
                 self.turn = None;
                 if let Some(turn) = self.turns.last_mut().filter(|turn| turn.ended.is_none()) {
-                    (turn.ended, turn.stop, turn.usage) = (Some(entry.at), Some(*reason), *usage);
+                    (turn.ended, turn.end) = (Some(entry.at), Some(entry.seq));
+                    (turn.stop, turn.usage) = (Some(*reason), *usage);
                 }
                 None
             }
@@ -377,6 +380,7 @@ impl<'a> Walk<'a> {
             entry: entry.seq,
             began: entry.at,
             ended: None,
+            end: None,
             prompt,
             command,
             stop: None,

@@ -1,11 +1,9 @@
 //! When a compaction is due: comparisons of counts, cheap enough to be made before each model call.
 
-use crate::compaction::Decision;
 use crate::compaction::pace::Fullness;
 use crate::provider::endpoint::Endpoint;
 use crate::provider::models;
 use crate::session::actor::Session;
-use crate::turn::Why;
 
 impl Session {
     pub(in crate::session) fn compaction_is_paused(&self) -> bool {
@@ -48,10 +46,5 @@ impl Session {
             None => self.tokens_at_most(),
         };
         self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
-    }
-
-    /// Whether a compaction that a hook asks for could gain anything.
-    pub(in crate::session) fn is_worth_compacting(&self) -> bool {
-        !matches!(self.decide(None, Why::Hook), Decision::Nothing(_))
     }
 }

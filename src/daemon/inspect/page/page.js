@@ -105,7 +105,7 @@ function drawList(problems = []) {
         el("span", { class: "money" }, cost(state.costs.get(session.session)?.cost))))));
   for (const { session, message } of problems) rows.push(el("li", { class: "empty bad" }, `${session}: ${message}`));
   if (!rows.length) {
-    const sentence = wanted ? "No session fits." : "There are no sessions yet. They appear here once something was said in one.";
+    const sentence = !state.sessions ? "Reading the sessions…" : wanted ? "No session fits." : "There are no sessions yet. They appear here once something was said in one.";
     rows.push(el("li", { class: "empty" }, sentence));
   }
   LIST.replaceChildren(...rows);
@@ -214,12 +214,14 @@ function meter(timeline) {
     at += width;
   }
   if (window) bar.append(svg("rect", { class: "reserve", x: 1000 - (window.reserve / size) * 1000, width: (window.reserve / size) * 1000, height: 14 }));
-  const rows = BANDS.map((kind) => [kind, band(timeline.context, kind)]).filter(([, count]) => count > 0);
+  // What was in the plot at any time is named; of what is there no more it says so.
+  const ever = (kind) => timeline.meter.some((point) => band(point.kinds, kind) > 0);
+  const rows = BANDS.filter(ever).map((kind) => [kind, band(timeline.context, kind)]);
   const words = window ? [el("b", {}, tokens(used)), ` of ${tokens(window.size)} tokens in context`] : [el("b", {}, tokens(used)), " tokens in context; the window of this model is not known"];
   return el("section", { class: "fill", "aria-label": "Context" },
     el("p", {}, words, window && el("span", { class: "quiet" }, ` · ${percent(used / window.size)} · ${tokens(window.reserve)} kept free for the reply`)),
     bar,
-    el("ul", { class: "legend" }, rows.map(([kind, count]) => el("li", {}, el("i", { class: `swatch ${kind.id}` }), kind.name, el("span", { class: "number" }, tokens(count))))));
+    el("ul", { class: "legend" }, rows.map(([kind, count]) => el("li", { class: count ? "" : "gone" }, el("i", { class: `swatch ${kind.id}` }), kind.name, el("span", { class: "number" }, tokens(count))))));
 }
 
 // ── What is new ─────────────────────────────────────────────────────────────────────────────────────

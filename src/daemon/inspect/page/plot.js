@@ -2,7 +2,7 @@
 
 import { BANDS, band, clock, cost, day, duration, el, hour, percent, plural, sum, svg, tokens } from "./parts.js";
 
-const LEFT = 52;
+const LEFT = 60;
 const RIGHT = 18;
 const TOP = 40;
 const AREA = 210;
@@ -10,8 +10,10 @@ const ROW = 9;
 const ROWS_MAX = 5;
 const MARK_WORDS = 96;
 
-// Pauses longer than this share of the working time are drawn as long as it.
-const PAUSE_SHARE = 0.05;
+// Pauses longer than this share of the working time are drawn as long as it; all of them together take no more
+// than the other share.
+const PAUSE_SHARE = 0.03;
+const PAUSES_SHARE = 0.15;
 
 const VERDICTS = { nothing: "nothing asked", done: "done", refused: "refused", failed: "failed", skipped: "skipped" };
 
@@ -29,7 +31,7 @@ export function plot(timeline, { width, scale, open }) {
     class: "plot", width, viewBox: `0 0 ${width} 100`, role: "img", tabindex: 0,
     "aria-label": `Tokens in context over time: ${tokens(sum(timeline.context))} now. Arrow keys go from point to point, Enter opens the entry.`,
   });
-  const back = svg("g", { class: "back" });
+  const back = svg("g", { class: "scale" });
   const layers = svg("g");
   root.append(back, layers);
 
@@ -37,7 +39,7 @@ export function plot(timeline, { width, scale, open }) {
     back.append(svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(step), y2: y(step) }));
     back.append(svg("text", { class: "tick", x: LEFT - 8, y: y(step) + 3.5, "text-anchor": "end" }, tokens(step)));
   }
-  layers.append(areas(timeline, x, y));
+  layers.append(areas(timeline, x, y), pauses(axis));
   if (size && size <= most) {
     layers.append(svg("line", { class: "window", x1: LEFT, x2: width - RIGHT, y1: y(size), y2: y(size) }));
     layers.append(svg("text", { class: "tick", x: width - RIGHT, y: y(size) - 5, "text-anchor": "end" }, `window ${tokens(size)}`));
@@ -102,7 +104,7 @@ export function plot(timeline, { width, scale, open }) {
     ...timeline.permissions.map((mark) => ({ ...mark, kind: mark.decision, title: `${mark.decision}: ${mark.told}` })),
   ];
   if (said.length) {
-    lane("hooks", 12, (group, top) => {
+    lane("decisions", 12, (group, top) => {
       for (const mark of said) {
         const at = x(mark.at);
         group.append(svg("path", {
@@ -162,8 +164,10 @@ function flags(timeline, x, bottom, width, open) {
     const words = mark.words.length * 6.4 + 14;
     const right = at + words > width;
     const flag = svg("g", { class: `flag ${mark.kind}`, onclick: () => open(mark.entry) }, svg("title", {}, mark.title));
-    flag.append(svg("line", { x1: at, x2: at, y1: TOP - 10 - (row === 1 ? 14 : 0), y2: bottom }));
-    flag.append(svg("circle", { cx: at, cy: TOP - 10 - (row === 1 ? 14 : 0), r: 3.5 }));
+    // Without room for its words it stands below those of the others.
+    const top = row === null ? TOP - 2 : TOP - 10 - row * 14;
+    flag.append(svg("line", { x1: at, x2: at, y1: top, y2: bottom }));
+    flag.append(svg("circle", { cx: at, cy: top, r: 3.5 }));
     if (row !== null) {
       flag.append(svg("text", { x: at + (right ? -8 : 8), y: TOP - 6.5 - row * 14, "text-anchor": right ? "end" : "start" }, mark.words));
       ends[row] = at + Math.min(words, MARK_WORDS * 2);
@@ -183,12 +187,16 @@ function times(axis, top, width) {
     group.append(svg("line", { class: "grid", x1: left, x2: left, y1: top - 9, y2: top - 4 }));
     group.append(svg("text", { class: "tick", x: left, y: top + 8, "text-anchor": "middle" }, words ?? clock(at)));
   }
-  for (const pause of axis.pauses) {
-    const left = LEFT + pause.place;
-    const wide = pause.width;
-    group.append(svg("rect", { class: "pause", x: left, y: TOP, width: wide, height: top - TOP - 9 }, svg("title", {}, `nothing for ${duration(pause.ms)}`)));
-    const words = duration(pause.ms);
-    if (wide > words.length * 6) group.append(svg("text", { class: "tick", x: left + wide / 2, y: TOP + AREA - 6, "text-anchor": "middle" }, words));
+  return group;
+}
+
+// Where nothing happened the areas are pale.
+function pauses(axis) {
+  const group = svg("g");
+  for (const { place, width, ms } of axis.pauses) {
+    group.append(svg("rect", { class: "pause", x: LEFT + place, y: TOP, width, height: AREA }, svg("title", {}, `nothing for ${duration(ms)}`)));
+    const words = duration(ms);
+    if (width > words.length * 6) group.append(svg("text", { class: "tick", x: LEFT + place + width / 2, y: TOP + AREA - 6, "text-anchor": "middle" }, words));
   }
   return group;
 }
@@ -259,7 +267,7 @@ function byTime(timeline, width) {
     else merged.push([from, to]);
   }
   const working = Math.max(1, merged.reduce((all, [from, to]) => all + to - from, 0));
-  const longest = working * PAUSE_SHARE;
+  const longest = working * Math.min(PAUSE_SHARE, PAUSES_SHARE / merged.length);
   // Stretches of [from, to, drawn].
   const stretches = [];
   merged.forEach(([from, to], at) => {

@@ -6,6 +6,9 @@ import { LAYER, VERDICTS } from "./plot.js";
 // Turns that are unfolded from the start: the newest.
 const UNFOLDED_MAX = 12;
 
+// Characters of a prompt that the heading of its turn may not have room for.
+const REPEATED_FROM = 70;
+
 const STOPS = {
   end_turn: "", max_tokens: "ended by the output limit", max_rounds: "ended by the limit of rounds", refusal: "refused by the model",
   cancelled: "cancelled", failed: "failed", interrupted: "interrupted",
@@ -28,7 +31,9 @@ export function story(timeline, { open, unfolded }) {
   if (!turns.length) turns.push({ turn: null, from: -1, items: [] });
   let at = 0;
   for (const item of items) {
-    while (at + 1 < turns.length && turns[at + 1].from <= item.at) at += 1;
+    // What comes between two turns is about the later one: hooks see a prompt before it is said.
+    const isOver = () => turns[at].turn?.end !== null && turns[at].turn?.end < item.at;
+    while (at + 1 < turns.length && (turns[at + 1].from <= item.at || isOver())) at += 1;
     turns[at].items.push(item);
   }
   const drawn = turns.map((group, index) => turnSection(group, timeline, open, unfolded, index >= turns.length - UNFOLDED_MAX));
@@ -67,7 +72,7 @@ function turnSection({ turn, items }, timeline, open, unfolded, isNew) {
     if (isDrawn || !details.open) return;
     isDrawn = true;
     body.append(...[
-      !turn.command && el("p", { class: "row said" }, name(turn.entry, open), el("span", { class: "words" }, turn.prompt)),
+      !turn.command && el("p", { class: "row said" }, name(turn.entry, open), el("span", { class: "words" }, turn.prompt.length > REPEATED_FROM ? turn.prompt : "the prompt")),
       ...items.map((item) => item.draw()),
     ].filter(Boolean));
     if (!items.length && turn.command) body.append(el("p", { class: "row quiet" }, name(turn.entry, open), el("span", {}, "It changed nothing of the history.")));
@@ -104,6 +109,9 @@ function share(cached, usage) {
   return el("span", { class: "number cache", title }, bar, ` ${percent(cached)}`, el("span", { class: "spoken" }, " cached"));
 }
 
+// The title without the tool's name, which stands beside it.
+const titleOf = ({ name, title }) => (title === name ? "" : title.startsWith(`${name} `) ? title.slice(name.length + 1) : title);
+
 function callRow(call, longest, open) {
   const took = (call.ended ?? call.began) - call.began;
   const width = Math.max(2, 90 * (took / longest));
@@ -112,7 +120,7 @@ function callRow(call, longest, open) {
     : `${bytes(call.bytes)} of ${bytes(call.whole_bytes)}, cut on arrival`;
   return el("div", { class: `row call ${call.status ?? "open"}` },
     name(call.outcome ?? call.entry, open),
-    el("span", { class: "words" }, el("code", {}, call.name), " ", call.title === call.name ? "" : call.title,
+    el("span", { class: "words" }, el("code", {}, call.name), " ", titleOf(call),
       call.changed_by && el("span", { class: "tag" }, `changed by ${call.changed_by}`)),
     el("span", { class: "numbers" },
       call.status !== "completed" && el("span", { class: `tag ${call.status ?? "open"}` }, call.status ?? "running"),

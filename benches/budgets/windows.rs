@@ -1,0 +1,61 @@
+//! What it costs that a window's agent is a front end of a daemon: memory, and time on the way of a message.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::driver::{Agent, Subject, end};
+use crate::measures::{Effort, Stage};
+use crate::processes;
+use crate::table::{Row, Samples};
+
+/// Windows that are attached at a time.
+const WINDOWS: usize = 50;
+
+/// Requests of which the median counts.
+const REQUESTS: u32 = 200;
+
+pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
+    let windows = (0..WINDOWS).map(|_| stage.ready()).collect::<Result<Vec<Agent>>>()?;
+    processes::come_to_rest()?;
+    let fronts = windows.iter().map(|window| processes::resident_bytes_of(window.process()));
+    let fronts = fronts.collect::<Result<Vec<u64>>>()?;
+    let all = processes::resident_bytes()?;
+    fronts.iter().for_each(|bytes| samples.bytes(Row::MemoryFront, *bytes as f64));
+    // What is not a window is the daemon; the floor has none.
+    let daemon = all.saturating_sub(fronts.iter().sum());
+    if daemon > 0 {
+        samples.bytes(Row::MemoryWindows, daemon as f64);
+    }
+    drop(windows);
+    processes::end_leftovers()?;
+    if stage.subject.name == "epitome" {
+        added(stage, effort, samples)?;
+    }
+    Ok(())
+}
+
+/// The same small request with and without a front end between.
+fn added(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
+    let mut command = stage.subject.command.clone();
+    command.push("--standalone".into());
+    let alone = Subject { command, ..stage.subject.clone() };
+    let alone =
+        Stage { subject: &alone, home: stage.home.clone(), workspace: stage.workspace.clone(), ..*stage };
+    for _ in 0..effort.of(5) {
+        let without = asked(&alone)?;
+        let with = asked(stage)?;
+        samples.time(Row::EchoAlone, without);
+        samples.time(Row::FrontAdds, with.saturating_sub(without));
+    }
+    Ok(())
+}
+
+/// The median time of a request that is answered at once.
+fn asked(stage: &Stage<'_>) -> Result<Duration> {
+    let mut agent = stage.ready()?;
+    let mut took = (0..REQUESTS).map(|_| agent.authenticate()).collect::<Result<Vec<Duration>>>()?;
+    took.sort();
+    end(agent)?;
+    Ok(took[took.len() / 2])
+}

@@ -1,0 +1,234 @@
+//! Whether editors are told of Epitome, as far as their files say. Those are JSON, Lua and Lisp of many shapes,
+//! so it looks for what they all have: the path of the program, in quotes.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::Line;
+
+/// Bytes of a file that is looked into.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Files of one editor that are looked into, and folders below each other.
+const FILES_MAX: usize = 500;
+const DEPTH_MAX: usize = 6;
+
+/// A text in quotes that begins with a path whose last part is the program.
+static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"["']((?:/|~/)(?:[^"'\n\\]*/)?epitome)(?:\s[^"'\n]*)?["']"#)
+        .expect("the expression is well formed")
+});
+
+/// An editor and where its settings may be: files, or directories that are looked through.
+pub(super) struct Editor {
+    name: &'static str,
+    files: Vec<PathBuf>,
+    /// The end of the names in directories.
+    extension: &'static str,
+    /// What of the repository of Epitome shows how it is done.
+    example: &'static str,
+}
+
+/// Where the settings of editors are, for this person.
+pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>) -> Vec<Editor> {
+    let Some(home) = home else { return Vec::new() };
+    let config = get("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = config.unwrap_or_else(|| home.join(".config"));
+    let editor = |name, files: &[PathBuf], extension, example| Editor {
+        name,
+        files: files.to_vec(),
+        extension,
+        example,
+    };
+    vec![
+        editor("Zed", &[config.join("zed/settings.json")], "json", "editors/zed/settings.json"),
+        editor("JetBrains", &[home.join(".jetbrains/acp.json")], "json", "editors/jetbrains/acp.json"),
+        editor(
+            "VS Code",
+            &[
+                config.join("Code/User/settings.json"),
+                home.join("Library/Application Support/Code/User/settings.json"),
+            ],
+            "json",
+            "editors/vscode/settings.json",
+        ),
+        editor("Neovim", &[config.join("nvim")], "lua", "editors/neovim/"),
+        editor(
+            "Emacs",
+            &[
+                home.join(".emacs"),
+                home.join(".emacs.el"),
+                home.join(".emacs.d"),
+                config.join("emacs"),
+                home.join(".doom.d"),
+            ],
+            "el",
+            "editors/emacs/epitome.el",
+        ),
+        editor("acpx", &[home.join(".acpx/config.json")], "json", "editors/acpx/config.json"),
+    ]
+}
+
+/// A line for each editor that has settings; an editor that is not there is not spoken of.
+pub(super) fn lines(editors: &[Editor]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for editor in editors {
+        let mut files = Vec::new();
+        for place in &editor.files {
+            gather(place, editor.extension, 0, &mut files);
+        }
+        if !files.is_empty() {
+            lines.extend(of_editor(editor, &files));
+        }
+    }
+    if lines.is_empty() {
+        lines.push(Line::ok("editors", "no settings of a known editor are here"));
+    }
+    lines
+}
+
+fn of_editor(editor: &Editor, files: &[PathBuf]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut is_mentioned = false;
+    for file in files {
+        let Ok(text) = std::fs::read_to_string(file) else { continue };
+        is_mentioned |= text.to_lowercase().contains("epitome");
+        for found in PROGRAM.captures_iter(&text) {
+            lines.push(of_path(editor, file, &found[1]));
+        }
+    }
+    if !lines.is_empty() {
+        return lines;
+    }
+    let name = editor.name;
+    vec![if is_mentioned {
+        Line::warning(
+            "editors",
+            format!("{name} mentions Epitome without an absolute path of the program"),
+            format!("an editor's PATH is often another one; {} shows how", editor.example),
+        )
+    } else {
+        Line::ok("editors", format!("{name} does not have Epitome; {} shows how", editor.example))
+    }]
+}
+
+fn of_path(editor: &Editor, file: &Path, program: &str) -> Line {
+    let (name, file) = (editor.name, file.display());
+    if program.starts_with('~') {
+        let what = format!("{name} starts {program}, and no shell is there to read the ~ ({file})");
+        return Line::error("editors", what, "write the whole path");
+    }
+    match std::fs::metadata(program) {
+        Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => {
+            Line::ok("editors", format!("{name} starts {program} ({file})"))
+        }
+        Ok(_) => {
+            let what = format!("{name} starts {program}, which is no program ({file})");
+            Line::error("editors", what, "name the program itself, and make it executable")
+        }
+        Err(error) => {
+            let what = format!("{name} starts {program}, which can't be found: {error} ({file})");
+            let own = std::env::current_exe()
+                .map_or_else(|_| "this program".to_owned(), |own| own.display().to_string());
+            Line::error("editors", what, format!("this one is {own}"))
+        }
+    }
+}
+
+/// The file itself, or those below a directory.
+fn gather(place: &Path, extension: &str, depth: usize, files: &mut Vec<PathBuf>) {
+    let Ok(metadata) = std::fs::metadata(place) else { return };
+    if files.len() >= FILES_MAX {
+        return;
+    }
+    if metadata.is_file() {
+        let fits = depth == 0 || place.extension().is_some_and(|own| own == extension);
+        if fits && metadata.len() <= FILE_BYTES_MAX {
+            files.push(place.to_path_buf());
+        }
+    } else if metadata.is_dir() && depth < DEPTH_MAX {
+        let listing = std::fs::read_dir(place).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = listing.map(|file| file.path()).collect();
+        paths.sort();
+        for path in paths {
+            gather(&path, extension, depth + 1, files);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::Status;
+
+    /// What is told where these files are below a home; `PROGRAM` stands for a program that is there.
+    fn told(files: &[(&str, &str)]) -> Vec<Line> {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let program = home.path().join("bin/epitome");
+        std::fs::create_dir_all(home.path().join("bin")).expect("it can be made");
+        std::fs::write(&program, "#!/bin/sh\n").expect("it can be written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        for (name, text) in files {
+            let path = home.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("below the home")).expect("it can be made");
+            std::fs::write(path, text.replace("PROGRAM", &program.display().to_string()))
+                .expect("it can be written");
+        }
+        lines(&places(Some(home.path()), |_| None))
+    }
+
+    #[test]
+    fn what_an_editor_would_start_is_looked_at() {
+        for (file, text, status, words) in [
+            (
+                ".config/zed/settings.json",
+                "{ // mine\n \"agent_servers\": {\"Epitome\": {\"command\": \"PROGRAM\", \"args\": [\"acp\"],}}}",
+                Status::Ok,
+                "Zed starts",
+            ),
+            (".jetbrains/acp.json", "{\"command\": \"/gone/epitome\"}", Status::Error, "can't be found"),
+            (".jetbrains/acp.json", "{\"command\": \"~/bin/epitome\"}", Status::Error, "the ~"),
+            (
+                ".jetbrains/acp.json",
+                "{\"command\": \"epitome\"}",
+                Status::Warning,
+                "without an absolute path",
+            ),
+            (".jetbrains/acp.json", "{\"command\": \"/\"}", Status::Ok, "does not have Epitome"),
+            (
+                ".config/nvim/lua/plugins/ai.lua",
+                "default = { 'PROGRAM', 'acp' },",
+                Status::Ok,
+                "Neovim starts",
+            ),
+            (".config/nvim/README.md", "epitome", Status::Ok, "no settings of a known editor"),
+            (".emacs.d/init.el", ":command \"/etc/epitome\"", Status::Error, "can't be found"),
+            (".acpx/config.json", "{\"command\": \"PROGRAM acp\"}", Status::Ok, "acpx starts"),
+        ] {
+            let lines = told(&[(file, text)]);
+            assert_eq!(lines.len(), 1, "{file}: {lines:?}");
+            assert_eq!(lines[0].status, status, "{file}: {lines:?}");
+            assert!(lines[0].what.contains(words), "{file}: {lines:?}");
+        }
+    }
+
+    #[test]
+    fn the_examples_of_the_repository_are_understood() {
+        for (file, example) in [
+            (".config/zed/settings.json", include_str!("../../../editors/zed/settings.json")),
+            (".jetbrains/acp.json", include_str!("../../../editors/jetbrains/acp.json")),
+            (".config/nvim/a.lua", include_str!("../../../editors/neovim/avante.lua")),
+            (".config/nvim/b.lua", include_str!("../../../editors/neovim/codecompanion.lua")),
+            (".emacs.d/epitome.el", include_str!("../../../editors/emacs/epitome.el")),
+            (".config/Code/User/settings.json", include_str!("../../../editors/vscode/settings.json")),
+            (".acpx/config.json", include_str!("../../../editors/acpx/config.json")),
+        ] {
+            let lines = told(&[(file, &example.replace("/absolute/path/to/epitome", "PROGRAM"))]);
+            assert!(lines[0].what.contains(" starts ") && lines[0].status == Status::Ok, "{file}: {lines:?}");
+        }
+    }
+}

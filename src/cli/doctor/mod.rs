@@ -1,0 +1,241 @@
+//! `epitome doctor`: looks at everything that can be wrong, says what to do about it, and does it where asked.
+//! It never shows the value of a key, nor anything that was said in a session.
+
+mod editors;
+mod program;
+mod storage;
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::terminal::{self, Dress, Ink, harmless};
+use super::{CliError, serve};
+use crate::problem::Problem;
+use crate::store::{Backup, Health, Rebuilt, Repair, Store};
+
+const HELP: &str = "\
+epitome doctor: is all well, and what to do if not
+
+  epitome doctor [--repair] [--compact] [--backup DIR] [--json]
+        looks at the stored sessions, the daemon, settings, recipes, hooks, keys and editors' files
+
+  --backup DIR   first copies all sessions into DIR, which must be empty or not there; sessions may be open
+  --repair       of a damaged session, goes on with what stands before the damage; the damaged file is
+                 kept beside it. Rebuilds an index that is wrong
+  --compact      writes the index anew, so that it takes no more room than it must
+  --json         one object for programs
+
+Exit code 1 if something is an error.
+";
+
+/// Lines about one area that are told one by one.
+const LINES_MAX: usize = 20;
+
+pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
+    let Some(request) = Request::parse(arguments)? else {
+        return terminal::print(HELP).map(|()| 0);
+    };
+    let paths = serve::paths();
+    serve::log_to_file(&paths);
+    let store = Store::new(&paths);
+    let report = examine(&store, &request);
+    store.settle();
+    let report = report?;
+    if request.json {
+        let json = serde_json::to_string(&report).map_err(|error| {
+            CliError::failed(format!("the report can't be written as JSON: {error}"), None)
+        })?;
+        terminal::print(&format!("{json}\n"))?;
+    } else {
+        terminal::print(&report.text(Dress::of_stdout()))?;
+    }
+    Ok(i32::from(report.lines.iter().any(|line| line.status == Status::Error)))
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Request {
+    repair: bool,
+    compact: bool,
+    backup: Option<PathBuf>,
+    json: bool,
+}
+
+impl Request {
+    /// `None`: the person wants to know what there is.
+    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        use lexopt::prelude::*;
+        let mut request = Request::default();
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("repair") => request.repair = true,
+                Long("compact") => request.compact = true,
+                Long("json") => request.json = true,
+                Long("backup") => request.backup = Some(PathBuf::from(parser.value()?)),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        Ok(Some(request))
+    }
+}
+
+/// How it stands with one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    Ok,
+    Warning,
+    Error,
+}
+
+/// One line of the report.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Line {
+    area: &'static str,
+    status: Status,
+    what: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    todo: Option<String>,
+}
+
+impl Line {
+    fn ok(area: &'static str, what: impl Into<String>) -> Line {
+        Line { area, status: Status::Ok, what: what.into(), todo: None }
+    }
+
+    fn warning(area: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Line {
+        Line { area, status: Status::Warning, what: what.into(), todo: Some(todo.into()) }
+    }
+
+    fn error(area: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Line {
+        Line { area, status: Status::Error, what: what.into(), todo: Some(todo.into()) }
+    }
+
+    fn problem(area: &'static str, problem: &Problem) -> Line {
+        let todo = Some("mend the file; what can be used of it is used".to_owned());
+        Line { area, status: Status::Warning, what: problem.to_string(), todo }
+    }
+}
+
+/// All that was looked at and done.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: &'static str,
+    lines: Vec<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backup: Option<Backup>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repair: Option<Repair>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compacted: Option<Rebuilt>,
+    /// The store behind all that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<Health>,
+}
+
+/// A copy comes before anything is changed, and a look at all of it behind.
+fn examine(store: &Store, request: &Request) -> Result<Report, CliError> {
+    let mut report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        lines: Vec::new(),
+        backup: None,
+        repair: None,
+        compacted: None,
+        store: None,
+    };
+    if let Some(directory) = &request.backup {
+        let backup = store.backup(directory).map_err(crate::shelf::ShelfError::from)?;
+        report.lines.extend(storage::backed_up(&backup));
+        report.backup = Some(backup);
+    }
+    if request.repair {
+        let repair = store.repair().map_err(crate::shelf::ShelfError::from)?;
+        report.lines.extend(storage::repaired(&repair));
+        report.repair = Some(repair);
+    }
+    if request.compact {
+        match store.compact_index() {
+            Ok(rebuilt) => {
+                report.lines.push(storage::compacted(&rebuilt));
+                report.compacted = Some(rebuilt);
+            }
+            Err(why) => {
+                let what = format!("the index was not written anew: {why}");
+                report.lines.push(Line::error("store", what, "nothing has changed; try again later"));
+            }
+        }
+    }
+    let paths = serve::paths();
+    let get = |name: &str| std::env::var_os(name);
+    report.lines.extend(program::lines(&paths));
+    match store.check() {
+        Ok(health) => {
+            report.lines.extend(storage::lines(&health));
+            report.store = Some(health);
+        }
+        Err(error) => {
+            report.lines.push(Line::error("store", error.to_string(), "look at the disk and its rights"))
+        }
+    }
+    report.lines.extend(program::files(&paths, get)?);
+    report.lines.extend(editors::lines(&editors::places(paths.user_home.as_deref(), get)));
+    Ok(report)
+}
+
+impl Report {
+    fn text(&self, dress: Dress) -> String {
+        let mut out = String::new();
+        let mut told: std::collections::HashMap<(&str, &str), usize> = std::collections::HashMap::new();
+        for line in &self.lines {
+            let (word, ink) = match line.status {
+                Status::Ok => ("ok     ", Ink::Green),
+                Status::Warning => ("warning", Ink::Yellow),
+                Status::Error => ("error  ", Ink::Red),
+            };
+            // A disk full of the same trouble is one trouble.
+            let count = told.entry((line.area, word)).or_default();
+            *count += 1;
+            if *count > LINES_MAX {
+                continue;
+            }
+            let _ = writeln!(out, "{} {:<8} {}", dress.paint(ink, word), line.area, harmless(&line.what));
+            if let Some(todo) = &line.todo {
+                let _ = writeln!(out, "                 → {}", harmless(todo));
+            }
+        }
+        for ((area, word), count) in told.into_iter().filter(|(_, count)| *count > LINES_MAX) {
+            let _ = writeln!(out, "{word} {area:<8} and {} more; --json has all", count - LINES_MAX);
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_flag_is_one_thing_to_do() {
+        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
+        assert_eq!(parsed(&[]), Ok(Request::default()));
+        let all = Request { repair: true, compact: true, backup: Some("b".into()), json: true };
+        assert_eq!(parsed(&["--repair", "--compact", "--backup", "b", "--json"]), Ok(all));
+        for wrong in [&["store"][..], &["--backup"], &["--mend"]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn much_of_the_same_is_told_in_a_few_lines() {
+        let lines = (0..50).map(|n| Line::warning("store", format!("thing {n}"), "look at it")).collect();
+        let report = Report { version: "1", lines, backup: None, repair: None, compacted: None, store: None };
+        let text = report.text(Dress::Plain);
+        assert_eq!(text.lines().count(), 2 * LINES_MAX + 1);
+        assert!(text.ends_with("store    and 30 more; --json has all\n"), "{text}");
+    }
+}

@@ -1,0 +1,185 @@
+//! What is told of the program itself, its daemon, and the person's own files.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Line;
+use crate::cli::{CliError, serve};
+use crate::config::Settings;
+use crate::daemon::place::Place;
+use crate::hooks::discover::{Search, discover};
+use crate::hooks::trust::Trust;
+use crate::paths::Paths;
+use crate::recipe::catalog::Catalog;
+use crate::tools::reaper::Reaper;
+
+/// The variables that models' keys and addresses come from, unless the settings name others.
+const KEY_VARIABLES: [&str; 5] =
+    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "EPITOME_LOCAL_URL"];
+
+/// Version, places and daemon.
+pub(super) fn lines(paths: &Paths) -> Vec<Line> {
+    let program = std::env::current_exe();
+    let program =
+        program.map_or_else(|error| format!("(unknown: {error})"), |path| path.display().to_string());
+    let mut lines = vec![Line::ok("program", format!("epitome {} at {program}", env!("CARGO_PKG_VERSION")))];
+    for (what, path) in
+        [("settings", &paths.home), ("sessions", &paths.data), ("logs", &paths.log_directory())]
+    {
+        lines.push(directory(what, path));
+    }
+    lines.push(daemon(&Place::of(paths)));
+    lines
+}
+
+fn directory(what: &str, path: &Path) -> Line {
+    let named = format!("{what} are in {}", path.display());
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Line::ok("places", format!("{named}, which is not there yet"))
+        }
+        Err(error) => {
+            Line::error("places", format!("{named}: {error}"), "look at the rights of what is above it")
+        }
+        Ok(metadata) if !metadata.is_dir() => {
+            Line::error("places", format!("{named}, which is no directory"), "remove or rename the file")
+        }
+        Ok(metadata) if rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err() => {
+            let mode = metadata.permissions().mode() & 0o777;
+            let what = format!("{named}, where you can't write (mode {mode:o})");
+            Line::error("places", what, format!("chown or chmod {}", path.display()))
+        }
+        Ok(_) => Line::ok("places", named),
+    }
+}
+
+fn daemon(place: &Place) -> Line {
+    match std::fs::symlink_metadata(place.path()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Line::ok("daemon", "no daemon runs; the first editor starts one");
+        }
+        Err(error) => {
+            let what = format!("{} can't be looked at: {error}", place.path().display());
+            return Line::error("daemon", what, "look at the rights of what is above it");
+        }
+        Ok(_) => {}
+    }
+    if let Err(error) = place.check() {
+        return Line::error(
+            "daemon",
+            error.to_string(),
+            "remove it, or set XDG_RUNTIME_DIR or EPITOME_HOME elsewhere",
+        );
+    }
+    let socket = place.acp_socket();
+    match UnixStream::connect(&socket) {
+        Ok(_) => Line::ok("daemon", format!("a daemon answers at {}", socket.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Line::ok("daemon", "no daemon runs; the first editor starts one")
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Line::ok(
+            "daemon",
+            "no daemon runs; the socket of one that was killed is replaced by the next start",
+        ),
+        Err(error) => {
+            let what = format!("{} can't be connected to: {error}", socket.display());
+            Line::error("daemon", what, "end the process `epitome daemon serve`, then open an editor again")
+        }
+    }
+}
+
+/// Settings, recipes, hooks and keys, as a session in this directory would have them.
+pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Line>, CliError> {
+    let cwd = std::env::current_dir()
+        .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+    let mut lines = Vec::new();
+    let (settings, problems) = Settings::load(paths, Some(&cwd), &get);
+    lines.extend(problems.iter().map(|problem| Line::problem("settings", problem)));
+    if problems.is_empty() {
+        lines.push(Line::ok("settings", format!("read from {}", paths.config_file().display())));
+    }
+    let catalog = Catalog::load(&cwd, paths, &[]);
+    lines.push(Line::ok("recipes", format!("{} can be used in {}", catalog.recipes.len(), cwd.display())));
+    lines.extend(catalog.problems.iter().map(|problem| Line::problem("recipes", problem)));
+    let (trust, problem) = Trust::load(paths, settings.hooks.trust);
+    lines.extend(problem.iter().map(|problem| Line::problem("hooks", problem)));
+    let environment = serve::environment();
+    let reaper = Arc::new(Reaper::of_this_executable());
+    let found = discover(&Search {
+        paths,
+        cwd: &cwd,
+        settings: &settings.hooks,
+        reaper: &reaper,
+        environment: &environment,
+        trust: &trust,
+    });
+    lines.push(match (settings.hooks.enabled, found.hooks.len()) {
+        (false, _) => Line::ok("hooks", "switched off in the settings"),
+        (true, hooks) => Line::ok("hooks", format!("{hooks} run in {}", cwd.display())),
+    });
+    for hook in &found.untrusted {
+        let what = format!("{} came with the repository and waits for your word", hook.name);
+        lines.push(Line::warning("hooks", what, "`epitome hooks trust` shows what it does"));
+    }
+    lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
+    lines.push(keys(&settings, get));
+    Ok(lines)
+}
+
+fn keys(settings: &Settings, get: impl Fn(&str) -> Option<OsString>) -> Line {
+    let own = settings.providers.values().filter_map(|provider| provider.key_variable.as_deref());
+    let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.as_deref());
+    let mut names: Vec<&str> = KEY_VARIABLES.into_iter().chain(own).chain(built_in).collect();
+    names.dedup();
+    let (there, missing): (Vec<&str>, Vec<&str>) =
+        names.into_iter().partition(|name| get(name).is_some_and(|value| !value.is_empty()));
+    if there.is_empty() {
+        let what = format!("none of {} is set here", missing.join(", "));
+        let todo = "set one where the editor is started; a local server at its usual address needs none";
+        return Line::warning("keys", what, todo);
+    }
+    let absent =
+        if missing.is_empty() { String::new() } else { format!("; not set: {}", missing.join(", ")) };
+    Line::ok(
+        "keys",
+        format!("set in this shell: {}{absent}. An editor may have another environment", there.join(", ")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::doctor::Status;
+
+    #[test]
+    fn keys_are_named_and_never_shown() {
+        let settings = Settings::default();
+        let secret = |name: &str| (name == "OPENAI_API_KEY").then(|| OsString::from("sk-very-secret"));
+        let line = keys(&settings, secret);
+        assert_eq!(line.status, Status::Ok);
+        assert!(line.what.starts_with("set in this shell: OPENAI_API_KEY; not set: ANTHROPIC_API_KEY"));
+        assert!(!line.what.contains("secret"));
+        assert_eq!(keys(&settings, |_| None).status, Status::Warning);
+        assert_eq!(keys(&settings, |_| Some(OsString::new())).status, Status::Warning, "empty is not set");
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_there_is_no_trouble_and_a_foreign_directory_is() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let place = Place { directory: home.path().join("run") };
+        assert_eq!(daemon(&place).status, Status::Ok);
+        place.prepare().expect("ours");
+        assert!(daemon(&place).what.contains("no daemon runs"));
+        let socket = std::os::unix::net::UnixListener::bind(place.acp_socket()).expect("a socket");
+        assert!(daemon(&place).what.contains("a daemon answers"));
+        drop(socket);
+        assert!(daemon(&place).what.contains("was killed"));
+        std::fs::remove_dir_all(place.path()).expect("ours");
+        std::fs::write(place.path(), "").expect("a file");
+        assert_eq!(daemon(&place).status, Status::Error);
+    }
+}

@@ -1,0 +1,65 @@
+//! `epitome sessions export` and `import`.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::list::short_title;
+use super::{Request, find, print_json, real_directory};
+use crate::cli::CliError;
+use crate::cli::terminal::{self, harmless};
+use crate::shelf::{self, ImportAsk};
+use crate::store::Store;
+
+pub(super) fn export(store: &Store, request: Request) -> Result<(), CliError> {
+    let form = request.form()?.unwrap_or_default();
+    if let Some(directory) = request.option("all").map(PathBuf::from) {
+        if let Some(word) = request.words.first() {
+            return Err(CliError::usage(format!("--all exports every session, so {word:?} is too much")));
+        }
+        let written = shelf::export_all(store, &directory, form)?;
+        eprintln!("exported {} sessions to {}", written.len(), directory.display());
+        return Ok(());
+    }
+    let id = request.words.first().ok_or_else(|| CliError::usage("export needs the id of a session"))?;
+    let session = find(store, &id.to_string_lossy())?;
+    let text = shelf::export(store, &session, form)?;
+    let Some(file) = request.words.get(1).map(Path::new) else { return terminal::print(&text) };
+    // As private as the journal it comes from; a file that is there already is somebody's.
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        let hint = (error.kind() == std::io::ErrorKind::AlreadyExists)
+            .then(|| "choose another name, or remove it first".to_owned());
+        CliError::failed(format!("{} can't be written: {error}", file.display()), hint)
+    })?;
+    eprintln!("exported {session} to {}", file.display());
+    Ok(())
+}
+
+pub(super) fn import(store: &Store, request: Request) -> Result<(), CliError> {
+    let files: Vec<PathBuf> = request.words.iter().map(PathBuf::from).collect();
+    let cwd = match request.directory() {
+        Some(directory) => real_directory(&directory)?,
+        None => real_directory(Path::new("."))?,
+    };
+    let ask = ImportAsk { files: &files, cwd: &cwd, keep_id: request.has("keep-id") };
+    let imported = shelf::import(store, &ask)?;
+    if request.has("json") {
+        return print_json(&imported);
+    }
+    for session in &imported {
+        eprintln!(
+            "imported {} ({}): {}, {} entries",
+            harmless(&session.file.display().to_string()),
+            session.source,
+            short_title(session.title.as_deref()),
+            session.entries
+        );
+        for note in &session.notes {
+            eprintln!("  {}", harmless(note));
+        }
+        terminal::print(&format!("{}\n", session.session))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! `epitome sessions show`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::{Request, find};
+use crate::cli::terminal::{self, harmless};
+use crate::cli::{CliError, serve};
+use crate::config::Settings;
+use crate::provider::learned::Learned;
+use crate::provider::spent::Spent;
+use crate::shelf;
+use crate::store::Store;
+use crate::thread::text::{self, Detail};
+use crate::thread::{Change, ModelName, Thread, Usage};
+use crate::tokens::Ruler;
+use crate::transfer;
+
+pub(super) fn show(store: &Store, request: Request) -> Result<(), CliError> {
+    let session = find(store, &request.id)?;
+    if let Some(form) = request.form()? {
+        return terminal::print(&harmless(&shelf::export(store, &session, form)?));
+    }
+    let shelf::Read { thread, damage } = shelf::read(store, &session)?;
+    if let Some(damage) = damage {
+        // What stands before the damage is worth seeing, and that there is more is worth knowing.
+        eprintln!("epitome: {damage}");
+    }
+    // What is wrong in the settings is told by commands that do something by them.
+    let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
+    let spent = Spent::of(&settings, &thread);
+    if request.has("json") {
+        return terminal::print(&format!("{}\n", json_of(&thread, &spent)?));
+    }
+    let detail = if request.has("full") { Detail::Full } else { Detail::Short };
+    let mut out = text::readable(&thread, detail);
+    let taken = ruler(model_of(&thread))?.in_context(&thread);
+    if taken > 0 {
+        let _ = writeln!(out, "The next request has about {} tokens.", text::tokens(taken));
+    }
+    let Spent { usage, cost } = spent;
+    if usage != Usage::default() {
+        let _ = writeln!(out, "Its model calls took {}.", text::spent(&usage, cost));
+    }
+    terminal::print(&harmless(&out))
+}
+
+fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
+    let mut in_view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
+    // The messages of a history that a hook made are one entry.
+    in_view.dedup();
+    let entries = thread.entries().iter().map(|entry| transfer::entry_json(thread.session(), entry));
+    let entries = entries.collect::<Result<Vec<Value>, serde_json::Error>>();
+    let entries = entries
+        .map_err(|error| CliError::failed(format!("an entry can't be written as JSON: {error}"), None))?;
+    Ok(json!({
+        "session": thread.session(), "cwd": thread.cwd(), "title": thread.title(),
+        "model": thread.model(), "mode": thread.mode(), "in_view": in_view,
+        "usage": spent.usage, "cost": spent.cost, "entries": entries,
+    }))
+}
+
+/// The model that was chosen for a conversation, else the one that answered last.
+fn model_of(thread: &Thread) -> Option<&ModelName> {
+    let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        Change::Replied { model, .. } => Some(model),
+        _ => None,
+    });
+    thread.model().or(answered)
+}
+
+/// What tokens of a model are counted with, by what was learned of it too.
+fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
+    let learned = Learned::below(&serve::paths().data);
+    serve::runtime()?.block_on(learned.load());
+    if let Some(fault) = learned.fault() {
+        eprintln!("epitome: {}", harmless(&fault));
+    }
+    let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
+    let ruler = Ruler::of(model);
+    Ok(match known {
+        Some((_, calibration)) => ruler.calibrated(calibration),
+        None => ruler,
+    })
+}

@@ -1,0 +1,52 @@
+//! Methods behind the page to look at sessions: what happened in one over time, one entry, and a link to the page.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::fault::{Fault, Kind};
+use super::params::{EntryName, Name, OfSession};
+use super::{Reply, Table, json_of};
+use crate::daemon::Daemon;
+use crate::daemon::inspect::read;
+
+pub(super) fn register(table: &mut Table) {
+    table.blocking("sessions.timeline", timeline);
+    table.blocking("sessions.entry", entry);
+    table.waiting("inspect.open", |daemon, params, _| open(daemon, params));
+}
+
+fn timeline(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
+    json_of(&read::timeline(daemon, &wanted.session.find(daemon)?)?)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfEntry {
+    session: Name,
+    entry: EntryName,
+}
+
+fn entry(daemon: &Arc<Daemon>, wanted: OfEntry) -> Reply {
+    json_of(&read::entry(daemon, &wanted.session.find(daemon)?, wanted.entry.0)?)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    /// The session to show; the list of all where it is left out.
+    #[serde(default)]
+    session: Option<Name>,
+}
+
+async fn open(daemon: Arc<Daemon>, wanted: Place) -> Reply {
+    let session = match wanted.session {
+        None => None,
+        Some(name) => Some(name.find_beside(&daemon).await?),
+    };
+    let url = daemon.inspect.open(&daemon, session.as_ref()).map_err(|error| {
+        Fault::new(Kind::Internal, format!("the page can't be served on this machine: {error}"))
+    })?;
+    Ok(json!({ "url": url }))
+}

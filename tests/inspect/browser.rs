@@ -1,0 +1,98 @@
+//! The page in a real browser, where there is one: that it works there, and its pictures.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::server::Served;
+use super::story;
+
+/// Names under which distributions have it.
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// Real milliseconds until the page is looked at: it follows events, so that it is never quite loaded.
+const LOOK_AFTER: &str = "6000";
+
+fn chromium() -> Option<PathBuf> {
+    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
+    NAMES
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
+}
+
+/// Lets a browser look at an address.
+fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
+    let mut command = Command::new(browser);
+    command
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+        ])
+        .args([
+            "--hide-scrollbars",
+            "--disable-extensions",
+            "--disable-background-networking",
+            "--no-proxy-server",
+        ])
+        .arg(format!("--timeout={LOOK_AFTER}"))
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(more)
+        .arg(link)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    let output = command.output().expect("the browser starts");
+    assert!(output.status.success(), "the browser ended with {}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_page_shows_a_session_in_a_browser() {
+    let Some(browser) = chromium() else {
+        eprintln!("skipped: there is no chromium on the PATH to look at the page with");
+        return;
+    };
+    let home = story::played();
+    let served = Served::of(&home.paths);
+    let profile = tempfile::tempdir().expect("a scratch directory");
+    let page = look(&browser, profile.path(), &served.link(Some(&home.session)), &["--dump-dom"]);
+    for part in [
+        "Context over time",
+        "The reader loses the last line",
+        "class=\"band outcomes\"",
+        "class=\"bar model\"",
+        "Folders are not removed by agents here.",
+        "cut on arrival",
+        "compaction",
+        "redone",
+        "not allowed",
+    ] {
+        assert!(page.contains(part), "{part:?} is not on the page:\n{page}");
+    }
+    assert!(!page.contains("ticket="), "the ticket stays in the address");
+}
+
+/// Draws the pictures of `docs/inspect.md` anew: `cargo test --test inspect pictures -- --ignored`, with the folder
+/// for all of them in `INSPECT_PICTURES`.
+#[test]
+#[ignore = "draws the documentation's pictures"]
+fn pictures() {
+    let browser = chromium().expect("a chromium on the PATH");
+    let folder = PathBuf::from(std::env::var_os("INSPECT_PICTURES").expect("INSPECT_PICTURES says where to"));
+    let home = story::played();
+    let served = Served::of(&home.paths);
+    let profile = tempfile::tempdir().expect("a scratch directory");
+    for (name, size, more) in [
+        ("light", "1440,1000", &[][..]),
+        ("dark", "1440,1000", &["--blink-settings=preferredColorScheme=0"]),
+        ("narrow", "500,1600", &[]),
+    ] {
+        let picture = format!("--screenshot={}", folder.join(format!("inspect-{name}.png")).display());
+        let size = format!("--window-size={size}");
+        let all: Vec<&str> =
+            [picture.as_str(), size.as_str()].into_iter().chain(more.iter().copied()).collect();
+        look(&browser, profile.path(), &served.link(Some(&home.session)), &all);
+    }
+}

@@ -1,0 +1,337 @@
+//! Sessions at rest, as the command line and the control API handle them: searched, forked, written to files and
+//! read from them, looked after by the doctor.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use epitome::paths::Paths;
+use epitome::shelf::{self, Form, ImportAsk, SearchAsk};
+use epitome::store::{Store, StoreError};
+use epitome::thread::*;
+use serde_json::Value;
+
+/// A home directory that goes with the test.
+struct Home {
+    directory: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Home {
+        Home { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn store(&self) -> Store {
+        Store::new(&Paths::below(self.path()))
+    }
+
+    /// Stores a golden log of the repository under its own id.
+    fn golden(&self, name: &str) -> (SessionId, Vec<Arc<Entry>>) {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.jsonl"));
+        let text = fs::read_to_string(path).expect("a golden log");
+        let entries: Vec<Arc<Entry>> =
+            text.lines().map(|line| Arc::new(serde_json::from_str(line).expect("an entry"))).collect();
+        let Change::Opened { session, .. } = &entries[0].change else { panic!("it opens") };
+        self.store().insert(session, &entries).expect("it can be stored");
+        (session.clone(), entries)
+    }
+
+    /// Stores a session in which a person says this.
+    fn said(&self, number: u64, title: &str, text: &str) -> SessionId {
+        let session = id(number);
+        let opened =
+            Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: self.path().into() };
+        let content = vec![Content::Text { text: text.to_owned() }];
+        let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
+        let changes = [opened, Change::Titled { title: title.to_owned() }, said];
+        let entries: Vec<Arc<Entry>> = (0..)
+            .zip(changes)
+            .map(|(seq, change)| Arc::new(Entry { seq: Seq(seq), at: 1_000 * number, change }))
+            .collect();
+        self.store().insert(&session, &entries).expect("it can be stored");
+        session
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
+        command.args(arguments).current_dir(self.path()).env_clear();
+        command.env("EPITOME_HOME", self.path()).env("HOME", self.path()).env("TZ", "UTC");
+        Run(command.output().expect("the binary is there"))
+    }
+}
+
+struct Run(Output);
+
+impl Run {
+    fn ok(&self) -> String {
+        assert!(self.0.status.success(), "{}", self.err());
+        String::from_utf8(self.0.stdout.clone()).expect("text")
+    }
+
+    fn err(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.ok()).expect("JSON")
+    }
+}
+
+fn id(number: u64) -> SessionId {
+    SessionId::parse(&format!("s_{number:020x}")).expect("an id")
+}
+
+fn thread(store: &Store, session: &SessionId) -> Thread {
+    Thread::replay(store.read(session).expect("it can be read")).expect("a log")
+}
+
+fn import(store: &Store, file: &Path, keep_id: bool) -> Result<Vec<shelf::Imported>, String> {
+    let files = [file.to_path_buf()];
+    let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id };
+    shelf::import(store, &ask).map_err(|error| error.to_string())
+}
+
+// ---- Searching ----
+
+#[test]
+fn a_search_finds_titles_words_and_tool_inputs_newest_first() {
+    let home = Home::new();
+    home.said(11, "The parser", "Look at it.");
+    home.said(12, "Else", "Where is the PARSER, and why?\nNobody knows.");
+    home.said(13, "Nothing", "of the kind");
+    let (golden, _) = home.golden("layers");
+    let store = home.store();
+    let found = |words: &str, is_regex: bool| {
+        let ask = SearchAsk { words, is_regex, ..SearchAsk::default() };
+        let found = shelf::search(&store, &ask).expect("a search");
+        assert!(!found.is_cut);
+        found
+    };
+    let parser = found("parser", false);
+    let of: Vec<_> = parser.sessions.iter().map(|of| (of.session.clone(), of.in_title, of.count)).collect();
+    assert_eq!(of, [(id(12), false, 1), (id(11), true, 0)]);
+    assert_eq!(parser.sessions[0].finds[0].entry, "e2");
+    assert!(parser.sessions[0].finds[0].excerpts[0].contains("Where is the PARSER"));
+    assert_eq!(found("parser knows", false).sessions.len(), 1);
+    assert_eq!(found("par.er", false).sessions.len(), 0);
+    assert_eq!(found("PAR.ER", true).sessions[0].session, id(12));
+    // A call's input, as `file_path: …`.
+    let by_input = found("file_path", false);
+    assert!(by_input.sessions.iter().any(|of| of.session == golden), "{by_input:?}");
+    for (words, is_regex) in [("", false), ("(", true)] {
+        assert!(shelf::search(&store, &SearchAsk { words, is_regex, ..SearchAsk::default() }).is_err());
+    }
+    let one = SearchAsk { words: "parser", limit: Some(1), ..SearchAsk::default() };
+    let one = shelf::search(&store, &one).expect("a search");
+    assert!(one.sessions.len() == 1 && one.is_cut);
+}
+
+#[test]
+fn a_damaged_session_does_not_end_a_search() {
+    let home = Home::new();
+    home.said(1, "a", "needle");
+    let broken = home.said(2, "b", "needle");
+    let path = home.path().join(format!("data/journals/{broken}.jsonl"));
+    let text = fs::read_to_string(&path).expect("a journal").replacen("\"b\"", "\"x\"", 1);
+    fs::write(&path, text).expect("it can be written");
+    let found = shelf::search(&home.store(), &SearchAsk { words: "needle", ..SearchAsk::default() });
+    let found = found.expect("a search");
+    assert_eq!((found.sessions.len(), found.problems.len()), (1, 1));
+}
+
+// ---- Forks ----
+
+#[test]
+fn a_fork_at_any_entry_is_the_replay_up_to_it() {
+    let home = Home::new();
+    for name in ["format-1", "hooks", "layers"] {
+        let (session, entries) = home.golden(name);
+        let store = home.store();
+        for at in 0..entries.len() {
+            let forked = shelf::fork(&store, &session, Some(Seq(at as u64))).expect("a fork");
+            let fork = thread(&store, &forked.session);
+            let replay = Thread::replay(entries[..=at].iter().cloned()).expect("a log");
+            assert_eq!(fork.view().entries(), replay.view().entries(), "{name} at {at}");
+            assert_eq!(fork.pins(), replay.pins());
+            assert_eq!(fork.layers(), replay.layers());
+            assert_eq!(fork.open_calls(), replay.open_calls());
+            assert_eq!(fork.cwd(), replay.cwd());
+            store.delete(&forked.session).expect("it goes");
+        }
+        store.delete(&session).expect("it goes");
+    }
+}
+
+#[test]
+fn a_forks_title_says_where_it_comes_from() {
+    let home = Home::new();
+    let session = home.said(1, "The parser", "Look at it.");
+    let store = home.store();
+    let first = shelf::fork(&store, &session, None).expect("a fork");
+    assert_eq!(first.title, format!("The parser (fork of {session} at e2)"));
+    let second = shelf::fork(&store, &first.session, Some(Seq(1))).expect("a fork");
+    assert_eq!(second.title, format!("The parser (fork of {} at e1)", first.session));
+    assert_eq!(thread(&store, &second.session).title(), Some(second.title.as_str()));
+    let error = shelf::fork(&store, &session, Some(Seq(9))).expect_err("there is none");
+    assert!(error.to_string().contains("no entry e9; the last is e2"), "{error}");
+}
+
+// ---- Files ----
+
+#[test]
+fn an_export_imports_to_the_same_conversation() {
+    let home = Home::new();
+    for name in ["format-1", "hooks", "layers"] {
+        let (session, entries) = home.golden(name);
+        let store = home.store();
+        let file = home.path().join(format!("{name}.jsonl"));
+        fs::write(&file, shelf::export(&store, &session, Form::Json).expect("an export")).expect("written");
+
+        let other = Home::new();
+        let kept = import(&other.store(), &file, true).expect("an import");
+        assert_eq!((kept[0].session.clone(), kept[0].entries), (session.clone(), entries.len() as u64));
+        assert_eq!(other.store().read(&session).expect("it is there"), entries, "{name}");
+        assert_eq!(
+            other.store().raw(&session).expect("it is there"),
+            store.raw(&session).expect("a journal")
+        );
+
+        let again = import(&other.store(), &file, true).expect_err("it is there already");
+        assert!(again.contains("is there already"), "{again}");
+        let fresh = import(&other.store(), &file, false).expect("an import");
+        let (before, after) = (thread(&store, &session), thread(&other.store(), &fresh[0].session));
+        assert_eq!(after.view().entries(), before.view().entries());
+        assert_eq!((after.pins(), after.layers()), (before.pins(), before.layers()));
+    }
+}
+
+#[test]
+fn a_journal_of_a_backup_is_imported_with_its_bodies_or_not_at_all() {
+    let home = Home::new();
+    let big = "x".repeat(70_000);
+    let session = home.said(1, "Big", &big);
+    let backup = home.path().join("backup");
+    home.store().backup(&backup).expect("a backup");
+    let journal = backup.join(format!("journals/{session}.jsonl"));
+    let other = Home::new();
+    let imported = import(&other.store(), &journal, true).expect("an import");
+    assert_eq!(
+        other.store().read(&imported[0].session).expect("there"),
+        home.store().read(&session).expect("there")
+    );
+
+    fs::remove_dir_all(backup.join("blobs")).expect("it was there");
+    let refused = import(&other.store(), &journal, false).expect_err("its body is gone");
+    assert!(refused.contains("is missing"), "{refused}");
+}
+
+#[test]
+fn one_bad_file_leaves_nothing_imported() {
+    let home = Home::new();
+    let session = home.said(1, "a", "b");
+    let good = home.path().join("good.jsonl");
+    let export = shelf::export(&home.store(), &session, Form::Json).expect("an export");
+    fs::write(&good, &export).expect("written");
+    let other = Home::new();
+    for (bad, words) in [
+        (export.replacen("\"seq\":1", "\"seq\":7", 1), "bad.jsonl:2:1"),
+        ("nonsense".to_owned(), "no conversation"),
+        (export.clone(), "there already"),
+    ] {
+        let path = home.path().join("bad.jsonl");
+        fs::write(&path, bad).expect("written");
+        let files = [good.clone(), path];
+        let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id: true };
+        let error = shelf::import(&other.store(), &ask).expect_err("it can't be").to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(other.store().list().expect("a listing").headers.is_empty());
+        assert!(matches!(other.store().read(&session), Err(StoreError::NotFound(_))));
+    }
+}
+
+// ---- The command line ----
+
+#[test]
+fn sessions_go_from_home_to_home_by_the_command_line() {
+    let home = Home::new();
+    let (session, _) = home.golden("format-1");
+    home.said(77, "Second", "One more.");
+    home.run(&["sessions", "export", "--all", "out"]).ok();
+    let mut names: Vec<String> = fs::read_dir(home.path().join("out"))
+        .expect("it was made")
+        .map(|file| file.expect("a file").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, [format!("{session}.jsonl"), format!("{}.jsonl", id(77))]);
+
+    let other = Home::new();
+    let files: Vec<String> =
+        names.iter().map(|name| home.path().join("out").join(name).display().to_string()).collect();
+    let mut arguments = vec!["sessions", "import", "--json", "--keep-id"];
+    arguments.extend(files.iter().map(String::as_str));
+    let imported = other.run(&arguments).json();
+    assert_eq!(imported[0]["session"], session.0);
+    assert_eq!(imported[0]["source"], "an export of Epitome");
+    let show = ["sessions", "show", session.0.as_str(), "--format", "markdown"];
+    assert_eq!(other.run(&show).ok(), home.run(&show).ok());
+
+    let found = other.run(&["sessions", "search", "one", "more", "--json"]).json();
+    assert_eq!(found["sessions"][0]["session"], id(77).0);
+    let found = other.run(&["sessions", "search", "one", "more"]).ok();
+    assert!(found.contains("Second") && found.contains("e2 said") && found.contains("One more."), "{found}");
+
+    let forked = other.run(&["sessions", "fork", &session.0, "--at", "e7", "--json"]).json();
+    assert_eq!((&forked["from"], &forked["at"]), (&session.0.as_str().into(), &7.into()));
+    let wrong = other.run(&["sessions", "fork", &session.0, "--at", "12"]);
+    assert!(wrong.err().contains("names no entry"), "{}", wrong.err());
+}
+
+#[test]
+fn a_session_at_rest_is_renamed_and_its_compaction_undone() {
+    let home = Home::new();
+    let (session, entries) = home.golden("layers");
+    home.run(&["sessions", "rename", &session.0, "Another", "title"]).ok();
+    let renamed = thread(&home.store(), &session);
+    assert_eq!(renamed.title(), Some("Another title"));
+    let layer = renamed.last_layer().expect("a layer").seq;
+    home.run(&["sessions", "undo", &session.0]).ok();
+    let undone = thread(&home.store(), &session);
+    assert!(undone.is_undone(layer) && undone.entries().len() > entries.len());
+}
+
+#[test]
+fn the_doctor_says_what_is_wrong_and_mends_it() {
+    let home = Home::new();
+    let session = home.said(1, "The title", "What was said.");
+    home.said(2, "b", "c");
+    let well = home.run(&["doctor"]).ok();
+    assert!(well.contains("2 sessions with 6 entries") && well.contains("no daemon runs"), "{well}");
+    assert!(well.contains("none of ANTHROPIC_API_KEY"), "{well}");
+
+    let path = home.path().join(format!("data/journals/{session}.jsonl"));
+    let damaged = fs::read_to_string(&path).expect("a journal").replacen("The title", "Thx title", 1);
+    fs::write(&path, &damaged).expect("written");
+    fs::write(home.path().join("config.toml"), "compaction = 3\n").expect("written");
+    let ill = home.run(&["doctor"]);
+    assert_eq!(ill.0.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&ill.0.stdout).into_owned();
+    assert!(text.contains("error   store") && text.contains(".jsonl:2: "), "{text}");
+    assert!(text.contains("warning settings") && text.contains("config.toml"), "{text}");
+    assert!(!text.contains("Thx"), "nothing that was said is told: {text}");
+
+    let mended = home.run(&["doctor", "--backup", "copy", "--repair", "--compact", "--json"]).json();
+    assert_eq!(mended["backup"]["sessions"], 2);
+    assert_eq!(
+        fs::read_to_string(home.path().join(format!("copy/journals/{session}.jsonl"))).expect("a copy"),
+        damaged
+    );
+    assert!(mended["repair"]["done"][0]["what"].as_str().expect("words").contains("first 1 entries"));
+    assert_eq!(mended["store"]["index"]["state"], "agrees");
+    assert!(home.run(&["doctor", "--backup", "copy"]).err().contains("not empty"));
+    assert!(home.run(&["doctor"]).ok().contains("a journal as it was before a repair"));
+}
