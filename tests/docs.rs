@@ -71,6 +71,11 @@ fn the_examples_of_the_page_on_configuration_hold() {
     run::page(&root().join("docs/configuration.md"));
 }
 
+#[test]
+fn the_examples_of_the_page_on_the_store_hold() {
+    run::page(&root().join("docs/store.md"));
+}
+
 /// Its sessions talk to a scripted model; all else is as a person would see it.
 #[test]
 fn the_examples_of_the_page_on_compaction_hold() {
@@ -90,14 +95,14 @@ fn no_page_is_left_out() {
         .filter(|name| name.ends_with(".md"))
         .collect();
     pages.sort();
-    assert_eq!(pages, ["compaction.md", "configuration.md", "hooks.md", "migrating.md", "recipes.md"]);
+    assert_eq!(pages, ["compaction.md", "configuration.md", "hooks.md", "migrating.md", "recipes.md", "store.md"]);
 }
 
 #[test]
 fn links_lead_somewhere() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
-    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md"]) {
+    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md", "docs/store.md"]) {
         let path = root().join(page);
         let content = text(&path);
         for link in links(&content) {
