@@ -95,7 +95,10 @@ fn no_page_is_left_out() {
         .filter(|name| name.ends_with(".md"))
         .collect();
     pages.sort();
-    assert_eq!(pages, ["compaction.md", "configuration.md", "hooks.md", "migrating.md", "recipes.md", "store.md"]);
+    assert_eq!(
+        pages,
+        ["compaction.md", "configuration.md", "hooks.md", "migrating.md", "recipes.md", "store.md"]
+    );
 }
 
 #[test]
