@@ -71,6 +71,11 @@ fn the_examples_of_the_page_on_configuration_hold() {
     run::page(&root().join("docs/configuration.md"));
 }
 
+#[test]
+fn the_examples_of_the_page_on_the_store_hold() {
+    run::page(&root().join("docs/store.md"));
+}
+
 /// Its sessions talk to a scripted model; all else is as a person would see it.
 #[test]
 fn the_examples_of_the_page_on_compaction_hold() {
@@ -93,6 +98,7 @@ fn no_page_is_left_out() {
     pages.sort();
     assert_eq!(
         pages,
+<<<<<<< HEAD
         [
             "compaction.md",
             "configuration.md",
@@ -102,6 +108,9 @@ fn no_page_is_left_out() {
             "migrating.md",
             "recipes.md"
         ]
+=======
+        ["compaction.md", "configuration.md", "hooks.md", "migrating.md", "recipes.md", "store.md"]
+>>>>>>> w/store
     );
 }
 
@@ -109,12 +118,16 @@ fn no_page_is_left_out() {
 fn links_lead_somewhere() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
+<<<<<<< HEAD
     for page in pages.iter().chain(&[
         "docs/compaction.md",
         "docs/configuration.md",
         "docs/control.md",
         "docs/inspect.md",
     ]) {
+=======
+    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md", "docs/store.md"]) {
+>>>>>>> w/store
         let path = root().join(page);
         let content = text(&path);
         for link in links(&content) {
