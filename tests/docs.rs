@@ -98,7 +98,6 @@ fn no_page_is_left_out() {
     pages.sort();
     assert_eq!(
         pages,
-<<<<<<< HEAD
         [
             "compaction.md",
             "configuration.md",
@@ -106,11 +105,9 @@ fn no_page_is_left_out() {
             "hooks.md",
             "inspect.md",
             "migrating.md",
-            "recipes.md"
+            "recipes.md",
+            "store.md",
         ]
-=======
-        ["compaction.md", "configuration.md", "hooks.md", "migrating.md", "recipes.md", "store.md"]
->>>>>>> w/store
     );
 }
 
@@ -118,16 +115,13 @@ fn no_page_is_left_out() {
 fn links_lead_somewhere() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
-<<<<<<< HEAD
     for page in pages.iter().chain(&[
         "docs/compaction.md",
         "docs/configuration.md",
         "docs/control.md",
         "docs/inspect.md",
+        "docs/store.md",
     ]) {
-=======
-    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md", "docs/store.md"]) {
->>>>>>> w/store
         let path = root().join(page);
         let content = text(&path);
         for link in links(&content) {
