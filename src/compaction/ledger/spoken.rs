@@ -30,17 +30,18 @@ pub(super) enum Side {
 /// Takes in a message's text.
 pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
     let mut room = MESSAGE_FACTS_MAX;
+    let names = names::found(text, names::From::of(side));
     for (range, fenced) in sentences::segments(text) {
-        let part = &text[range];
+        let part = &text[range.clone()];
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
             let mut told = Vec::new();
             prose(store, part, side, source, &mut room, &mut told);
-            said::take(store, part, &told, side, source);
+            said::take(store, text, range, &names, &told, side, source);
         }
     }
-    names::take(store, text, names::From::of(side), source);
+    names::take(store, text, &names, names::From::of(side), source);
 }
 
 /// Takes in what is told in so many words; adds the places of those sentences to `told`.
