@@ -23,9 +23,11 @@ mod outcomes;
 mod printed;
 mod rank;
 mod said;
+mod segments;
 mod sentences;
 mod shell;
 mod spoken;
+mod things;
 mod told;
 mod values;
 mod words;
@@ -192,5 +194,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_outcomes;
 #[cfg(test)]
 mod tests_random;

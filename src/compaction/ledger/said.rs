@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::fact::{Fact, Kind, Source, Store};
 use super::names::{self, Found};
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
-use super::{judge, sentences, values};
+use super::{judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.
 const LINE_BYTES_MAX: usize = 160;
@@ -84,7 +84,7 @@ fn sentence(
     {
         return false;
     }
-    let parts = values::of_parts(raw);
+    let parts = things::values(raw);
     if !parts.values.is_empty() {
         store.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
