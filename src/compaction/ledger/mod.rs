@@ -198,3 +198,5 @@ mod tests;
 mod tests_outcomes;
 #[cfg(test)]
 mod tests_random;
+#[cfg(test)]
+mod tests_said;
