@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Store, Value};
-use super::{ending, judge, names, printed, said, sentences, values, words};
+use super::{ending, judge, names, printed, said, segments, sentences, things, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -30,17 +30,18 @@ pub(super) enum Side {
 /// Takes in a message's text.
 pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
     let mut room = MESSAGE_FACTS_MAX;
-    for (range, fenced) in sentences::segments(text) {
-        let part = &text[range];
+    let names = names::found(text, names::From::of(side));
+    for (range, fenced) in segments::segments(text) {
+        let part = &text[range.clone()];
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
             let mut told = Vec::new();
             prose(store, part, side, source, &mut room, &mut told);
-            said::take(store, part, &told, side, source);
+            said::take(store, text, range, &names, &told, side, source);
         }
     }
-    names::take(store, text, names::From::of(side), source);
+    names::take(store, text, &names, names::From::of(side), source);
 }
 
 /// Takes in what is told in so many words; adds the places of those sentences to `told`.
@@ -99,7 +100,7 @@ fn sentence(
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let parts = if has_marks(raw) { values::of_parts(raw) } else { values::Told::default() };
+    let parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
     let is_part = !parts.values.is_empty();
     let told = match is_part {
         true => parts,
