@@ -37,7 +37,7 @@ fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
             "--disable-background-networking",
             "--no-proxy-server",
         ])
-        .arg(format!("--timeout={LOOK_AFTER}"))
+        .arg(format!("--virtual-time-budget=6000{LOOK_AFTER}"))
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(more)
         .arg(link)

@@ -47,6 +47,7 @@ impl Served {
             reaper,
             rulers: Rulers::default(),
             functions: Functions::default(),
+            rest_after: epitome::session::resting::REST_AFTER,
         };
         let sessions = Sessions::new(services, runtime.handle().clone());
         Served { daemon: Arc::new(Daemon::new(paths.clone(), sessions, store)), runtime }
