@@ -236,7 +236,6 @@ impl Session {
             sender,
         };
         session.show_problems(&problems);
-        session.await_rest();
         if let Err(error) = session.close_open_turn(StopReason::Interrupted) {
             tracing::error!(session = %session.id, %error, "an interrupted turn could not be ended");
         }
@@ -246,6 +245,7 @@ impl Session {
     /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     pub(super) async fn run(mut self) -> Vec<TooLate> {
+        self.await_rest();
         loop {
             self.drive().await;
             self.let_go();

@@ -37,7 +37,7 @@ fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
             "--disable-background-networking",
             "--no-proxy-server",
         ])
-        .arg(format!("--virtual-time-budget=6000{LOOK_AFTER}"))
+        .arg(format!("--virtual-time-budget={LOOK_AFTER}"))
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(more)
         .arg(link)

@@ -104,8 +104,8 @@ pub(super) fn printed(store: &mut Store, text: &str, name: &str, source: Source)
     let end = start + name.len();
     let lowest = text.floor_char_boundary(start.saturating_sub(LINE_BYTES_MAX));
     let highest = text.ceil_char_boundary((end + LINE_BYTES_MAX).min(text.len()));
-    let begin = memchr::memrchr(b'\n', text[lowest..start].as_bytes()).map_or(lowest, |at| lowest + at + 1);
-    let close = memchr::memchr(b'\n', text[end..highest].as_bytes()).map_or(highest, |at| end + at);
+    let begin = memchr::memrchr(b'\n', &text.as_bytes()[lowest..start]).map_or(lowest, |at| lowest + at + 1);
+    let close = memchr::memchr(b'\n', &text.as_bytes()[end..highest]).map_or(highest, |at| end + at);
     let line = text[begin..close].trim();
     let is_named = || {
         let before = text[begin..start].split_whitespace().rev().take(NATURE_WORDS_MAX);

@@ -36,23 +36,25 @@ pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
-            let mut told = Vec::new();
-            prose(store, part, side, source, &mut room, &mut told);
+            let mut told_of = Told { room: &mut room, places: Vec::new() };
+            prose(store, part, side, source, &mut told_of);
+            let told = told_of.places;
             said::take(store, text, range, &names, &told, side, source);
         }
     }
     names::take(store, text, &names, names::From::of(side), source);
 }
 
+/// What a message has told so far.
+struct Told<'a> {
+    /// How many facts more it may tell.
+    room: &'a mut usize,
+    /// Where its sentences with facts are.
+    places: Vec<Range<usize>>,
+}
+
 /// Takes in what is told in so many words; adds the places of those sentences to `told`.
-fn prose(
-    store: &mut Store,
-    text: &str,
-    side: Side,
-    source: Source,
-    room: &mut usize,
-    told: &mut Vec<Range<usize>>,
-) {
+fn prose(store: &mut Store, text: &str, side: Side, source: Source, told: &mut Told<'_>) {
     let mut range: Range<usize> = 0..0;
     let mut hits: Vec<Hit> = Vec::new();
     let mut from = 0;
@@ -65,7 +67,7 @@ fn prose(
             continue;
         }
         if !hits.is_empty() {
-            from = sentence(store, text, &range, &hits, side, source, room, told);
+            from = sentence(store, text, &range, &hits, side, source, told);
             hits.clear();
         }
         if hit.start < from {
@@ -76,7 +78,7 @@ fn prose(
         hits.push(hit);
     }
     if !hits.is_empty() {
-        sentence(store, text, &range, &hits, side, source, room, told);
+        sentence(store, text, &range, &hits, side, source, told);
     }
 }
 
@@ -88,8 +90,7 @@ fn sentence(
     hits: &[Hit],
     side: Side,
     source: Source,
-    room: &mut usize,
-    found: &mut Vec<Range<usize>>,
+    found: &mut Told<'_>,
 ) -> usize {
     let raw = &text[range.clone()];
     if !may_tell(raw, hits) || sentences::is_of_table(text, range) {
@@ -136,16 +137,16 @@ fn sentence(
     let Some((kind, strength)) = judged else { return range.end };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
-        end = list(store, text, range, kind, strength, source, room);
+        end = list(store, text, range, kind, strength, source, found.room);
         if line.split(' ').count() < 4 {
             return end;
         }
     }
-    if *room == 0 {
+    if *found.room == 0 {
         store.beyond += 1;
         return end;
     }
-    *room -= 1;
+    *found.room -= 1;
     let line = match kind {
         Kind::Decision | Kind::Rejected | Kind::Pending | Kind::Error => {
             with_context(text, range, line, matches!(kind, Kind::Decision | Kind::Rejected))
@@ -159,7 +160,7 @@ fn sentence(
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.values = told.values;
     store.add(fact);
-    found.push(range.start..end);
+    found.places.push(range.start..end);
     end
 }
 
