@@ -2,6 +2,7 @@
 //! the measures need of ACP and reads every clock on the thread that waits, with no channel in between.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -35,6 +36,8 @@ pub struct Place {
     pub home: PathBuf,
     pub workspace: PathBuf,
     pub model_url: String,
+    /// What else is in its environment.
+    pub more: Vec<(String, String)>,
 }
 
 /// A running agent. Dropping it kills the process.
@@ -106,6 +109,7 @@ impl Agent {
             .env("EPITOME_HOME", &place.home)
             .env("ANTHROPIC_BASE_URL", &place.model_url)
             .env("ANTHROPIC_API_KEY", "test")
+            .envs(place.more.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(complaints);
@@ -205,6 +209,28 @@ impl Agent {
                 (_, Heard::Answer { .. } | Heard::Other) => {}
             }
         }
+    }
+
+    /// Hears everything until these prompts are answered; the moment of the last answer.
+    pub fn all_answered(
+        &mut self,
+        mut open: HashSet<u64>,
+        mut heard: impl FnMut(Instant, &str),
+    ) -> Result<Instant> {
+        let mut last = Instant::now();
+        while !open.is_empty() {
+            match self.hear()? {
+                (at, Heard::Answer { id, result }) => {
+                    if open.remove(&id) {
+                        ensure!(result["stopReason"] == "end_turn", "the prompt was answered {result}");
+                        last = at;
+                    }
+                }
+                (at, Heard::Chunk(text)) => heard(at, &text),
+                (_, Heard::Other) => {}
+            }
+        }
+        Ok(last)
     }
 
     /// Closes stdin and waits for the process; how long that took. The status must be 0.

@@ -7,6 +7,7 @@ mod driver;
 mod forwarder;
 mod hooks;
 mod inside;
+mod many;
 mod measures;
 mod model;
 mod processes;
@@ -33,7 +34,7 @@ const USAGE: &str = "\
 cargo bench --bench budgets -- [OPTIONS]
 
   --quick          few repetitions: a look, not a record
-  --only NAME      only groups (start, session, prompt, flood, memory, windows, load, long, tool, cancel,
+  --only NAME      only groups (start, session, prompt, flood, memory, windows, many, streams, load, long, tool, cancel,
                    hooks, found, binary, inside) or
                    rows whose name holds NAME
   --json           print JSON instead of the table, one object a line for each store

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::driver::{Agent, Place, Subject, end};
 use crate::forwarder::LOADED_MESSAGES;
 use crate::hooks;
+use crate::many;
 use crate::model::{DELTA, FLOOD_DELTAS, Model, Reply};
 use crate::processes;
 use crate::table::{Row, Samples};
@@ -21,7 +22,7 @@ use crate::windows;
 const CPU_PROMPTS: u32 = 50;
 
 /// Lines of a prompt of the long thread: about 2 KB, so that 1,000 messages are about 1 MB.
-const LONG_PROMPT_LINES: usize = 72;
+pub const LONG_PROMPT_LINES: usize = 72;
 
 /// The text of every prompt.
 pub const PROMPT: &str = "Say that it is done.";
@@ -37,7 +38,13 @@ pub struct Stage<'a> {
 impl Stage<'_> {
     /// A started agent that was not spoken to.
     pub fn start(&self) -> Result<Agent> {
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, more: &[(&str, &str)]) -> Result<Agent> {
+        let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let place = Place {
+            more,
             home: self.home.clone(),
             workspace: self.workspace.clone(),
             model_url: self.model.base_url(),
@@ -47,7 +54,12 @@ impl Stage<'_> {
 
     /// An initialized agent.
     pub fn ready(&self) -> Result<Agent> {
-        let mut agent = self.start()?;
+        self.ready_with(&[])
+    }
+
+    /// The same with this in its environment.
+    pub fn ready_with(&self, more: &[(&str, &str)]) -> Result<Agent> {
+        let mut agent = self.start_with(more)?;
         agent.initialize()?;
         Ok(agent)
     }
@@ -86,7 +98,7 @@ pub struct Group {
     pub run: fn(&Stage<'_>, Effort, &mut Samples) -> Result<()>,
 }
 
-pub const GROUPS: [Group; 12] = [
+pub const GROUPS: [Group; 14] = [
     Group { name: "start", rows: &[Row::Start, Row::StartSecond, Row::Exit], turns: 5, run: start },
     Group { name: "session", rows: &[Row::NewFirst, Row::New, Row::NewAfterTurn], turns: 5, run: session },
     Group {
@@ -117,6 +129,8 @@ pub const GROUPS: [Group; 12] = [
         turns: 1,
         run: windows::run,
     },
+    Group { name: "many", rows: &[Row::MemoryResting, Row::MemoryLong], turns: 1, run: many::memory },
+    Group { name: "streams", rows: &[Row::Streams, Row::ChunkLate], turns: 1, run: many::streams },
     Group { name: "load", rows: &[Row::Load], turns: 3, run: load },
     Group { name: "long", rows: &[Row::AskShort, Row::AskLong, Row::LongCpu], turns: 3, run: long },
     Group { name: "tool", rows: &[Row::Tool], turns: 5, run: tool },

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -36,6 +36,8 @@ pub enum Reply {
     Short,
     /// So many deltas of [`DELTA`], each on [`Performance::go_on`]; the end comes with the last one.
     Stepped(usize),
+    /// So many deltas at this pace, each with the moment at which it was written; see [`stamps`].
+    Stamped { deltas: usize, every: Duration },
     /// [`FLOOD_DELTAS`] deltas as fast as the agent takes them.
     Flood,
     /// One call of `file_read` for this file.
@@ -172,6 +174,18 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
                     stream.write_all(bytes.as_bytes())?;
                 }
             }
+            Reply::Stamped { deltas, every } => {
+                stream.write_all(head(true).as_bytes())?;
+                for number in 1..=deltas {
+                    std::thread::sleep(every);
+                    let mut bytes = text_delta(&stamp());
+                    if number == deltas {
+                        bytes += &tail("end_turn");
+                        tell(Moment::Wrote(Instant::now()));
+                    }
+                    stream.write_all(bytes.as_bytes())?;
+                }
+            }
             Reply::Flood => {
                 let bytes = text_delta(DELTA).repeat(FLOOD_DELTAS) + &tail("end_turn");
                 stream.write_all(head(true).as_bytes())?;
@@ -192,6 +206,19 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
             }
         }
     }
+}
+
+/// What stamps count from.
+static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The present moment, as a word.
+fn stamp() -> String {
+    format!("{} ", BEGUN.elapsed().as_micros())
+}
+
+/// The moments that a text is made of.
+pub fn stamps(text: &str) -> impl Iterator<Item = Instant> {
+    text.split_whitespace().filter_map(|word| Some(*BEGUN + Duration::from_micros(word.parse().ok()?)))
 }
 
 fn write_short(stream: &mut TcpStream) -> std::io::Result<()> {

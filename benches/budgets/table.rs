@@ -29,6 +29,10 @@ pub enum Row {
     MemoryEachSession,
     MemoryFront,
     MemoryWindows,
+    MemoryResting,
+    MemoryLong,
+    Streams,
+    ChunkLate,
     EchoAlone,
     FrontAdds,
     Load,
@@ -55,7 +59,7 @@ enum Unit {
 use Unit::{Megabytes, Milliseconds};
 
 impl Row {
-    pub const ALL: [Row; 36] = [
+    pub const ALL: [Row; 40] = [
         Row::Start,
         Row::StartSecond,
         Row::NewFirst,
@@ -77,6 +81,10 @@ impl Row {
         Row::MemoryEachSession,
         Row::MemoryFront,
         Row::MemoryWindows,
+        Row::MemoryResting,
+        Row::MemoryLong,
+        Row::Streams,
+        Row::ChunkLate,
         Row::EchoAlone,
         Row::FrontAdds,
         Row::Load,
@@ -118,6 +126,10 @@ impl Row {
             Row::MemoryEachSession => ("RSS of each further idle session", Megabytes, Some(0.1)),
             Row::MemoryFront => ("RSS of a front end, of 50", Megabytes, Some(3.0)),
             Row::MemoryWindows => ("RSS of the daemon with 50 idle windows", Megabytes, Some(15.0)),
+            Row::MemoryResting => ("RSS of each session at rest", Megabytes, Some(0.002)),
+            Row::MemoryLong => ("RSS of each live thread of 1 MB of text", Megabytes, Some(4.0)),
+            Row::Streams => ("50 streams of 2 s, last word → last answer", Milliseconds, Some(60.0)),
+            Row::ChunkLate => ("1,000 streams, delta → its chunk, 99 of 100", Milliseconds, Some(50.0)),
             Row::EchoAlone => ("  a small request in one process", Milliseconds, None),
             Row::FrontAdds => ("what a front end adds to it", Milliseconds, Some(0.04)),
             Row::Load => ("load of a thread of 1,000 messages", Milliseconds, Some(20.0)),

@@ -7,10 +7,12 @@ use crate::daemon::Daemon;
 use crate::daemon::serve::{Claimed, claim, idle_time, serve as serve_all};
 use crate::daemon::start::tell_starter;
 use crate::session::registry::Sessions;
+use crate::tools::reaper::raise_descriptors;
 
 pub fn main() -> Result<i32, CliError> {
     let paths = serve::paths();
     serve::log_to_file(&paths);
+    raise_descriptors();
     let started = start(paths).inspect_err(|error| {
         tracing::error!(error = error.message, "the daemon could not be started");
         tell_starter(Err(&error.message));

@@ -5,6 +5,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::EnvFilter;
@@ -17,7 +18,7 @@ use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{Services, Sessions};
-use crate::session::resting::REST_AFTER;
+use crate::session::resting::{REST_AFTER, REST_VARIABLE};
 use crate::store::Store;
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
@@ -69,8 +70,14 @@ pub fn services(paths: Paths) -> Services {
         reaper,
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
-        rest_after: REST_AFTER,
+        rest_after: rest_after(),
     }
+}
+
+/// How long a session waits before it rests, by the environment of this process.
+fn rest_after() -> Duration {
+    let set = std::env::var(REST_VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
+    set.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(REST_AFTER)
 }
 
 /// Sends log lines to a file of the day; stdout is the wire and stderr stays silent. `EPITOME_LOG`

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::session::resting::REST_VARIABLE;
+
 /// The arguments of the daemon itself.
 pub const ARGUMENTS: [&str; 2] = ["daemon", "serve"];
 
@@ -36,7 +38,7 @@ const PREFIXES: [&str; 3] = ["LC_", "XDG_", "SSL_CERT_"];
 
 fn is_for_daemon(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    name == super::serve::IDLE_VARIABLE
+    [super::serve::IDLE_VARIABLE, REST_VARIABLE].contains(&name)
         || NAMES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -141,6 +143,7 @@ pub fn tell_starter(outcome: Result<(), &str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::resting::REST_VARIABLE;
 
     #[test]
     fn no_key_goes_along() {
@@ -148,6 +151,7 @@ mod tests {
             ("PATH", true),
             ("EPITOME_HOME", true),
             ("EPITOME_IDLE_S", true),
+            ("EPITOME_REST_S", true),
             ("XDG_RUNTIME_DIR", true),
             ("LC_ALL", true),
             ("SSL_CERT_FILE", true),

@@ -26,6 +26,9 @@ use crate::thread::{Seq, Thread, Verdict};
 /// How long nobody wants anything of a session before it rests.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
 
+/// Sets that time, in seconds, for a whole process.
+pub const REST_VARIABLE: &str = "EPITOME_REST_S";
+
 /// What of a session is not in its log.
 pub struct Resting {
     audience: Audience,

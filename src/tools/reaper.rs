@@ -23,11 +23,13 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, setsid, test_kill_process_group};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit, setsid, test_kill_process_group,
+};
 
 use super::group::{KILL_GRACE, Running};
 
@@ -86,11 +88,15 @@ impl Reaper {
     /// otherwise find password prompts on its screen. Blocks for the time of a fork and an exec.
     pub(crate) fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
         let (key, pipe) = self.prepare();
+        let before = DESCRIPTORS_BEFORE.get().copied();
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes
-        // two system calls (setsid, write) on data that it owns, and allocates nothing.
+        // three system calls (setsid, setrlimit, write) on data that it owns, and allocates nothing.
         unsafe {
             command.pre_exec(move || {
                 let group = setsid()?;
+                if let Some(before) = before {
+                    setrlimit(Resource::Nofile, before)?;
+                }
                 if let Some(pipe) = &pipe {
                     let mut line = [0; LINE_BYTES];
                     rustix::io::write(&**pipe, announcement(key, group.as_raw_nonzero().get(), &mut line))?;
@@ -147,6 +153,23 @@ impl Link {
                 tracing::warn!(program = %program.display(), %error, "no reaper: commands may outlive a kill -9");
                 None
             }
+        }
+    }
+}
+
+/// The descriptors that this process might open when it began, once that is more now.
+static DESCRIPTORS_BEFORE: OnceLock<Rlimit> = OnceLock::new();
+
+/// Lets this process open as many descriptors as it may: each session has a journal, a connection to its model,
+/// and those of its clients. Commands still begin with what there was, because some count on small numbers.
+pub fn raise_descriptors() {
+    let now = getrlimit(Resource::Nofile);
+    // None is no limit.
+    if now.current.is_some() && now.current != now.maximum {
+        let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+        match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => drop(DESCRIPTORS_BEFORE.set(now)),
+            Err(error) => tracing::info!(%error, "the number of open files can't be raised"),
         }
     }
 }
