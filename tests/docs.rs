@@ -80,6 +80,11 @@ fn the_examples_of_the_page_on_compaction_hold() {
     assert_eq!(model.refusals(), Vec::<String>::new());
 }
 
+#[test]
+fn the_examples_of_the_page_on_seeing_hold() {
+    run::page(&root().join("docs/observe.md"));
+}
+
 /// A page that no test above runs would be a page of promises. `tests/control/page.rs` plays that on the control
 /// API.
 #[test]
@@ -93,7 +98,7 @@ fn no_page_is_left_out() {
     pages.sort();
     assert_eq!(
         pages,
-        ["compaction.md", "configuration.md", "control.md", "hooks.md", "migrating.md", "recipes.md"]
+        ["compaction.md", "configuration.md", "control.md", "hooks.md", "migrating.md", "observe.md", "recipes.md"]
     );
 }
 
@@ -101,7 +106,7 @@ fn no_page_is_left_out() {
 fn links_lead_somewhere() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
-    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md", "docs/control.md"]) {
+    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md", "docs/control.md", "docs/observe.md"]) {
         let path = root().join(page);
         let content = text(&path);
         for link in links(&content) {

@@ -88,7 +88,7 @@ fn who_looks_for_a_session_finds_all_that_took_time_in_it() {
     for (kind, count, wanted) in [
         ("turn", 1, &["rounds=2", "input=", "output=", "outcome=\"end_turn\""][..]),
         ("round", 2, &["outcome=\"completed\"", "calls="]),
-        ("tool", 1, &["name=\"does\"", "outcome=\"completed\"", "call=toolu_1"]),
+        ("tool", 1, &["name=\"does\"", "outcome=\"completed\"", "call=call_1"]),
         ("model_call", 2, &["status=200", "first_milliseconds=", "outcome=\"finished\""]),
         ("hook", 1, &["name=\"look.json\"", "event=\"before_tool_call\"", "outcome=\"completed\""]),
     ] {

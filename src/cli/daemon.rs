@@ -40,8 +40,8 @@ epitome daemon: the one process behind all windows
   epitome daemon stop [--force]
         ends it; refused while a turn runs, which --force cancels. The next window starts a new one, and
         windows that are open go on with it
-  epitome daemon logs [-f] [-n LINES]
-        the last lines of its log; -f follows
+  epitome daemon logs [-f | --follow] [-n | --lines LINES]
+        the last lines of its log; --follow goes on with what comes
 
 It is started by the first editor window and ends by itself ten minutes after the last one.
 Exit codes: 0 done, 1 it failed or no daemon runs, 2 wrong usage.

@@ -13,6 +13,7 @@ mod hooks;
 mod inspect;
 mod json_lines;
 mod log;
+mod manual;
 mod models;
 mod overrides;
 mod plot;
@@ -24,6 +25,7 @@ mod scratch;
 mod serve;
 mod sessions;
 mod terminal;
+pub mod words;
 
 use std::ffi::OsString;
 
@@ -108,6 +110,9 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
         Some("daemon") => daemon::main(arguments),
+        Some("completions") => manual::completions(arguments),
+        Some("man") => manual::man(arguments),
+        Some(name) if manual::is_complete(name) => manual::complete(&arguments),
         Some("--version" | "-V" | "version") => {
             println!("epitome {}", env!("CARGO_PKG_VERSION"));
             Ok(0)
@@ -153,6 +158,9 @@ epitome: a coding agent for editors, with compaction that you can trust
         run protocol fixtures against any ACP agent
   epitome demo [--fast]
         see it work without a key: a real daemon and client, a scripted model
+  epitome completions bash|zsh|fish
+  epitome man
+        for the Tab key, and the man page; both on stdout
   epitome --version | --help
 
 acp, run and compact also take:
