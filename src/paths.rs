@@ -37,7 +37,15 @@ impl Paths {
         let state = absolute("XDG_STATE_HOME").unwrap_or_else(|| base.join(".local/state"));
         let runtime = match absolute("XDG_RUNTIME_DIR") {
             Some(directory) => directory.join("epitome"),
-            None => std::env::temp_dir().join(format!("epitome-{}", rustix::process::getuid().as_raw())),
+            // Some editors pass PATH alone: their windows must find the daemon of the others all the same.
+            None => {
+                let user = rustix::process::getuid().as_raw();
+                let usual = PathBuf::from(format!("/run/user/{user}"));
+                match std::fs::metadata(&usual) {
+                    Ok(metadata) if metadata.is_dir() && metadata.uid() == user => usual.join("epitome"),
+                    Ok(_) | Err(_) => PathBuf::from(format!("/tmp/epitome-{user}")),
+                }
+            }
         };
         Paths {
             home: base.join(".epitome"),

@@ -71,6 +71,11 @@ fn the_examples_of_the_page_on_configuration_hold() {
     run::page(&root().join("docs/configuration.md"));
 }
 
+#[test]
+fn the_examples_of_the_page_on_the_store_hold() {
+    run::page(&root().join("docs/store.md"));
+}
+
 /// Its sessions talk to a scripted model; all else is as a person would see it.
 #[test]
 fn the_examples_of_the_page_on_compaction_hold() {
@@ -86,7 +91,7 @@ fn the_examples_of_the_page_on_seeing_hold() {
 }
 
 /// A page that no test above runs would be a page of promises. `tests/control/page.rs` plays that on the control
-/// API.
+/// API; what `docs/inspect.md` shows is looked at by `tests/inspect`.
 #[test]
 fn no_page_is_left_out() {
     let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
@@ -98,7 +103,17 @@ fn no_page_is_left_out() {
     pages.sort();
     assert_eq!(
         pages,
-        ["compaction.md", "configuration.md", "control.md", "hooks.md", "migrating.md", "observe.md", "recipes.md"]
+        [
+            "compaction.md",
+            "configuration.md",
+            "control.md",
+            "hooks.md",
+            "inspect.md",
+            "migrating.md",
+            "observe.md",
+            "recipes.md",
+            "store.md",
+        ]
     );
 }
 
@@ -106,7 +121,14 @@ fn no_page_is_left_out() {
 fn links_lead_somewhere() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
-    for page in pages.iter().chain(&["docs/compaction.md", "docs/configuration.md", "docs/control.md", "docs/observe.md"]) {
+    for page in pages.iter().chain(&[
+        "docs/compaction.md",
+        "docs/configuration.md",
+        "docs/control.md",
+        "docs/inspect.md",
+        "docs/observe.md",
+        "docs/store.md",
+    ]) {
         let path = root().join(page);
         let content = text(&path);
         for link in links(&content) {

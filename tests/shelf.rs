@@ -104,7 +104,7 @@ fn a_search_finds_titles_words_and_tool_inputs_newest_first() {
     home.said(11, "The parser", "Look at it.");
     home.said(12, "Else", "Where is the PARSER, and why?\nNobody knows.");
     home.said(13, "Nothing", "of the kind");
-    let (golden, _) = home.golden("layers");
+    let (golden, _) = home.golden("format-1");
     let store = home.store();
     let found = |words: &str, is_regex: bool| {
         let ask = SearchAsk { words, is_regex, ..SearchAsk::default() };

@@ -270,6 +270,7 @@ impl Pending {
             }
             Out::CallStarted { .. }
             | Out::CallFinished { .. }
+            | Out::CallsSeen { .. }
             | Out::Compaction {
                 state: CompactionState::Began { .. } | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..
@@ -321,6 +322,7 @@ impl Pending {
                 | Out::CallStarted { .. }
                 | Out::CallProgress { .. }
                 | Out::CallFinished { .. }
+                | Out::CallsSeen { .. }
                 | Out::Compaction { .. }
                 | Out::Usage(_)
                 | Out::Commands(_)

@@ -42,6 +42,7 @@ impl Post {
                 | Out::CallStarted { .. }
                 | Out::CallProgress { .. }
                 | Out::CallFinished { .. }
+                | Out::CallsSeen { .. }
                 | Out::Compaction { .. }
                 | Out::Usage(_)
                 | Out::Commands(_)

@@ -161,7 +161,13 @@ impl<P: SessionPort> Server<P> {
             "authenticate" => self.authenticate(&Params::read(params)?),
             "session/new" => self.new_session(id, &Params::read(params)?),
             "session/load" => self.attach(id, &Params::read(params)?, RequestKind::Load, Replay::Everything),
-            "session/resume" => self.attach(id, &Params::read(params)?, RequestKind::Resume, Replay::Nothing),
+            "session/resume" => {
+                let params = Params::read(params)?;
+                let meta: Option<Value> = params.optional("_meta")?;
+                let taken_up = meta.is_some_and(|meta| meta["epitome"]["takenUp"] == true);
+                let replay = if taken_up { Replay::Repairs } else { Replay::Nothing };
+                self.attach(id, &params, RequestKind::Resume, replay)
+            }
             "session/list" => self.list(id, &Params::read(params)?),
             "session/delete" => self.delete(id, &Params::read(params)?),
             "session/prompt" => {

@@ -93,6 +93,12 @@ impl Cursor {
                 self.enter_turn(updates);
                 self.text(message, part, kind, text, updates);
             }
+            Out::CallsSeen { calls } => {
+                for call in &calls {
+                    let terminal = traits.terminal_output && tool_wire::has_terminal(call);
+                    self.calls.insert(call.id.clone(), Running { terminal, ..Running::default() });
+                }
+            }
             Out::CallStarted { call } => {
                 if self.calls.contains_key(&call) {
                     let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);

@@ -214,7 +214,10 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
     let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;
     terminal::print(&harmless(&last))?;
-    while follow {
+    if !follow {
+        return Ok(0);
+    }
+    loop {
         let mut more = String::new();
         file.read_to_string(&mut more).map_err(|error| cannot(&path, error))?;
         if !more.is_empty() {
@@ -229,7 +232,6 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
         }
         std::thread::sleep(LOG_LOOK);
     }
-    Ok(0)
 }
 
 /// The newest file of the log.

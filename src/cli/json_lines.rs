@@ -51,6 +51,7 @@ impl<'a> JsonLines<'a> {
             Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
+            | Out::CallsSeen { .. }
             | Out::Compaction { .. }
             | Out::Commands(_)
             | Out::Options(_)

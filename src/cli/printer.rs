@@ -168,6 +168,7 @@ impl<'a> Printer<'a> {
             } => Ok(()),
             Out::CallProgress { .. }
             | Out::CallFinished { .. }
+            | Out::CallsSeen { .. }
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }

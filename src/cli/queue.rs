@@ -81,6 +81,7 @@ impl Outlet for Queue {
             Out::Entry { .. }
             | Out::CallStarted { .. }
             | Out::CallFinished { .. }
+            | Out::CallsSeen { .. }
             | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Commands(_)

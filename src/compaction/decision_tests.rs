@@ -61,10 +61,10 @@ fn a_batch_by_itself_must_free_much_and_pay() {
         talk.goes_on();
         due(&Ruler::of(None), &talk.0, &budget(1_000_000)).is_some()
     };
-    assert!(!freed(10_000, 0), "20,000 tokens are not freed");
-    assert!(freed(30_000, 0));
-    assert!(freed(30_000, 50_000));
-    assert!(!freed(30_000, 300_000), "too much would have to be written again");
+    assert!(!freed(20_000, 0), "30,000 tokens are not freed");
+    assert!(freed(40_000, 0));
+    assert!(freed(40_000, 50_000));
+    assert!(!freed(40_000, 300_000), "too much would have to be written again");
 }
 
 #[test]

@@ -16,8 +16,9 @@ use crate::thread::{
 };
 use crate::tokens::Ruler;
 
-/// Tokens that a batch frees at least, where nothing but its price asks for it.
-const BATCH_TOKENS_MIN: u64 = 20_000;
+/// Tokens that a batch frees at least, where nothing but its price asks for it: with less, a conversation of ordinary
+/// rounds would lose its cache in more than three of a hundred calls.
+const BATCH_TOKENS_MIN: u64 = 30_000;
 
 /// What a token costs that is read from the cache, and one that is written to it, in per cent of one that is
 /// neither. The services that have a price for writing take so much, and the others less.
@@ -44,7 +45,7 @@ pub(super) const SAID_BYTES_MIN: usize = 512;
 /// The tool that reads what is no longer in the view.
 pub(super) const RECALL: &str = crate::recall::NAME;
 
-/// The cuts that are worth a changed prefix by themselves: they free at least 20,000 tokens, and what reading
+/// The cuts that are worth a changed prefix by themselves: they free at least 30,000 tokens, and what reading
 /// those would cost in the calls to come is more than writing what stands behind the first cut once more.
 /// `None` where there are none.
 pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>> {

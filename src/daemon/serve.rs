@@ -136,6 +136,8 @@ enum End {
     Told,
     Signal,
     Newer(String),
+    /// Its sockets can't be made again, or signals not be heard.
+    Broken,
 }
 
 /// Serves until the daemon is to end, and ends it in an orderly way. The caller exits.
@@ -149,10 +151,14 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         daemon,
         idle,
     };
-    let end = serving.run().await?;
+    // What has attached is taken leave of also where the entrance is broken.
+    let end = serving.run().await.unwrap_or_else(|error| {
+        tracing::error!(%error, "the daemon can't be reached any more");
+        End::Broken
+    });
     tracing::info!(?end, "the daemon ends");
     let farewell = match end {
-        End::Idle | End::Told | End::Signal => Farewell::Stopped,
+        End::Idle | End::Told | End::Signal | End::Broken => Farewell::Stopped,
         End::Newer(version) => Farewell::Reattach { version },
     };
     serving.end(farewell).await;

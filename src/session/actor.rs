@@ -45,7 +45,7 @@ use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::spans::Timed;
 use crate::store::{Journal, StoreError};
-use crate::thread::{CallId, Change, Entry, MessageId, SessionId, StopReason, Thread, Verdict};
+use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
 use crate::turn::{Answer as Told, Ask, Next};
@@ -116,6 +116,8 @@ pub struct Session {
     pub(super) told_hooks: HashSet<(String, Verdict)>,
     /// When somebody wanted something last.
     pub(super) active_at: Instant,
+    /// The first entry of this life: what ends a turn that the one before left open.
+    pub(super) repaired_from: Seq,
     pub(super) pace: Pace,
     /// A summary that is written before it is needed.
     pub(super) ahead: Ahead,
@@ -179,6 +181,7 @@ impl Session {
             timed: trace::session(thread.session(), &thread),
             next_message: thread.next_message().0,
             cost: Spent::of(&settings, &thread).cost,
+            repaired_from: thread.next_seq(),
             services,
             thread,
             workspace: Arc::new(workspace),
@@ -238,7 +241,6 @@ impl Session {
             sender,
         };
         session.show_problems(&problems);
-        session.await_rest();
         if let Err(error) = session.close_open_turn(StopReason::Interrupted) {
             tracing::error!(session = %session.id, %error, "an interrupted turn could not be ended");
         }
@@ -248,6 +250,7 @@ impl Session {
     /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     pub(super) async fn run(mut self) -> Vec<TooLate> {
+        self.await_rest();
         loop {
             self.drive().await;
             self.let_go();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::actor::Session;
 use super::work::{Prompt, Responder};
 use super::{Attachment, ClientId, Opening, Out};
-use crate::thread::{Seq, SessionId};
+use crate::thread::{CallId, Change, Seq, SessionId, ToolCall};
 use crate::tools::Workspace;
 
 /// Somebody who looks on, and the first entry that they have not seen.
@@ -127,6 +127,35 @@ impl Session {
             attachment.outlet.put(&self.id, Out::Usage(usage));
         }
         self.audience.watch(attachment);
+    }
+
+    /// Shows how a turn was ended that a process before this one left open.
+    pub(super) fn show_repairs(&self, attachment: &Attachment) {
+        let entries = self.thread.entries();
+        let (before, repairs) =
+            entries.split_at(entries.partition_point(|entry| entry.seq < self.repaired_from));
+        let ended: Vec<&CallId> = repairs
+            .iter()
+            .filter_map(|entry| match &entry.change {
+                Change::ToolFinished { outcome } => Some(&outcome.call),
+                _ => None,
+            })
+            .collect();
+        let replies = before.iter().rev().filter_map(|entry| match &entry.change {
+            Change::Replied { message, .. } => Some(message),
+            _ => None,
+        });
+        let calls: Vec<ToolCall> = replies
+            .take(1)
+            .flat_map(|message| message.calls())
+            .filter(|call| ended.contains(&&call.id))
+            .cloned()
+            .collect();
+        attachment.outlet.put(&self.id, Out::CallsSeen { calls });
+        for entry in repairs {
+            let out = Out::Entry { entry: entry.clone(), replay: false, own: false };
+            attachment.outlet.put(&self.id, out);
+        }
     }
 
     /// Works in the surroundings of a client from now on: its keys, its directories. Those of the log's own

@@ -91,12 +91,13 @@ impl Session {
                 }
                 self.show_live_text(&attachment);
             }
+            Replay::Repairs => self.show_repairs(&attachment),
             Replay::Nothing => {}
         }
         let responder = Responder::new(ticket, self.id.clone(), attachment.clone());
         responder.answer(Ok(Answer::Attached { session: self.id.clone(), options: self.options() }));
         // Without a replay nothing of the conversation may stand before the answer.
-        if replay == Replay::Nothing && !follows_already {
+        if replay != Replay::Everything && !follows_already {
             self.show_live_text(&attachment);
         }
         self.audience.join(opening.clone());

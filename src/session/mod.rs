@@ -57,7 +57,7 @@ pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
 use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
-    ToolOutcome, Usage,
+    ToolCall, ToolOutcome, Usage,
 };
 pub use commands::why;
 
@@ -129,6 +129,9 @@ pub enum Replay {
     Everything,
     /// Nothing (`session/resume`).
     Nothing,
+    /// Nothing but how the turn ended that a process before this one left open, before the answer: for a client
+    /// that has seen all until then.
+    Repairs,
 }
 
 /// What can be asked of a session. Each `ticket` gets exactly one `Out::Answer`.
@@ -224,6 +227,10 @@ pub enum Out {
         part: u32,
         kind: TextKind,
         text: String,
+    },
+    /// Calls that the client was shown already, by a process before this one.
+    CallsSeen {
+        calls: Vec<ToolCall>,
     },
     /// A call is running.
     CallStarted {

@@ -253,7 +253,7 @@ impl Sessions {
                     }
                     live.source = match replay {
                         Replay::Everything => "load",
-                        Replay::Nothing => "resume",
+                        Replay::Nothing | Replay::Repairs => "resume",
                     };
                     live.attach(ticket, opening, replay);
                     again.attach_again(&session, live.run().await);

@@ -144,7 +144,7 @@ async fn a_history_is_compacted_taken_back_and_brought_again() {
     let compacted = json!({ "session": session, "focus": "the parser", "environment": environment });
     let compacted = done(&mut wire, "sessions.compact", compacted).await;
     let told = &compacted["outcome"]["compaction"];
-    assert_eq!(told["trigger"], "manual", "{compacted}");
+    assert_eq!(told["status"], "compacted", "{compacted}");
     let layers = done(&mut wire, "sessions.show", json!({ "session": session })).await["layers"].clone();
     assert_eq!((&layers[0]["kind"], &layers[0]["holds"]), (&json!("compacted"), &json!(true)));
 

@@ -143,7 +143,7 @@ async fn the_scripts_of_the_page_run() {
     for block in blocks(&page()) {
         let (program, needed) = match block.language.as_str() {
             "python script" => ("python3", &["python3"][..]),
-            "sh script" => ("sh", &["socat", "jq"]),
+            "sh script" => ("sh", &["socat", "jq"][..]),
             _ => continue,
         };
         let missing = needed.iter().find(|needed| !is_there(needed));

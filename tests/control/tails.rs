@@ -1,7 +1,13 @@
 //! Who looks on at a session hears of it, answers its questions, and costs it nothing.
 
+use std::sync::Arc;
+
+use epitome::daemon::attachments::fresh_client;
 use epitome::provider::scripted::ModelStep;
+use epitome::session::{Attachment, Opening, Out, Outlet, Replay, SessionCommand, Ticket};
+use epitome::thread::SessionId;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use super::desk::{Desk, text};
 
@@ -116,30 +122,50 @@ async fn a_prompt_to_a_busy_session_steers_its_turn() {
 /// The session goes on without a tail that nobody reads, which is told where to go on.
 #[tokio::test]
 async fn a_tail_that_is_not_read_lags_and_goes_on_from_there() {
-    // Each flood is more than its pipe and its tray hold: texts of two messages are not merged.
-    let floods: Vec<Vec<ModelStep>> = (0..3)
-        .map(|at| {
-            let mut steps: Vec<ModelStep> = (0..1500)
-                .flat_map(|_| [ModelStep::Think("t".repeat(400)), ModelStep::Text("x".repeat(400))])
-                .collect();
-            if at < 2 {
-                steps.extend(bash("true"));
-            }
-            steps
-        })
-        .collect();
-    let desk = Desk::new(floods);
+    /// More than a tray, the lines that wait and a socket hold: each choice is an entry and the options.
+    const CHOICES: usize = 1600;
+    let desk = Desk::new(Vec::new());
     let (mut wire, mut tail) = (desk.connect(), desk.connect());
-    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
-    tail.call("sessions.tail", json!({ "session": made })).await;
-    let overrides = json!({ "mode": "full" });
-    let params =
-        json!({ "session": made, "text": "go", "environment": desk.environment(), "overrides": overrides });
-    assert_eq!(wire.call("sessions.prompt", params).await["result"]["reason"], "end_turn");
-    let lagged = tail.item("lagged").await;
-    let from = lagged["data"]["from"].clone();
-    let again = tail.call("sessions.tail", json!({ "session": made, "from": from })).await;
+    let session = desk.session(&mut wire).await;
+    tail.call("sessions.tail", json!({ "session": session })).await;
+    // A client without the wire between, so that it is quick.
+    let session = SessionId(session);
+    let (sender, mut answers) = mpsc::unbounded_channel();
+    let client = fresh_client();
+    let opening = Opening {
+        attachment: Attachment { client, outlet: Arc::new(Answers(sender)) },
+        cwd: desk.cwd.clone(),
+        directories: Vec::new(),
+        mcp_servers: Vec::new(),
+        environment: Arc::new(desk.pairs()),
+        overrides: Arc::default(),
+    };
+    desk.daemon.sessions.attach(Ticket(1), session.clone(), opening, Replay::Nothing);
+    answers.recv().await.expect("it is attached");
+    for at in 0..CHOICES {
+        let mode = if at % 2 == 0 { "full" } else { "ask" };
+        let (ticket, mode) = (Ticket(2), mode.to_owned());
+        let choice = SessionCommand::SetMode { ticket, client, mode };
+        desk.daemon.sessions.send(&session, choice).expect("it lives");
+        answers.recv().await.expect("nobody waits for the tail");
+    }
+    let from = tail.item("lagged").await["data"]["from"].clone();
+    let again = tail.call("sessions.tail", json!({ "session": session, "from": from })).await;
     assert!(again["result"].is_number(), "{again}");
-    let last = |line: &Value| line["params"]["result"]["data"]["entry"]["change"] == "turn_ended";
-    tail.until(last).await;
+    let entry = tail.until(|line| line["params"]["subscription"] == again["result"]).await;
+    let seq = entry["params"]["result"]["data"]["entry"]["seq"].clone();
+    assert_eq!(json!(format!("e{seq}")), from, "nothing is left out");
+    desk.daemon.sessions.detach(client);
+}
+
+/// What a client is answered.
+struct Answers(mpsc::UnboundedSender<()>);
+
+impl Outlet for Answers {
+    fn put(&self, _: &SessionId, out: Out) {
+        if let Out::Answer { .. } = out {
+            // A test that has ended listens no more.
+            let _ = self.0.send(());
+        }
+    }
 }

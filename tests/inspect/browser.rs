@@ -9,8 +9,12 @@ use super::story;
 /// Names under which distributions have it.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Real milliseconds until the page is looked at: it follows events, so that it is never quite loaded.
+/// Milliseconds of the browser's own time until the page is looked at. It stands still while something is loaded, as
+/// the events are that the page follows.
 const LOOK_AFTER: &str = "6000";
+
+/// How long the page may take to show a session, before the daemon behind it ends and with it the events.
+const SHOWN_WITHIN: std::time::Duration = std::time::Duration::from_secs(4);
 
 fn chromium() -> Option<PathBuf> {
     let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
@@ -37,7 +41,7 @@ fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
             "--disable-background-networking",
             "--no-proxy-server",
         ])
-        .arg(format!("--timeout={LOOK_AFTER}"))
+        .arg(format!("--virtual-time-budget={LOOK_AFTER}"))
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(more)
         .arg(link)
@@ -57,7 +61,14 @@ fn the_page_shows_a_session_in_a_browser() {
     let home = story::played();
     let served = Served::of(&home.paths);
     let profile = tempfile::tempdir().expect("a scratch directory");
-    let page = look(&browser, profile.path(), &served.link(Some(&home.session)), &["--dump-dom"]);
+    let link = served.link(Some(&home.session));
+    let daemon = served.daemon.clone();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(SHOWN_WITHIN);
+        daemon.stop.send_replace(true);
+    });
+    let page = look(&browser, profile.path(), &link, &["--dump-dom"]);
+    ends.join().expect("it only waits");
     for part in [
         "Context over time",
         "The reader loses the last line",
@@ -84,15 +95,16 @@ fn pictures() {
     let home = story::played();
     let served = Served::of(&home.paths);
     let profile = tempfile::tempdir().expect("a scratch directory");
-    for (name, size, more) in [
-        ("light", "1440,1000", &[][..]),
-        ("dark", "1440,1000", &["--blink-settings=preferredColorScheme=0"]),
-        ("narrow", "500,1600", &[]),
+    for (name, size, entry, more) in [
+        ("light", "1280,880", "", &[][..]),
+        ("dark", "1200,780", "/e26", &["--blink-settings=preferredColorScheme=0"]),
+        ("narrow", "500,1600", "", &[]),
     ] {
         let picture = format!("--screenshot={}", folder.join(format!("inspect-{name}.png")).display());
         let size = format!("--window-size={size}");
         let all: Vec<&str> =
             [picture.as_str(), size.as_str()].into_iter().chain(more.iter().copied()).collect();
-        look(&browser, profile.path(), &served.link(Some(&home.session)), &all);
+        let link = format!("{}{entry}", served.link(Some(&home.session)));
+        look(&browser, profile.path(), &link, &all);
     }
 }

@@ -47,6 +47,7 @@ impl Served {
             reaper,
             rulers: Rulers::default(),
             functions: Functions::default(),
+            rest_after: epitome::session::resting::REST_AFTER,
         };
         let sessions = Sessions::new(services, runtime.handle().clone());
         Served { daemon: Arc::new(Daemon::new(paths.clone(), sessions, store)), runtime }
@@ -293,4 +294,25 @@ fn the_page_ends_with_its_daemon() {
     while TcpStream::connect(&browser.host).is_ok() {
         assert!(Instant::now() < until, "it goes on");
     }
+}
+
+#[test]
+fn the_command_starts_the_daemon_that_serves_the_page() {
+    let (directory, _, session) = home();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_epitome"));
+    command
+        .args(["inspect", "--json", "--no-open", &session.0[..8]])
+        .env("EPITOME_HOME", directory.path().join("home"))
+        // Nobody is attached behind this test, and it ends by itself.
+        .env("EPITOME_IDLE_S", "2");
+    let output = command.output().expect("the program runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let link = told["url"].as_str().expect("an address");
+    assert!(link.ends_with(&format!("#{session}")), "{link}");
+    let (host, path) = link.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a link");
+    let (path, _) = path.split_once('#').expect("a session");
+    let browser = Browser { host: host.to_owned(), folder: String::new(), cookie: String::new() };
+    assert_eq!(browser.get(&format!("/{path}")).status, 200);
 }

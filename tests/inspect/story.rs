@@ -82,6 +82,7 @@ pub fn played() -> Home {
         reaper,
         rulers: Rulers::default(),
         functions: Functions::default(),
+        rest_after: epitome::session::resting::REST_AFTER,
     };
     let store = services.store.clone();
     let sessions = Sessions::new(services, runtime.handle().clone());

@@ -189,8 +189,13 @@ pub fn end_by(process: Pid, signal: Signal) {
     within(SILENCE_MAX, "the daemon's end", || (!lives(process)).then_some(()));
 }
 
-/// Whether a process runs. One that has ended may stay on the system's list until its parent looks.
+/// Whether a process runs. One that has ended may stay on the system's list until its parent looks; its sockets are
+/// open until the last of its threads has ended.
 fn lives(process: Pid) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+    if threads.is_ok_and(|threads| threads.count() > 1) {
+        return true;
+    }
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|behind_name| behind_name.split_whitespace().next());
     state.is_some_and(|state| state != "Z")

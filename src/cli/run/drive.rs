@@ -172,6 +172,7 @@ impl<P: SessionPort> Run<P> {
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
+            | Out::CallsSeen { .. }
             | Out::Compaction { .. }
             | Out::Options(_)
             | Out::Notice { .. } => {}

@@ -152,10 +152,12 @@ impl Shown {
             let text = message.text();
             return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", harmless(line)));
         }
-        if let Out::Ask { permission, .. } = &out {
-            return printer.question(permission);
+        match out {
+            Out::Ask { permission, .. } => printer.question(&permission),
+            // The past is shown like the present.
+            Out::Entry { entry, own, .. } => printer.show(&Out::Entry { entry, replay: false, own }),
+            out => printer.show(&out),
         }
-        printer.show(&out)
     }
 
     fn end(&mut self) -> io::Result<()> {

@@ -12,7 +12,7 @@ const SOURCES_MAX: usize = 3;
 /// Shapes of sentences that are counted; what is said after so many is taken to be new.
 const SHAPES_MAX: usize = 65_536;
 /// Older facts that one new value is compared with.
-const RIVALS_MAX: usize = 256;
+const RIVALS_MAX: usize = 64;
 
 /// What a fact is about. In the order in which a model is told of them, where room is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -283,13 +283,13 @@ impl Store {
         let empty = Vec::new();
         let with = |word: &Stem| self.by_word.get(word).unwrap_or(&empty).iter().rev().take(RIVALS_MAX);
         let first = value.subject.first().filter(|first| *first != head);
-        let mut seen = HashSet::new();
         for &(kind, at) in with(head).chain(first.into_iter().flat_map(with)) {
-            if (kind, at) == own || !seen.insert((kind, at)) {
+            if (kind, at) == own {
                 continue;
             }
             for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {
-                if other.now.is_some() {
+                // A fact may be found by both words.
+                if other.now.is_some() || exact.contains(&(kind, at, of)) {
                     continue;
                 }
                 if is_same_set(&other.subject, &value.subject) {
@@ -385,8 +385,9 @@ fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
 /// Whether both begin with the same name of code: a setting is called by it alone in a file, and with what it is
 /// where people speak of it.
 fn is_same_thing(one: &str, other: &str) -> bool {
-    let thing = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
-    thing(one).contains('_') && thing(one) == thing(other)
+    let thing = one.split(' ').next().unwrap_or_default();
+    thing.contains('_')
+        && other.strip_prefix(thing).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 fn is_part(one: &[Stem], other: &[Stem]) -> bool {

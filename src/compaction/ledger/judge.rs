@@ -1,5 +1,9 @@
 //! What a sentence is: a rule, a decision, a task, or talk. Pure.
 
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
 use super::cues::{Class, Hit};
 use super::fact::{Kind, Value};
 use super::spoken::{FACT_BYTES_MAX, Side};
@@ -43,8 +47,52 @@ const HEARSAY: &str = "somebody at|someone at|somebody said|someone said|i heard
 
 /// Whether a sentence tells of others, or of what might be.
 pub(super) fn is_hearsay(line: &str) -> bool {
-    let lower = line.to_lowercase();
-    HEARSAY.split('|').any(|words| lower.contains(words))
+    Marks::of(line).hearsay
+}
+
+/// What the small words of a sentence say, found in one pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    hearsay: bool,
+    unsure: bool,
+    against: bool,
+    /// It gives its own reason.
+    reason: bool,
+}
+
+impl Marks {
+    fn of(line: &str) -> Marks {
+        static LISTS: [&str; 4] = [HEARSAY, UNSURE, AGAINST, REASONS];
+        static FOUND: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
+            let words = || {
+                LISTS
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(list, words)| words.split('|').map(move |word| (list, word)))
+            };
+            let automaton = AhoCorasick::builder()
+                .ascii_case_insensitive(true)
+                .kind(Some(AhoCorasickKind::DFA))
+                .build(words().map(|(_, word)| word))
+                .expect("the words are few and short");
+            (automaton, words().map(|(list, _)| list).collect())
+        });
+        let (automaton, lists) = &*FOUND;
+        let mut marks = Marks::default();
+        for found in automaton.find_overlapping_iter(line) {
+            match lists[found.pattern().as_usize()] {
+                0 => marks.hearsay = true,
+                1 => marks.unsure = true,
+                2 => marks.against = true,
+                _ => marks.reason |= found.start() >= REASON_FROM_BYTES && has_words(&line[found.end()..]),
+            }
+        }
+        marks
+    }
+}
+
+fn has_words(rest: &str) -> bool {
+    rest.split(' ').nth(REASON_WORDS_MIN - 1).is_some()
 }
 
 /// The weight of the heaviest cue of a class.
@@ -97,11 +145,7 @@ const REASON_FROM_BYTES: usize = 12;
 
 /// Whether a sentence gives its own reason.
 pub(super) fn gives_reason(line: &str) -> bool {
-    let lower = line.to_lowercase();
-    REASONS.split('|').any(|mark| {
-        let found = lower.match_indices(mark).map(|(at, _)| at).find(|at| *at >= REASON_FROM_BYTES);
-        found.is_some_and(|at| lower[at + mark.len()..].split(' ').nth(REASON_WORDS_MIN - 1).is_some())
-    })
+    Marks::of(line).reason
 }
 
 /// So much is told of a name that is an id, with a word for what it names.
@@ -114,13 +158,12 @@ const AGAINST: &str =
 /// How sure it is that a sentence matters that names something and has no cue: from 0 to 7. `told` is what it tells
 /// of what it names.
 pub(super) fn said(line: &str, told: u8, side: Side) -> u8 {
-    let lower = line.to_lowercase();
-    let has = |words: &str| words.split('|').any(|word| lower.contains(word));
+    let marks = Marks::of(line);
     // "I'll use the account svc-a" tells what something is all the same.
     let chatter = u8::from(is_chatter(line)) * if told >= DESCRIBED { 1 } else { 3 };
-    let reason = u8::from(gives_reason(line));
-    let strength = 2 + told + u8::from(side == Side::Person) + reason + u8::from(has(AGAINST)) * reason;
-    let unsure = u8::from(has(UNSURE)) * (2 - reason);
+    let reason = u8::from(marks.reason);
+    let strength = 2 + told + u8::from(side == Side::Person) + reason + u8::from(marks.against) * reason;
+    let unsure = u8::from(marks.unsure) * (2 - reason);
     let doubt = u8::from(line.ends_with(['?', '？'])) * 3 + chatter + unsure;
     strength.saturating_sub(doubt)
 }

@@ -17,13 +17,17 @@ mod cues;
 mod ending;
 mod fact;
 mod judge;
+mod layout;
 mod names;
 mod outcomes;
 mod printed;
+mod rank;
 mod said;
+mod segments;
 mod sentences;
 mod shell;
 mod spoken;
+mod things;
 mod told;
 mod values;
 mod words;
@@ -191,4 +195,8 @@ impl Ledger {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_outcomes;
+#[cfg(test)]
 mod tests_random;
+#[cfg(test)]
+mod tests_said;

@@ -28,16 +28,32 @@ impl From {
     }
 }
 
+/// A word of a text that looks like a name.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub place: Range<usize>,
+    weight: u8,
+}
+
+/// The words of a text that look like names, in its order.
+pub(super) fn found(text: &str, from: From) -> Vec<Found> {
+    let of = |(word, ticked): (&str, bool)| {
+        let start = word.as_ptr() as usize - text.as_ptr() as usize;
+        Some(Found { place: start..start + word.len(), weight: weight(word, ticked)? })
+    };
+    words(text, from).filter_map(of).collect()
+}
+
 /// Takes in the names of a text. What an output names alone counts only where it can be nothing but a
 /// name, such as a hash.
-pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
+pub(super) fn take(store: &mut Store, text: &str, found: &[Found], from: From, source: Source) {
     let mut room = ENTRY_NAMES_MAX;
-    for (word, ticked) in words(text, from) {
-        let Some(weight) = weight(word, ticked) else { continue };
+    for Found { place, weight } in found {
+        let word = &text[place.clone()];
         let strength = match from {
             From::Person => weight + 2,
-            From::Agent => weight,
-            From::Output if weight >= 3 => weight - 1,
+            From::Agent => *weight,
+            From::Output if *weight >= 3 => weight - 1,
             From::Output => continue,
         };
         if let Some(known) = store.named_mut(Kind::Name, word) {
@@ -55,14 +71,6 @@ pub(super) fn take(store: &mut Store, text: &str, from: From, source: Source) {
             said::printed(store, text, word, source);
         }
     }
-}
-
-/// The places of the names in a text that somebody wrote.
-pub(super) fn places(text: &str, from: From) -> impl Iterator<Item = Range<usize>> {
-    words(text, from).filter(|(word, ticked)| weight(word, *ticked).is_some()).map(|(word, _)| {
-        let start = word.as_ptr() as usize - text.as_ptr() as usize;
-        start..start + word.len()
-    })
 }
 
 /// Words that say what a name names.

@@ -285,8 +285,9 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
             if room == 0 {
                 return;
             }
-            // Programs print values as numbers and names.
+            // Programs print values as numbers and names. What a log says of a moment is no value that holds.
             if !line.bytes().any(|byte| byte.is_ascii_digit())
+                || sentences::is_of_log(line)
                 || is_source(line)
                 || !sentences::is_prose(line)
                 || values::of_line(line, Form::Told).is_some()
@@ -309,7 +310,7 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
 /// Names in a text's ends.
 pub(super) fn take_names(store: &mut Store, text: &str, source: Source) {
     for window in windows(text) {
-        names::take(store, window, names::From::Output, source);
+        names::take(store, window, &names::found(window, names::From::Output), names::From::Output, source);
     }
 }
 

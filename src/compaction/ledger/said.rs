@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::fact::{Fact, Kind, Source, Store};
-use super::names::{self, From};
+use super::names::{self, Found};
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
-use super::{judge, sentences, values};
+use super::{judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.
 const LINE_BYTES_MAX: usize = 160;
@@ -16,13 +16,28 @@ const WORDS_MIN: usize = 2;
 /// Sentences of one message.
 const SENTENCES_MAX: usize = 64;
 
-/// Takes in the sentences of a message that name something and that nothing was found in: `told` are the others,
-/// in the order of the text.
-pub(super) fn take(store: &mut Store, text: &str, told: &[Range<usize>], side: Side, source: Source) {
+/// Takes in the sentences of a part of a message that name something and that nothing was found in. `told` are the
+/// others, in the order of the part; `names` those of the whole message.
+pub(super) fn take(
+    store: &mut Store,
+    text: &str,
+    part: Range<usize>,
+    names: &[Found],
+    told: &[Range<usize>],
+    side: Side,
+    source: Source,
+) {
+    let first = names.partition_point(|name| name.place.start < part.start);
+    let last = names.partition_point(|name| name.place.start < part.end);
+    let places = names[first..last].iter().map(|name| {
+        let end = name.place.end.min(part.end);
+        name.place.start - part.start..end - part.start
+    });
+    let text = &text[part.clone()];
     let mut told = told.iter().peekable();
     let mut end = 0;
     let mut room = SENTENCES_MAX;
-    let mut places = names::places(text, From::of(side)).peekable();
+    let mut places = places.peekable();
     while let Some(place) = places.next() {
         while told.next_if(|known| known.end <= place.start).is_some() {}
         if place.start < end || told.peek().is_some_and(|known| known.contains(&place.start)) {
@@ -69,7 +84,7 @@ fn sentence(
     {
         return false;
     }
-    let parts = values::of_parts(raw);
+    let parts = things::values(raw);
     if !parts.values.is_empty() {
         store.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
@@ -89,8 +104,8 @@ pub(super) fn printed(store: &mut Store, text: &str, name: &str, source: Source)
     let end = start + name.len();
     let lowest = text.floor_char_boundary(start.saturating_sub(LINE_BYTES_MAX));
     let highest = text.ceil_char_boundary((end + LINE_BYTES_MAX).min(text.len()));
-    let begin = memchr::memrchr(b'\n', text[lowest..start].as_bytes()).map_or(lowest, |at| lowest + at + 1);
-    let close = memchr::memchr(b'\n', text[end..highest].as_bytes()).map_or(highest, |at| end + at);
+    let begin = memchr::memrchr(b'\n', &text.as_bytes()[lowest..start]).map_or(lowest, |at| lowest + at + 1);
+    let close = memchr::memchr(b'\n', &text.as_bytes()[end..highest]).map_or(highest, |at| end + at);
     let line = text[begin..close].trim();
     let is_named = || {
         let before = text[begin..start].split_whitespace().rev().take(NATURE_WORDS_MAX);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Store, Value};
-use super::{ending, judge, names, printed, said, sentences, values, words};
+use super::{ending, judge, names, printed, said, segments, sentences, things, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -30,28 +30,31 @@ pub(super) enum Side {
 /// Takes in a message's text.
 pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
     let mut room = MESSAGE_FACTS_MAX;
-    for (range, fenced) in sentences::segments(text) {
-        let part = &text[range];
+    let names = names::found(text, names::From::of(side));
+    for (range, fenced) in segments::segments(text) {
+        let part = &text[range.clone()];
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
-            let mut told = Vec::new();
-            prose(store, part, side, source, &mut room, &mut told);
-            said::take(store, part, &told, side, source);
+            let mut told_of = Told { room: &mut room, places: Vec::new() };
+            prose(store, part, side, source, &mut told_of);
+            let told = told_of.places;
+            said::take(store, text, range, &names, &told, side, source);
         }
     }
-    names::take(store, text, names::From::of(side), source);
+    names::take(store, text, &names, names::From::of(side), source);
+}
+
+/// What a message has told so far.
+struct Told<'a> {
+    /// How many facts more it may tell.
+    room: &'a mut usize,
+    /// Where its sentences with facts are.
+    places: Vec<Range<usize>>,
 }
 
 /// Takes in what is told in so many words; adds the places of those sentences to `told`.
-fn prose(
-    store: &mut Store,
-    text: &str,
-    side: Side,
-    source: Source,
-    room: &mut usize,
-    told: &mut Vec<Range<usize>>,
-) {
+fn prose(store: &mut Store, text: &str, side: Side, source: Source, told: &mut Told<'_>) {
     let mut range: Range<usize> = 0..0;
     let mut hits: Vec<Hit> = Vec::new();
     let mut from = 0;
@@ -64,7 +67,7 @@ fn prose(
             continue;
         }
         if !hits.is_empty() {
-            from = sentence(store, text, &range, &hits, side, source, room, told);
+            from = sentence(store, text, &range, &hits, side, source, told);
             hits.clear();
         }
         if hit.start < from {
@@ -75,7 +78,7 @@ fn prose(
         hits.push(hit);
     }
     if !hits.is_empty() {
-        sentence(store, text, &range, &hits, side, source, room, told);
+        sentence(store, text, &range, &hits, side, source, told);
     }
 }
 
@@ -87,8 +90,7 @@ fn sentence(
     hits: &[Hit],
     side: Side,
     source: Source,
-    room: &mut usize,
-    found: &mut Vec<Range<usize>>,
+    found: &mut Told<'_>,
 ) -> usize {
     let raw = &text[range.clone()];
     if !may_tell(raw, hits) || sentences::is_of_table(text, range) {
@@ -99,7 +101,7 @@ fn sentence(
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let parts = if has_marks(raw) { values::of_parts(raw) } else { values::Told::default() };
+    let parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
     let is_part = !parts.values.is_empty();
     let told = match is_part {
         true => parts,
@@ -135,16 +137,16 @@ fn sentence(
     let Some((kind, strength)) = judged else { return range.end };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
-        end = list(store, text, range, kind, strength, source, room);
+        end = list(store, text, range, kind, strength, source, found.room);
         if line.split(' ').count() < 4 {
             return end;
         }
     }
-    if *room == 0 {
+    if *found.room == 0 {
         store.beyond += 1;
         return end;
     }
-    *room -= 1;
+    *found.room -= 1;
     let line = match kind {
         Kind::Decision | Kind::Rejected | Kind::Pending | Kind::Error => {
             with_context(text, range, line, matches!(kind, Kind::Decision | Kind::Rejected))
@@ -158,7 +160,7 @@ fn sentence(
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.values = told.values;
     store.add(fact);
-    found.push(range.start..end);
+    found.places.push(range.start..end);
     end
 }
 

@@ -6,17 +6,13 @@ use super::words::{self, Set};
 /// Words of a subject: "the retry limit of the upload queue".
 const SUBJECT_WORDS_MAX: usize = 6;
 /// Words between a verb of change and the new value: "bump the limit of the pool from 5 to 8".
-const CHANGE_WORDS_MAX: usize = 12;
+pub(super) const CHANGE_WORDS_MAX: usize = 12;
 /// A longer value is a text.
 const VALUE_BYTES_MAX: usize = 120;
-/// Words behind a thing among which its own value stands.
-const THING_WORDS_MAX: usize = 4;
 /// Words of a sentence that are looked at.
 const WORDS_MAX: usize = 80;
-/// Words between an article and the part that is named: "the maximum batch size of".
-const PART_WORDS_MAX: usize = 3;
 /// Values of one sentence.
-const VALUES_MAX: usize = 6;
+pub(super) const VALUES_MAX: usize = 6;
 
 /// What a sentence says of values.
 #[derive(Debug, Default, PartialEq)]
@@ -35,7 +31,7 @@ static CHANGE_VERBS: Set = Set::of(
      replace replaced swap swapped extend extended postponed pushed",
 );
 
-static NOUNS: Set = Set::of(
+pub(super) static NOUNS: Set = Set::of(
     "port version branch timeout limit ticket issue release region ttl host hostname bucket database \
      schema table queue topic threshold interval retries workers threads tag commit revision model \
      python node postgres postgresql rust java ruby go namespace cluster image id budget deadline \
@@ -56,7 +52,7 @@ static BREAKS: Set = Set::of(
      sure keep with have has you i we also as to by until after before must should note is are",
 );
 
-static ARTICLES: Set = Set::of("the a an our your its their this my new current actual");
+pub(super) static ARTICLES: Set = Set::of("the a an our your its their this my new current actual");
 
 /// Words between a verb and its value.
 static FILLERS: Set = Set::of(
@@ -64,14 +60,14 @@ static FILLERS: Set = Set::of(
      roughly around",
 );
 
-struct Word<'a> {
+pub(super) struct Word<'a> {
     /// Without the punctuation around it.
-    text: &'a str,
+    pub text: &'a str,
     /// The same in lower case, as far as it is ASCII.
-    lower: &'a str,
-    ticked: bool,
+    pub lower: &'a str,
+    pub ticked: bool,
     /// A clause ends behind it.
-    ends: bool,
+    pub ends: bool,
 }
 
 /// The values of a sentence that somebody said.
@@ -103,107 +99,6 @@ pub(super) fn of_sentence(sentence: &str) -> Told {
     }
     told.olds.retain(|old| told.values.iter().all(|value| value.value != *old));
     told
-}
-
-/// The values that a sentence gives to parts of things that are called by their names of code: "can you move the
-/// listen port of `web_gate` from 80 to 81", "81 ms for the timeout of `web_gate`". However it is put, the same
-/// part of the same thing gets the same subject.
-pub(super) fn of_parts(sentence: &str) -> Told {
-    let lowered = sentence.to_ascii_lowercase();
-    let words = split(sentence, &lowered);
-    let is_thing = |word: &Word| {
-        (word.text.contains('_') || word.ticked && !is_number(word.text)) && !word.text.contains('/')
-    };
-    let things: Vec<usize> = (0..words.len()).filter(|at| is_thing(&words[*at])).collect();
-    let mut told = Told::default();
-    for (nth, thing) in things.iter().enumerate().take(VALUES_MAX) {
-        // What stands on the other side of another thing is about that one.
-        let first = nth.checked_sub(1).map_or(0, |before| things[before] + 1);
-        let end = things.get(nth + 1).copied().unwrap_or(words.len());
-        of_part(&words[first..end], thing - first, &mut told);
-    }
-    told
-}
-
-fn of_part(words: &[Word], thing: usize, told: &mut Told) {
-    let Some(part) = part(words, thing) else { return of_thing(words, thing, told) };
-    let near = |at: usize| at.abs_diff(thing).min(at.abs_diff(part)) <= CHANGE_WORDS_MAX;
-    let (olds, news): (Vec<usize>, Vec<usize>) = (0..words.len())
-        .filter(|at| *at != thing && *at != part && is_told_value(&words[*at]) && near(*at))
-        .partition(|at| is_former(words, *at));
-    let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
-    let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return };
-    let name = format!("{} {}", words[thing].text, words[part].text);
-    let Some(value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
-    let olds = olds.iter().map(|at| with_unit(words, *at));
-    told.olds.extend(olds.filter(|old| *old != value.value));
-    told.values.push(value);
-}
-
-/// A value of a thing itself: "take 5 s for `grace`", "`grace`: make that 5 s", "`grace` is 5 s now".
-fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
-    let value = |at: &usize| is_number(words[*at].text) && is_told_value(&words[*at]);
-    let mut at = thing;
-    while at > 0 && ARTICLES.has(words[at - 1].lower) {
-        at -= 1;
-    }
-    // "5 for", or "5 s for".
-    let before = (at >= 2 && words[at - 1].lower == "for")
-        .then(|| (at.saturating_sub(3)..at - 1).rev().find(|at| value(at) && !words[*at].ends))
-        .flatten();
-    let last = words.len().min(thing + 1 + THING_WORDS_MAX);
-    let behind = || (thing + 2..last).find(|at| value(at) && GIVES.has(words[*at - 1].lower));
-    let Some(new) = before.or_else(behind) else { return };
-    if let Some(value) = make(words[thing].text, &with_unit(words, new), Form::Changed) {
-        told.values.push(value);
-    }
-}
-
-/// The word that names a part of a thing: `port` in "the listen port of `gate`", and in "`gate`'s listen port".
-fn part(words: &[Word], thing: usize) -> Option<usize> {
-    let mut at = thing;
-    while at > 0 && ARTICLES.has(words[at - 1].lower) {
-        at -= 1;
-    }
-    if at >= 2 && matches!(words[at - 1].lower, "of" | "for" | "in" | "on" | "at") {
-        let head = at - 2;
-        let is_named = (head.saturating_sub(PART_WORDS_MAX)..head).any(|at| ARTICLES.has(words[at].lower));
-        return ((is_named || NOUNS.has(words[head].lower)) && !is_value(words[head].text)).then_some(head);
-    }
-    let next = thing + 1;
-    let noun =
-        |words: &[Word], from: usize, end: usize| (from..end).rev().find(|at| NOUNS.has(words[*at].lower));
-    if words[thing].ends {
-        // "the connection pool size (`gate`) should be"
-        return noun(words, thing.saturating_sub(2), thing);
-    }
-    noun(words, next, words.len().min(next + 2))
-}
-
-/// Words right before a value that holds.
-static GIVES: Set = Set::of("to is now be = use used take at on that want wants say with → -> it's needs");
-
-/// Whether a value is said to have been.
-fn is_former(words: &[Word], at: usize) -> bool {
-    let before = words[..at].iter().rev().find(|word| !ARTICLES.has(word.lower));
-    before.is_some_and(|word| matches!(word.lower, "from" | "not" | "than" | "was" | "were"))
-        || at >= 2 && words[at - 1].lower == "of" && words[at - 2].lower == "instead"
-        || words[at + 1..].iter().take(4).any(|word| matches!(word.lower, "too" | "isn't" | "wasn't"))
-}
-
-fn is_number(word: &str) -> bool {
-    word.starts_with(|c: char| c.is_ascii_digit())
-}
-
-/// A number, a version, or a short name with a number in it, as of a region.
-fn is_told_value(word: &Word) -> bool {
-    let text = word.text;
-    is_number(text) && !text.contains(':')
-        || text.bytes().any(|byte| byte.is_ascii_digit())
-            && text.len() <= 24
-            && !text.contains(['_', '/', ':', '='])
-            && text.contains(['-', '.'])
-        || matches!(word.lower, "true" | "false")
 }
 
 /// `name = value`, `name: value`, `"name": value` as the one thing that a line says.
@@ -414,7 +309,7 @@ fn named(words: &[Word], at: usize, told: &mut Told) {
     told.values.extend(make(&name, &with_unit(words, at + 1), Form::Told));
 }
 
-fn make(name: &str, value: &str, form: Form) -> Option<Value> {
+pub(super) fn make(name: &str, value: &str, form: Form) -> Option<Value> {
     let value = clean(value);
     let subject = words::subject(name);
     let fits = !subject.is_empty() && !value.is_empty() && value.len() <= VALUE_BYTES_MAX;
@@ -430,7 +325,7 @@ fn clean(value: &str) -> String {
 }
 
 /// A number with the unit behind it, else the word alone.
-fn with_unit(words: &[Word], at: usize) -> String {
+pub(super) fn with_unit(words: &[Word], at: usize) -> String {
     static UNITS: Set = Set::of(
         "s ms seconds second minutes minute min hours hour days day weeks kb mb gb kib mib gib bytes \
          percent % px retries connections requests rows tokens",
@@ -474,7 +369,7 @@ fn phrase(words: &[Word]) -> String {
     }
 }
 
-fn split<'a>(sentence: &'a str, lowered: &'a str) -> Vec<Word<'a>> {
+pub(super) fn split<'a>(sentence: &'a str, lowered: &'a str) -> Vec<Word<'a>> {
     let all = sentence.split_whitespace().take(WORDS_MAX);
     all.filter_map(|raw| {
         // Where it stands in both: lower case takes as many bytes.
@@ -514,6 +409,10 @@ pub(super) fn is_value(word: &str) -> bool {
     let loud = bytes.len() > 1 && bytes.iter().all(u8::is_ascii_uppercase);
     let is_word = matches!(word, "true" | "false" | "null" | "none" | "on" | "off" | "enabled" | "disabled");
     bytes.iter().any(u8::is_ascii_digit) || inside || dashed || loud || is_word
+}
+
+pub(super) fn is_number(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
 }
 
 fn is_participle(word: &str) -> bool {

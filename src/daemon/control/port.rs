@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jsonrpsee::core::to_json_raw_value;
 use jsonrpsee::{Extensions, PendingSubscriptionSink};
@@ -15,7 +16,7 @@ use super::fault::{Fault, Kind};
 use super::params::{Environment, Nothing, read};
 use super::tray::{Next, Tray};
 use super::visit::fresh_tickets;
-use super::wire::Caller;
+use super::wire::{Caller, stopped};
 use super::{NAMED_ONCE, Reply, Table, caller, json_of};
 use crate::daemon::Daemon;
 use crate::session::registry::Overrides;
@@ -26,6 +27,9 @@ use crate::thread::{Content, SessionId};
 
 /// Tickets that one connection may give out.
 const TICKETS_MAX: u64 = 1 << 20;
+
+/// How long a client that lost its daemon is told of what is left to say.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The place of a connection that has sessions of its own.
 pub struct Port {
@@ -238,7 +242,7 @@ pub struct Events {
 async fn events(
     params: Params<'static>,
     pending: PendingSubscriptionSink,
-    _: Arc<Daemon>,
+    daemon: Arc<Daemon>,
     extensions: Extensions,
 ) {
     let begun = read::<Events>("port.events", params.as_str()).and_then(|params| match params.version {
@@ -254,10 +258,19 @@ async fn events(
         Err(fault) => return pending.reject(fault).await,
     };
     let Ok(sink) = pending.accept().await else { return };
+    let mut stop = daemon.stop.subscribe();
+    let mut stopping = false;
     loop {
         let next = tokio::select! {
             next = caller.port.tray.next() => next,
             () = sink.closed() => return,
+            // What is under way is cancelled, and its answer still told.
+            () = stopped(&mut stop), if !stopping => {
+                stopping = true;
+                daemon.sessions.detach(caller.client);
+                continue;
+            }
+            () = tokio::time::sleep(LAST_WORDS_WITHIN), if stopping => return,
         };
         // Who has lagged is lost: its own answers may be behind the hole. The end of the events tells it.
         let Next::Item(session, out) = next else { return };

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::fault::Fault;
 use super::params::{EntryName, Name, beside, read};
 use super::tray::{Next, Tray};
+use super::wire::stopped;
 use crate::daemon::Daemon;
 use crate::daemon::attachments::fresh_client;
 use crate::session::{Attachment, ClientId, Out, Severity};
@@ -92,10 +93,12 @@ impl Teller {
                 return self.tell_of("notice", data).await;
             }
         };
+        let mut stop = daemon.stop.subscribe();
         loop {
             let next = tokio::select! {
                 next = tray.next() => next,
                 () = self.sink.closed() => return Err(Gone),
+                () = stopped(&mut stop) => return Ok(()),
             };
             match next {
                 Next::Item(_, out) => self.tell(&out).await?,

@@ -215,6 +215,7 @@ impl Outlet for Tray {
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
+            | Out::CallsSeen { .. }
             | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Options(_)

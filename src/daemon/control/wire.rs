@@ -94,7 +94,9 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     let _present = daemon.attachments.enter(attached);
     let (reading, writing) = stream.into_split();
     let (outgoing, lines) = mpsc::channel(OUTGOING_MAX);
-    let mut writer = tokio::spawn(write(writing, lines));
+    // Dropped with this, whoever still holds the other end of its lines.
+    let mut writer = JoinSet::new();
+    writer.spawn(write(writing, lines));
     let mut connection = Connection {
         methods: module(daemon.clone()).into(),
         id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
@@ -117,12 +119,11 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     match over {
         Over::Answered => {
             drop(connection);
-            if tokio::time::timeout(WRITE_WITHIN, &mut writer).await.is_err() {
-                writer.abort();
-            }
+            drop(tokio::time::timeout(WRITE_WITHIN, writer.join_next()).await);
         }
-        Over::Gone => writer.abort(),
+        Over::Gone => {}
     }
+    drop(writer);
     daemon.sessions.detach(client);
     daemon.sessions.unwatch(client);
 }

@@ -378,6 +378,8 @@ fn resumed(session: &str, opened: &RawValue) -> String {
     let mut params: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(opened.get()).unwrap_or_default();
     params.insert("sessionId".to_owned(), session.into());
+    // The editor has seen everything but how the turn ended that died with the daemon.
+    params.insert("_meta".to_owned(), serde_json::json!({ "epitome": { "takenUp": true } }));
     serde_json::Value::Object(params).to_string()
 }
 

@@ -126,9 +126,14 @@ fn a_new_daemon_hears_who_we_are_and_which_sessions_are_open() {
     assert_eq!(told[0]["params"], serde_json::json!({ "protocolVersion": 1 }));
     assert_eq!(
         told[1]["params"],
-        serde_json::json!({ "cwd": "/w", "mcpServers": [{ "name": "m" }], "sessionId": "s_1" })
+        serde_json::json!({
+            "cwd": "/w", "mcpServers": [{ "name": "m" }], "sessionId": "s_1",
+            "_meta": { "epitome": { "takenUp": true } },
+        })
     );
-    assert_eq!(told[2]["params"], serde_json::from_str::<Value>(load).expect("JSON"));
+    let mut again: Value = serde_json::from_str(load).expect("JSON");
+    again["_meta"] = serde_json::json!({ "epitome": { "takenUp": true } });
+    assert_eq!(told[2]["params"], again);
     // Its answers are for us, and the editor's own ids are still the editor's.
     for message in &told {
         assert_eq!(desk.answered(&message["id"].to_string(), "{}"), Heard::Instead(Vec::new()));

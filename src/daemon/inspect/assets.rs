@@ -14,7 +14,7 @@ pub const PAGE: Asset =
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const OTHERS: [Asset; 6] = [
+static OTHERS: [Asset; 6] = [
     Asset { name: "page.css", content_type: "text/css; charset=utf-8", text: include_str!("page/page.css") },
     Asset { name: "page.js", content_type: SCRIPT, text: include_str!("page/page.js") },
     Asset { name: "parts.js", content_type: SCRIPT, text: include_str!("page/parts.js") },
@@ -25,6 +25,5 @@ const OTHERS: [Asset; 6] = [
 
 /// What the page has beside itself.
 pub fn find(name: &str) -> Option<&'static Asset> {
-    const ALL: &[Asset; 6] = &OTHERS;
-    ALL.iter().find(|asset| asset.name == name)
+    OTHERS.iter().find(|asset| asset.name == name)
 }

@@ -165,6 +165,7 @@ impl Outlet for Tray {
                 }
             }
             Out::Text { .. }
+            | Out::CallsSeen { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::Compaction { .. }

@@ -42,7 +42,7 @@ export function plot(timeline, { width, scale, open }) {
   layers.append(areas(timeline, x, y), pauses(axis));
   if (size && size <= most) {
     layers.append(svg("line", { class: "window", x1: LEFT, x2: width - RIGHT, y1: y(size), y2: y(size) }));
-    layers.append(svg("text", { class: "tick", x: width - RIGHT, y: y(size) - 5, "text-anchor": "end" }, `window ${tokens(size)}`));
+    layers.append(svg("text", { class: "tick", x: LEFT + 4, y: y(size) + 13 }, `window ${tokens(size)}`));
   }
 
   let bottom = TOP + AREA + 10;

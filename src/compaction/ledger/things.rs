@@ -1,0 +1,109 @@
+//! Values that a sentence gives to things which have names of code, and to parts of them. Pure.
+
+use super::fact::Form;
+use super::values::{
+    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, is_number, is_value, make, split, with_unit,
+};
+use super::words::Set;
+
+/// Words behind a thing among which its own value stands.
+const THING_WORDS_MAX: usize = 4;
+/// Words between an article and the part that is named: "the maximum batch size of".
+const PART_WORDS_MAX: usize = 3;
+
+/// The values that a sentence gives to parts of things that are called by their names of code: "can you move the
+/// listen port of `web_gate` from 80 to 81", "81 ms for the timeout of `web_gate`". However it is put, the same
+/// part of the same thing gets the same subject.
+pub(super) fn values(sentence: &str) -> Told {
+    let lowered = sentence.to_ascii_lowercase();
+    let words = split(sentence, &lowered);
+    let is_thing = |word: &Word| {
+        (word.text.contains('_') || word.ticked && !is_number(word.text)) && !word.text.contains('/')
+    };
+    let things: Vec<usize> = (0..words.len()).filter(|at| is_thing(&words[*at])).collect();
+    let mut told = Told::default();
+    for (nth, thing) in things.iter().enumerate().take(VALUES_MAX) {
+        // What stands on the other side of another thing is about that one.
+        let first = nth.checked_sub(1).map_or(0, |before| things[before] + 1);
+        let end = things.get(nth + 1).copied().unwrap_or(words.len());
+        of_part(&words[first..end], thing - first, &mut told);
+    }
+    told
+}
+
+fn of_part(words: &[Word], thing: usize, told: &mut Told) {
+    let Some(part) = part(words, thing) else { return of_thing(words, thing, told) };
+    let near = |at: usize| at.abs_diff(thing).min(at.abs_diff(part)) <= CHANGE_WORDS_MAX;
+    let (olds, news): (Vec<usize>, Vec<usize>) = (0..words.len())
+        .filter(|at| *at != thing && *at != part && is_told_value(&words[*at]) && near(*at))
+        .partition(|at| is_former(words, *at));
+    let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
+    let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return };
+    let name = format!("{} {}", words[thing].text, words[part].text);
+    let Some(value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
+    let olds = olds.iter().map(|at| with_unit(words, *at));
+    told.olds.extend(olds.filter(|old| *old != value.value));
+    told.values.push(value);
+}
+
+/// A value of a thing itself: "take 5 s for `grace`", "`grace`: make that 5 s", "`grace` is 5 s now".
+fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
+    let value = |at: &usize| is_number(words[*at].text) && is_told_value(&words[*at]);
+    let mut at = thing;
+    while at > 0 && ARTICLES.has(words[at - 1].lower) {
+        at -= 1;
+    }
+    // "5 for", or "5 s for".
+    let before = (at >= 2 && words[at - 1].lower == "for")
+        .then(|| (at.saturating_sub(3)..at - 1).rev().find(|at| value(at) && !words[*at].ends))
+        .flatten();
+    let last = words.len().min(thing + 1 + THING_WORDS_MAX);
+    let behind = || (thing + 2..last).find(|at| value(at) && GIVES.has(words[*at - 1].lower));
+    let Some(new) = before.or_else(behind) else { return };
+    if let Some(value) = make(words[thing].text, &with_unit(words, new), Form::Changed) {
+        told.values.push(value);
+    }
+}
+
+/// The word that names a part of a thing: `port` in "the listen port of `gate`", and in "`gate`'s listen port".
+fn part(words: &[Word], thing: usize) -> Option<usize> {
+    let mut at = thing;
+    while at > 0 && ARTICLES.has(words[at - 1].lower) {
+        at -= 1;
+    }
+    if at >= 2 && matches!(words[at - 1].lower, "of" | "for" | "in" | "on" | "at") {
+        let head = at - 2;
+        let is_named = (head.saturating_sub(PART_WORDS_MAX)..head).any(|at| ARTICLES.has(words[at].lower));
+        return ((is_named || NOUNS.has(words[head].lower)) && !is_value(words[head].text)).then_some(head);
+    }
+    let next = thing + 1;
+    let noun =
+        |words: &[Word], from: usize, end: usize| (from..end).rev().find(|at| NOUNS.has(words[*at].lower));
+    if words[thing].ends {
+        // "the connection pool size (`gate`) should be"
+        return noun(words, thing.saturating_sub(2), thing);
+    }
+    noun(words, next, words.len().min(next + 2))
+}
+
+/// Words right before a value that holds.
+static GIVES: Set = Set::of("to is now be = use used take at on that want wants say with → -> it's needs");
+
+/// Whether a value is said to have been.
+fn is_former(words: &[Word], at: usize) -> bool {
+    let before = words[..at].iter().rev().find(|word| !ARTICLES.has(word.lower));
+    before.is_some_and(|word| matches!(word.lower, "from" | "not" | "than" | "was" | "were"))
+        || at >= 2 && words[at - 1].lower == "of" && words[at - 2].lower == "instead"
+        || words[at + 1..].iter().take(4).any(|word| matches!(word.lower, "too" | "isn't" | "wasn't"))
+}
+
+/// A number, a version, or a short name with a number in it, as of a region.
+fn is_told_value(word: &Word) -> bool {
+    let text = word.text;
+    is_number(text) && !text.contains(':')
+        || text.bytes().any(|byte| byte.is_ascii_digit())
+            && text.len() <= 24
+            && !text.contains(['_', '/', ':', '='])
+            && text.contains(['-', '.'])
+        || matches!(word.lower, "true" | "false")
+}
