@@ -88,6 +88,7 @@
 //! | `thread` | data: message, change, view | |
 //! | `problem` | what is wrong in a person's file | |
 //! | `paths` | where a person's files are | |
+//! | `spans` | what takes time, in the log | |
 //! | `config` | layered settings | thread, problem, paths |
 //! | `family` | which model it is, by its name | |
 //! | `tokens` | counting, fitted to each model | thread, family |
@@ -97,12 +98,12 @@
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
-//! | `hooks` | what runs at moments of a session | thread, problem, paths, config, recipe, provider, tools |
-//! | `provider` | model services: formats, HTTP, what is known of models | thread, config, tokens, transcript, family |
+//! | `hooks` | what runs at moments of a session | thread, problem, paths, spans, config, recipe, provider, tools |
+//! | `provider` | model services: formats, HTTP, what is known of models | thread, spans, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread, recall |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
-//! | `session` | the one writer | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
+//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
 //! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, transfer, shelf, session, acp, daemon |
@@ -154,6 +155,7 @@ pub mod recall;
 pub mod recipe;
 pub mod session;
 pub mod shelf;
+pub mod spans;
 pub mod store;
 pub mod thread;
 pub mod tokens;

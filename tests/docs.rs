@@ -85,6 +85,11 @@ fn the_examples_of_the_page_on_compaction_hold() {
     assert_eq!(model.refusals(), Vec::<String>::new());
 }
 
+#[test]
+fn the_examples_of_the_page_on_seeing_hold() {
+    run::page(&root().join("docs/observe.md"));
+}
+
 /// A page that no test above runs would be a page of promises. `tests/control/page.rs` plays that on the control
 /// API; what `docs/inspect.md` shows is looked at by `tests/inspect`.
 #[test]
@@ -105,6 +110,7 @@ fn no_page_is_left_out() {
             "hooks.md",
             "inspect.md",
             "migrating.md",
+            "observe.md",
             "recipes.md",
             "store.md",
         ]
@@ -120,6 +126,7 @@ fn links_lead_somewhere() {
         "docs/configuration.md",
         "docs/control.md",
         "docs/inspect.md",
+        "docs/observe.md",
         "docs/store.md",
     ]) {
         let path = root().join(page);

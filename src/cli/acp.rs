@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CliError, overrides, serve};
+use super::{CliError, log, overrides, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
 use crate::acp::server::Parts;
 use crate::daemon::front;
@@ -37,7 +37,7 @@ struct Flags {
 pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     let flags = read(arguments)?;
     let paths = serve::paths();
-    serve::log_to_file(&paths);
+    log::to_file(&paths);
     let tap = flags.transcript.as_deref().map(record).transpose()?;
     let (reader, writer) = ends().map_err(|error| {
         let hint = "start it from an editor, or with pipes".to_owned();
@@ -115,6 +115,7 @@ impl End {
             self.runtime
                 .block_on(async { tokio::time::timeout(SETTLE_TIME_MAX, self.sessions.settled()).await }),
         );
+        log::flush();
         // Not by the end of main: the runtime would wait for work that nobody wants any more.
         std::process::exit(0)
     }

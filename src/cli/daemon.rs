@@ -40,8 +40,8 @@ epitome daemon: the one process behind all windows
   epitome daemon stop [--force]
         ends it; refused while a turn runs, which --force cancels. The next window starts a new one, and
         windows that are open go on with it
-  epitome daemon logs [-f] [-n LINES]
-        the last lines of its log; -f follows
+  epitome daemon logs [-f | --follow] [-n | --lines LINES]
+        the last lines of its log; --follow goes on with what comes
 
 It is started by the first editor window and ends by itself ten minutes after the last one.
 Exit codes: 0 done, 1 it failed or no daemon runs, 2 wrong usage.
@@ -110,7 +110,7 @@ pub fn failed(fault: Fault) -> CliError {
 }
 
 /// Calls a daemon that may be stuck.
-async fn call(client: &Client, method: &str, params: Value) -> Result<Value, CliError> {
+pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result<Value, CliError> {
     match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
         Ok(answered) => answered.map_err(failed),
         Err(_) => {
@@ -234,14 +234,23 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     }
 }
 
-/// The newest file of the log: their names have the day.
+/// The newest file of the log.
 fn newest_log(directory: &Path) -> Option<PathBuf> {
-    let files = std::fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).max()
+    logs_of(directory).pop()
+}
+
+/// The files of the log, oldest first: their names have the day.
+pub(super) fn logs_of(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut logs: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).collect();
+    logs.sort();
+    logs
 }
 
 /// The last lines of a file, of what is near its end; the file is read to there.
-fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::Result<String> {
+pub(super) fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     let from = length.saturating_sub(LOG_TAIL_BYTES_MAX);
     file.seek(SeekFrom::Start(from))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CliError, serve};
+use super::{CliError, log, serve};
 use crate::daemon::Daemon;
 use crate::daemon::serve::{Claimed, claim, idle_time, serve as serve_all};
 use crate::daemon::start::tell_starter;
@@ -11,7 +11,7 @@ use crate::tools::reaper::raise_descriptors;
 
 pub fn main() -> Result<i32, CliError> {
     let paths = serve::paths();
-    serve::log_to_file(&paths);
+    log::to_file(&paths);
     raise_descriptors();
     let started = start(paths).inspect_err(|error| {
         tracing::error!(error = error.message, "the daemon could not be started");
@@ -32,6 +32,7 @@ pub fn main() -> Result<i32, CliError> {
             1
         }
     };
+    log::flush();
     // Not by the end of main: the runtime would wait for work that nobody wants any more.
     std::process::exit(code)
 }

@@ -46,7 +46,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         return Ok(0);
     };
     let paths = serve::paths();
-    serve::log_to_file(&paths);
+    super::log::to_file(&paths);
     match request {
         Request::List { form } => list(&Here::of_cwd(paths)?, form),
         Request::Trust { names, decision, consent } => {

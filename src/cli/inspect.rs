@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use super::{CliError, serve, terminal};
+use super::{CliError, log, serve, terminal};
 use crate::daemon::control::Client;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::place::Place;
@@ -38,7 +38,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         return Ok(0);
     };
     let paths = serve::paths();
-    serve::log_to_file(&paths);
+    log::to_file(&paths);
     let runtime = serve::runtime()?;
     let opened = runtime.block_on(async {
         let client = daemon(&Place::of(&paths)).await?;

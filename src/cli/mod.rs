@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
 mod acp;
+mod bug_report;
 pub mod check;
 mod daemon;
 mod daemon_serve;
@@ -11,6 +12,8 @@ mod doctor;
 mod hooks;
 mod inspect;
 mod json_lines;
+mod log;
+mod manual;
 mod models;
 mod overrides;
 mod plot;
@@ -22,6 +25,7 @@ mod scratch;
 mod serve;
 mod sessions;
 mod terminal;
+pub mod words;
 
 use std::ffi::OsString;
 
@@ -61,7 +65,9 @@ pub fn main() -> i32 {
     if arguments.first().is_some_and(|first| first == crate::tools::reaper::REAP_ARGUMENT) {
         return crate::tools::reaper::reap_main();
     }
-    match dispatch(arguments) {
+    let done = dispatch(arguments);
+    log::flush();
+    match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("epitome: {}", error.message);
@@ -99,10 +105,14 @@ fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Some("models") => models::main(arguments),
         Some("hooks") => hooks::main(arguments),
         Some("doctor") => doctor::main(arguments),
+        Some("bug-report") => bug_report::main(arguments),
         Some("inspect") => inspect::main(arguments),
         Some("demo") => demo::main(arguments),
         Some("check") => check::main(arguments),
         Some("daemon") => daemon::main(arguments),
+        Some("completions") => manual::completions(arguments),
+        Some("man") => manual::man(arguments),
+        Some(name) if manual::is_complete(name) => manual::complete(&arguments),
         Some("--version" | "-V" | "version") => {
             println!("epitome {}", env!("CARGO_PKG_VERSION"));
             Ok(0)
@@ -140,12 +150,17 @@ epitome: a coding agent for editors, with compaction that you can trust
         what runs at moments of a session, and what of a repository may
   epitome doctor [--repair] [--compact] [--backup DIR]
         is all well, and what to do if not
+  epitome bug-report [FILE] [--session ID]
+        one text file that tells how things stand, without keys and without anything that was said
   epitome inspect [SESSION] [--no-open] [--json]
         look at sessions in a browser: what filled the context, what was compacted, and why
   epitome check [FILE...] -- COMMAND...
         run protocol fixtures against any ACP agent
   epitome demo [--fast]
         see it work without a key: a real daemon and client, a scripted model
+  epitome completions bash|zsh|fish
+  epitome man
+        for the Tab key, and the man page; both on stdout
   epitome --version | --help
 
 acp, run and compact also take:
@@ -155,8 +170,7 @@ acp, run and compact also take:
   --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
   --recipe-dir DIR        look for recipes there, too (also --fragment-dirs DIR,DIR)
 
-run, compact, undo, redo, history, pin, unpin, recipes, sessions, models, hooks, doctor and demo
-have a --help of their own.
+All but acp have a --help of their own.
 
 Models are named provider/name: anthropic/..., openai/..., gemini/..., local/...
 Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY; a local server from EPITOME_LOCAL_URL.

@@ -23,7 +23,7 @@ use super::printer::Printer;
 use super::queue::{News, Queue};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Dress};
-use super::{CliError, EXIT_CANCELLED, serve};
+use super::{CliError, EXIT_CANCELLED, log, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
@@ -78,7 +78,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
         eprintln!("epitome: {notice}");
     }
     let paths = serve::paths();
-    serve::log_to_file(&paths);
+    log::to_file(&paths);
     let cwd = std::env::current_dir()
         .map_err(|error| CliError::failed(format!("the working directory is not known: {error}"), None))?;
     let mut prompt = attach::read(&request.attached)?;

@@ -1,15 +1,8 @@
 //! The composition root: builds what sessions share out of paths, environment and flags.
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-
-use tracing_appender::rolling::{RollingFileAppender, Rotation};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::CliError;
 use crate::hooks::functions::Functions;
@@ -23,9 +16,6 @@ use crate::store::Store;
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
-
-/// Log files that are kept, one a day.
-const LOG_FILES_MAX: usize = 7;
 
 /// Threads that run sessions. One: every step of a session is short, what is long runs on threads of
 /// its own, and the tasks of one reply (the connection's and the session's) hand each piece over without
@@ -78,45 +68,4 @@ pub fn services(paths: Paths) -> Services {
 fn rest_after() -> Duration {
     let set = std::env::var(REST_VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
     set.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(REST_AFTER)
-}
-
-/// Sends log lines to a file of the day; stdout is the wire and stderr stays silent. `EPITOME_LOG`
-/// filters as `RUST_LOG` does elsewhere.
-pub fn log_to_file(paths: &Paths) {
-    let filter =
-        EnvFilter::try_from_env("EPITOME_LOG").unwrap_or_else(|_| EnvFilter::new("epitome=info,warn"));
-    let writer = LogFile { directory: paths.log_directory(), file: OnceLock::new() };
-    let subscriber =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).finish();
-    // A second call (a test's) keeps the first subscriber.
-    drop(tracing::subscriber::set_global_default(subscriber));
-}
-
-/// Opens the log at the first line, so that starting costs nothing. Where it can't be opened, lines
-/// are dropped: logging must not stop work.
-struct LogFile {
-    directory: PathBuf,
-    file: OnceLock<Option<RollingFileAppender>>,
-}
-
-impl<'a> MakeWriter<'a> for LogFile {
-    type Writer = Box<dyn std::io::Write + 'a>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        let file = self.file.get_or_init(|| {
-            // The appender tells stderr of a directory that is not there.
-            DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).ok()?;
-            RollingFileAppender::builder()
-                .rotation(Rotation::DAILY)
-                .max_log_files(LOG_FILES_MAX)
-                .filename_prefix("epitome")
-                .filename_suffix("log")
-                .build(&self.directory)
-                .ok()
-        });
-        match file {
-            Some(file) => Box::new(file.make_writer()),
-            None => Box::new(std::io::sink()),
-        }
-    }
 }

@@ -3,6 +3,7 @@
 //! It decides nothing about results. Whatever goes wrong with a hook, a fault of ours in running it
 //! included, is that run's failure and nobody else's.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,12 @@ use futures_util::{FutureExt, TryFutureExt};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span, info_span};
 
 use super::chain::{Chain, Link, Run};
 use super::hook::{Hook, Kind, Place};
-use super::output::{Ran, Resolution};
+use super::output::{Exit, Ran, Resolution};
 use super::payload::{Addressee, PROTOCOL, payload};
 use super::process::{self, Order, Program};
 use super::resident::{Resident, Residents, Services};
@@ -25,6 +28,7 @@ use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
 use super::{claude_payload, digest, handlers};
 use crate::provider::http::Http;
+use crate::spans::Timed;
 use crate::tools::reaper::Reaper;
 
 /// Hooks of one group that run at once. People have a handful.
@@ -62,12 +66,37 @@ type Written = OnceCell<Result<PathBuf, String>>;
 
 async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duration) {
     let begun = Instant::now();
-    let ran = AssertUnwindSafe(perform_one(runner, &run, transcript)).catch_unwind().await;
+    let mut logged = in_log(&run);
+    let perform = AssertUnwindSafe(perform_one(runner, &run, transcript)).catch_unwind();
+    let ran = perform.instrument(logged.span().clone()).await;
     let ran = ran.unwrap_or_else(|_| {
         tracing::error!(hook = run.link.name(), "running a hook panicked");
         Ran::Failed("it met a fault of the agent, which is in its log".to_owned())
     });
+    logged.end(&ended(&ran));
     (ran, begun.elapsed())
+}
+
+/// What the log tells of a run. What is built in looks at every round, and is not worth a line.
+fn in_log(run: &Run) -> Timed {
+    if run.link.is_always_there() {
+        return Timed::new(Span::none());
+    }
+    Timed::new(info_span!("hook", name = run.link.name(), event = run.event_name, outcome = Empty))
+}
+
+/// How a run ended, without anything that it said.
+fn ended(ran: &Ran) -> Cow<'static, str> {
+    match ran {
+        Ran::Ended { exit: Exit::Code(code), .. } => format!("exit {code}").into(),
+        Ran::Ended { exit: Exit::Signal(signal), .. } => format!("signal {signal}").into(),
+        Ran::Ended { exit: Exit::TimedOut(_), .. } => "timed out".into(),
+        Ran::Replied { status, .. } => format!("status {status}").into(),
+        Ran::Object(_) | Ran::Answered(_) => "completed".into(),
+        Ran::Failed(_) => "failed".into(),
+        Ran::Skipped(_) => "skipped".into(),
+        Ran::Remarked(ran, _) => ended(ran),
+    }
 }
 
 async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {

@@ -4,6 +4,7 @@
 mod body;
 mod clients;
 mod limits;
+mod logged;
 mod reply;
 mod trouble;
 
@@ -24,6 +25,7 @@ use super::network::Network;
 use super::wire::encoding::Encoded;
 use body::Pieces;
 use clients::{Clients, Key, Made};
+use logged::Logged;
 use trouble::{is_untrusted, no_first_byte, reason, unreachable_now, unusable};
 
 pub use clients::CLIENTS_MAX;
@@ -93,9 +95,13 @@ impl Http {
         let sending = self.sending(endpoint, &endpoint.url(), asked, limits)?;
         let prefix = encoded.prefix.clone();
         let endpoint = endpoint.clone();
+        let mut logged = Logged::new(&endpoint);
         Ok(Box::pin(async move {
-            let response = sending.send(&endpoint).await?;
-            ReplyStream::open(endpoint, prefix, response, limits.silence).await
+            let response = match sending.send(&endpoint).await {
+                Ok(response) => response,
+                Err(error) => return Err(logged.failed(error)),
+            };
+            ReplyStream::open(endpoint, prefix, response, limits.silence, logged).await
         }))
     }
 

@@ -27,6 +27,7 @@ use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
+use super::trace;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::compaction::ledger::Ledger;
@@ -42,6 +43,7 @@ use crate::provider::spent::{Spent, cost_of_change};
 use crate::provider::wire::encoding::Encoding;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
+use crate::spans::Timed;
 use crate::store::{Journal, StoreError};
 use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
@@ -61,6 +63,8 @@ const SYNC_WITHIN: Duration = Duration::from_secs(1);
 /// A live session.
 pub struct Session {
     pub(super) id: SessionId,
+    /// What the log tells of it.
+    pub(super) timed: Timed,
     pub(super) services: Services,
     pub(super) thread: Thread,
     pub(super) workspace: Arc<Workspace>,
@@ -174,6 +178,7 @@ impl Session {
         };
         let mut session = Session {
             id: thread.session().clone(),
+            timed: trace::session(thread.session(), &thread),
             next_message: thread.next_message().0,
             cost: Spent::of(&settings, &thread).cost,
             repaired_from: thread.next_seq(),
@@ -331,6 +336,8 @@ impl Session {
             SessionError::Store(format!("the session's log can't be written: {error}"))
         })?;
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
+        let scope = self.work.as_ref().map_or(self.timed.span(), |work| work.trace.scope());
+        trace::compacted(scope, &entry.change);
         self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
         let cost = cost_of_change(&self.settings, &entry.change);
@@ -451,12 +458,23 @@ impl Session {
     pub(super) fn perform(&mut self, ask: Ask) {
         match ask {
             Ask::Greet(said) => self.greet(*said),
-            Ask::CallModel => self.call_model(),
+            Ask::CallModel => {
+                let from = self.thread.next_seq();
+                if let Some(work) = &mut self.work {
+                    work.trace.asks_model(from);
+                }
+                self.call_model();
+            }
             Ask::Compact { focus, why } => self.compact(focus, why),
             Ask::BeforeTool(call) => self.before_tool(call),
             Ask::Permission(call) => self.ask_permission(call),
             Ask::RunTool(call) => self.run_tool(call),
-            Ask::RoundEnd { last } => self.round_ended(last),
+            Ask::RoundEnd { last } => {
+                if let Some(work) = &mut self.work {
+                    work.trace.round_ended(&self.thread);
+                }
+                self.round_ended(last);
+            }
             Ask::Stop(reason) => self.would_stop(reason),
             Ask::Swapped => self.swapped(),
         }

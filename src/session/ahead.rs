@@ -3,6 +3,7 @@
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tracing::Instrument as _;
 
 use super::actor::Session;
 use super::effects;
@@ -85,10 +86,11 @@ impl Session {
         // Nobody is shown what may never be used.
         let (pieces, _) = mpsc::channel(1);
         let writing = self.writing(main, &plan, self.summary_instruction(), pieces);
-        let job = self.background.spawn(async move {
+        let writing = async move {
             let attempt = effects::guarded(writing, Attempt::panicked).await;
             Background::Ahead(Box::new(plan), Box::new(attempt))
-        });
+        };
+        let job = self.background.spawn(writing.instrument(self.timed.span().clone()));
         self.ahead = Ahead::Writing { job, revision };
     }
 

@@ -4,12 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::field::Empty;
+use tracing::{Instrument as _, info_span};
+
 use super::actor::Session;
-use super::effects;
 use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
+use super::{effects, trace};
 use crate::hooks::output::PermissionDecision;
 use crate::recall::Log;
+use crate::spans::Timed;
 use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome};
 use crate::tools::command_line;
 use crate::tools::permission::{self, Verdict};
@@ -187,14 +191,17 @@ impl Session {
         });
         let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
         let context = ToolContext { workspace: self.workspace.clone(), progress, log: Arc::new(log) };
-        let span = tracing::info_span!("tool", session = %self.id, call = %id, name = %call.name);
         let Some(work) = &mut self.work else { return };
+        let span =
+            info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
+        let mut timed = Timed::new(span.clone());
         let job = async move {
             let run = effects::run_tool(tool, call, context, sync_first);
             let (outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
+            timed.end(trace::outcome(outcome.status));
             Done::Tool(id, Box::new(outcome), plan)
         };
-        work.jobs.spawn(tracing::Instrument::instrument(job, span));
+        work.jobs.spawn(job.instrument(span));
     }
 
     /// A call as it is run: with the input that a hook gave it, where one did.

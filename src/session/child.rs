@@ -318,6 +318,7 @@ impl Child {
         // It is a part of its parent's session, which has started.
         session.started = true;
         session.endpoint = Some(endpoint.clone());
+        session.timed.span().record("parent", tracing::field::display(&order.parent));
         session.lineage = Lineage {
             depth: order.depth,
             invoked_by: InvokedBy::Subagent,

@@ -7,6 +7,7 @@ use super::actor::Session;
 use super::commands;
 use super::models::Located;
 use super::replies::sentence;
+use super::trace::TurnTrace;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
 use super::{
     Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Severity, Ticket,
@@ -275,7 +276,8 @@ impl Session {
     pub(super) fn begin_said(&mut self, said: Change, responder: Responder, max_rounds: u32) {
         self.title_by(&said);
         let turn = Turn::prompt(said, &self.thread, max_rounds);
-        self.start_work(Work::new(turn, responder));
+        let trace = TurnTrace::begin(self.timed.span(), self.thread.next_seq());
+        self.start_work(Work::new(turn, trace, responder));
     }
 
     /// The command in a prompt, with the index of its part: the first text of it or the last. Some

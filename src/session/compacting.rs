@@ -7,6 +7,7 @@ mod shown;
 mod when;
 
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use super::actor::Session;
 use super::effects;
@@ -167,7 +168,8 @@ impl Session {
         work.pieces = Some(shown);
         // A long conversation is read while its summary is written. What a cancel takes with it is read again.
         let (mut ledger, thread) = (std::mem::take(&mut self.ledger), self.thread.clone());
-        work.jobs.spawn(async move {
+        let scope = work.trace.scope().clone();
+        let job = async move {
             let reading = thinking::think(move || {
                 ledger.follow(&thread);
                 ledger
@@ -176,7 +178,8 @@ impl Session {
             let (attempt, ledger) = tokio::join!(writing, reading);
             let ledger = ledger.unwrap_or_default();
             Done::Summary(Box::new(Summarised { attempt, plan, ledger, why }))
-        });
+        };
+        work.jobs.spawn(job.instrument(scope));
     }
 
     /// What a model does to write the summary for a plan. The frame must be there.

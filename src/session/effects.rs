@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::{Instant, Sleep};
+use tracing::Span;
 
 use crate::provider::collect::{Collector, Reply};
 use crate::provider::endpoint::Endpoint;
@@ -84,6 +85,8 @@ pub struct ModelCall {
     pub seen: bool,
     encoded: Encoded,
     endpoint: Endpoint,
+    /// What it belongs to, in the log.
+    scope: Span,
     phase: Phase,
 }
 
@@ -115,6 +118,7 @@ pub enum ModelStep {
 impl ModelCall {
     pub fn start(
         http: &Http,
+        scope: Span,
         endpoint: Endpoint,
         encoded: Encoded,
         message: MessageId,
@@ -122,7 +126,7 @@ impl ModelCall {
     ) -> Result<ModelCall, ProviderError> {
         let phase = match counting {
             Some(counting) => Phase::Counting(counting),
-            None => Phase::Starting(http.start(&endpoint, &encoded)?),
+            None => Phase::Starting(scope.in_scope(|| http.start(&endpoint, &encoded))?),
         };
         Ok(ModelCall {
             message,
@@ -132,6 +136,7 @@ impl ModelCall {
             seen: false,
             encoded,
             endpoint,
+            scope,
             phase,
         })
     }
@@ -160,7 +165,7 @@ impl ModelCall {
                     {
                         return ModelStep::Failed(too_long(&self.endpoint, tokens, *room));
                     }
-                    match http.start(&self.endpoint, &self.encoded) {
+                    match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
                         Err(error) => return ModelStep::Failed(error),
                     }
@@ -183,7 +188,7 @@ impl ModelCall {
                         sleep.as_mut().reset(Instant::now() + retry::before_reminder(left));
                         return ModelStep::StillWaiting(left);
                     }
-                    match http.start(&self.endpoint, &self.encoded) {
+                    match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
                         Err(error) => return ModelStep::Failed(error),
                     }

@@ -24,7 +24,8 @@ impl Session {
             self.compaction_meta("cancelled", None);
         }
         self.compaction_came_to_nothing(CompactionState::Cancelled);
-        let Some(work) = self.work.take() else { return };
+        let Some(mut work) = self.work.take() else { return };
+        work.trace.end(&self.thread, reason, &work.turn.usage());
         // A cancelled turn passes by no other safe point.
         self.apply_side_result();
         let syncer = self.journal.syncer();
@@ -58,7 +59,8 @@ impl Session {
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
         self.compaction_came_to_nothing(CompactionState::Failed(error.to_string()));
-        if let Some(Work { ask, responders, .. }) = self.work.take() {
+        if let Some(Work { ask, responders, turn, mut trace, .. }) = self.work.take() {
+            trace.end(&self.thread, StopReason::Failed, &turn.usage());
             if let Some(open) = ask {
                 self.announce(&Out::Withdrawn { ask: open.ask });
             }
@@ -238,6 +240,7 @@ impl Session {
     pub(super) async fn end_for_good(mut self) -> Vec<TooLate> {
         self.end_foreign(|_| true);
         let too_late = self.take_no_more();
+        self.timed.end("closed");
         let syncer = self.journal.syncer();
         drop(self.journal);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {

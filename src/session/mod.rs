@@ -42,6 +42,7 @@ mod side;
 mod summary;
 mod taken;
 mod thinking;
+mod trace;
 mod windows;
 mod work;
 

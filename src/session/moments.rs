@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use tracing::Instrument as _;
+
 use super::actor::Session;
 use super::effects;
 use super::replies::with_full_stop;
@@ -66,7 +68,8 @@ impl Session {
         let event = moment.what.event();
         let takes = self.takes(&moment.what);
         let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
+        let scope = work.trace.scope().clone();
+        let job = async move {
             let chain = Chain::new(moment, links);
             let chain = match takes {
                 Some(takes) => chain.checking_inputs(takes),
@@ -75,7 +78,8 @@ impl Session {
             let perform = run::perform(&runner, chain);
             let resolution = effects::guarded(perform, || fault_of_ours(event)).await;
             Done::Hooks(point, Box::new(resolution))
-        });
+        };
+        work.jobs.spawn(job.instrument(scope));
     }
 
     /// The check of what hooks may put in the place of a call's input.
@@ -186,8 +190,8 @@ impl Session {
         let moment = self.moment(What::SessionEnd { reason: "other" });
         let links = self.links(&moment);
         let runner = self.runner();
-        let ended =
-            tokio::time::timeout(END_TIME_MAX, run::perform(&runner, Chain::new(moment, links))).await;
+        let perform = run::perform(&runner, Chain::new(moment, links)).instrument(self.timed.span().clone());
+        let ended = tokio::time::timeout(END_TIME_MAX, perform).await;
         let Ok(mut resolution) = ended else {
             tracing::warn!(session = %self.id, "hooks of the session's end did not end in time");
             return;

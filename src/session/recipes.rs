@@ -12,6 +12,7 @@ use super::commands::{
 use super::compacting::{self, CompactionOrder};
 use super::consent::MayRun;
 use super::replies::sentence;
+use super::trace::TurnTrace;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
 use crate::compaction::{self, Wish};
@@ -131,7 +132,8 @@ impl Session {
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
             let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
-            let mut work = Work::new(turn, prompt.responder);
+            let trace = TurnTrace::begin(self.timed.span(), self.thread.next_seq());
+            let mut work = Work::new(turn, trace, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
             work.handlers = handlers;
             work.order = CompactionOrder {

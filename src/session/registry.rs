@@ -525,7 +525,6 @@ impl Sessions {
             return Some(Box::new(session));
         }
         let id = session.id.clone();
-        tracing::debug!(session = %id, "at rest");
         let resting = session.lie_down();
         live.remove(&id);
         self.resting().insert(id, Box::new(resting));

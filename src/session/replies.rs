@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tracing::Span;
+
 use super::actor::Session;
 use super::commands::goal;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
@@ -41,7 +43,8 @@ impl Session {
             let message = self.fresh_message();
             let counting = self.count_before_call(&endpoint);
             let encoded = self.encode(&endpoint, Purpose::Reply);
-            ModelCall::start(&self.services.http, endpoint, encoded, message, counting)
+            let scope = self.work.as_ref().map_or_else(Span::none, |work| work.trace.scope().clone());
+            ModelCall::start(&self.services.http, scope, endpoint, encoded, message, counting)
                 .map_err(|error| sentence(&error))
         });
         match started {

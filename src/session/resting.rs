@@ -75,7 +75,8 @@ impl Session {
     }
 
     /// Ends the session but for what is not in its log. Its journal is free afterwards.
-    pub(super) fn lie_down(self) -> Resting {
+    pub(super) fn lie_down(mut self) -> Resting {
+        self.timed.end("at rest");
         Resting {
             seen: self.thread.next_seq(),
             audience: self.audience,

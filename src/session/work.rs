@@ -15,6 +15,7 @@ use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
 use super::effects::ModelCall;
 use super::summary::Attempt;
+use super::trace::TurnTrace;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use crate::compaction::Plan;
@@ -65,6 +66,8 @@ impl Prompt {
 /// A running turn and what belongs to it.
 pub struct Work {
     pub turn: Turn,
+    /// What the log tells of it.
+    pub trace: TurnTrace,
     /// Who is answered when it ends; a queued prompt with the entry that holds it.
     pub responders: Vec<(Responder, Option<Seq>)>,
     /// The tools that the recipe of this turn is limited to.
@@ -124,9 +127,10 @@ pub struct Compacting {
 
 impl Work {
     /// A turn with the one who sent it and nothing else yet.
-    pub fn new(turn: Turn, responder: Responder) -> Work {
+    pub fn new(turn: Turn, trace: TurnTrace, responder: Responder) -> Work {
         Work {
             turn,
+            trace,
             responders: vec![(responder, None)],
             allowed_tools: None,
             allowed_commands: None,

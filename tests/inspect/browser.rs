@@ -52,6 +52,18 @@ fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Lets a browser look at a page, whose daemon ends meanwhile.
+fn look_at(browser: &Path, profile: &Path, served: &Served, link: &str, more: &[&str]) -> String {
+    let daemon = served.daemon.clone();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(SHOWN_WITHIN);
+        daemon.stop.send_replace(true);
+    });
+    let page = look(browser, profile, link, more);
+    ends.join().expect("it only waits");
+    page
+}
+
 #[test]
 fn the_page_shows_a_session_in_a_browser() {
     let Some(browser) = chromium() else {
@@ -61,14 +73,7 @@ fn the_page_shows_a_session_in_a_browser() {
     let home = story::played();
     let served = Served::of(&home.paths);
     let profile = tempfile::tempdir().expect("a scratch directory");
-    let link = served.link(Some(&home.session));
-    let daemon = served.daemon.clone();
-    let ends = std::thread::spawn(move || {
-        std::thread::sleep(SHOWN_WITHIN);
-        daemon.stop.send_replace(true);
-    });
-    let page = look(&browser, profile.path(), &link, &["--dump-dom"]);
-    ends.join().expect("it only waits");
+    let page = look_at(&browser, profile.path(), &served, &served.link(Some(&home.session)), &["--dump-dom"]);
     for part in [
         "Context over time",
         "The reader loses the last line",
@@ -93,7 +98,6 @@ fn pictures() {
     let browser = chromium().expect("a chromium on the PATH");
     let folder = PathBuf::from(std::env::var_os("INSPECT_PICTURES").expect("INSPECT_PICTURES says where to"));
     let home = story::played();
-    let served = Served::of(&home.paths);
     let profile = tempfile::tempdir().expect("a scratch directory");
     for (name, size, entry, more) in [
         ("light", "1280,880", "", &[][..]),
@@ -104,7 +108,8 @@ fn pictures() {
         let size = format!("--window-size={size}");
         let all: Vec<&str> =
             [picture.as_str(), size.as_str()].into_iter().chain(more.iter().copied()).collect();
+        let served = Served::of(&home.paths);
         let link = format!("{}{entry}", served.link(Some(&home.session)));
-        look(&browser, profile.path(), &link, &all);
+        look_at(&browser, profile.path(), &served, &link, &all);
     }
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::terminal::{self, Dress, Ink, harmless};
-use super::{CliError, serve};
+use super::{CliError, log, serve};
 use crate::problem::Problem;
 use crate::store::{Backup, Health, Rebuilt, Repair, Store};
 
@@ -39,7 +39,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         return terminal::print(HELP).map(|()| 0);
     };
     let paths = serve::paths();
-    serve::log_to_file(&paths);
+    log::to_file(&paths);
     let store = Store::new(&paths);
     let report = examine(&store, &request);
     store.settle();
@@ -53,6 +53,11 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         terminal::print(&report.text(Dress::of_stdout()))?;
     }
     Ok(i32::from(report.lines.iter().any(|line| line.status == Status::Error)))
+}
+
+/// The findings as text, for a bug report. Changes nothing.
+pub(super) fn findings(store: &Store) -> Result<String, CliError> {
+    Ok(examine(store, &Request::default())?.text(Dress::Plain))
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ mod tail;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{CliError, serve, terminal};
+use super::{CliError, log, serve, terminal};
 use crate::shelf::{self, ShelfError};
 use crate::store::Store;
 use crate::thread::SessionId;
@@ -62,7 +62,7 @@ pub fn main(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Kind::Rename => change::rename(&paths, request),
         Kind::Undo => change::undo(&paths, request),
         kind => {
-            serve::log_to_file(&paths);
+            log::to_file(&paths);
             let store = Store::new(&paths);
             let done = match kind {
                 Kind::List => list::list(&store, request),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::daemon::failed;
 use super::super::printer::Printer;
 use super::super::terminal::{self, Dress, harmless};
-use super::super::{CliError, serve};
+use super::super::{CliError, log, serve};
 use crate::daemon::Daemon;
 use crate::daemon::control::Client;
 use crate::daemon::control::client::Serves;
@@ -35,7 +35,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         return terminal::print(HELP).map(|()| 0);
     };
     let paths = serve::paths();
-    serve::log_to_file(&paths);
+    log::to_file(&paths);
     let session = {
         let store = Store::new(&paths);
         let found = super::find(&store, &request.id);

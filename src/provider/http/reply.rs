@@ -8,6 +8,7 @@ use reqwest::header::HeaderMap;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::limits::{TRIED_AGAIN_MAX, spoken};
+use super::logged::Logged;
 use super::trouble::reason;
 use crate::provider::endpoint::Endpoint;
 use crate::provider::failure::{self, Failure};
@@ -33,6 +34,7 @@ pub struct ReplyStream {
     silence_max: Duration,
     /// When something came last.
     heard: Instant,
+    logged: Logged,
 }
 
 #[derive(Debug)]
@@ -59,15 +61,17 @@ impl ReplyStream {
                 State::Whole => {
                     self.state = State::Ended;
                     self.drain().await;
+                    self.logged.finished();
                     return Ok(None);
                 }
                 State::Ended => {
                     self.state = State::Ended;
+                    self.logged.finished();
                     return Ok(None);
                 }
                 State::Failed(error) => {
                     self.state = State::Ended;
-                    return Err(error);
+                    return Err(self.logged.failed(error));
                 }
             }
             let arrived = match events.is_empty() {
@@ -81,7 +85,10 @@ impl ReplyStream {
             };
             self.heard = Instant::now();
             let result = match arrived {
-                Ok(Ok(Some(piece))) => self.decoding.push(&piece, &mut events),
+                Ok(Ok(Some(piece))) => {
+                    self.logged.heard(piece.len());
+                    self.decoding.push(&piece, &mut events)
+                }
                 Ok(Ok(None)) => {
                     let result = self.decoding.end(&mut events);
                     if result.is_ok() {
@@ -112,8 +119,10 @@ impl ReplyStream {
         prefix: String,
         mut response: Response,
         silence_max: Duration,
+        mut logged: Logged,
     ) -> Result<ReplyStream, ProviderError> {
         let status = response.status().as_u16();
+        logged.answered(status);
         let headers = response.headers().clone();
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let request_id = request_id(&headers);
@@ -122,7 +131,7 @@ impl ReplyStream {
         if status == 200 && !is_text_of_another_kind {
             let decoding = Decoding::new(endpoint, prefix, request_id.map(str::to_owned));
             let heard = Instant::now();
-            return Ok(ReplyStream { response, decoding, state: State::Open, silence_max, heard });
+            return Ok(ReplyStream { response, decoding, state: State::Open, silence_max, heard, logged });
         }
         let body = read_error(&mut response).await;
         if status == 200 && !body.contains("\"error\"") {
@@ -131,13 +140,13 @@ impl ReplyStream {
                 failure::subject(&endpoint),
                 endpoint.name
             );
-            return Err(ProviderError {
+            return Err(logged.failed(ProviderError {
                 class: ErrorClass::Broken,
                 message: failure::scrub(&endpoint, &message),
                 hint: Some(format!("Check that {} is the base URL of the service.", endpoint.place())),
-            });
+            }));
         }
-        Err(refusal(&endpoint, status, &headers, &body))
+        Err(logged.failed(refusal(&endpoint, status, &headers, &body)))
     }
 
     fn fell_silent(&self) -> ProviderError {

@@ -1,0 +1,270 @@
+//! `epitome bug-report`: one text file for whoever is to find out what went wrong. It holds no key and nothing
+//! that was said; who sends it is asked to read it first, because nobody knows the shapes of all keys.
+
+mod redact;
+mod settings;
+mod structure;
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::terminal::{self, harmless};
+use super::{CliError, daemon, doctor, serve, sessions};
+use crate::config::Settings;
+use crate::daemon::control::Client;
+use crate::daemon::place::Place;
+use crate::paths::Paths;
+use crate::shelf;
+use crate::store::Store;
+use redact::Redactor;
+
+/// Lines of the log that are told.
+const LOG_LINES: usize = 500;
+
+/// Characters of one of them.
+const LOG_LINE_CHARS_MAX: usize = 2_000;
+
+/// Fields of the daemon's status that are told. Others name directories of projects.
+const STATUS_FIELDS: [&str; 6] =
+    ["version", "started_at", "running_turns", "store_bytes", "resident_bytes", "pid"];
+
+const HELP: &str = "\
+epitome bug-report: one text file that tells how things stand
+
+  epitome bug-report [FILE] [--session ID]
+        FILE is epitome-bug-report-DATE.txt in this directory, unless named; - is stdout
+
+  --session ID   also how this session is built: kinds of entries, sizes, names of tools, how they ended,
+                 times and tokens. A unique beginning of the id is enough
+
+It has the version, the system, how the daemon stands, the settings without what may be a secret, hooks by
+their programs, what doctor finds, and the last 500 lines of the log. Keys are taken out by their shapes, by
+their names and by what the environment holds; your home directory is ~ and your name <user>. Nothing that
+was said in a session is in it. Nothing is sent: read it before you do.
+
+Exit codes: 0 done, 1 it could not be written, 2 wrong usage.
+";
+
+const PREAMBLE: &str = "\
+This is a bug report of Epitome. It has: the version, the system, how the daemon stands, settings, hooks, what
+doctor finds, the last lines of the log, and, if one was named, how a session is built.
+
+Keys and what identifies you were taken out by a program, which knows many shapes of keys and not all. The log
+may quote what a provider answered. Read it before you send it, and take out what you don't want to be known.
+";
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Request {
+    file: Option<PathBuf>,
+    session: Option<String>,
+}
+
+impl Request {
+    /// `None`: the person wants to know what there is.
+    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
+        use lexopt::prelude::*;
+        let mut request = Request::default();
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("session") => request.session = Some(parser.value()?.string()?),
+                Value(file) if request.file.is_none() => request.file = Some(PathBuf::from(file)),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        Ok(Some(request))
+    }
+}
+
+pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
+    let Some(request) = Request::parse(arguments)? else {
+        return terminal::print(HELP).map(|()| 0);
+    };
+    let paths = serve::paths();
+    let store = Store::new(&paths);
+    let report = report(&paths, &store, request.session.as_deref());
+    store.settle();
+    let report = harmless(&report?).into_owned();
+    if request.file.as_deref() == Some(Path::new("-")) {
+        return terminal::print(&report).map(|()| 0);
+    }
+    let file = request.file.unwrap_or_else(|| {
+        let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
+        PathBuf::from(format!("epitome-bug-report-{now}.txt"))
+    });
+    write(&file, &report)?;
+    let told = format!(
+        "{} has the report ({} bytes). Nothing was sent: read it before you send it.\n",
+        file.display(),
+        report.len()
+    );
+    terminal::print(&harmless(&told)).map(|()| 0)
+}
+
+/// A new file that nobody else can read.
+fn write(path: &Path, report: &str) -> Result<(), CliError> {
+    let mut open = OpenOptions::new();
+    let written = open
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(report.as_bytes()));
+    written.map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => "name another file; nothing is overwritten",
+            _ => "name a file where you may write, or - for stdout",
+        };
+        CliError::failed(format!("{} can't be written: {error}", path.display()), Some(hint.to_owned()))
+    })
+}
+
+fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
+    let cwd = std::env::current_dir()
+        .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+    let (settings, _) = Settings::load(paths, Some(&cwd), |name| std::env::var_os(name));
+    let redactor = redactor(paths, &settings);
+    let structure = session.map(|typed| structure(store, typed)).transpose()?;
+    let mut out = PREAMBLE.to_owned();
+    let mut section = |title: &str, text: &str| {
+        let text = redactor.clean(text);
+        let _ = write!(out, "\n── {title} ──\n\n{}\n", text.trim_end());
+    };
+    section("System", &system());
+    section("Daemon", &serve::runtime()?.block_on(daemon_now(&Place::of(paths))));
+    section("Settings", &settings::file(&paths.config_file()));
+    section("Settings of this directory", &settings::file(&cwd.join(".epitome/config.toml")));
+    section("Hooks of this directory", &settings::hooks(paths, &cwd, &settings));
+    section("Doctor", &doctor::findings(store)?);
+    if let Some((id, structure)) = structure {
+        section(&format!("Session {id}"), &structure);
+    }
+    let log = last_of_log(&redactor, &paths.log_directory());
+    let _ = write!(out, "\n── The last {LOG_LINES} lines of the log ──\n\n{log}");
+    Ok(out)
+}
+
+/// Knows the secrets of this environment and these settings.
+fn redactor(paths: &Paths, settings: &Settings) -> Redactor {
+    let named = settings::key_variables(settings);
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.to_string_lossy().into_owned());
+        (redact::is_secret_name(&name) || named.contains(&name)).then_some(value)
+    });
+    let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let home = paths.user_home.as_deref();
+    let of_home = home.and_then(Path::file_name).and_then(|name| name.to_str()).map(str::to_owned);
+    let user = text("USER").or_else(|| text("LOGNAME")).or(of_home);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| text("HOSTNAME"));
+    Redactor::new(
+        variables.chain(settings::secrets(settings)),
+        home,
+        user.as_deref(),
+        host.as_deref().map(str::trim),
+    )
+}
+
+fn system() -> String {
+    let first_line = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let release = first_line("/etc/os-release");
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let set = |name: &str| if std::env::var_os(name).is_some() { "set" } else { "not set" };
+    format!(
+        "epitome {}\nsystem {} {} ({})\nkernel {}\nprocessors {}\nEPITOME_HOME {}, EPITOME_LOG {}, \
+         XDG_RUNTIME_DIR {}\n",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+        name.unwrap_or("unknown").trim_matches('"'),
+        first_line("/proc/sys/kernel/osrelease"),
+        std::thread::available_parallelism().map_or(0, usize::from),
+        set("EPITOME_HOME"),
+        set("EPITOME_LOG"),
+        set("XDG_RUNTIME_DIR")
+    )
+}
+
+/// How the daemon stands, in its own figures.
+async fn daemon_now(place: &Place) -> String {
+    let client = match Client::connect(place).await {
+        Ok(Some(client)) => client,
+        Ok(None) => return "none runs\n".to_owned(),
+        Err(fault) => return format!("{}\n", fault.message),
+    };
+    let mut out = String::new();
+    for method in ["status", "metrics"] {
+        let told = match daemon::call(&client, method, json!({})).await {
+            Ok(answer) => {
+                let wanted = |name: &str| method == "metrics" || STATUS_FIELDS.contains(&name);
+                let fields = answer.as_object().cloned().unwrap_or_default();
+                let fields = fields.into_iter().filter(|(name, _)| wanted(name));
+                Value::Object(fields.collect()).to_string()
+            }
+            Err(error) => error.message,
+        };
+        let _ = writeln!(out, "{method} {told}");
+    }
+    out
+}
+
+fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
+    let id = sessions::find(store, typed)?;
+    let read = shelf::read(store, &id)?;
+    let mut told = structure::told(&read.thread);
+    if let Some(damage) = read.damage {
+        let _ = writeln!(told, "behind that it is damaged: {damage}");
+    }
+    Ok((id.0, told))
+}
+
+/// The newest lines, of as many days as are needed. All of it is cleaned before it is cut: a block of a key has
+/// its beginning above its lines.
+fn last_of_log(redactor: &Redactor, directory: &Path) -> String {
+    let mut text = String::new();
+    for path in daemon::logs_of(directory).iter().rev() {
+        // Twice as many, so that blocks are whole.
+        let lines =
+            File::open(path).and_then(|file| daemon::last_lines(&mut BufReader::new(file), 2 * LOG_LINES));
+        match lines {
+            Ok(lines) => text.insert_str(0, &lines),
+            Err(error) => {
+                let _ = writeln!(text, "{} can't be read: {error}", path.display());
+            }
+        }
+        if text.lines().count() >= LOG_LINES {
+            break;
+        }
+    }
+    let clean = redactor.clean(&text);
+    let lines: Vec<&str> = clean.lines().collect();
+    let mut out = String::new();
+    for line in &lines[lines.len().saturating_sub(LOG_LINES)..] {
+        let end = line.char_indices().nth(LOG_LINE_CHARS_MAX).map_or(line.len(), |(at, _)| at);
+        out.push_str(&line[..end]);
+        out.push_str(if end < line.len() { "…\n" } else { "\n" });
+    }
+    if out.is_empty() { "there is none\n".to_owned() } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read() {
+        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
+        let wanted = Request { file: Some("-".into()), session: Some("s_1".to_owned()) };
+        assert_eq!(parsed(&["-", "--session", "s_1"]), Ok(wanted));
+        assert_eq!(parsed(&[]), Ok(Request::default()));
+        for wrong in [&["a", "b"][..], &["--session"], &["--send"]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a bug report tells of settings and hooks: the settings a line each without what may be a secret, and of
+//! hooks what kind they are and which program they run.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::Value;
+
+use super::redact::is_secret_name;
+use crate::cli::serve;
+use crate::config::Settings;
+use crate::hooks::discover::{Search, discover};
+use crate::hooks::hook::{Hook, Kind};
+use crate::hooks::trust::Trust;
+use crate::paths::Paths;
+use crate::tools::reaper::Reaper;
+
+/// A longer text of the settings is told by its length alone.
+const VALUE_CHARS_MAX: usize = 200;
+
+/// A settings file, a line for each value.
+pub(super) fn file(path: &Path) -> String {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return "there is none\n".to_owned(),
+        Err(error) => return format!("it can't be read: {error}\n"),
+    };
+    match toml::from_str::<toml::Table>(&text) {
+        Ok(table) => {
+            let mut out = String::new();
+            flatten(&Value::Table(table), "", false, &mut out);
+            out
+        }
+        // The error shows the line, which may be a secret's.
+        Err(_) => format!("it has {} bytes and is no TOML; doctor's findings say where\n", text.len()),
+    }
+}
+
+fn flatten(value: &Value, name: &str, is_secret: bool, out: &mut String) {
+    match value {
+        Value::Table(table) => {
+            for (key, value) in table {
+                let below = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                flatten(value, &below, is_secret || is_secret_name(key), out);
+            }
+        }
+        Value::Array(values) => {
+            for (at, value) in values.iter().enumerate() {
+                flatten(value, &format!("{name}[{at}]"), is_secret, out);
+            }
+        }
+        Value::String(text) => {
+            let length = text.chars().count();
+            let _ = match () {
+                () if is_secret => writeln!(out, "{name} = <redacted>"),
+                () if length > VALUE_CHARS_MAX => writeln!(out, "{name} = <{length} characters>"),
+                () => writeln!(out, "{name} = {text:?}"),
+            };
+        }
+        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
+            let shown = match value {
+                _ if is_secret => "<redacted>".to_owned(),
+                Value::Integer(number) => number.to_string(),
+                Value::Float(number) => number.to_string(),
+                Value::Boolean(truth) => truth.to_string(),
+                Value::Datetime(time) => time.to_string(),
+                Value::String(_) | Value::Array(_) | Value::Table(_) => unreachable!("they were taken above"),
+            };
+            let _ = writeln!(out, "{name} = {shown}");
+        }
+    }
+}
+
+/// The values of the settings that say who the person is to a provider.
+pub(super) fn secrets(settings: &Settings) -> Vec<String> {
+    let own = settings.providers.values().flat_map(|provider| provider.headers.values());
+    let built_in = settings.built_in.values().flat_map(|provider| provider.headers.values());
+    own.chain(built_in).cloned().collect()
+}
+
+/// The variables that hold keys by the settings.
+pub(super) fn key_variables(settings: &Settings) -> Vec<String> {
+    let own = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
+    let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
+    own.chain(built_in).collect()
+}
+
+/// The hooks of a session in this directory.
+pub(super) fn hooks(paths: &Paths, cwd: &Path, settings: &Settings) -> String {
+    let (trust, _) = Trust::load(paths, settings.hooks.trust);
+    let found = discover(&Search {
+        paths,
+        cwd,
+        settings: &settings.hooks,
+        reaper: &Arc::new(Reaper::of_this_executable()),
+        environment: &serve::environment(),
+        trust: &trust,
+    });
+    let mut out = String::new();
+    for hook in &found.hooks {
+        let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();
+        let _ = writeln!(out, "{} ({:?}, {}): {}", hook.name, hook.place, events.join(", "), what(hook));
+    }
+    let _ = writeln!(
+        out,
+        "{} run, {} wait for trust, {} files are skipped",
+        found.hooks.len(),
+        found.untrusted.len(),
+        found.skipped.len()
+    );
+    out
+}
+
+fn what(hook: &Hook) -> String {
+    match &hook.kind {
+        Kind::Script { path } => format!("runs {}", file_name(path)),
+        Kind::Resident { path } => format!("keeps {} running", file_name(path)),
+        Kind::Declared { .. } => "declared".to_owned(),
+        Kind::Webhook { url, .. } => {
+            let host = url.split("://").nth(1).unwrap_or_default();
+            let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+            format!("posts to {}", host.rsplit('@').next().unwrap_or_default())
+        }
+        Kind::Claude { line, .. } => format!("a line for the shell that runs {}", program(line)),
+    }
+}
+
+/// The program that a line of the shell begins with. Variables that are set before it may be secrets.
+fn program(line: &str) -> &str {
+    let word = line.split_whitespace().find(|word| !word.contains('=')).unwrap_or("?");
+    file_name(Path::new(word.trim_matches(['"', '\''])))
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or("?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_line_of_the_shell_the_program_alone_is_told() {
+        for (line, wanted) in [
+            ("/home/ann/bin/guard --key=abc def", "guard"),
+            ("API_TOKEN=abc curl -H 'x: y' https://x", "curl"),
+            ("\"$CLAUDE_PROJECT_DIR\"/check.sh a", "check.sh"),
+            ("", "?"),
+        ] {
+            assert_eq!(program(line), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn settings_are_told_without_what_may_be_a_secret() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let path = home.path().join("config.toml");
+        let text = "model = \"g/m\"\nmax_rounds = 3\n[providers.g]\nbase_url = \"https://g.example.com/v1\"\n\
+                    key_variable = \"G_KEY\"\nheaders = { x-tenant = \"acme\", n = 5 }\napi_key = \"abc\"\n";
+        std::fs::write(&path, text).expect("a file");
+        let told = file(&path);
+        for line in [
+            "model = \"g/m\"",
+            "max_rounds = 3",
+            "providers.g.base_url = \"https://g.example.com/v1\"",
+            "providers.g.key_variable = \"G_KEY\"",
+            "providers.g.headers.x-tenant = <redacted>",
+            "providers.g.headers.n = <redacted>",
+            "providers.g.api_key = <redacted>",
+        ] {
+            assert!(told.lines().any(|told| told == line), "{line} is not in\n{told}");
+        }
+        std::fs::write(&path, "api_key = 'abc").expect("a file");
+        assert!(!file(&path).contains("abc"));
+    }
+}

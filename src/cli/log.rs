@@ -1,0 +1,189 @@
+//! Where log lines go: to a file of the day, bounded in size and number, and never to stdout or stderr, which are
+//! the wire's and the editor's. Built with the feature `otel`, spans also go to a collector, where one is named.
+
+#[cfg(feature = "otel")]
+mod otel;
+
+use std::fs::DirBuilder;
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::paths::Paths;
+
+/// Log files that are kept, one a day.
+const FILES_MAX: usize = 7;
+
+/// Bytes of one day's file. A busy day has some megabytes; what is over this is the same trouble again and again.
+const DAY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// What is logged unless `EPITOME_LOG` says otherwise.
+const FILTER: &str = "epitome=info,warn";
+
+/// Sends log lines to a file of the day. `EPITOME_LOG` filters as `RUST_LOG` does elsewhere.
+pub fn to_file(paths: &Paths) {
+    let wanted = std::env::var("EPITOME_LOG").ok().filter(|filter| !filter.is_empty());
+    let parsed = wanted.as_ref().map(EnvFilter::try_new);
+    let (filter, fault) = match parsed {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (EnvFilter::new(FILTER), Some(error)),
+        None => (EnvFilter::new(FILTER), None),
+    };
+    let writer = LogFile { directory: paths.log_directory(), file: OnceLock::new() };
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
+    let subscriber = tracing_subscriber::registry().with(filter).with(lines);
+    #[cfg(feature = "otel")]
+    let subscriber = subscriber.with(otel::layer());
+    // A second call (a test's) keeps the first subscriber.
+    drop(tracing::subscriber::set_global_default(subscriber));
+    if let Some(error) = fault {
+        tracing::warn!(%error, "EPITOME_LOG is not understood; {FILTER} holds");
+    }
+}
+
+/// Brings away what waits for the collector, before the process ends.
+pub fn flush() {
+    #[cfg(feature = "otel")]
+    otel::flush();
+}
+
+/// Opens the log at the first line, so that starting costs nothing. Where it can't be opened, lines
+/// are dropped: logging must not stop work.
+struct LogFile {
+    directory: PathBuf,
+    file: OnceLock<Option<Bounded>>,
+}
+
+impl<'a> MakeWriter<'a> for LogFile {
+    type Writer = Box<dyn Write + 'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        match self.file.get_or_init(|| Bounded::open(&self.directory)) {
+            Some(file) => Box::new(file),
+            None => Box::new(io::sink()),
+        }
+    }
+}
+
+/// The appender with what the day has taken.
+struct Bounded {
+    appender: RollingFileAppender,
+    day: Mutex<Day>,
+}
+
+impl Bounded {
+    fn open(directory: &Path) -> Option<Bounded> {
+        // The appender tells stderr of a directory that is not there.
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).ok()?;
+        let appender = RollingFileAppender::builder()
+            .rotation(Rotation::DAILY)
+            .max_log_files(FILES_MAX)
+            .filename_prefix("epitome")
+            .filename_suffix("log")
+            .build(directory)
+            .ok()?;
+        let date = today();
+        // What other processes have written today counts, as far as it is there now.
+        let file = directory.join(format!("epitome.{date}.log"));
+        let written = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+        Some(Bounded { appender, day: Mutex::new(Day { date, written }) })
+    }
+}
+
+impl Write for &Bounded {
+    /// Takes whole lines, as the formatter writes them.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let room = self.day.lock().unwrap_or_else(PoisonError::into_inner).take(today, line.len());
+        let mut file = self.appender.make_writer();
+        match room {
+            Room::Fits => file.write_all(line)?,
+            Room::Last => writeln!(
+                file,
+                "The log of this day has {} MiB: what process {} has to say today is left out from here on.",
+                DAY_BYTES_MAX / 1024 / 1024,
+                std::process::id()
+            )?,
+            Room::None => {}
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.appender.make_writer().flush()
+    }
+}
+
+/// The date that the appender names its file by, which is UTC's.
+fn today() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
+}
+
+/// A day, and the bytes of its file.
+struct Day {
+    date: String,
+    written: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Room {
+    Fits,
+    /// It does not fit, and nothing before it did not.
+    Last,
+    None,
+}
+
+impl Day {
+    /// Whether a line of so many bytes fits into the day's file.
+    fn take(&mut self, today: impl Fn() -> String, bytes: usize) -> Room {
+        let was_full = self.written > DAY_BYTES_MAX;
+        self.written = self.written.saturating_add(bytes as u64);
+        if self.written <= DAY_BYTES_MAX {
+            return Room::Fits;
+        }
+        // Only now, so that no line costs a look at the calendar; that an early end counts for the next day
+        // makes that day's file smaller at most.
+        let date = today();
+        if date != self.date {
+            *self = Day { date, written: bytes as u64 };
+            return Room::Fits;
+        }
+        if was_full { Room::None } else { Room::Last }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_that_is_full_says_so_once_and_the_next_day_has_room_again() {
+        let date = |date: &'static str| move || date.to_owned();
+        let mut day = Day { date: "2026-01-01".to_owned(), written: DAY_BYTES_MAX - 10 };
+        assert_eq!(day.take(date("2026-01-01"), 10), Room::Fits);
+        assert_eq!(day.take(date("2026-01-01"), 10), Room::Last);
+        assert_eq!(day.take(date("2026-01-01"), 10), Room::None);
+        assert_eq!(day.take(date("2026-01-02"), 10), Room::Fits);
+        assert_eq!(day.written, 10);
+    }
+
+    #[test]
+    fn lines_go_to_the_file_of_the_day_until_it_is_full() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let file = Bounded::open(home.path()).expect("a log");
+        (&file).write_all(b"one\n").expect("room");
+        file.day.lock().expect("nothing panicked").written = DAY_BYTES_MAX;
+        (&file).write_all(b"two\n").expect("room");
+        (&file).write_all(b"three\n").expect("room");
+        let text = std::fs::read_to_string(home.path().join(format!("epitome.{}.log", today())));
+        let text = text.expect("the appender names its file so");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines[0], lines.len()), ("one", 2), "{text}");
+        assert!(lines[1].contains("is left out from here on"), "{text}");
+    }
+}

@@ -1,0 +1,60 @@
+//! What the log tells of a model call: the model, the status, when the first piece came, how much there was.
+
+use tracing::field::Empty;
+use tracing::info_span;
+
+use crate::provider::endpoint::Endpoint;
+use crate::provider::{ErrorClass, ProviderError};
+use crate::spans::Timed;
+
+#[derive(Debug)]
+pub(super) struct Logged {
+    timed: Timed,
+    /// Bytes of the reply so far.
+    received: usize,
+}
+
+impl Logged {
+    /// A call that begins, within the span of whoever starts it.
+    pub(super) fn new(endpoint: &Endpoint) -> Logged {
+        let span = info_span!(
+            "model_call", model = %endpoint.name, status = Empty, first_milliseconds = Empty,
+            received_bytes = Empty, outcome = Empty
+        );
+        Logged { timed: Timed::new(span), received: 0 }
+    }
+
+    pub(super) fn answered(&mut self, status: u16) {
+        self.timed.span().record("status", status);
+    }
+
+    /// A piece of the reply is there. Only the first is worth more than counting.
+    pub(super) fn heard(&mut self, bytes: usize) {
+        if self.received == 0 {
+            self.timed.span().record("first_milliseconds", self.timed.milliseconds());
+        }
+        self.received = self.received.saturating_add(bytes);
+    }
+
+    pub(super) fn finished(&mut self) {
+        self.end("finished");
+    }
+
+    /// Gives the error back.
+    pub(super) fn failed(&mut self, error: ProviderError) -> ProviderError {
+        self.end(match &error.class {
+            ErrorClass::Retry { .. } => "try again",
+            ErrorClass::Auth => "not authorised",
+            ErrorClass::TooLong { .. } => "too long",
+            ErrorClass::BadReasoning => "thinking not taken",
+            ErrorClass::Refused => "refused",
+            ErrorClass::Broken => "broken",
+        });
+        error
+    }
+
+    fn end(&mut self, outcome: &str) {
+        self.timed.span().record("received_bytes", self.received);
+        self.timed.end(outcome);
+    }
+}

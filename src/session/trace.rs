@@ -1,0 +1,133 @@
+//! What the log tells of a session, its turns and its rounds: whoever looks for the session's id finds them with
+//! how they ended, how long they took and what they cost in tokens, and in them the tools, hooks and model calls.
+
+use tracing::field::Empty;
+use tracing::{Span, info_span};
+
+use crate::spans::Timed;
+use crate::thread::{Change, Entry, OutcomeStatus, Seq, SessionId, StopReason, Thread, Usage};
+
+/// A session, for as long as it is in memory.
+pub(super) fn session(id: &SessionId, thread: &Thread) -> Timed {
+    let entries = thread.entries().len();
+    Timed::new(info_span!(parent: None, "session", %id, entries, parent = Empty, outcome = Empty))
+}
+
+/// A running turn with its newest round.
+#[derive(Debug)]
+pub struct TurnTrace {
+    turn: Timed,
+    rounds: u32,
+    round: Option<Round>,
+}
+
+#[derive(Debug)]
+struct Round {
+    timed: Timed,
+    /// Where the log ended when it began.
+    from: Seq,
+}
+
+impl TurnTrace {
+    /// A turn of this session whose first entry will be `from`.
+    pub fn begin(session: &Span, from: Seq) -> TurnTrace {
+        let span = info_span!(
+            parent: session, "turn", %from, rounds = Empty, input = Empty, output = Empty,
+            cache_read = Empty, cache_write = Empty, outcome = Empty
+        );
+        TurnTrace { turn: Timed::new(span), rounds: 0, round: None }
+    }
+
+    /// In what a tool, a hook or a model call happens that begins now: the round, or the turn between rounds.
+    pub fn scope(&self) -> &Span {
+        self.round.as_ref().map_or(&self.turn, |round| &round.timed).span()
+    }
+
+    /// The model is asked. That it is asked once more, behind an overflow or another refusal, is the same round.
+    pub fn asks_model(&mut self, from: Seq) {
+        if self.round.is_some() {
+            return;
+        }
+        self.rounds += 1;
+        let span = info_span!(
+            parent: self.turn.span(), "round", n = self.rounds, calls = Empty, input = Empty, output = Empty,
+            cache_read = Empty, cache_write = Empty, outcome = Empty
+        );
+        self.round = Some(Round { timed: Timed::new(span), from });
+    }
+
+    /// The reply and the outcomes of its calls are in.
+    pub fn round_ended(&mut self, thread: &Thread) {
+        self.end_round(thread, "completed");
+    }
+
+    fn end_round(&mut self, thread: &Thread, outcome: &str) {
+        let Some(mut round) = self.round.take() else { return };
+        let replied = replied_since(thread, round.from);
+        if let Some((calls, usage)) = replied {
+            round.timed.span().record("calls", calls);
+            record_usage(round.timed.span(), &usage);
+        }
+        round.timed.end(outcome);
+    }
+
+    /// Ends the turn, and the round that it breaks off.
+    pub fn end(&mut self, thread: &Thread, reason: StopReason, usage: &Usage) {
+        self.end_round(thread, word(reason));
+        self.turn.span().record("rounds", self.rounds);
+        record_usage(self.turn.span(), usage);
+        self.turn.end(word(reason));
+    }
+}
+
+/// A line for what took the place of a part of the view.
+pub(super) fn compacted(scope: &Span, change: &Change) {
+    let (kind, before, after) = match change {
+        Change::Compacted { tokens_before, tokens_after, .. }
+        | Change::Pruned { tokens_before, tokens_after, .. }
+        | Change::Mutated { tokens_before, tokens_after, .. } => {
+            (change.kind(), *tokens_before, *tokens_after)
+        }
+        _ => return,
+    };
+    tracing::info!(parent: scope, kind, tokens_before = before, tokens_after = after, "the view was rewritten");
+}
+
+/// The calls and the tokens of the newest reply from this entry on.
+fn replied_since(thread: &Thread, from: Seq) -> Option<(usize, Usage)> {
+    let is_newer = |entry: &&std::sync::Arc<Entry>| entry.seq >= from;
+    thread.entries().iter().rev().take_while(is_newer).find_map(|entry| match &entry.change {
+        Change::Replied { message, usage, .. } => Some((message.calls().count(), usage.unwrap_or_default())),
+        _ => None,
+    })
+}
+
+fn record_usage(span: &Span, usage: &Usage) {
+    span.record("input", usage.input);
+    span.record("output", usage.output);
+    span.record("cache_read", usage.cache_read);
+    span.record("cache_write", usage.cache_write);
+}
+
+/// A reason in the words of the log.
+fn word(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::EndTurn => "end_turn",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::MaxRounds => "max_rounds",
+        StopReason::Refusal => "refusal",
+        StopReason::Cancelled => "cancelled",
+        StopReason::Failed => "failed",
+        StopReason::Interrupted => "interrupted",
+    }
+}
+
+/// How a tool's run ended.
+pub(super) fn outcome(status: OutcomeStatus) -> &'static str {
+    match status {
+        OutcomeStatus::Completed => "completed",
+        OutcomeStatus::Failed => "failed",
+        OutcomeStatus::Denied => "denied",
+        OutcomeStatus::Interrupted => "interrupted",
+    }
+}
