@@ -11,6 +11,7 @@ mod doctor;
 mod hooks;
 mod inspect;
 mod json_lines;
+mod methods;
 mod models;
 mod overrides;
 mod plot;
