@@ -304,7 +304,9 @@ mod tests {
              \x20         /h/run/control.sock (shells and scripts)\n\
              logs      /h/state/log\n"
         );
-        for (milliseconds, up) in [(0, "0 s"), (119_999, "119 s"), (120_000, "2 min"), (3_600_000, "1 h 0 min")] {
+        for (milliseconds, up) in
+            [(0, "0 s"), (119_999, "119 s"), (120_000, "2 min"), (3_600_000, "1 h 0 min")]
+        {
             let first = shown(&status, 1_000 + milliseconds);
             assert!(first.starts_with(&format!("epitome 1.2.3 runs, process 42, for {up}\n")), "{first}");
         }

@@ -26,8 +26,10 @@ pub(super) fn fork(paths: &Paths, request: Request) -> Result<i32, CliError> {
     if request.has("json") {
         let (cwd, title) = (&forked["cwd"], &forked["title"]);
         let (session, from) = (&forked["session"], &forked["from"]);
-        return print_json(&json!({ "session": session, "from": from, "at": at, "title": title, "cwd": cwd }))
-            .map(|()| 0);
+        return print_json(
+            &json!({ "session": session, "from": from, "at": at, "title": title, "cwd": cwd }),
+        )
+        .map(|()| 0);
     }
     eprintln!("session {} goes on from {} at {}", text("session"), text("from"), text("entry"));
     terminal::print(&format!("{}\n", text("session"))).map(|()| 0)

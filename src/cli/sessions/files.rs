@@ -57,9 +57,8 @@ pub(super) fn import(paths: &Paths, request: Request) -> Result<i32, CliError> {
     if request.has("json") {
         return print_json(&answered["sessions"]).map(|()| 0);
     }
-    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take()).map_err(|error| {
-        CliError::failed(format!("what the import came to can't be read: {error}"), None)
-    })?;
+    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take())
+        .map_err(|error| CliError::failed(format!("what the import came to can't be read: {error}"), None))?;
     for session in &imported {
         eprintln!(
             "imported {} ({}): {}, {} entries",
