@@ -147,8 +147,9 @@ fn shown(status: &Value, now: i64) -> String {
         all.iter().filter(|attached| attached["kind"] == kind).count()
     };
     let since = i64::try_from(number("started_at")).unwrap_or_default();
-    let minutes = u64::try_from(now - since).unwrap_or_default() / 60_000;
-    let up = match (minutes / 60, minutes % 60) {
+    let seconds = u64::try_from(now - since).unwrap_or_default() / 1000;
+    let up = match (seconds / 3600, seconds / 60 % 60) {
+        (0, 0 | 1) => format!("{seconds} s"),
         (0, minutes) => format!("{minutes} min"),
         (hours, minutes) => format!("{hours} h {minutes} min"),
     };
@@ -162,7 +163,8 @@ fn shown(status: &Value, now: i64) -> String {
          sessions  {sessions} live, {} with a running turn\n\
          memory    {}\n\
          store     {} in {}\n\
-         sockets   {}\n\
+         sockets   {} (editors)\n\
+         \x20         {} (shells and scripts)\n\
          logs      {}\n",
         text(&status["version"]),
         number("pid"),
@@ -171,6 +173,7 @@ fn shown(status: &Value, now: i64) -> String {
         bytes(number("resident_bytes")),
         bytes(number("store_bytes")),
         text(&status["data"]),
+        text(&status["sockets"]["acp"]),
         text(&status["sockets"]["control"]),
         text(&status["logs"]),
     )
@@ -297,7 +300,7 @@ mod tests {
             "version": "1.2.3", "pid": 42, "started_at": 1_000, "running_turns": 1,
             "attachments": [{ "kind": "editor" }, { "kind": "control" }, { "kind": "control" }],
             "sessions": [{}, {}], "resident_bytes": 12_345_678, "store_bytes": 20_480, "data": "/h/data",
-            "sockets": { "control": "/h/run/control.sock" }, "logs": "/h/state/log",
+            "sockets": { "acp": "/h/run/acp.sock", "control": "/h/run/control.sock" }, "logs": "/h/state/log",
         });
         assert_eq!(
             shown(&status, 1_000 + 125 * 60_000),
@@ -306,9 +309,16 @@ mod tests {
              sessions  2 live, 1 with a running turn\n\
              memory    12.3 MB\n\
              store     20 KB in /h/data\n\
-             sockets   /h/run/control.sock\n\
+             sockets   /h/run/acp.sock (editors)\n\
+             \x20         /h/run/control.sock (shells and scripts)\n\
              logs      /h/state/log\n"
         );
+        for (milliseconds, up) in
+            [(0, "0 s"), (119_999, "119 s"), (120_000, "2 min"), (3_600_000, "1 h 0 min")]
+        {
+            let first = shown(&status, 1_000 + milliseconds);
+            assert!(first.starts_with(&format!("epitome 1.2.3 runs, process 42, for {up}\n")), "{first}");
+        }
     }
 
     #[test]

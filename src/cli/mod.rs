@@ -14,6 +14,7 @@ mod inspect;
 mod json_lines;
 mod log;
 mod manual;
+mod methods;
 mod models;
 mod overrides;
 mod plot;

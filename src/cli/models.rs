@@ -2,12 +2,15 @@
 //! session; only `--refresh` and the search for a local server ask anybody.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::terminal::{self, harmless};
-use super::{CliError, serve};
+use super::{CliError, methods, serve};
 use crate::config::Settings;
+use crate::daemon::control::Environment;
+use crate::paths::Paths;
 use crate::provider::catalog::{Catalog, Marks, Offer, Scope, provider_of};
 use crate::provider::endpoint::{self, provider_title};
 use crate::provider::http::Http;
@@ -77,6 +80,9 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     for problem in problems {
         eprintln!("epitome: {}", harmless(&problem.to_string()));
     }
+    if request.refresh {
+        refresh(&paths, cwd.as_deref())?;
+    }
     let environment = serve::environment();
     let learned = Learned::below(&paths.data);
     let local = serve::runtime()?.block_on(async {
@@ -94,7 +100,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
         };
         for place in catalog.places() {
             // A server on this machine is asked in any case: what it has loaded changes.
-            if !request.refresh && place.provider() != "local" {
+            if request.refresh || place.provider() != "local" {
                 continue;
             }
             if let Err(error) = learned.refresh(&http, &place, When::Now).await {
@@ -107,6 +113,16 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     let catalog =
         Catalog { settings: &settings, environment: &environment, learned: &learned, local: local.as_ref() };
     show(&catalog, &request)
+}
+
+/// Has the providers asked by who keeps what they say: a daemon that runs has it in memory.
+fn refresh(paths: &Paths, cwd: Option<&Path>) -> Result<(), CliError> {
+    let params = json!({ "refresh": true, "cwd": cwd, "environment": Environment::of_this_process() });
+    let answered = methods::call(paths, "models.list", params)?;
+    for error in answered["unanswered"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        eprintln!("epitome: {}", harmless(error.as_str().unwrap_or_default()));
+    }
+    Ok(())
 }
 
 fn show(catalog: &Catalog<'_>, request: &Request) -> Result<i32, CliError> {

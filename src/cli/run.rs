@@ -22,7 +22,7 @@ use super::json_lines::JsonLines;
 use super::printer::Printer;
 use super::queue::{News, Queue};
 use super::sessions::IN_USE_HINT;
-use super::terminal::{self, Dress};
+use super::terminal::{self, Dress, harmless};
 use super::{CliError, EXIT_CANCELLED, log, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::fault::Fault;
@@ -30,7 +30,6 @@ use crate::daemon::control::remote::RemoteSessions;
 use crate::daemon::place::Place;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Ticket};
-use crate::store::Store;
 use crate::thread::{Content, SessionId};
 use drive::{Face, Run};
 use help::{COMPACT_HELP, HELP, OWN, OWN_HELP};
@@ -87,21 +86,19 @@ fn perform(request: Request) -> Result<i32, CliError> {
         prompt.insert(0, Content::Text { text });
     }
     let resumed = match &request.session {
-        Which::Named(id) => {
-            let store = Store::new(&paths);
-            let found = super::sessions::find(&store, id);
-            store.settle();
-            Some(found?)
-        }
+        Which::Named(id) => Some(super::sessions::named(&paths, id)?),
         Which::New | Which::Newest => None,
     };
     let runtime = serve::runtime()?;
-    let daemon = match runtime.block_on(in_daemon(&Place::of(&paths))) {
-        Ok(daemon) => daemon,
-        Err(fault) => {
-            eprintln!("epitome: {fault}; this goes without it");
+    let daemon = match request.standalone {
+        true => None,
+        false => runtime.block_on(in_daemon(&Place::of(&paths))).unwrap_or_else(|fault| {
+            eprintln!("epitome: {}; this goes without it", harmless(&fault.message));
+            if let Some(hint) = &fault.hint {
+                eprintln!("hint: {}", harmless(hint));
+            }
             None
-        }
+        }),
     };
     let prepared = Prepared { request, prompt, cwd, resumed };
     let code = match daemon {

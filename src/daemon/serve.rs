@@ -4,15 +4,20 @@
 //! Two locks keep it alone. `daemon.lock` is its own for as long as it lives. `start.lock` belongs to who starts a
 //! daemon, and to an idle one that is about to leave: it removes its sockets, serves who had connected before
 //! that, and stays if there was anybody.
+//!
+//! A home may be moved or removed under a daemon, and another daemon then serves the same path. So it knows its
+//! sockets by what they are and not by their names, removes no others, and leaves when its names are not its own.
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Daemon;
@@ -36,6 +41,9 @@ const TRY_LOCK_EVERY: Duration = Duration::from_millis(2);
 /// How often it is looked again whether a turn still runs without a client.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// How often a daemon without clients looks whether its sockets are still where they were made.
+const PLACE_LOOK: Duration = Duration::from_secs(3);
+
 /// After an accept that failed: most often there are too many open files, and trying at once helps nobody.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -57,8 +65,8 @@ pub fn idle_time() -> Duration {
 /// The place, taken: nobody else serves it while this lives.
 pub struct Claim {
     place: Place,
-    acp: UnixListener,
-    control: UnixListener,
+    acp: Socket,
+    control: Socket,
     _lock: File,
 }
 
@@ -73,12 +81,14 @@ pub enum Claimed {
 pub fn claim(place: &Place) -> Result<Claimed, String> {
     place.prepare().map_err(|error| format!("there is no place for sockets: {error}"))?;
     let Some(lock) = lock(place)? else { return Ok(Claimed::Others) };
-    let listen = |path: &Path| {
-        listen(path).map_err(|error| format!("{} can't be listened on: {error}", path.display()))
+    let listen = |path: PathBuf| {
+        // A stale one is in the way. It is nobody else's: we hold the lock.
+        let listening = remove(&path).and_then(|()| Socket::listen(&path));
+        listening.map_err(|error| format!("{} can't be listened on: {error}", path.display()))
     };
     Ok(Claimed::Ours(Claim {
-        acp: listen(&place.acp_socket())?,
-        control: listen(&place.control_socket())?,
+        acp: listen(place.acp_socket())?,
+        control: listen(place.control_socket())?,
         place: place.clone(),
         _lock: lock,
     }))
@@ -112,14 +122,34 @@ fn lock(place: &Place) -> Result<Option<File>, String> {
     Ok(Some(file))
 }
 
-/// Listens on a new socket that is nobody else's. A stale one is removed: who calls this holds the lock.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    remove(path)?;
-    let listener = UnixListener::bind(path)?;
-    // The directory lets nobody in; this is for whoever moves the socket elsewhere.
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+/// A socket that this process has made and listens on.
+struct Socket {
+    path: PathBuf,
+    /// The directory that it was made in, wherever that is by now.
+    directory: OwnedFd,
+    /// Device and inode tell it from another of its name.
+    made: Stat,
+    listener: UnixListener,
+}
+
+/// Whether two looks were at one file.
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    one.st_dev == other.st_dev && one.st_ino == other.st_ino
+}
+
+impl Socket {
+    /// Listens on a new socket. Fails where there is something of this name.
+    fn listen(path: &Path) -> io::Result<Socket> {
+        let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
+        let listener = UnixListener::bind(path)?;
+        let made = rustix::fs::lstat(path)?;
+        // The directory lets nobody in; this is for whoever moves the socket elsewhere.
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Socket { path: path.to_path_buf(), directory, made, listener })
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -136,6 +166,8 @@ enum End {
     Told,
     Signal,
     Newer(String),
+    /// Its home was moved or removed, or another daemon has its place.
+    Displaced,
     /// Its sockets can't be made again, or signals not be heard.
     Broken,
 }
@@ -158,7 +190,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
     });
     tracing::info!(?end, "the daemon ends");
     let farewell = match end {
-        End::Idle | End::Told | End::Signal | End::Broken => Farewell::Stopped,
+        End::Idle | End::Told | End::Signal | End::Displaced | End::Broken => Farewell::Stopped,
         End::Newer(version) => Farewell::Reattach { version },
     };
     serving.end(farewell).await;
@@ -179,12 +211,34 @@ struct Serving {
 struct Entrance {
     waiting: tokio::net::UnixListener,
     at_once: UnixListener,
+    path: PathBuf,
+    directory: OwnedFd,
+    made: Stat,
 }
 
 impl Entrance {
-    fn new(listener: UnixListener) -> io::Result<Entrance> {
+    fn new(socket: Socket) -> io::Result<Entrance> {
+        let Socket { path, directory, made, listener } = socket;
         let at_once = listener.try_clone()?;
-        Ok(Entrance { waiting: tokio::net::UnixListener::from_std(listener)?, at_once })
+        let waiting = tokio::net::UnixListener::from_std(listener)?;
+        Ok(Entrance { waiting, at_once, path, directory, made })
+    }
+
+    /// Whether who connects to the path comes to us.
+    fn is_found(&self) -> bool {
+        rustix::fs::lstat(&self.path).is_ok_and(|found| is_same(&found, &self.made))
+    }
+
+    /// Removes the socket, where it is still the one that was made. The path is not asked: it may lead to another
+    /// daemon's.
+    fn remove(&self) {
+        let Some(name) = self.path.file_name() else { return };
+        let found = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| is_same(&found, &self.made))
+            && let Err(error) = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())
+        {
+            tracing::warn!(path = %self.path.display(), %error, "a socket could not be removed");
+        }
     }
 
     async fn accept(&self) -> io::Result<tokio::net::UnixStream> {
@@ -238,9 +292,16 @@ impl Serving {
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
                 _ = newer.changed() => {}
                 () = tokio::time::sleep(LOOK_EVERY), if wanted.is_some() => {}
+                () = tokio::time::sleep(PLACE_LOOK), if is_idle => {
+                    if !self.is_found() && !self.works() {
+                        return Ok(End::Displaced);
+                    }
+                }
                 () = tokio::time::sleep_until(idle_since + self.idle), if is_idle => {
                     if self.works() {
                         idle_since = tokio::time::Instant::now();
+                    } else if !self.is_found() {
+                        return Ok(End::Displaced);
                     } else if self.nobody_came()? {
                         return Ok(End::Idle);
                     } else {
@@ -254,6 +315,11 @@ impl Serving {
     /// Whether a turn runs or waits, with or without a client.
     fn works(&self) -> bool {
         self.daemon.sessions.live_sessions().iter().any(|session| session.running)
+    }
+
+    /// Whether its sockets are where clients look for them.
+    fn is_found(&self) -> bool {
+        self.acp.is_found() && self.control.is_found()
     }
 
     /// Closes the entrance, and says whether nobody stood in it. If somebody did they are served and it is opened
@@ -280,8 +346,8 @@ impl Serving {
             std::mem::forget(lock);
             return Ok(true);
         }
-        self.acp = Entrance::new(listen(&self.place.acp_socket())?)?;
-        self.control = Entrance::new(listen(&self.place.control_socket())?)?;
+        self.acp = Entrance::new(Socket::listen(&self.place.acp_socket())?)?;
+        self.control = Entrance::new(Socket::listen(&self.place.control_socket())?)?;
         Ok(false)
     }
 
@@ -323,11 +389,8 @@ impl Serving {
     }
 
     fn remove_sockets(&self) {
-        for path in [self.place.acp_socket(), self.place.control_socket()] {
-            if let Err(error) = remove(&path) {
-                tracing::warn!(path = %path.display(), %error, "a socket could not be removed");
-            }
-        }
+        self.acp.remove();
+        self.control.remove();
     }
 }
 

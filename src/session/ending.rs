@@ -147,12 +147,16 @@ impl Session {
         let Some(at) = work.responders.iter().position(|(responder, _)| responder.ticket == ticket) else {
             return;
         };
+        let client = work.responders[at].0.client();
+        let is_shared = work.responders.iter().any(|(other, _)| other.client() != client);
         match work.responders[at].1 {
             // A queued prompt that is not in the view yet is taken back alone.
             Some(queued) if self.thread.queued().iter().any(|entry| entry.seq == queued) => {
                 work.turn.withdraw(queued);
                 work.responders.remove(at).0.answer(Ok(cancelled()));
             }
+            // It is said, and can't be taken back; only its answer is not waited for any more.
+            Some(_) if is_shared => work.responders.remove(at).0.answer(Ok(cancelled())),
             Some(_) | None => self.cancel(),
         }
     }

@@ -401,6 +401,7 @@ impl Sessions {
                 {
                     attempts += 1;
                 }
+                Err(StoreError::InUse(session)) => return Err(SessionError::InUse(session)),
                 deleted => return deleted.map_err(|error| SessionError::Store(error.to_string())),
             }
         }

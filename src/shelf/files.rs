@@ -100,7 +100,7 @@ pub struct ImportAsk<'a> {
 }
 
 /// A session that was imported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     pub session: SessionId,
     pub file: PathBuf,

@@ -5,5 +5,6 @@ mod methods;
 mod page;
 mod process;
 mod remote;
+mod shell;
 mod tails;
 mod wire;

@@ -9,7 +9,7 @@ use epitome::daemon::control::Client;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::daemon::place::Place;
 use epitome::paths::Paths;
-use epitome::provider::scripted::ScriptedModel;
+use epitome::provider::scripted::{ModelStep, ScriptedModel};
 use epitome::session::port::SessionPort;
 use epitome::session::{Attachment, ClientId, Opening, Out, Outlet, Ticket};
 use epitome::thread::SessionId;
@@ -17,24 +17,28 @@ use serde_json::Value;
 
 use super::desk::{WITHIN, text};
 
-struct Home {
+pub struct Home {
     directory: tempfile::TempDir,
-    model: ScriptedModel,
+    pub model: ScriptedModel,
 }
 
 impl Home {
-    fn new() -> Home {
-        let model = ScriptedModel::start(|_| text("Said by the model.")).expect("loopback");
+    pub fn new() -> Home {
+        Home::with_replies(|| text("Said by the model."))
+    }
+
+    pub fn with_replies(reply: impl Fn() -> Vec<ModelStep> + Send + 'static) -> Home {
+        let model = ScriptedModel::start(move |_| reply()).expect("loopback");
         let home = Home { directory: tempfile::tempdir().expect("a scratch directory"), model };
         std::fs::create_dir_all(home.cwd()).expect("a directory");
         home
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.directory.path().canonicalize().expect("it is there")
     }
 
-    fn cwd(&self) -> PathBuf {
+    pub fn cwd(&self) -> PathBuf {
         self.path().join("work")
     }
 
@@ -49,13 +53,13 @@ impl Home {
         .into()
     }
 
-    fn keys(&self) -> Vec<(String, String)> {
+    pub fn keys(&self) -> Vec<(String, String)> {
         [("ANTHROPIC_BASE_URL", self.model.base_url()), ("ANTHROPIC_API_KEY", "sk-test-1".to_owned())]
             .map(|(name, value)| (name.to_owned(), value))
             .into()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
         command.args(arguments).current_dir(self.cwd()).stdin(Stdio::null());
         command.env_clear().envs(self.environment());
@@ -63,16 +67,16 @@ impl Home {
     }
 
     /// What a person's shell would run, with the keys that the daemon has not.
-    fn shell(&self, arguments: &[&str]) -> Output {
+    pub fn shell(&self, arguments: &[&str]) -> Output {
         self.command(arguments).envs(self.keys()).output().expect("the binary is built")
     }
 
-    fn place(&self) -> Place {
+    pub fn place(&self) -> Place {
         Place::of(&Paths::below(&self.path().join("home")))
     }
 
     /// A daemon that is ours to wait for. It has no keys.
-    fn daemon(&self) -> Daemon {
+    pub fn daemon(&self) -> Daemon {
         let mut command = self.command(&["daemon", "serve"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary is built");
         let (daemon, began) = (Daemon(child), Instant::now());
@@ -84,7 +88,7 @@ impl Home {
     }
 }
 
-struct Daemon(Child);
+pub struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -100,11 +104,11 @@ impl Outlet for Deaf {
     fn put(&self, _: &SessionId, _: Out) {}
 }
 
-fn out(output: &Output) -> String {
+pub fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn lines(output: &Output) -> Vec<Value> {
+pub fn lines(output: &Output) -> Vec<Value> {
     out(output).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
 }
 

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::desk::{Desk, WITHIN, text};
 
-struct Tray(Mutex<Sender<Out>>);
+pub struct Tray(pub Mutex<Sender<Out>>);
 
 impl Outlet for Tray {
     fn put(&self, _: &SessionId, out: Out) {
@@ -26,7 +26,7 @@ impl Outlet for Tray {
     }
 }
 
-fn until<T>(news: &Receiver<Out>, wanted: impl Fn(&Out) -> Option<T>) -> T {
+pub fn until<T>(news: &Receiver<Out>, wanted: impl Fn(&Out) -> Option<T>) -> T {
     loop {
         let out = news.recv_timeout(WITHIN).expect("it did not come");
         if let Some(found) = wanted(&out) {
@@ -35,7 +35,7 @@ fn until<T>(news: &Receiver<Out>, wanted: impl Fn(&Out) -> Option<T>) -> T {
     }
 }
 
-fn answer(news: &Receiver<Out>, wanted: u64) -> Result<Answer, SessionError> {
+pub fn answer(news: &Receiver<Out>, wanted: u64) -> Result<Answer, SessionError> {
     until(news, |out| match out {
         Out::Answer { ticket: Ticket(ticket), answer } if *ticket == wanted => Some(answer.clone()),
         _ => None,

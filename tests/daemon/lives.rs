@@ -210,6 +210,46 @@ fn a_newer_front_end_has_the_daemon_make_room_when_no_turn_runs() {
     assert_ne!(desk.daemon(), Some(old));
 }
 
+/// A home was moved away under its daemon and a new one made in its place. When the old daemon ended it removed
+/// the sockets of the new one, which nobody could reach from then on.
+#[test]
+fn a_daemon_whose_home_was_moved_leaves_its_successors_sockets_alone() {
+    let desk = Desk::new(obey);
+    let mut first = desk.start();
+    let session = desk.new_session(&mut first);
+    let old = desk.daemon().unwrap();
+    fs::rename(desk.home.join("run"), desk.home.join("moved")).unwrap();
+    let second = desk.start();
+    let new = desk.worker(&second);
+    assert_ne!(new, old.as_raw_nonzero().get().cast_unsigned());
+    end_by(old, Signal::TERM);
+    assert!(!desk.home.join("moved/acp.sock").exists(), "its own it removes, wherever they are");
+    for socket in ["run/acp.sock", "run/control.sock"] {
+        UnixStream::connect(desk.home.join(socket)).unwrap();
+    }
+    assert_eq!(agent_said(&first.turn(&session, "say more").0), "You said more.");
+    assert_eq!(daemons(&desk), [new]);
+}
+
+#[test]
+fn a_daemon_whose_sockets_are_gone_serves_its_windows_and_then_ends() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let session = desk.new_session(&mut agent);
+    let old = desk.worker(&agent);
+    fs::remove_dir_all(desk.home.join("run")).unwrap();
+    let mut second = desk.start();
+    let new = desk.worker(&second);
+    assert_ne!(new, old);
+    assert_eq!(agent_said(&agent.turn(&session, "say one").0), "You said one.");
+    agent.close_input();
+    agent.ended();
+    within(SILENCE_MAX, "the displaced daemon's end", || (daemons(&desk) == [new]).then_some(()));
+    let session = desk.new_session(&mut second);
+    assert_eq!(agent_said(&second.turn(&session, "say two").0), "You said two.");
+    UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
+}
+
 #[test]
 fn a_front_end_ends_in_order_by_each_signal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {

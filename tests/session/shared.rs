@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, Attachment, Out, Replay, SessionCommand};
 use epitome::thread::{Change, Seq, StopReason};
 use serde_json::json;
@@ -62,6 +63,44 @@ fn a_client_that_only_followed_takes_nothing_along_when_it_goes() {
     assert!(matches!(other.answer(close), Ok(Answer::Closed)), "it need not wait for the turn");
     desk.release_tool();
     assert_eq!(desk.reason(turn), StopReason::EndTurn);
+}
+
+/// Ctrl-C in a shell whose prompt had steered an editor's turn cancelled the editor's turn.
+#[test]
+fn who_cancels_what_they_said_into_anothers_turn_leaves_the_turn_alone() {
+    let slow = vec![call(json!({"do": "wait"}))];
+    let mut desk = Desk::new(vec![slow, vec![text("half "), ModelStep::Wait, text("done")]]);
+    let mut other = second(&mut desk, "sk-test-2");
+    let turn = desk.prompt("Do it");
+    other.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
+    let (withdrawn, taken) = (prompt(&mut desk, &other, "No, this"), prompt(&mut desk, &other, "And that"));
+    let is_queued = |change: &Change| matches!(change, Change::Queued { .. }).then_some(());
+    other.entry(is_queued);
+    other.entry(is_queued);
+    desk.send(SessionCommand::CancelPrompt { ticket: withdrawn });
+    let cancelled = |answer| matches!(answer, Ok(Answer::TurnEnded { reason: StopReason::Cancelled, .. }));
+    assert!(cancelled(other.answer(withdrawn)), "it waits for the next model call, and is withdrawn");
+    desk.release_tool();
+    other.until(|out| matches!(out, Out::Text { .. }).then_some(()));
+    desk.send(SessionCommand::CancelPrompt { ticket: taken });
+    assert!(cancelled(other.answer(taken)), "it is in the view, and nobody waits for it any more");
+    desk.model.release();
+    assert_eq!(desk.reason(turn), StopReason::EndTurn);
+    assert_eq!(desk.last_request().last_user_text(), "And that");
+}
+
+#[test]
+fn who_cancels_the_prompt_that_began_a_turn_ends_it() {
+    let mut desk = Desk::new(vec![vec![text("half "), ModelStep::Wait, text("done")]]);
+    let mut other = second(&mut desk, "sk-test-2");
+    let begun = prompt(&mut desk, &other, "Do it");
+    other.until(|out| matches!(out, Out::Text { .. }).then_some(()));
+    let steered = desk.prompt("And this");
+    desk.client.entry(|change| matches!(change, Change::Queued { .. }).then_some(()));
+    desk.send(SessionCommand::CancelPrompt { ticket: begun });
+    for answer in [other.answer(begun), desk.client.answer(steered)] {
+        assert!(matches!(answer, Ok(Answer::TurnEnded { reason: StopReason::Cancelled, .. })), "{answer:?}");
+    }
 }
 
 #[test]

@@ -100,7 +100,7 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
     let (settings, problems) = Settings::load(paths, Some(&cwd), &get);
     lines.extend(problems.iter().map(|problem| Line::problem("settings", problem)));
     if problems.is_empty() {
-        lines.push(Line::ok("settings", format!("read from {}", paths.config_file().display())));
+        lines.push(Line::ok("settings", settings_file(&paths.config_file())));
     }
     let catalog = Catalog::load(&cwd, paths, &[]);
     lines.push(Line::ok("recipes", format!("{} can be used in {}", catalog.recipes.len(), cwd.display())));
@@ -128,6 +128,14 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
     lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
     lines.push(keys(&settings, get));
     Ok(lines)
+}
+
+/// Where the person's settings come from.
+fn settings_file(file: &Path) -> String {
+    match file.exists() {
+        true => format!("read from {}", file.display()),
+        false => format!("there is no {}; defaults hold", file.display()),
+    }
 }
 
 fn keys(settings: &Settings, get: impl Fn(&str) -> Option<OsString>) -> Line {
@@ -165,6 +173,16 @@ mod tests {
         assert!(!line.what.contains("secret"));
         assert_eq!(keys(&settings, |_| None).status, Status::Warning);
         assert_eq!(keys(&settings, |_| Some(OsString::new())).status, Status::Warning, "empty is not set");
+    }
+
+    /// A file that was not there was said to be read.
+    #[test]
+    fn settings_that_are_not_there_are_not_read() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let file = home.path().join("config.toml");
+        assert_eq!(settings_file(&file), format!("there is no {}; defaults hold", file.display()));
+        std::fs::write(&file, "").expect("a file");
+        assert_eq!(settings_file(&file), format!("read from {}", file.display()));
     }
 
     #[test]

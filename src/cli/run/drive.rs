@@ -126,7 +126,7 @@ impl<P: SessionPort> Run<P> {
                 Ok(Some(end)) => break end,
                 // Who reads our output has gone: nobody wants the rest.
                 Err(error) => {
-                    drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+                    drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
                     return match error.kind() {
                         io::ErrorKind::BrokenPipe => Ok(1),
                         _ => Err(terminal::cannot_write(&error)),
@@ -242,7 +242,7 @@ impl<P: SessionPort> Run<P> {
         let error = self.sessions.send(&self.session, prompt).err().map(|error| failed(&error));
         if self.cancelled && error.is_none() {
             // Ctrl-C came before there was anything to cancel.
-            drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+            drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
         }
         error
     }
@@ -323,7 +323,7 @@ impl<P: SessionPort> Run<P> {
         self.cancelled = true;
         // The cancel withdraws an open question; its line is ended here.
         let line = if self.ask.take().is_some() { "\n" } else { "" };
-        drop(self.sessions.send(&self.session, SessionCommand::Cancel));
+        drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
         match &mut self.face {
             Face::Text(printer) => {
                 printer.remark(Ink::Dim, &format!("{line}Cancelling (Ctrl-C again ends at once)."))

@@ -16,6 +16,7 @@ epitome run: one prompt without an editor
       --model NAME      provider/name, for example anthropic/..., gemini/..., local/...
       --mode MODE       ask, accept_edits, read_only or full
       --json            one JSON object a line on stdout
+      --standalone      do all in this process, also where a daemon runs
       --no-hooks        run no hooks
       --trust-hooks     run hooks that the repository brings without asking
       --recipe-dir DIR  look for recipes there, too (also --fragment-dirs DIR,DIR)
@@ -24,7 +25,8 @@ epitome run: one prompt without an editor
       --compact-ratio R compact at this share of the window, from 0 to 1; 0 is never
 
 Questions are asked on the terminal. Where there is none, what must be asked is not allowed.
-Ctrl-C cancels the turn, a second one ends the process at once.
+Ctrl-C cancels what this run asked for, a second one ends the process at once. Where a daemon runs the
+session may be open elsewhere, too; somebody else's turn goes on.
 
 Exit codes: 0 the turn ended well, 1 it failed or a command was refused, 2 wrong usage, 130 cancelled.
 
@@ -118,6 +120,7 @@ pub const OWN_HELP: &str = "
 They act on the newest session of this directory, or on one that is named:
   --resume ID   a unique beginning of its id is enough (also --conversation-id ID, -c ID)
   --json        what came of it, as one object
+  --standalone  do all in this process, also where a daemon runs
 
 Exit codes: 0 done or nothing to do, 1 refused or failed, 2 wrong usage.
 ";

@@ -28,6 +28,8 @@ pub struct Request {
     /// Whether text on stdin belongs to the prompt.
     stdin: bool,
     dry_run: bool,
+    /// Whether all is done in this process, also where a daemon runs.
+    pub standalone: bool,
     /// What the person should hear before anything is done.
     pub notice: Option<&'static str>,
 }
@@ -80,6 +82,7 @@ impl Request {
             output: Output::Text,
             stdin: true,
             dry_run: false,
+            standalone: false,
             notice: None,
         };
         let (mut follow, mut named) = (false, None);
@@ -101,6 +104,7 @@ impl Request {
                 }
                 Long("json") => request.output = Output::Json,
                 Long("dry-run") => request.dry_run = true,
+                Long("standalone") => request.standalone = true,
                 Long(name) if overrides::is_flag(name) => {
                     let name = name.to_owned();
                     overrides::set(&mut request.overrides, &name, &mut parser)?;

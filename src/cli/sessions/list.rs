@@ -2,47 +2,56 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Request, moment, real_directory};
-use crate::cli::CliError;
 use crate::cli::terminal::{self, harmless};
-use crate::shelf;
-use crate::store::{Header, Store};
+use crate::cli::{CliError, methods};
+use crate::paths::Paths;
 
 /// Characters of a title in a listing.
 const TITLE_CHARS_MAX: usize = 60;
 
-pub(super) fn list(store: &Store, request: Request) -> Result<(), CliError> {
+pub(super) fn list(paths: &Paths, request: Request) -> Result<i32, CliError> {
     let cwd = request.directory().map(|cwd| real_directory(&cwd)).transpose()?;
-    let listed = shelf::list(store, cwd.as_deref())?;
+    let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd }))?;
+    let all = |field: &str| listed[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut out = String::new();
     if request.has("json") {
-        for header in &listed.sessions {
-            let _ = writeln!(out, "{}", header_json(header));
+        for header in all("sessions") {
+            let _ = writeln!(out, "{header}");
         }
-    } else if listed.sessions.is_empty() {
+    } else if all("sessions").is_empty() {
         out.push_str("There are no sessions yet.\n");
     } else {
-        for header in &listed.sessions {
-            out.push_str(&header_line(header));
-        }
+        all("sessions").iter().for_each(|header| out.push_str(&header_lines(header)));
     }
     terminal::print(&out)?;
-    for problem in &listed.problems {
-        eprintln!("epitome: session {} can't be listed: {}", problem.session, problem.problem);
+    for problem in all("problems") {
+        let text = |field: &str| harmless(problem[field].as_str().unwrap_or_default()).into_owned();
+        eprintln!("epitome: session {} can't be listed: {}", text("session"), text("message"));
     }
-    Ok(())
+    Ok(0)
 }
 
-fn header_line(header: &Header) -> String {
-    let turns = if header.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", header.turns) };
+fn header_lines(header: &Value) -> String {
+    let text = |field: &str| harmless(header[field].as_str().unwrap_or_default()).into_owned();
+    let number = |field: &str| header[field].as_u64().unwrap_or_default();
+    let turns = match number("turns") {
+        1 => "1 turn".to_owned(),
+        turns => format!("{turns} turns"),
+    };
+    let state = match (header["running"] == true, header["live"] == true) {
+        (true, _) => " · running",
+        (false, true) => " · live",
+        (false, false) => "",
+    };
     format!(
-        "{}  {}  {}\n    {turns} · {}\n",
-        header.session,
-        moment(header.updated_at),
-        short_title(header.title.as_deref()),
-        harmless(&header.cwd.display().to_string())
+        "{}  {}  {}\n    {turns} · {}{state}\n",
+        text("session"),
+        moment(number("updated_at")),
+        short_title(header["title"].as_str()),
+        text("cwd"),
     )
 }
 
@@ -56,10 +65,22 @@ pub(super) fn short_title(title: Option<&str>) -> String {
     harmless(&short).into_owned()
 }
 
-fn header_json(header: &Header) -> serde_json::Value {
-    json!({
-        "session": header.session, "cwd": header.cwd, "title": header.title, "model": header.model,
-        "created_at": header.created_at, "updated_at": header.updated_at,
-        "entries": header.entries, "turns": header.turns,
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lives_and_what_runs_is_marked() {
+        let header = |live: bool, running: bool| {
+            let header = json!({
+                "session": "s_1", "updated_at": 0, "title": "The build", "turns": 2, "cwd": "/work",
+                "live": live, "running": running,
+            });
+            let lines = header_lines(&header);
+            lines.lines().nth(1).expect("a second line").to_owned()
+        };
+        assert_eq!(header(false, false), "    2 turns · /work");
+        assert_eq!(header(true, false), "    2 turns · /work · live");
+        assert_eq!(header(true, true), "    2 turns · /work · running");
+    }
 }

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::{CliError, log, serve, terminal};
+use crate::paths::Paths;
 use crate::shelf::{self, ShelfError};
 use crate::store::Store;
 use crate::thread::SessionId;
@@ -21,7 +22,8 @@ const HELP: &str = "\
 epitome sessions: what was said, and where
 
   epitome sessions list [--json] [--cwd DIR]
-        newest first; --cwd leaves out those of other directories
+        newest first, and which of them live in the daemon or run; --cwd leaves out those of other
+        directories
   epitome sessions show ID [--full | --json | --format markdown|json|raw]
         who said what, tool calls with what came of them, and what the model still sees;
         --full with whole outputs and thinking, --json as one object, --format as export writes it
@@ -57,27 +59,34 @@ pub fn main(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         return Ok(0);
     };
     let paths = serve::paths();
+    log::to_file(&paths);
+    let read = |read: fn(&Store, Request) -> Result<(), CliError>, request| {
+        let store = Store::new(&paths);
+        let done = read(&store, request);
+        store.settle();
+        done.map(|()| 0)
+    };
     match request.verb.kind {
         // These are prompts to a session, which does them like any other.
         Kind::Rename => change::rename(&paths, request),
         Kind::Undo => change::undo(&paths, request),
-        kind => {
-            log::to_file(&paths);
-            let store = Store::new(&paths);
-            let done = match kind {
-                Kind::List => list::list(&store, request),
-                Kind::Show => show::show(&store, request),
-                Kind::Search => search::search(&store, request),
-                Kind::Fork => change::fork(&store, request),
-                Kind::Export => files::export(&store, request),
-                Kind::Import => files::import(&store, request),
-                Kind::Delete => change::delete(&store, request),
-                Kind::Rename | Kind::Undo => unreachable!("they were taken above"),
-            };
-            store.settle();
-            done.map(|()| 0)
-        }
+        Kind::List => list::list(&paths, request),
+        Kind::Fork => change::fork(&paths, request),
+        Kind::Import => files::import(&paths, request),
+        Kind::Delete => change::delete(&paths, request),
+        // The logs alone know enough.
+        Kind::Show => read(show::show, request),
+        Kind::Search => read(search::search, request),
+        Kind::Export => read(files::export, request),
     }
+}
+
+/// The same as `find`, with a store of its own for as long as it looks.
+pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
+    let store = Store::new(paths);
+    let found = find(&store, typed);
+    store.settle();
+    found
 }
 
 /// The session that an id, or a beginning of one, names. `s_` may be left out.

@@ -9,14 +9,11 @@ use serde_json::Value;
 use super::super::daemon::failed;
 use super::super::printer::Printer;
 use super::super::terminal::{self, Dress, harmless};
-use super::super::{CliError, log, serve};
-use crate::daemon::Daemon;
+use super::super::{CliError, log, methods, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::client::Serves;
 use crate::daemon::place::Place;
 use crate::session::Out;
-use crate::session::registry::Sessions;
-use crate::store::Store;
 use crate::thread::{Change, Part, Seq};
 
 const HELP: &str = "\
@@ -36,21 +33,11 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     };
     let paths = serve::paths();
     log::to_file(&paths);
-    let session = {
-        let store = Store::new(&paths);
-        let found = super::find(&store, &request.id);
-        store.settle();
-        found?
-    };
+    let session = super::named(&paths, &request.id)?;
     let runtime = serve::runtime()?;
     let place = Place::of(&paths);
     let ended = runtime.block_on(async {
-        let daemon = || {
-            let services = serve::services(paths.clone());
-            let store = services.store.clone();
-            let sessions = Sessions::new(services, runtime.handle().clone());
-            std::sync::Arc::new(Daemon::new(paths.clone(), sessions, store))
-        };
+        let daemon = || methods::here(&paths, runtime.handle());
         let client = Client::connect_or_here(&place, daemon).await.map_err(failed)?;
         let last = match client.serves() {
             Serves::Daemon => None,

@@ -24,6 +24,7 @@ use super::fault::{Fault, Kind};
 use super::lines::{Line, Lines};
 use super::wire;
 use crate::daemon::Daemon;
+use crate::daemon::hello::VERSION;
 use crate::daemon::place::Place;
 use crate::thread::{Seq, SessionId};
 
@@ -116,7 +117,10 @@ impl Client {
         method: &str,
         params: impl Serialize + Send,
     ) -> Result<R, Fault> {
-        self.inner.request(method, Named(params)).await.map_err(fault_of)
+        match self.inner.request(method, Named(params)).await {
+            Ok(answered) => Ok(answered),
+            Err(error) => Err(self.explained(fault_of(error)).await),
+        }
     }
 
     /// Begins a subscription.
@@ -126,7 +130,23 @@ impl Client {
         params: impl Serialize + Send,
         end: &str,
     ) -> Result<Subscription<N>, Fault> {
-        self.inner.subscribe(method, Named(params), end).await.map_err(fault_of)
+        match self.inner.subscribe(method, Named(params), end).await {
+            Ok(news) => Ok(news),
+            Err(error) => Err(self.explained(fault_of(error)).await),
+        }
+    }
+
+    /// What a daemon of another version does not understand is no fault of the call's.
+    async fn explained(&self, fault: Fault) -> Fault {
+        match (self.serves, fault.kind) {
+            (Serves::Daemon, Kind::UnknownMethod | Kind::InvalidParams) => {}
+            (Serves::Daemon | Serves::ThisProcess, _) => return fault,
+        }
+        let status = self.inner.request::<Value, _>("status", Named(json!({}))).await.unwrap_or_default();
+        match status["version"].as_str() {
+            Some(theirs) if theirs != VERSION => Fault::of_versions(theirs, VERSION),
+            Some(_) | None => fault,
+        }
     }
 
     /// Follows a session from an entry on.

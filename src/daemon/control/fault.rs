@@ -4,7 +4,7 @@ use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::json;
 
 use crate::session::SessionError;
-use crate::shelf::ShelfError;
+use crate::shelf::{ShelfError, hint_of};
 use crate::store::StoreError;
 
 /// The kinds of faults; numbers and names are part of the interface and never change.
@@ -111,6 +111,13 @@ impl Fault {
         Fault { kind, message: message.into(), hint: None }
     }
 
+    /// A daemon and a program of these versions don't understand each other.
+    pub fn of_versions(daemon: &str, program: &str) -> Fault {
+        let message = format!("the daemon is of version {daemon}, this program of {program}");
+        Fault::new(Kind::Refused, message)
+            .hint("`epitome daemon stop` ends it; the next window starts one of this version")
+    }
+
     pub fn hint(self, hint: impl Into<String>) -> Fault {
         Fault { hint: Some(hint.into()), ..self }
     }
@@ -164,7 +171,10 @@ impl From<StoreError> for Fault {
         match error {
             StoreError::NotFound(_) => Fault::new(Kind::NotFound, error.to_string()).hint(LIST_HINT),
             StoreError::InUse(_) => Fault::new(Kind::InUse, error.to_string()).hint(IN_USE_HINT),
-            other => Fault::new(Kind::Store, other.to_string()),
+            other => {
+                let hint = hint_of(&other).map(str::to_owned);
+                Fault { kind: Kind::Store, message: other.to_string(), hint }
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::hooks::trust::Trust;
 use crate::problem::{self, Problem};
 use crate::provider::catalog::{Catalog as Models, Scope, provider_of};
 use crate::provider::endpoint;
+use crate::provider::learned::When;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::parse::Source;
 use crate::recipe::shown as recipes_shown;
@@ -129,6 +130,9 @@ struct Wanted {
     /// Also those of providers without a key.
     #[serde(default)]
     all: bool,
+    /// Asks the providers for their lists first.
+    #[serde(default)]
+    refresh: bool,
     /// Whose settings count beside the person's own.
     #[serde(default)]
     cwd: Option<PathBuf>,
@@ -155,6 +159,15 @@ async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
         learned: &services.learned,
         local: local.as_ref(),
     };
+    let mut unanswered = Vec::new();
+    if wanted.refresh {
+        for place in catalog.places() {
+            if let Err(error) = services.learned.refresh(&services.http, &place, When::Now).await {
+                unanswered.push(error.to_string());
+            }
+        }
+        services.learned.save().await;
+    }
     let scope = if wanted.all { Scope::All } else { Scope::Usable };
     let marks = catalog.marks();
     let provider = wanted.provider.as_deref();
@@ -162,5 +175,5 @@ async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
     let offers = offers.iter().filter(|offer| provider.is_none_or(|name| provider_of(&offer.name) == name));
     let models: Vec<Value> = offers.map(|offer| offer.to_json(&marks)).collect();
     let problems: Vec<Value> = problems.iter().map(Problem::to_json).collect();
-    Ok(json!({ "models": models, "problems": problems }))
+    Ok(json!({ "models": models, "problems": problems, "unanswered": unanswered }))
 }

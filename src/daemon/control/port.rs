@@ -247,11 +247,7 @@ async fn events(
 ) {
     let begun = read::<Events>("port.events", params.as_str()).and_then(|params| match params.version {
         same if same == env!("CARGO_PKG_VERSION") => caller(&extensions),
-        other => Err(Fault::new(
-            Kind::Refused,
-            format!("the daemon is of version {}, this program of {other}", env!("CARGO_PKG_VERSION")),
-        )
-        .hint("`epitome daemon stop` ends it; the next window starts one of the new version")),
+        other => Err(Fault::of_versions(env!("CARGO_PKG_VERSION"), &other)),
     });
     let caller = match begun {
         Ok(caller) => caller,

@@ -96,7 +96,11 @@ impl Caller {
             match UnixStream::connect(self.place.acp_socket()) {
                 Ok(stream) => match self.greet(stream) {
                     Ok(Greeting::Served(link)) => return Ok(link),
-                    Ok(Greeting::Refused(why)) => return Err(why),
+                    Ok(Greeting::Refused(why)) => {
+                        return Err(format!(
+                            "{why}; `epitome daemon stop` ends it, and the next window starts another"
+                        ));
+                    }
                     Err(error) if is_timeout(&error) => {
                         return Err(format!("the daemon did not answer within {ANSWER_TIME_MAX:?}"));
                     }

@@ -1,0 +1,250 @@
+//! Commands that change sessions, typed where a daemon runs and where none does.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
+use std::process::{Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use epitome::daemon::control::Client;
+use epitome::daemon::control::remote::RemoteSessions;
+use epitome::provider::scripted::ModelStep;
+use epitome::session::port::SessionPort;
+use epitome::session::{Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, Ticket};
+use epitome::thread::{Change, Content, SessionId, StopReason};
+use serde_json::{Value, json};
+
+use super::process::{Home, lines, out};
+use super::remote::{Tray, answer, until};
+
+/// A client that has this session open in the daemon, as an editor has.
+async fn editor(home: &Home, session: &str) -> (RemoteSessions, Receiver<Out>) {
+    let client = Client::connect(&home.place()).await.expect("the socket is ours").expect("it runs");
+    let remote = RemoteSessions::begin(client).await.expect("the same version");
+    let (sender, news) = channel();
+    let pair = |(name, value): (String, String)| (name.into(), value.into());
+    let opening = Opening {
+        attachment: Attachment { client: ClientId(1), outlet: Arc::new(Tray(Mutex::new(sender))) },
+        cwd: home.cwd(),
+        directories: Vec::new(),
+        mcp_servers: Vec::new(),
+        environment: Arc::new(home.keys().into_iter().map(pair).collect()),
+        overrides: Arc::default(),
+    };
+    let (holder, held) = (remote.clone(), SessionId(session.to_owned()));
+    let attach = move || holder.attach(Ticket(1), held, opening, Replay::Nothing);
+    tokio::task::spawn_blocking(attach).await.expect("it is attached");
+    answer(&news, 1).expect("it is attached");
+    (remote, news)
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A session with one prompt in it.
+fn said(home: &Home) -> String {
+    let run = home.shell(&["run", "hello", "--json"]);
+    let last = lines(&run).pop().unwrap_or_else(|| panic!("{run:?}"));
+    last["session"].as_str().expect("an id").to_owned()
+}
+
+/// What was printed, with names in the place of what differs from home to home.
+struct Told {
+    home: String,
+    ids: BTreeMap<String, String>,
+}
+
+impl Told {
+    fn of(&mut self, output: &Output) -> (Option<i32>, String, String) {
+        (output.status.code(), self.plain(&out(output)), self.plain(&err(output)))
+    }
+
+    fn plain(&mut self, text: &str) -> String {
+        let text = text.replace(&self.home, "HOME");
+        let mut plain = String::new();
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find("s_") {
+            let (before, behind) = rest.split_at(at);
+            let length =
+                behind[2..].find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(behind.len() - 2);
+            let (id, behind) = behind.split_at(2 + length);
+            let count = self.ids.len();
+            let name = self.ids.entry(id.to_owned()).or_insert_with(|| format!("session {count}"));
+            plain = plain + before + name;
+            rest = behind;
+        }
+        plain + rest
+    }
+}
+
+/// All that a person does to a session from a shell, one after the other.
+fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
+    let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
+    let mut tell = |arguments: &[&str]| told.of(&home.shell(arguments));
+    let short = &session[..12];
+    vec![
+        tell(&["sessions", "rename", short, "The", "build"]),
+        tell(&["sessions", "undo", session]),
+        tell(&["sessions", "undo", session, "e1"]),
+        tell(&["sessions", "fork", short, "--at", "e1"]),
+        tell(&["sessions", "fork", session, "--json"]),
+        tell(&["sessions", "fork", session, "--at", "e99"]),
+        tell(&["sessions", "fork", session, "--at", "99"]),
+        tell(&["sessions", "fork", "s_zz"]),
+        tell(&["sessions", "export", session, "kept.jsonl"]),
+        tell(&["sessions", "import", "kept.jsonl"]),
+        tell(&["sessions", "import", "kept.jsonl", "--keep-id"]),
+        tell(&["sessions", "import", "nothing.jsonl"]),
+        tell(&["sessions", "delete", short]),
+        tell(&["sessions", "delete", short, "--yes"]),
+        tell(&["sessions", "delete", session, "--yes"]),
+        tell(&["sessions", "rename", session, "Gone"]),
+    ]
+}
+
+/// "It is open in another process", said the shell of a session that an editor had open: it could not be
+/// renamed, undone, forked or deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_changed_with_the_same_words_whether_a_daemon_has_it_open_or_not() {
+    let (alone, served) = (Home::new(), Home::new());
+    let without = changes(&alone, &said(&alone));
+    assert!(!alone.place().control_socket().exists(), "none was started");
+
+    let _daemon = served.daemon();
+    let session = said(&served);
+    let (_remote, _news) = editor(&served, &session).await;
+    let with = changes(&served, &session);
+    for (without, with) in without.iter().zip(&with) {
+        assert_eq!(without, with);
+    }
+    let codes: Vec<Option<i32>> = with.iter().map(|(code, ..)| *code).collect();
+    let [done, failed, usage] = [Some(0), Some(1), Some(2)];
+    assert_eq!(
+        codes,
+        [
+            done, done, failed, done, done, failed, usage, failed, done, done, failed, failed, failed, done,
+            failed, failed
+        ],
+        "{with:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_marks_what_lives_in_the_daemon() {
+    let home = Home::new();
+    let daemon = home.daemon();
+    let session = said(&home);
+    let editor = editor(&home, &session).await;
+    let listed = home.shell(&["sessions", "list"]);
+    assert!(out(&listed).contains(&session) && out(&listed).contains("work · live\n"), "{listed:?}");
+    let json = lines(&home.shell(&["sessions", "list", "--json"]));
+    assert_eq!((&json[0]["live"], &json[0]["clients"]), (&Value::from(true), &Value::from(1)), "{json:?}");
+    drop((editor, daemon));
+    let listed = home.shell(&["sessions", "list"]);
+    assert!(out(&listed).contains(&session) && !out(&listed).contains("live"), "{listed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standalone_run_looks_for_no_daemon() {
+    let home = Home::new();
+    let _daemon = home.daemon();
+    let session = said(&home);
+    let _editor = editor(&home, &session).await;
+    let fresh = home.shell(&["run", "--standalone", "hello"]);
+    assert!(fresh.status.success() && out(&fresh).contains("Said by the model."), "{fresh:?}");
+    let arguments: [&[&str]; 3] = [
+        &["run", "--standalone", "--resume", &session, "again"],
+        &["undo", "--standalone", "--resume", &session],
+        &["compact", "--standalone", "-c", &session],
+    ];
+    for arguments in arguments {
+        let refused = home.shell(arguments);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(err(&refused).contains("is open in another process"), "{refused:?}");
+    }
+}
+
+/// It went on alone with "there is no method port.events", which says nothing to anybody.
+#[test]
+fn a_run_beside_a_daemon_of_another_version_says_so_and_what_to_do() {
+    let home = Home::new();
+    home.place().prepare().expect("a directory");
+    let listener = UnixListener::bind(home.place().control_socket()).expect("a socket");
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("somebody comes");
+        for line in BufReader::new(&stream).lines().map_while(Result::ok) {
+            let call: Value = serde_json::from_str(&line).expect("JSON");
+            let mut answer = json!({ "jsonrpc": "2.0", "id": call["id"] });
+            match call["method"].as_str() {
+                Some("status") => answer["result"] = json!({ "version": "9.9.9" }),
+                _ => answer["error"] = json!({ "code": -32601, "message": "there is no such method" }),
+            }
+            writeln!(&stream, "{answer}").expect("it listens");
+        }
+    });
+    let run = home.shell(&["run", "hello"]);
+    assert!(run.status.success() && out(&run).contains("Said by the model."), "{run:?}");
+    assert!(err(&run).contains("the daemon is of version 9.9.9, this program of"), "{run:?}");
+    assert!(err(&run).contains("hint: `epitome daemon stop` ends it"), "{run:?}");
+}
+
+/// Ctrl-C in a shell cancelled the turn that an editor had begun in the same session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ctrl_c_withdraws_what_was_said_into_an_editors_turn_and_ends_a_turn_of_its_own() {
+    let replies = Mutex::new(vec![
+        vec![ModelStep::Text("Once upon".into()), ModelStep::Hang],
+        vec![ModelStep::Text("Half ".into()), ModelStep::Wait, ModelStep::Text("done.".into())],
+    ]);
+    let next = move || replies.lock().expect("no panic under it").pop();
+    let home = Home::with_replies(move || next().unwrap_or_else(|| vec![ModelStep::Text("Hello.".into())]));
+    let _daemon = home.daemon();
+    let made = home.shell(&["sessions", "list", "--json"]);
+    assert!(made.status.success(), "{made:?}");
+    let client = Client::connect(&home.place()).await.expect("the socket is ours").expect("it runs");
+    let params = json!({ "cwd": home.cwd() });
+    let session = client.call("sessions.new", params).await.expect("a session");
+    let session = session["session"].as_str().expect("an id").to_owned();
+    let (remote, news) = editor(&home, &session).await;
+
+    let run = |words: &str| {
+        let mut command = home.command(&["run", "--resume", &session, words]);
+        command.envs(home.keys()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the binary is built")
+    };
+    let interrupted = |child: std::process::Child| {
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        let ended = child.wait_with_output().expect("it ends");
+        assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    };
+    let streamed = |out: &Out| matches!(out, Out::Text { .. }).then_some(());
+    let content = vec![Content::Text { text: "Do it".into() }];
+    let prompt = SessionCommand::Prompt { ticket: Ticket(2), client: ClientId(1), content };
+    let (sender, id) = (remote.clone(), SessionId(session.clone()));
+    let sent = tokio::task::spawn_blocking(move || sender.send(&id, prompt)).await;
+    sent.expect("no panic").expect("it lives");
+    until(&news, streamed);
+    let child = run("No, this");
+    until(&news, |out| match out {
+        Out::Entry { entry, .. } => matches!(entry.change, Change::Queued { .. }).then_some(()),
+        _ => None,
+    });
+    interrupted(child);
+    home.model.release();
+    let ended = answer(&news, 2);
+    assert!(matches!(ended, Ok(Answer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
+
+    let child = run("Tell me a story");
+    until(&news, streamed);
+    interrupted(child);
+    let reason = until(&news, |out| match out {
+        Out::Entry { entry, .. } => match &entry.change {
+            Change::TurnEnded { reason, .. } => Some(*reason),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(reason, StopReason::Cancelled);
+}
