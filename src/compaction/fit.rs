@@ -34,6 +34,8 @@ enum Step {
     Summary,
     /// Outcomes in the part that stays.
     Outcomes,
+    /// What the running turn recalled.
+    Recalled,
     /// What is attached to the last request, the heaviest first: it stays named.
     Attached,
     /// The middle of the last request, and of what was said in the part that stays.
@@ -48,11 +50,12 @@ enum Step {
 }
 
 /// The order where the result would not fit.
-const TO_FIT: [Step; 10] = [
+const TO_FIT: [Step; 11] = [
     Step::Person,
     Step::Ledger,
     Step::Summary,
     Step::Outcomes,
+    Step::Recalled,
     Step::Attached,
     Step::Request,
     Step::Kept,
@@ -111,6 +114,8 @@ struct Fit<'a> {
     reserve: u64,
     /// What the result takes as it is now.
     after: u64,
+    /// Whether that fits.
+    fits: bool,
 }
 
 /// The one message and what stays behind it, so that both fit and are smaller than the view by a tenth.
@@ -173,6 +178,7 @@ impl<'a> Fit<'a> {
             measure,
             reserve,
             after: 0,
+            fits: false,
         }
     }
 
@@ -186,7 +192,8 @@ impl<'a> Fit<'a> {
             message.content.remove(self.native.len());
             self.after =
                 tokens_after.max(self.scene.ruler.message(&message) + self.kept.tokens + self.reserve);
-            let fits = self.after <= self.scene.limit;
+            self.fits = self.after <= self.scene.limit;
+            let fits = self.fits;
             let before = self.scene.before;
             let is_smaller = self.after < before;
             let enough = match self.trigger {
@@ -243,6 +250,12 @@ impl<'a> Fit<'a> {
                 self.kept.outcomes(scene, self.cut, tokens_max);
                 self.kept.tokens < before
             }
+            Step::Recalled => {
+                let before = self.kept.tokens;
+                let tokens_max = self.room_for_kept();
+                self.kept.recalled(scene, self.cut, tokens_max);
+                self.kept.tokens < before
+            }
             Step::Attached => {
                 let is_there = self.measure.attached > 0;
                 self.measure.attached /= 2;
@@ -263,7 +276,9 @@ impl<'a> Fit<'a> {
             }
             Step::Kept => {
                 let end = scene.entries().len();
-                if self.cut == end {
+                // What was just recalled is given up for room, and not for a gain.
+                let is_held = self.fits && scene.recalled.range(self.cut..).next().is_some();
+                if self.cut == end || is_held {
                     return false;
                 }
                 // There is room again for what gave way to it.

@@ -1,5 +1,6 @@
 //! What a compaction does to a view: what goes, what is cut, what stays. Pure.
 
+use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
 use super::prune::{self, Shorter};
 use super::scene::Scene;
@@ -68,7 +69,8 @@ pub struct Plan {
 /// Decides what a compaction of this thread does.
 ///
 /// One that happens by itself keeps the current round, and shows as little of it shorter as it must so that it
-/// fits; only where that is not enough it gives the round up. One that a person or a hook asked for keeps what
+/// fits; only where that is not enough it gives the round up. What the running turn recalled stays with it, and
+/// is cut only where the other outcomes are and that is not enough. One that a person or a hook asked for keeps what
 /// they said. Where all fits into what is to be kept, all is compacted, but for a view that was compacted and
 /// has nothing new: compacting that once more would gain nothing, or lose what was just kept. An entry that a
 /// person named is no such measure: all from there on stays, also where nothing is left to do then.
@@ -82,7 +84,7 @@ pub(super) fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
         return Decision::Nothing(format!(
             "the system text and the tools take {frame} of the {window} tokens that the model holds and {reserve} are \
              kept for its reply, so that no conversation fits; choose a model with a larger window, or make the \
-             instructions shorter"
+             instructions shorter and begin a new session"
         ));
     }
     let is_full = scene.before > scene.limit;
@@ -102,6 +104,13 @@ pub(super) fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
     let (from, masks) = if gains(scene, from, is_urgent) {
         (from, masks)
     } else if !is_urgent && (!has_news || matches!(wish.keep, Keep::From(_))) {
+        return Decision::Nothing(NO_GAIN.to_owned());
+    } else if is_automatic(wish.trigger)
+        && scene.recalled_before_round().is_some()
+        && let Some(masks) = beside_recalled(scene, is_urgent)
+    {
+        return Decision::Prune(masks);
+    } else if is_automatic(wish.trigger) && !is_urgent && scene.recalled_before_round().is_some() {
         return Decision::Nothing(NO_GAIN.to_owned());
     } else if is_automatic(wish.trigger) && gains(scene, scene.round(), is_urgent) {
         (scene.round(), Vec::new())
@@ -149,8 +158,16 @@ fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
     let from = from.min(scene.round());
     let from = scene.cut(scene.thread.through(from));
     let tokens_max = room_for_kept(scene);
+    if let Some(held) = scene.recalled_before_round().filter(|held| *held < from) {
+        let mut shorter = Shorter::of(scene, held);
+        // Between it and the rest stands what would have gone.
+        shorter.old(scene, held..from);
+        if shorter.all(scene, held, tokens_max) {
+            return (held, shorter.masks());
+        }
+    }
     let mut shorter = Shorter::of(scene, from);
-    match shorter.outcomes(scene, from, tokens_max) || shorter.messages(scene, from, tokens_max) {
+    match shorter.all(scene, from, tokens_max) {
         true => (from, shorter.masks()),
         false => (end, Vec::new()),
     }
@@ -161,9 +178,20 @@ fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
 fn in_place(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     let tokens_max = room_for_kept(scene);
     let mut shorter = Shorter::of(scene, 0);
-    let fits =
-        is_urgent && (shorter.outcomes(scene, 0, tokens_max) || shorter.messages(scene, 0, tokens_max));
+    let fits = is_urgent && shorter.all(scene, 0, tokens_max);
     (fits && !shorter.cuts.is_empty()).then(|| shorter.masks())
+}
+
+/// The cuts that make room beside what the running turn recalled, where too little stands before it for a
+/// summary. Where the view fits, only those of other outcomes, and only where they gain something.
+fn beside_recalled(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
+    if is_urgent {
+        return in_place(scene, is_urgent);
+    }
+    let gaining = scene.before * (100 - GAIN_MIN_PERCENT) / 100;
+    let mut shorter = Shorter::of(scene, 0);
+    let is_enough = shorter.outcomes(scene, 0, room_for_kept(scene).min(gaining));
+    (is_enough && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
 /// What may be kept behind the one message, in tokens.

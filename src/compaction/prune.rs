@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::budget::Budget;
@@ -92,10 +93,11 @@ pub(super) struct Cut {
     pub freed: u64,
 }
 
-/// All old outcomes that can be cut, in the order of the view.
+/// All old outcomes that can be cut, in the order of the view, but for what the running turn recalled.
 fn batch(scene: &Scene<'_>) -> Vec<Cut> {
     let old = scene.thread.view().newest(scene.budget.prune.keep_recent).min(scene.round());
-    (0..old).filter_map(|at| placeholder(scene, at)).collect()
+    let is_held = |at: &usize| scene.recalled.contains(at);
+    (0..old).filter(|at| !is_held(at)).filter_map(|at| placeholder(scene, at)).collect()
 }
 
 fn masks(batch: Vec<Cut>) -> Vec<Mask> {
@@ -181,16 +183,35 @@ impl Shorter {
         self.cuts.values().map(|cut| cut.mask.clone()).collect()
     }
 
-    /// Cuts outcomes until the part takes at most so many tokens: those that were recalled first, then those
-    /// before the current round, oldest first, and then those of the round itself, by head and tail. Says
-    /// whether that is enough.
+    /// Cuts all that can be until the part takes at most so many tokens: outcomes, then those that the running
+    /// turn recalled, then what was said. Says whether that is enough.
+    pub fn all(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
+        self.outcomes(scene, from, tokens_max)
+            || self.recalled(scene, from, tokens_max)
+            || self.messages(scene, from, tokens_max)
+    }
+
+    /// Cuts the outcomes in this part of the view to their beginnings, but for what the running turn recalled.
+    pub fn old(&mut self, scene: &Scene<'_>, places: Range<usize>) {
+        for at in places.filter(|at| !scene.recalled.contains(at)) {
+            if let Some(cut) = placeholder(scene, at) {
+                self.put(cut);
+            }
+        }
+    }
+
+    /// Cuts outcomes until the part takes at most so many tokens: those that earlier turns recalled first, then
+    /// those before the current round, oldest first, and then those of the round itself, by head and tail. What
+    /// the running turn recalled stays. Says whether that is enough.
     pub fn outcomes(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
         let tools = tools(scene.entries());
         let is_recalled = |at: &usize| {
             outcome(scene, *at).is_some_and(|outcome| tools.get(outcome.call.0.as_str()) == Some(&RECALL))
         };
         let round = scene.round().max(from);
-        let (recalled, others): (Vec<usize>, Vec<usize>) = (from..round).partition(is_recalled);
+        let is_held = |at: &usize| scene.recalled.contains(at);
+        let (recalled, others): (Vec<usize>, Vec<usize>) =
+            (from..round).filter(|at| !is_held(at)).partition(is_recalled);
         for at in recalled.into_iter().chain(others) {
             if self.tokens <= tokens_max {
                 return true;
@@ -200,11 +221,27 @@ impl Shorter {
             }
         }
         for bytes_max in OUTCOME_BYTES {
-            for at in round..scene.entries().len() {
+            for at in (round..scene.entries().len()).filter(|at| !is_held(at)) {
                 if self.tokens <= tokens_max {
                     return true;
                 }
                 if let Some(cut) = halved(scene, at, bytes_max) {
+                    self.put(cut);
+                }
+            }
+        }
+        self.tokens <= tokens_max
+    }
+
+    /// Cuts what the running turn recalled by head and tail, oldest first, until the part takes at most so many
+    /// tokens. Says whether that is enough.
+    pub fn recalled(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
+        for bytes_max in OUTCOME_BYTES {
+            for at in scene.recalled.range(from..) {
+                if self.tokens <= tokens_max {
+                    return true;
+                }
+                if let Some(cut) = halved(scene, *at, bytes_max) {
                     self.put(cut);
                 }
             }

@@ -1,6 +1,6 @@
 //! What a decision looks at: a view, and the tokens of each of its entries, counted once. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::budget::Budget;
@@ -32,6 +32,9 @@ pub(super) struct Scene<'a> {
     pub limit: u64,
     /// Entries that are pinned as a whole.
     pub pinned: HashSet<Seq>,
+    /// Where in the view whole outcomes of `recall` stand that the running turn asked for: what the model has just
+    /// fetched back is the last of the outcomes to leave again.
+    pub recalled: BTreeSet<usize>,
     /// Whether the model has the tool `recall`: the tools of an older session may be without it.
     pub has_recall: bool,
 }
@@ -47,8 +50,9 @@ impl<'a> Scene<'a> {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         let whole = thread.pinned().into_iter().filter(|part| part.part.is_none());
         let pinned = whole.map(|part| part.entry).collect();
+        let recalled = recalled(thread);
         let has_recall = thread.frame().is_none_or(|(_, tools)| tools.iter().any(|tool| tool.name == RECALL));
-        Scene { ruler, thread, budget, weights, before, limit, pinned, has_recall }
+        Scene { ruler, thread, budget, weights, before, limit, pinned, recalled, has_recall }
     }
 
     pub fn entries(&self) -> &'a [Arc<Entry>] {
@@ -99,11 +103,41 @@ impl<'a> Scene<'a> {
         at
     }
 
+    /// Where in the view the oldest round begins that recalled something in the running turn, before the current
+    /// round; `None` where there is none.
+    pub fn recalled_before_round(&self) -> Option<usize> {
+        let oldest = self.recalled.range(..self.round()).next()?;
+        Some(self.cut(self.thread.through(*oldest)))
+    }
+
     /// Whether something was said since the compaction that the view begins with.
     pub fn has_news(&self) -> bool {
         let head = self.entries().first().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
         head.is_none_or(|head| self.entries().iter().any(|entry| entry.seq > head.seq))
     }
+}
+
+/// The places of what the running turn recalled and still sees whole.
+fn recalled(thread: &Thread) -> BTreeSet<usize> {
+    if !thread.in_turn() {
+        return BTreeSet::new();
+    }
+    let ended =
+        thread.entries().iter().rev().find(|entry| matches!(entry.change, Change::TurnEnded { .. }));
+    let since = ended.map(|entry| entry.seq);
+    let entries = thread.view().entries();
+    let tools = tools(entries);
+    let is_recalled = |entry: &Arc<Entry>| match &entry.change {
+        Change::ToolFinished { outcome } => {
+            // What is shown shorter is another entry than that of the log.
+            let own = usize::try_from(entry.seq.0).ok().and_then(|seq| thread.entries().get(seq));
+            Some(entry.seq) > since
+                && tools.get(outcome.call.0.as_str()) == Some(&RECALL)
+                && own.is_some_and(|own| Arc::ptr_eq(own, entry))
+        }
+        _ => false,
+    };
+    (0..entries.len()).filter(|at| is_recalled(&entries[*at])).collect()
 }
 
 /// A ruler that counts a short view with the vocabulary and estimates a long one.
