@@ -143,7 +143,6 @@ pub fn tell_starter(outcome: Result<(), &str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::resting::REST_VARIABLE;
 
     #[test]
     fn no_key_goes_along() {
