@@ -39,9 +39,16 @@ pub fn to_file(paths: &Paths) {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
     #[cfg(feature = "otel")]
-    let subscriber = subscriber.with(otel::layer());
+    let (subscriber, unusable) = match otel::layer() {
+        Ok(layer) => (subscriber.with(layer), None),
+        Err(error) => (subscriber.with(None), Some(error)),
+    };
     // A second call (a test's) keeps the first subscriber.
     drop(tracing::subscriber::set_global_default(subscriber));
+    #[cfg(feature = "otel")]
+    if let Some(error) = unusable {
+        tracing::warn!(error, "no spans are sent: the collector can't be used as the environment names it");
+    }
     if let Some(error) = fault {
         tracing::warn!(%error, "EPITOME_LOG is not understood; {FILTER} holds");
     }

@@ -284,14 +284,14 @@ mod tests {
 
     #[test]
     fn the_page_has_every_command_and_flag() {
-        let page = page();
+        // A hyphen that is to be copied and an apostrophe are written otherwise there.
+        let page = page().replace("\\-", "-").replace("\\*(Aq", "'");
         for word in WORDS.iter().flat_map(|word| [word].into_iter().chain(word.below)) {
             for flag in word.flags.iter().flat_map(|flags| flags.iter()) {
-                // The page writes a hyphen that is to be copied as `\-`.
-                let written = format!("--{}", flag.long).replace('-', "\\-");
+                let written = format!("--{}", flag.long);
                 assert!(page.contains(&written), "{written}");
             }
-            assert!(page.contains(&word.about.replace('-', "\\-")), "{}", word.about);
+            assert!(page.contains(word.about), "{}", word.about);
         }
     }
 }

@@ -148,7 +148,7 @@ impl Redactor {
 /// What stands for a long run of letters and digits. One without a digit is a name or a path.
 fn unless_plain(found: &Captures<'_>) -> String {
     let text = &found[0];
-    let has = |is: fn(&u8) -> bool| text.as_bytes().iter().any(|byte| is(byte));
+    let has = |is: fn(&u8) -> bool| text.as_bytes().iter().any(is);
     let is_plain = !has(u8::is_ascii_digit) || !has(u8::is_ascii_alphabetic) || UUID.is_match(text);
     if is_plain { text.to_owned() } else { GONE.to_owned() }
 }

@@ -38,38 +38,31 @@ pub(super) fn file(path: &Path) -> String {
 }
 
 fn flatten(value: &Value, name: &str, is_secret: bool, out: &mut String) {
-    match value {
+    let shown = match value {
         Value::Table(table) => {
             for (key, value) in table {
                 let below = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
                 flatten(value, &below, is_secret || is_secret_name(key), out);
             }
+            return;
         }
         Value::Array(values) => {
             for (at, value) in values.iter().enumerate() {
                 flatten(value, &format!("{name}[{at}]"), is_secret, out);
             }
+            return;
         }
-        Value::String(text) => {
-            let length = text.chars().count();
-            let _ = match () {
-                () if is_secret => writeln!(out, "{name} = <redacted>"),
-                () if length > VALUE_CHARS_MAX => writeln!(out, "{name} = <{length} characters>"),
-                () => writeln!(out, "{name} = {text:?}"),
-            };
-        }
-        Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
-            let shown = match value {
-                _ if is_secret => "<redacted>".to_owned(),
-                Value::Integer(number) => number.to_string(),
-                Value::Float(number) => number.to_string(),
-                Value::Boolean(truth) => truth.to_string(),
-                Value::Datetime(time) => time.to_string(),
-                Value::String(_) | Value::Array(_) | Value::Table(_) => unreachable!("they were taken above"),
-            };
-            let _ = writeln!(out, "{name} = {shown}");
-        }
-    }
+        Value::String(text) => match text.chars().count() {
+            length if length > VALUE_CHARS_MAX => format!("<{length} characters>"),
+            _ => format!("{text:?}"),
+        },
+        Value::Integer(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Boolean(truth) => truth.to_string(),
+        Value::Datetime(time) => time.to_string(),
+    };
+    let shown = if is_secret { "<redacted>" } else { &shown };
+    let _ = writeln!(out, "{name} = {shown}");
 }
 
 /// The values of the settings that say who the person is to a provider.

@@ -22,16 +22,19 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// `None` where no collector is named, or it can't be used as it is named; the log has why.
-pub(super) fn layer<S>() -> Option<impl Layer<S>>
+/// `None` where no collector is named. The error says why it can't be used as it is named.
+pub(super) fn layer<S>() -> Result<Option<impl Layer<S>>, String>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
 {
     let is_named = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !ENDPOINTS.into_iter().any(is_named) {
-        return None;
+        return Ok(None);
     }
-    let exporter = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary).build().ok()?;
+    // Its client asks for the process's cryptography, also for plain HTTP. Somebody else's choice is as good.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let exporter = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary).build();
+    let exporter = exporter.map_err(|error| error.to_string())?;
     let resource = Resource::builder()
         .with_service_name("epitome")
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
@@ -40,7 +43,7 @@ where
     let tracer = provider.tracer("epitome");
     // A second call (a test's) keeps the first.
     drop(PROVIDER.set(provider));
-    Some(tracing_opentelemetry::layer().with_tracer(tracer))
+    Ok(Some(tracing_opentelemetry::layer().with_tracer(tracer)))
 }
 
 /// Sends what waits, within bounds.
