@@ -186,7 +186,7 @@ fn stretched(entries: &[Arc<Entry>]) -> Vec<Entry> {
                 if turns % 3 == 0 { 1_500_000 + chance * 9_000 } else { 35_000 + chance * 700 }
             }
             Change::Replied { message, .. } => 3_500 + chance * 130 + message.text().len() as u64 * 9,
-            Change::ToolFinished { .. } if chance % 5 == 0 => 14_000 + chance * 260,
+            Change::ToolFinished { .. } if chance.is_multiple_of(5) => 14_000 + chance * 260,
             Change::ToolFinished { .. } => 180 + chance * 31,
             Change::Compacted { usage: Some(_), .. } => 17_000 + chance * 90,
             Change::Hooked { .. } => 120,

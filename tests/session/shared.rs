@@ -114,10 +114,11 @@ fn who_goes_leaves_a_running_turn_to_those_who_stay() {
     assert_eq!(desk.reason(turn), StopReason::Cancelled, "who has left is owed an answer all the same");
     assert!(matches!(desk.client.answer(close), Ok(Answer::Closed)));
     desk.release_tool();
-    other.entry(|change| match change {
-        Change::TurnEnded { reason, .. } => Some(assert_eq!(*reason, StopReason::EndTurn)),
+    let ended = other.entry(|change| match change {
+        Change::TurnEnded { reason, .. } => Some(*reason),
         _ => None,
     });
+    assert_eq!(ended, StopReason::EndTurn);
 }
 
 #[test]
