@@ -122,8 +122,7 @@ fn recalled(thread: &Thread) -> BTreeSet<usize> {
     if !thread.in_turn() {
         return BTreeSet::new();
     }
-    let ended =
-        thread.entries().iter().rev().find(|entry| matches!(entry.change, Change::TurnEnded { .. }));
+    let ended = thread.entries().iter().rev().find(|entry| matches!(entry.change, Change::TurnEnded { .. }));
     let since = ended.map(|entry| entry.seq);
     let entries = thread.view().entries();
     let tools = tools(entries);
