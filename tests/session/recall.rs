@@ -195,11 +195,11 @@ fn in_view(desk: &Desk, id: &str) -> (Option<String>, String) {
 /// turn took it away again.
 #[test]
 fn what_a_turn_recalled_stays_in_view_through_the_compactions_of_that_turn() {
-    let look = || vec![call(json!({"says": "a line of a log\n".repeat(400)}))];
+    let look = || vec![call(json!({"bytes": 6_000}))];
     let mut replies =
         vec![vec![text(&format!("The word is walnut. {}", "And so on. ".repeat(150)))], flood()];
     replies.push(recalls(json!({"entry": "e1-e9", "limit": 1_500})));
-    replies.extend(std::iter::repeat_with(look).take(10));
+    replies.extend(std::iter::repeat_with(look).take(14));
     let mut desk = with_window(16_000, replies);
     desk.ask("Say a word.");
     desk.ask("Say many words.");
