@@ -43,6 +43,8 @@ mod decision_tests;
 #[cfg(test)]
 mod quoting_tests;
 #[cfg(test)]
+mod recalled_tests;
+#[cfg(test)]
 mod talk;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use super::ledger::Ledger;
 use super::*;
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus,
-    Part, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger, Usage,
+    Part, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage,
 };
 use crate::tokens::Ruler;
 
@@ -54,6 +54,11 @@ impl Talk {
         self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
         let outcome = ToolOutcome::text(id, OutcomeStatus::Completed, outcome);
         self.add(Change::ToolFinished { outcome })
+    }
+
+    pub fn ends_turn(&mut self) {
+        let (reason, usage) = (StopReason::EndTurn, Usage::default());
+        self.add(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
     }
 
     /// Enough of messages that all before them are old.

@@ -5,6 +5,7 @@
 //! looked at, and what is not known is said. Files are read again only where they changed.
 
 mod known;
+mod room;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -30,8 +31,9 @@ const TOLD_MAX: usize = 100;
 #[derive(Debug, Default)]
 pub struct Watch {
     places: Vec<Watched>,
-    /// The view's revision when everything in it was known to the model.
-    told_at: Option<Seq>,
+    /// The view's revision and the model's window, in tokens, when everything that it has room for was known to
+    /// the model.
+    told_at: Option<(Seq, u64)>,
 }
 
 #[derive(Debug)]
@@ -186,17 +188,20 @@ impl Session {
         if is_paused || self.lineage.is_child() {
             return Ok(());
         }
-        let revision = self.thread.view().revision();
-        if self.instructions.told_at == Some(revision) {
+        let at = (self.thread.view().revision(), self.budget().window);
+        if self.instructions.told_at == Some(at) {
             return Ok(());
         }
         let left = TOLD_MAX.saturating_sub(instructed(&self.thread).count());
-        for (path, text) in self.instructions.untold(&self.thread).into_iter().take(left) {
+        let untold = self.instructions.untold(&self.thread).into_iter();
+        let fitting: Vec<_> =
+            untold.filter(|(path, text)| self.has_room_for(path, text)).take(left).collect();
+        for (path, text) in fitting {
             let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
             let said = Change::Said { message, origin: Origin::Instructions { path } };
             self.commit(said).map_err(|error| error.to_string())?;
         }
-        self.instructions.told_at = Some(revision);
+        self.instructions.told_at = Some(at);
         Ok(())
     }
 }
@@ -237,14 +242,14 @@ mod tests {
         assert!(watch.files().is_empty());
 
         std::fs::write(&path, "one").expect("a file");
-        watch.told_at = Some(Seq(0));
+        watch.told_at = Some((Seq(0), 1));
         watch.look();
         assert_eq!(watch.files()[0].text, "one");
         assert_eq!(watch.told_at, None, "a change has it compared with the view again");
 
-        watch.told_at = Some(Seq(0));
+        watch.told_at = Some((Seq(0), 1));
         watch.look();
-        assert_eq!(watch.told_at, Some(Seq(0)));
+        assert_eq!(watch.told_at, Some((Seq(0), 1)));
         std::fs::remove_file(&path).expect("it is there");
         std::fs::write(directory.path().join("CLAUDE.md"), "two").expect("a file");
         watch.look();

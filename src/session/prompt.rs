@@ -107,8 +107,8 @@ fn read(path: &Path, within: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
-/// The whole system text.
-pub fn system_text(workspace: &Workspace, instructions: &[Instructions]) -> String {
+/// The whole system text. Each file of instructions is its block, or the line that stands for it.
+pub fn system_text(workspace: &Workspace, instructions: &[String]) -> String {
     let mut text = String::from(ROLE);
     text.push_str("\n\n# Where you work\n\n");
     text.push_str(&format!("Working directory: {}\n", workspace.cwd.display()));
@@ -122,7 +122,7 @@ pub fn system_text(workspace: &Workspace, instructions: &[Instructions]) -> Stri
              disagree, the later one here wins; what the person says in the conversation wins over both.\n",
         );
         for file in instructions {
-            text.push_str(&format!("\n{}\n", block(&file.path, &file.text)));
+            text.push_str(&format!("\n{file}\n"));
         }
     }
     text
@@ -136,6 +136,20 @@ pub fn block_head(path: &Path) -> String {
 /// A file's instructions as a model reads them.
 pub fn block(path: &Path, text: &str) -> String {
     format!("{}{}\n</instructions>", block_head(path), text.trim_end())
+}
+
+/// How the line begins that stands for a file there was no room for.
+pub fn left_out_head(path: &Path) -> String {
+    format!("Left out for its size: {} (", path.display())
+}
+
+/// The line that stands for a file there was no room for.
+pub fn left_out(file: &Instructions) -> String {
+    format!(
+        "{}{} bytes of instructions). Before work that they may be about, read that file with your tools, by parts.",
+        left_out_head(&file.path),
+        file.text.len()
+    )
 }
 
 fn readable(path: &Path, bytes: &[u8]) -> (String, Option<Problem>) {

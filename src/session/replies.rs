@@ -8,7 +8,7 @@ use super::actor::Session;
 use super::commands::goal;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
-use super::{Out, Severity, TextKind, UsageNow, prompt};
+use super::{Out, Severity, TextKind, UsageNow};
 use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::wire::Purpose;
@@ -114,13 +114,8 @@ impl Session {
         if self.thread.frame().is_some() {
             return Ok(());
         }
-        let instructions = self.instructions.files();
-        let mut system = prompt::system_text(&self.workspace, &instructions);
-        for context in std::mem::take(&mut self.start_context) {
-            system.push_str("\n\n");
-            system.push_str(&context);
-        }
         let tools = self.services.toolbox.specs();
+        let system = self.system_text(&tools);
         self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }
 

@@ -1,11 +1,11 @@
 //! Instructions that come or change after the system text was frozen are told behind it, once.
 
 use epitome::provider::scripted::Seen;
-use epitome::thread::{Change, Origin};
+use epitome::thread::{Change, Origin, StopReason};
 use serde_json::json;
 
 use super::desk::{Desk, call, put, text};
-use super::stage::{count, flood};
+use super::stage::{count, flood, notice, sent};
 
 /// Everything that the model was sent last as a user's words, without the system text.
 fn told(desk: &Desk) -> String {
@@ -103,4 +103,48 @@ fn a_link_out_of_the_workspace_is_not_followed() {
     assert_eq!(count(&desk, |change| matches!(change, Change::ToolFinished { .. })), 2);
     assert!(files(&desk).is_empty());
     assert!(!told(&desk).contains("a secret"));
+}
+
+/// A file of instructions that was larger than the window made every prompt fail: the system text with it left no room
+/// for any conversation.
+#[test]
+fn a_file_that_leaves_no_room_for_the_conversation_is_named_and_the_others_are_told() {
+    let own = "anthropic/claude-sonnet-5-5";
+    let files = [
+        ("home/config.toml", format!("[models.\"{own}\"]\ncontext_window = 8000\n")),
+        ("home/AGENTS.md", "Rules of mine.".to_owned()),
+        ("AGENTS.md", "Rules of the project. ".repeat(1_900)),
+        ("a/AGENTS.md", "Rules of a.".to_owned()),
+    ]
+    .map(|(name, text)| (name.to_owned(), text));
+    let mut replies = vec![vec![call(json!({"touches": "a/file.rs"}))]].into_iter();
+    let mut desk =
+        Desk::set(&files, Default::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
+    desk.choose("model", own).expect("a model");
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let notice = desk.client.seen.iter().filter_map(notice).find(|text| text.contains("holds 8000 tokens"));
+    let notice = notice.expect("the person is told");
+    let path = desk.cwd().join("AGENTS.md");
+    assert!(notice.contains(&format!("{} (41800 bytes", path.display())), "{notice}");
+    assert!(!notice.contains("home/AGENTS.md") && notice.contains("larger window"), "{notice}");
+    let sent = sent(&desk);
+    assert!(sent.contains("Rules of a.") && !sent.contains("Rules of the project."), "{sent}");
+    let named = format!("Left out for its size: {} (41800 bytes", path.display());
+    let frame = || desk.log().iter().find(|entry| matches!(entry.change, Change::Framed { .. })).cloned();
+    let Some(Change::Framed { system, .. }) = frame().map(|entry| entry.change.clone()) else {
+        panic!("it is frozen")
+    };
+    assert!(system.contains(&named) && system.contains("Rules of mine."), "{system}");
+    assert!(!system.contains("Rules of the project."), "{system}");
+
+    // It is told as soon as it fits; the frame stays as it is.
+    assert_eq!(self::files(&desk), ["a/AGENTS.md"]);
+    write(&desk, "AGENTS.md", "Rules of the project, in short.");
+    desk.ask("And now?");
+    assert_eq!(self::files(&desk), ["a/AGENTS.md", "AGENTS.md"]);
+    assert!(told(&desk).contains("Rules of the project, in short."), "{}", told(&desk));
+    desk.ask("And then?");
+    assert_eq!(self::files(&desk).len(), 2);
+    let frames = count(&desk, |change| matches!(change, Change::Framed { .. }));
+    assert_eq!(frames, 1);
 }

@@ -1,8 +1,10 @@
 //! What is too large for the view stays in the log, and the model reads it and what left the view by itself.
 
+use std::sync::Arc;
+
 use epitome::provider::scripted::ModelStep;
 use epitome::recall;
-use epitome::thread::{Change, OutcomeStatus, StopReason, ToolOutcome};
+use epitome::thread::{Change, Entry, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};
@@ -143,4 +145,94 @@ fn a_recipe_that_may_use_no_tools_recalls_nothing() {
         Desk::set(&files, Default::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
     desk.ask("/say");
     assert_eq!(last_outcome(&desk).status, OutcomeStatus::Denied);
+}
+
+const MODEL: &str = "anthropic/claude-sonnet-5-5";
+
+/// A desk with a window of so many tokens, and a model that counts, writes a summary where it is asked for one, recalls
+/// once what "Read again e1" names, says these replies, and then "ok".
+fn with_window(window: u64, replies: Vec<Vec<ModelStep>>) -> Desk {
+    let config = format!("[models.\"{MODEL}\"]\ncontext_window = {window}\n");
+    let files = [("home/config.toml".to_owned(), config)];
+    let (mut replies, mut may_read) = (replies.into_iter(), true);
+    let mut desk = Desk::set(&files, Default::default(), move |request| {
+        let asked = request.last_user_text();
+        let mut steps = match asked.strip_prefix("Read again ") {
+            _ if asked.contains("Then write the handover") => {
+                vec![text("<summary>Words were said.</summary>")]
+            }
+            Some(entry) if std::mem::take(&mut may_read) => recalls(json!({"entry": entry})),
+            Some(_) | None => replies.next().unwrap_or_else(|| vec![text("ok")]),
+        };
+        let input = request.body.to_string().len() as u64 / 4;
+        steps.push(ModelStep::Usage { input, output: 100 });
+        steps
+    });
+    desk.choose("model", MODEL).expect("a model");
+    desk
+}
+
+/// Where the log has what made the view shorter.
+fn swaps(desk: &Desk) -> Vec<Seq> {
+    let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
+    desk.log().iter().filter(|entry| is_swap(&entry.change)).map(|entry| entry.seq).collect()
+}
+
+/// The text of an entry's outcome as the view has it now, and the same as the log has it.
+fn in_view(desk: &Desk, id: &str) -> (Option<String>, String) {
+    let log = desk.log();
+    let of = |entries: &[Arc<Entry>]| {
+        entries.iter().find(|entry| entry.seq.to_string() == id).and_then(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => Some(outcome.model_text()),
+            _ => None,
+        })
+    };
+    let thread = Thread::replay(log.iter().cloned()).expect("a valid log");
+    (of(thread.view().entries()), of(&log).expect("it is an outcome"))
+}
+
+/// A model fetched a decision back, went on with tools past the threshold, and the compaction in the middle of its
+/// turn took it away again.
+#[test]
+fn what_a_turn_recalled_stays_in_view_through_the_compactions_of_that_turn() {
+    let look = || vec![call(json!({"bytes": 6_000}))];
+    let mut replies =
+        vec![vec![text(&format!("The word is walnut. {}", "And so on. ".repeat(150)))], flood()];
+    replies.push(recalls(json!({"entry": "e1-e9", "limit": 1_500})));
+    replies.extend(std::iter::repeat_with(look).take(14));
+    let mut desk = with_window(16_000, replies);
+    desk.ask("Say a word.");
+    desk.ask("Say many words.");
+    desk.ask("/compact");
+    assert_eq!(desk.ask("What was the word? Then look."), StopReason::EndTurn);
+    let (recalled, outcome) = outcomes(&desk).remove(0);
+    let found = outcome.model_text();
+    assert!(found.contains("The word is walnut."), "{found}");
+    let at: u64 = recalled[1..].parse().expect("an entry's number");
+    assert!(swaps(&desk).iter().any(|swap| swap.0 > at), "the turn was compacted: {:?}", swaps(&desk));
+    assert_eq!(in_view(&desk, &recalled), (Some(found.clone()), found.clone()));
+    let quoted = format!("{found:?}");
+    assert!(sent(&desk).contains(quoted.trim_matches('"')), "{}", sent(&desk));
+}
+
+#[test]
+fn where_a_turn_recalls_more_than_fits_the_oldest_is_cut_and_can_be_recalled_again() {
+    let more = |at: usize| recalls(json!({"entry": "e1-e9", "limit": 4_000, "offset": at * 4_000}));
+    let mut replies = vec![vec![text(&"The word is walnut. ".repeat(2_000))]];
+    replies.extend((0..12).map(more));
+    let mut desk = with_window(12_000, replies);
+    desk.ask("Say a word, often.");
+    desk.ask("/compact");
+    assert_eq!(desk.ask("What was said?"), StopReason::EndTurn);
+    let all = outcomes(&desk);
+    let (shown, whole) = in_view(&desk, &all[all.len() - 1].0);
+    assert_eq!(shown, Some(whole), "the newest stays");
+    let is_cut = |id: &str| matches!(in_view(&desk, id), (Some(shown), whole) if shown != whole);
+    let cut = all.iter().map(|(id, _)| id).find(|id| is_cut(id)).expect("one is cut where it stands");
+    let (shown, _) = in_view(&desk, cut);
+    let shown = shown.unwrap_or_default();
+    assert!(shown.contains(&format!("`recall` with entry {cut} reads all of it")), "{shown}");
+    desk.ask(&format!("Read again {cut}"));
+    let again = last_outcome(&desk).model_text();
+    assert!(again.contains(&format!("[{cut} ")) && again.contains("The word is walnut."), "{again}");
 }

@@ -86,7 +86,14 @@ fn known(thread: &Thread, path: &Path) -> Option<String> {
         _ => None,
     });
     let in_frame = || thread.frame().map(|(system, _)| system).filter(|system| system.contains(&head));
-    in_view.or_else(|| in_frame().map(str::to_owned))
+    // That the frame has no room for it is all that the model knows of it then.
+    let named = || is_left_out(thread, path).then(|| prompt::left_out_head(path));
+    in_view.or_else(|| in_frame().map(str::to_owned)).or_else(named)
+}
+
+/// Whether the frame names this file because it has no room for it.
+pub(super) fn is_left_out(thread: &Thread, path: &Path) -> bool {
+    thread.frame().is_some_and(|(system, _)| system.contains(&prompt::left_out_head(path)))
 }
 
 fn text_of(entry: &Entry) -> Option<String> {
@@ -152,6 +159,8 @@ mod tests {
     fn the_model_is_told_what_neither_its_frame_nor_its_view_says() {
         let path = Path::new("/w/AGENTS.md");
         let frame = |text| Change::Framed { system: prompt::block(path, text), tools: Vec::new() };
+        let file = prompt::Instructions { path: path.to_path_buf(), text: "a".to_owned() };
+        let left_out = || Change::Framed { system: prompt::left_out(&file), tools: Vec::new() };
         let told = |text| {
             let origin = Origin::Instructions { path: path.to_path_buf() };
             said(format!("They are:\n\n{}", prompt::block(path, text)), origin)
@@ -176,6 +185,9 @@ mod tests {
             ("there is none", vec![hi()], " \n", None),
             ("the frame has it", vec![frame("a"), hi()], "a\n", None),
             ("the frame has an old one", vec![frame("a"), hi()], "b", replaced),
+            ("the frame had no room for it", vec![left_out(), hi()], "a", replaced),
+            ("it is told since", vec![left_out(), told("a"), hi()], "a", None),
+            ("what was left out is gone", vec![left_out(), hi()], "", gone),
             ("the end of a line was added", vec![frame("a"), hi()], "a b", replaced),
             ("it was removed", vec![frame("a"), hi()], "", gone),
             ("that was told", vec![frame("a"), told("")], "", None),

@@ -1,0 +1,118 @@
+//! The room that a window has for instructions: a file that would leave none for the conversation is named, not told.
+//!
+//! What is decided is frozen with the system text. It is never decided anew for a frame that stands, also behind a
+//! change to a smaller model: another system text would be another prefix, and what was told would be taken back.
+
+use std::path::Path;
+
+use super::known::is_left_out;
+use crate::compaction::Budget;
+use crate::session::Severity;
+use crate::session::actor::Session;
+use crate::session::prompt::{self, Instructions};
+use crate::thread::ToolSpec;
+use crate::tokens::Count;
+
+/// The part of a window that instructions leave to the conversation at least, as a divisor. With less there is no room
+/// for a request, the outcome of a tool and a summary.
+const CONVERSATION_PART: u64 = 8;
+
+/// The tokens that the system text and the tools may take.
+fn frame_max(budget: &Budget) -> u64 {
+    budget.window.saturating_sub(budget.reserve + budget.window / CONVERSATION_PART)
+}
+
+/// Which files there is room for, by the tokens of each, farthest first.
+///
+/// The nearest is asked first: where two disagree it is the one that holds, so that least is lost with the farthest.
+/// One that is too long takes no others with it.
+fn with_room(files: &[u64], room: u64) -> Vec<bool> {
+    let mut left = room;
+    let mut fits = vec![false; files.len()];
+    for (fits, tokens) in fits.iter_mut().zip(files).rev() {
+        if let Some(rest) = left.checked_sub(*tokens) {
+            (*fits, left) = (true, rest);
+        }
+    }
+    fits
+}
+
+impl Session {
+    /// The system text as it is frozen beside these tools. The person is told of files that there is no room for.
+    pub(in crate::session) fn system_text(&mut self, tools: &[ToolSpec]) -> String {
+        let contexts: String =
+            std::mem::take(&mut self.start_context).iter().map(|context| format!("\n\n{context}")).collect();
+        let text = |files: &[String]| prompt::system_text(&self.workspace, files) + &contexts;
+        let (ruler, budget) = (self.ruler(), self.budget());
+        let at_most = |counted| ruler.at_most(Count { reported: 0, counted });
+        let files = self.instructions.files();
+        let whole: Vec<String> = files.iter().map(|file| prompt::block(&file.path, &file.text)).collect();
+        let system = text(&whole);
+        if files.is_empty() || at_most(ruler.frame(&system, tools)) <= frame_max(&budget) {
+            return system;
+        }
+        let named: Vec<String> = files.iter().map(prompt::left_out).collect();
+        let room = frame_max(&budget).saturating_sub(at_most(ruler.frame(&text(&named), tools)));
+        let tokens: Vec<u64> = whole.iter().map(|block| ruler.text(block)).collect();
+        let fits = with_room(&tokens.iter().map(|tokens| at_most(*tokens)).collect::<Vec<_>>(), room);
+        let blocks = whole.into_iter().zip(named).zip(&fits);
+        let blocks: Vec<String> =
+            blocks.map(|((whole, named), fits)| if *fits { whole } else { named }).collect();
+        let left_out = files.iter().zip(tokens).zip(&fits).filter(|(_, fits)| !**fits);
+        let left_out: Vec<(&Instructions, u64)> = left_out.map(|(file, _)| file).collect();
+        self.say(Severity::Warning, notice(&left_out, budget.window));
+        text(&blocks)
+    }
+
+    /// Whether a file of instructions may be told in these words: one that was left out for its size is told once it
+    /// would have fit, be it shorter or the window larger.
+    pub(super) fn has_room_for(&self, path: &Path, words: &str) -> bool {
+        if !is_left_out(&self.thread, path) {
+            return true;
+        }
+        let (ruler, budget) = (self.ruler(), self.budget());
+        let counted = budget.frame + ruler.text(words);
+        ruler.at_most(Count { reported: 0, counted }) <= frame_max(&budget)
+    }
+}
+
+fn notice(left_out: &[(&Instructions, u64)], window: u64) -> String {
+    let files = left_out.iter().map(|(file, tokens)| {
+        format!("{} ({} bytes, about {tokens} tokens)", file.path.display(), file.text.len())
+    });
+    format!(
+        "Too long for a model that holds {window} tokens, so the agent is told only where they are and that it can read \
+         them: {}. Make them shorter, or choose a model with a larger window: the agent is told them as soon as they \
+         fit.",
+        files.collect::<Vec<_>>().join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_files_are_told_as_far_as_there_is_room() {
+        let cases: [(&[u64], u64, &[bool]); 7] = [
+            (&[], 0, &[]),
+            (&[10, 20, 30], 60, &[true, true, true]),
+            (&[10, 20, 30], 59, &[false, true, true]),
+            (&[10, 20, 30], 45, &[true, false, true]),
+            (&[10, 20, 30], 29, &[false, true, false]),
+            (&[10, 900, 30], 100, &[true, false, true]),
+            (&[10, 20, 30], 5, &[false, false, false]),
+        ];
+        for (files, room, fits) in cases {
+            assert_eq!(with_room(files, room), fits, "{files:?} in {room}");
+        }
+    }
+
+    #[test]
+    fn a_small_window_keeps_an_eighth_for_the_conversation() {
+        for (window, reserve, most) in [(8_000, 2_000, 5_000), (200_000, 8_000, 167_000), (10, 10, 0)] {
+            let budget = Budget::of(&Default::default(), window, reserve, 0);
+            assert_eq!(frame_max(&budget), most, "{window}");
+        }
+    }
+}
