@@ -8,21 +8,26 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dev, Mode, OFlags, Stat};
 
 /// A socket that this process has made and listens on.
 pub struct Socket {
     path: PathBuf,
     /// The directory that it was made in, wherever that is by now.
     directory: OwnedFd,
-    /// Device and inode tell it from another of its name: they are given to nobody else while it is listened on.
-    made: Stat,
+    /// What tells it from another of its name: given to nobody else while it is listened on.
+    made: FileId,
     listener: UnixListener,
 }
 
-/// Whether two looks were at one file.
-fn is_same(one: &Stat, other: &Stat) -> bool {
-    one.st_dev == other.st_dev && one.st_ino == other.st_ino
+/// A file, whatever it is called: its device and its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId(Dev, u64);
+
+impl FileId {
+    fn of(stat: &Stat) -> FileId {
+        FileId(stat.st_dev, stat.st_ino)
+    }
 }
 
 impl Socket {
@@ -32,7 +37,7 @@ impl Socket {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let listener = UnixListener::bind(path)?;
-        let made = rustix::fs::lstat(path)?;
+        let made = FileId::of(&rustix::fs::lstat(path)?);
         // The directory lets nobody in; this is for whoever moves the socket elsewhere.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
@@ -56,7 +61,7 @@ impl Entrance {
     /// Whether who connects to the path comes to us.
     pub fn is_found(&self) -> bool {
         let Socket { path, made, .. } = &self.at_once;
-        rustix::fs::lstat(path).is_ok_and(|found| is_same(&found, made))
+        rustix::fs::lstat(path).is_ok_and(|found| FileId::of(&found) == *made)
     }
 
     /// Removes the socket, where it is still the one that was made. The path is not asked: it may lead to another
@@ -65,7 +70,7 @@ impl Entrance {
         let Socket { path, directory, made, .. } = &self.at_once;
         let Some(name) = path.file_name() else { return };
         let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| is_same(&found, made))
+        if found.is_ok_and(|found| FileId::of(&found) == *made)
             && let Err(error) = rustix::fs::unlinkat(directory, name, AtFlags::empty())
         {
             tracing::warn!(path = %path.display(), %error, "a socket could not be removed");
