@@ -170,6 +170,7 @@ acp, run and compact also take:
   --disable-auto-compact  compact only when asked, or when the provider refuses the length
   --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
   --recipe-dir DIR        look for recipes there, too (also --fragment-dirs DIR,DIR)
+  --standalone            do all in this process, also where a daemon runs
 
 All but acp have a --help of their own.
 

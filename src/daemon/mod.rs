@@ -12,7 +12,7 @@
 //! - `place`: where sockets and locks are, and who may use them.
 //! - `attachments`: who is connected.
 //! - `control`: the control API.
-//! - `serve`: the daemon's life; `doors`: the front ends that are attached.
+//! - `serve`: the daemon's life; `entrance`: its sockets; `doors`: the front ends that are attached.
 //! - `start`: how a daemon is started, detached.
 //! - `hello`, `frame`: what daemon and front end say to each other.
 //! - `front`: the front end.
@@ -21,6 +21,7 @@
 pub mod attachments;
 pub mod control;
 mod doors;
+mod entrance;
 pub mod frame;
 pub mod front;
 pub mod hello;

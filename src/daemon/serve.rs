@@ -8,21 +8,20 @@
 //! A home may be moved or removed under a daemon, and another daemon then serves the same path. So it knows its
 //! sockets by what they are and not by their names, removes no others, and leaves when its names are not its own.
 
-use std::fs::{File, Permissions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Daemon;
 use super::control;
 use super::doors::Doors;
+use super::entrance::{Entrance, Socket, remove};
 use super::frame::Farewell;
 use super::place::Place;
 
@@ -122,43 +121,6 @@ fn lock(place: &Place) -> Result<Option<File>, String> {
     Ok(Some(file))
 }
 
-/// A socket that this process has made and listens on.
-struct Socket {
-    path: PathBuf,
-    /// The directory that it was made in, wherever that is by now.
-    directory: OwnedFd,
-    /// Device and inode tell it from another of its name.
-    made: Stat,
-    listener: UnixListener,
-}
-
-/// Whether two looks were at one file.
-fn is_same(one: &Stat, other: &Stat) -> bool {
-    one.st_dev == other.st_dev && one.st_ino == other.st_ino
-}
-
-impl Socket {
-    /// Listens on a new socket. Fails where there is something of this name.
-    fn listen(path: &Path) -> io::Result<Socket> {
-        let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-        let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
-        let listener = UnixListener::bind(path)?;
-        let made = rustix::fs::lstat(path)?;
-        // The directory lets nobody in; this is for whoever moves the socket elsewhere.
-        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
-        Ok(Socket { path: path.to_path_buf(), directory, made, listener })
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 /// Why a daemon ended, for its log.
 #[derive(Debug)]
 enum End {
@@ -204,58 +166,6 @@ struct Serving {
     control: Entrance,
     doors: Doors,
     idle: Duration,
-}
-
-/// A socket that is listened on. Twice the same: the runtime's waits for who comes, and the other tells who has
-/// come that the runtime has not heard of yet.
-struct Entrance {
-    waiting: tokio::net::UnixListener,
-    at_once: UnixListener,
-    path: PathBuf,
-    directory: OwnedFd,
-    made: Stat,
-}
-
-impl Entrance {
-    fn new(socket: Socket) -> io::Result<Entrance> {
-        let Socket { path, directory, made, listener } = socket;
-        let at_once = listener.try_clone()?;
-        let waiting = tokio::net::UnixListener::from_std(listener)?;
-        Ok(Entrance { waiting, at_once, path, directory, made })
-    }
-
-    /// Whether who connects to the path comes to us.
-    fn is_found(&self) -> bool {
-        rustix::fs::lstat(&self.path).is_ok_and(|found| is_same(&found, &self.made))
-    }
-
-    /// Removes the socket, where it is still the one that was made. The path is not asked: it may lead to another
-    /// daemon's.
-    fn remove(&self) {
-        let Some(name) = self.path.file_name() else { return };
-        let found = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        if found.is_ok_and(|found| is_same(&found, &self.made))
-            && let Err(error) = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())
-        {
-            tracing::warn!(path = %self.path.display(), %error, "a socket could not be removed");
-        }
-    }
-
-    async fn accept(&self) -> io::Result<tokio::net::UnixStream> {
-        self.waiting.accept().await.map(|(stream, _)| stream)
-    }
-
-    /// Those who stand in it; does not wait.
-    fn accept_at_once(&self) -> io::Result<Option<tokio::net::UnixStream>> {
-        match self.at_once.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(true)?;
-                tokio::net::UnixStream::from_std(stream).map(Some)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
 }
 
 impl Serving {

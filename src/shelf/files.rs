@@ -76,7 +76,7 @@ pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<Pat
     };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io(directory))?;
     let mut written = Vec::new();
-    for header in super::list(store, None)?.sessions {
+    for header in super::list(store, None, super::Which::Prompted)?.sessions {
         let text = match export(store, &header.session, form) {
             // It was deleted meanwhile.
             Err(ShelfError::Store(StoreError::NotFound(_))) => continue,

@@ -67,7 +67,7 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
 }
 
 /// The sessions that there are, newest first.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Listed {
     pub sessions: Vec<Header>,
     /// Sessions that can't be read.
@@ -80,13 +80,22 @@ pub struct Unlisted {
     pub problem: String,
 }
 
-/// Lists the sessions that have a prompt, of one directory or of all.
-pub fn list(store: &Store, cwd: Option<&Path>) -> Result<Listed, ShelfError> {
+/// Which sessions a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those in which something was said. Editors open sessions that never get a prompt; those are nothing to
+    /// come back to.
+    Prompted,
+    All,
+}
+
+/// Lists the sessions of one directory or of all.
+pub fn list(store: &Store, cwd: Option<&Path>, which: Which) -> Result<Listed, ShelfError> {
     let listing = store.list()?;
     let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
-    // Editors open sessions that never get a prompt; those are nothing to come back to.
     let wanted = |header: &Header| {
-        header.has_prompt && cwd.as_ref().is_none_or(|cwd| is_same_directory(&header.cwd, cwd))
+        (header.has_prompt || which == Which::All)
+            && cwd.as_ref().is_none_or(|cwd| is_same_directory(&header.cwd, cwd))
     };
     let problems = listing
         .problems

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{ShelfError, fold, list};
+use super::{ShelfError, Which, fold, list};
 use crate::recall::{Ask, Clock, Finder, Log};
 use crate::store::Store;
 use crate::thread::SessionId;
@@ -87,7 +87,7 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
         return Err(refused("there is nothing to look for".to_owned()));
     }
     let finder = Finder::new(&question).map_err(refused)?;
-    let listed = list(store, ask.cwd)?;
+    let listed = list(store, ask.cwd, Which::Prompted)?;
     let clock = Clock { now: 0, zone: TimeZone::UTC };
     let end = Instant::now() + SEARCH_TIME_MAX;
     let is_late = || Instant::now() >= end;

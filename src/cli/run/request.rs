@@ -300,6 +300,7 @@ mod tests {
             own("pin", &["--resume", "s_1", "never", "force push", "--json"]).expect("good arguments");
         assert_eq!((&request.session, request.output), (&Which::Named("s_1".to_owned()), Output::Result));
         assert_eq!(request.prompt_with("").expect("a prompt"), "/pin never force push");
+        assert!(!request.standalone && own("undo", &["--standalone"]).expect("good arguments").standalone);
         assert!(own("redo", &["-r", "compact"]).is_err());
         assert!(own("history", &["e12"]).is_err_and(|error| error.contains("\"e12\"")));
     }

@@ -14,6 +14,7 @@ use crate::daemon::Daemon;
 use crate::provider::spent::Spent;
 use crate::session::registry::LiveSession;
 use crate::session::{AskId, Decision, SessionCommand, SessionError};
+use crate::shelf::{self, Which};
 use crate::store::Header;
 use crate::thread::boundary::boundary_of;
 use crate::thread::{Change, Entry, ModelName, SessionId, Thread};
@@ -44,23 +45,15 @@ struct Listed {
 }
 
 fn list(daemon: &Arc<Daemon>, wanted: Listed) -> Reply {
-    let listing = daemon.store.list()?;
+    let which = if wanted.all { Which::All } else { Which::Prompted };
+    let listed = shelf::list(&daemon.store, wanted.cwd.as_deref(), which)?;
     let live = daemon.sessions.live_sessions();
-    let cwd = wanted.cwd.map(|cwd| cwd.canonicalize().unwrap_or(cwd));
-    let is_of = |header: &Header| match &cwd {
-        None => true,
-        Some(cwd) => header.cwd == *cwd || header.cwd.canonicalize().is_ok_and(|real| real == *cwd),
-    };
-    let sessions: Vec<Value> = listing
-        .headers
-        .iter()
-        .filter(|header| (wanted.all || header.has_prompt) && is_of(header))
-        .map(|header| Value::Object(header_json(header, &live)))
-        .collect();
-    let problems: Vec<Value> = listing
+    let sessions: Vec<Value> =
+        listed.sessions.iter().map(|header| Value::Object(header_json(header, &live))).collect();
+    let problems: Vec<Value> = listed
         .problems
         .iter()
-        .map(|(session, problem)| json!({ "session": session, "message": problem.to_string() }))
+        .map(|unlisted| json!({ "session": unlisted.session, "message": unlisted.problem }))
         .collect();
     Ok(json!({ "sessions": sessions, "problems": problems }))
 }
