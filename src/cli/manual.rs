@@ -73,7 +73,7 @@ pub fn complete(arguments: &[OsString]) -> Result<i32, CliError> {
         return Err(CliError::usage("only sessions can be offered"));
     }
     let store = Store::new(&serve::paths());
-    let listed = shelf::list(&store, None);
+    let listed = shelf::list(&store, None, shelf::Which::Prompted);
     store.settle();
     let ids = listed?.sessions.into_iter().take(IDS_MAX).map(|header| header.session.0 + "\n");
     terminal::print(&ids.collect::<String>()).map(|()| 0)
