@@ -80,7 +80,9 @@ const RESUME: &[Flag] = &[
 
 const DRY: &[Flag] = &[flag("dry-run", "tell what would be done, and do nothing")];
 
-const OWN: &[&[Flag]] = &[RESUME, JSON];
+const STANDALONE: &[Flag] = &[flag("standalone", "do all in this one process, without a daemon")];
+
+const OWN: &[&[Flag]] = &[RESUME, STANDALONE, JSON];
 
 const CWD: &[Flag] =
     &[option("cwd", "DIR", "only those of this directory, or the directory of what is imported")];
@@ -179,18 +181,21 @@ pub const WORDS: &[Word] = &[
     word(
         "acp",
         &[],
-        &[
-            OVERRIDES,
-            DIRS,
-            &[
-                option("transcript", "FILE", "write down what crosses the wire"),
-                flag("standalone", "do all in this one process, without a daemon"),
-            ],
-        ],
+        &[OVERRIDES, DIRS, &[option("transcript", "FILE", "write down what crosses the wire")], STANDALONE],
         "speak the Agent Client Protocol on stdin and stdout; this is what editors launch",
     ),
-    word("run", &["PROMPT"], &[RUN, RESUME, OVERRIDES, DIRS, JSON], "one prompt without an editor"),
-    word("compact", &["FOCUS"], &[RUN, RESUME, DRY, OVERRIDES, DIRS, JSON], "make a session short"),
+    word(
+        "run",
+        &["PROMPT"],
+        &[RUN, RESUME, STANDALONE, OVERRIDES, DIRS, JSON],
+        "one prompt without an editor",
+    ),
+    word(
+        "compact",
+        &["FOCUS"],
+        &[RUN, RESUME, STANDALONE, DRY, OVERRIDES, DIRS, JSON],
+        "make a session short",
+    ),
     word("undo", &["ENTRY"], OWN, "take back what changed a session's history"),
     word("redo", &["ENTRY"], OWN, "bring again what was taken back"),
     word("history", &[], OWN, "what changed a session's history"),
