@@ -26,6 +26,9 @@ use super::scan::{self, Scan, ScannedLine};
 use super::{Places, StoreError, open_private, private_directory};
 use crate::thread::SessionId;
 
+/// How long a lock that nobody is known to hold is waited for.
+const JUST_HELD: Duration = Duration::from_millis(500);
+
 /// How long sled stays open with nothing to do.
 const IDLE_CLOSES: Duration = Duration::from_secs(10);
 
@@ -129,6 +132,24 @@ impl Thread {
         }
     }
 
+    /// The lock, also where who held it is just letting go of it: no process is known to hold it then, as with a
+    /// child of ours between its fork and its own program.
+    fn lock_soon(&self) -> std::io::Result<File> {
+        let until = Instant::now() + JUST_HELD;
+        loop {
+            match self.lock() {
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::WouldBlock
+                        && Instant::now() < until
+                        && holder(&self.places.db_lock()).is_none() =>
+                {
+                    std::thread::sleep(JUST_HELD / 100);
+                }
+                locked => return locked,
+            }
+        }
+    }
+
     /// How the rows stand to the journals. It heals nothing, so that what is wrong is told.
     fn compare(&mut self) -> IndexState {
         if let Some(open) = &self.open {
@@ -137,7 +158,7 @@ impl Thread {
         if !self.places.db().exists() {
             return IndexState::Absent;
         }
-        let lock = match self.lock() {
+        let lock = match self.lock_soon() {
             Ok(lock) => lock,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 return IndexState::Elsewhere { holder: holder(&self.places.db_lock()) };
@@ -161,7 +182,7 @@ impl Thread {
         if self.given_up {
             return Err("sled has not ended; restart and try again".to_owned());
         }
-        let lock = self.lock().map_err(|error| match error.kind() {
+        let lock = self.lock_soon().map_err(|error| match error.kind() {
             std::io::ErrorKind::WouldBlock => {
                 let who = holder(&self.places.db_lock()).unwrap_or_else(|| "another process".to_owned());
                 format!(
