@@ -73,10 +73,10 @@ impl TurnTrace {
 
     /// Ends the turn, and the round that it breaks off.
     pub fn end(&mut self, thread: &Thread, reason: StopReason, usage: &Usage) {
-        self.end_round(thread, word(reason));
+        self.end_round(thread, reason.id());
         self.turn.span().record("rounds", self.rounds);
         record_usage(self.turn.span(), usage);
-        self.turn.end(word(reason));
+        self.turn.end(reason.id());
     }
 }
 
@@ -107,19 +107,6 @@ fn record_usage(span: &Span, usage: &Usage) {
     span.record("output", usage.output);
     span.record("cache_read", usage.cache_read);
     span.record("cache_write", usage.cache_write);
-}
-
-/// A reason in the words of the log.
-fn word(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::EndTurn => "end_turn",
-        StopReason::MaxTokens => "max_tokens",
-        StopReason::MaxRounds => "max_rounds",
-        StopReason::Refusal => "refusal",
-        StopReason::Cancelled => "cancelled",
-        StopReason::Failed => "failed",
-        StopReason::Interrupted => "interrupted",
-    }
 }
 
 /// How a tool's run ended.

@@ -438,3 +438,18 @@ pub enum StopReason {
     /// The process ended first; written when the thread is opened again.
     Interrupted,
 }
+
+impl StopReason {
+    /// The word for it in logs and in what programs read.
+    pub fn id(self) -> &'static str {
+        match self {
+            StopReason::EndTurn => "end_turn",
+            StopReason::MaxTokens => "max_tokens",
+            StopReason::MaxRounds => "max_rounds",
+            StopReason::Refusal => "refusal",
+            StopReason::Cancelled => "cancelled",
+            StopReason::Failed => "failed",
+            StopReason::Interrupted => "interrupted",
+        }
+    }
+}

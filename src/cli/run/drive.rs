@@ -368,9 +368,7 @@ impl<P: SessionPort> Run<P> {
                 printer.end()
             }
             Face::Json(lines) => match end {
-                End::Turn(reason, usage, told) => {
-                    lines.done(&self.session, Ok(reason_id(*reason)), usage, &told.0)
-                }
+                End::Turn(reason, usage, told) => lines.done(&self.session, Ok(reason.id()), usage, &told.0),
                 End::Error(error) => {
                     let told = Err((error.message.as_str(), error.hint.as_deref()));
                     lines.done(&self.session, told, &Usage::default(), &Map::new())
@@ -387,17 +385,5 @@ impl<P: SessionPort> Run<P> {
                 End::Error(_) => Ok(()),
             },
         }
-    }
-}
-
-fn reason_id(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::EndTurn => "end_turn",
-        StopReason::MaxTokens => "max_tokens",
-        StopReason::MaxRounds => "max_rounds",
-        StopReason::Refusal => "refusal",
-        StopReason::Cancelled => "cancelled",
-        StopReason::Failed => "failed",
-        StopReason::Interrupted => "interrupted",
     }
 }

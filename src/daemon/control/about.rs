@@ -1,7 +1,6 @@
 //! Methods about the daemon itself: how it is, what it has done, and its end.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,9 +12,6 @@ use super::params::Nothing;
 use super::{Reply, Table, json_of};
 use crate::daemon::Daemon;
 use crate::session::counts::Reading;
-
-/// Folders that are gone into where sizes are added up; the store has three levels.
-const DEPTH_MAX: usize = 8;
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("status", status);
@@ -48,7 +44,7 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
         "attachments": attachments,
         "sessions": json_of(&live)?,
         "running_turns": live.iter().filter(|live| live.running).count(),
-        "store_bytes": bytes_below(&daemon.paths.data, 0),
+        "store_bytes": daemon.store.sizes()?.total(),
         "resident_bytes": resident_bytes(),
     }))
 }
@@ -169,17 +165,6 @@ fn prometheus(figures: &Figures) -> String {
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The sizes of all files below a directory; what can't be read counts nothing.
-fn bytes_below(directory: &Path, depth: usize) -> u64 {
-    let Ok(listing) = std::fs::read_dir(directory) else { return 0 };
-    let size = |entry: std::fs::DirEntry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() && depth < DEPTH_MAX => bytes_below(&entry.path(), depth + 1),
-        Ok(kind) if kind.is_file() => entry.metadata().map_or(0, |metadata| metadata.len()),
-        Ok(_) | Err(_) => 0,
-    };
-    listing.filter_map(Result::ok).map(size).sum()
 }
 
 /// The memory of this process, where the system tells it as Linux does.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::fault::{Fault, Kind};
 use super::params::{EntryName, Name, OfSession};
-use super::{Reply, Table, json_of};
+use super::{Reply, Table};
 use crate::config::Settings;
 use crate::daemon::Daemon;
 use crate::provider::spent::Spent;
@@ -16,9 +16,9 @@ use crate::session::registry::LiveSession;
 use crate::session::{AskId, Decision, SessionCommand, SessionError};
 use crate::shelf::{self, Which};
 use crate::store::Header;
-use crate::thread::boundary::boundary_of;
-use crate::thread::{Change, Entry, ModelName, SessionId, Thread};
+use crate::thread::{Change, ModelName, SessionId, Thread};
 use crate::tokens::Ruler;
+use crate::transfer;
 
 /// Entries that one call gives where it does not say how many, and the most that it may ask for.
 const ENTRIES_DEFAULT: usize = 100;
@@ -169,20 +169,12 @@ fn entries(daemon: &Arc<Daemon>, wanted: Part) -> Reply {
     let at = entries.partition_point(|entry| entry.seq.0 < from);
     let part = &entries[at..entries.len().min(at + limit)];
     let next = entries.get(at + part.len()).map(|entry| entry.seq.to_string());
-    let part = part.iter().map(|entry| entry_json(&session, entry)).collect::<Result<Vec<_>, _>>()?;
+    let part = part.iter().map(|entry| transfer::entry_json(&session, entry)).collect::<Result<Vec<_>, _>>();
+    let part = part.map_err(|error| Fault::new(Kind::Internal, error.to_string()))?;
     Ok(json!({
         "session": session, "entries": part, "next": next, "total": entries.len(),
         "damage": damage.map(|damage| damage.to_string()),
     }))
-}
-
-/// An entry as it is stored; a compaction with the record of its boundary, for readers that know no other.
-fn entry_json(session: &SessionId, entry: &Entry) -> Reply {
-    let mut written = json_of(entry)?;
-    if let (Some(boundary), Some(fields)) = (boundary_of(&session.0, entry), written.as_object_mut()) {
-        fields.insert("boundary".to_owned(), json_of(&boundary)?);
-    }
-    Ok(written)
 }
 
 fn cancel(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
