@@ -12,14 +12,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel, Seen};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 
 /// How long an agent may be silent. Everything here takes milliseconds; a busy machine takes seconds.
 pub const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// How long an agent may take to end. It gives itself 0.6 s; the rest is for a busy machine.
-pub const EXIT_TIME_MAX: Duration = Duration::from_secs(2);
+pub const EXIT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Between two looks at something that can't tell of its change.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -109,16 +109,13 @@ impl Desk {
 
     /// Ends an agent and its daemon as a power cut would, and gives what it had said before.
     pub fn kill(&self, agent: Agent) -> Vec<Value> {
-        let daemon = self.daemon();
-        if let Some(daemon) = daemon {
-            // So that it does not see the agent go first.
-            kill_process(daemon, Signal::STOP).unwrap();
-        }
-        let said = agent.kill();
-        if let Some(daemon) = daemon {
+        if let Some(daemon) = self.daemon() {
+            // Neither may see the other go: the daemon would record a cancelled turn, the front end
+            // would start another daemon.
+            agent.hold();
             end_by(daemon, Signal::KILL);
         }
-        said
+        agent.kill()
     }
 
     /// Starts an agent that asks before it does anything, and greets it.
@@ -355,6 +352,13 @@ impl Agent {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops the process where it is and waits until all its threads stand. A signal alone would leave
+    /// a thread on another processor a moment to go on.
+    fn hold(&self) {
+        self.signal(Signal::STOP);
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).unwrap();
     }
 
     /// The same for whoever still has questions to the living.
