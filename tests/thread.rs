@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use epitome::thread::edits::{Replacement, check, mutation};
 use epitome::thread::{
-    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
+    CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Fate, Message, MessageId, ModelName, Native,
     Origin, OutcomeStatus, Part, ReplayError, Role, Seq, SessionId, Spoken, StopReason, Thread, ToolCall,
     ToolOutcome, Trigger, Usage, View, ViewItem, Withheld,
 };
@@ -592,6 +592,20 @@ fn shown(view: &View) -> Vec<Entry> {
 /// What hooks know its parts by, and their texts.
 fn parts(view: &View) -> Vec<(Part, String)> {
     view.pieces().iter().map(|(part, piece)| (*part, piece.text())).collect()
+}
+
+/// The log of another program named an entry that was still to come as taken back. The compaction that came
+/// there later was in the view, and a fold of the same log left it out.
+#[test]
+fn what_is_still_to_come_is_not_taken_back() {
+    let opened = Change::Opened { format: FORMAT_VERSION, session: session(), cwd: PathBuf::from("/w") };
+    let mut thread = Thread::replay(vec![Arc::new(Entry { seq: Seq(0), at: 0, change: opened })]).unwrap();
+    append(&mut thread, said(MessageId(1), "hello"));
+    append(&mut thread, Change::Undone { entry: Seq(3) });
+    assert_eq!(compact(&mut thread), Seq(3));
+    assert!(!thread.is_undone(Seq(3)));
+    assert_eq!(thread.fate(Seq(1)), Fate::Left { by: Seq(3) });
+    assert_eq!(shown(thread.view())[0].seq, Seq(3));
 }
 
 /// A background callback's text that came between two turns opened a turn in the log that nobody had begun:

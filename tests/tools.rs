@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::thread::{Location, Mode, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
@@ -66,6 +66,7 @@ impl Place {
             workspace: self.workspace.clone(),
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
             log: Arc::default(),
+            mode: Mode::Ask,
         };
         self.tools.get(tool).expect("a built-in tool").run(input, context)
     }

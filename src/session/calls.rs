@@ -78,7 +78,7 @@ impl Session {
             Err(text) => return impossible(text),
         };
         let listed = self.work.as_ref().and_then(|work| work.allowed_commands.as_ref());
-        if let (Access::Command(line), Some(listed)) = (&access, listed)
+        if let (Access::Command { line, .. }, Some(listed)) = (&access, listed)
             && let Some(why) = command_line::refused(line, listed)
         {
             return Standing::Settled(Permit::Denied(why));
@@ -190,7 +190,8 @@ impl Session {
             let _ = sender.try_send((progress_id.clone(), output));
         });
         let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
-        let context = ToolContext { workspace: self.workspace.clone(), progress, log: Arc::new(log) };
+        let (workspace, mode) = (self.workspace.clone(), self.thread.mode());
+        let context = ToolContext { workspace, progress, log: Arc::new(log), mode };
         let Some(work) = &mut self.work else { return };
         let span =
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);

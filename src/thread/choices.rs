@@ -122,6 +122,12 @@ pub enum Rule {
     EditsInWorkspace,
     /// This very command line, byte for byte.
     Command { line: String },
+    /// This very command line, byte for byte, outside of the sandbox.
+    CommandOutside { line: String },
     /// Reads below this directory, which lies outside the workspace.
     ReadsBelow { path: PathBuf },
+    /// Fetches from this host, as the address names it.
+    Fetch { host: String },
+    /// This tool of this MCP server.
+    External { server: String, tool: String },
 }

@@ -172,7 +172,11 @@ impl Thread {
                 }
             }
             Change::Undone { entry: layer } => {
-                self.undone.insert(*layer);
+                // A log from elsewhere may name an entry that is still to come: there is nothing to take back,
+                // and nothing is held back when it comes.
+                if *layer < entry.seq {
+                    self.undone.insert(*layer);
+                }
                 self.fold_again(entry.seq);
             }
             Change::Redone { entry: layer } => {

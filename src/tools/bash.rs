@@ -117,7 +117,7 @@ impl Tool for Bash {
     }
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        Call::read(input).map(|call| Access::Command(call.command))
+        Call::read(input).map(|call| Access::Command { line: call.command, confined: true })
     }
 
     fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {

@@ -32,7 +32,7 @@ use serde_json::Value;
 pub use bash::shell;
 
 use crate::recall::Log;
-use crate::thread::{Card, Location, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
+use crate::thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -74,6 +74,8 @@ pub struct ToolContext {
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
     /// The conversation that the call is of, as it is when the call begins.
     pub log: Arc<Log>,
+    /// The mode that the session is in as the call begins.
+    pub mode: Mode,
 }
 
 /// The places and the environment that a session works in. `Debug` leaves the environment out, which
@@ -195,8 +197,26 @@ pub enum Access {
     Read(Vec<PathBuf>),
     /// Creates or changes these files.
     Write(Vec<PathBuf>),
-    /// Runs this command line, which may do anything.
-    Command(String),
+    /// Runs this command line, which may do anything that its confinement lets it do.
+    Command {
+        line: String,
+        /// Whether it is held to the workspace where the system can do that; the model may ask to run one
+        /// outside of it.
+        confined: bool,
+    },
+    /// Fetches this address from the network.
+    Fetch {
+        url: String,
+        /// The part of the address that names who is asked, in lower case.
+        host: String,
+    },
+    /// Calls a tool of a server that is not ours.
+    External {
+        server: String,
+        tool: String,
+        /// The server says of itself that the tool changes nothing. A remark, not a promise.
+        reads_only: bool,
+    },
 }
 
 /// What a tool gives back; the session makes the outcome of it.

@@ -46,7 +46,9 @@ pub fn decide(access: &Access, mode: Mode, rules: &[Rule], inside: impl Fn(&Path
         Access::Nothing => Verdict::Allow { by: AllowedBy::Harmless },
         Access::Read(paths) => read(paths, mode, rules, inside),
         Access::Write(paths) => write(paths, mode, rules, inside),
-        Access::Command(line) => command(line, mode, rules),
+        Access::Command { line, confined } => command(line, *confined, mode, rules),
+        Access::Fetch { url: _, host } => fetch(host, mode, rules),
+        Access::External { server, tool, reads_only } => external(server, tool, *reads_only, mode, rules),
     }
 }
 
@@ -104,17 +106,52 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
     Verdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
 }
 
-fn command(line: &str, mode: Mode, rules: &[Rule]) -> Verdict {
-    let rule = Rule::Command { line: line.to_string() };
+fn command(line: &str, confined: bool, mode: Mode, rules: &[Rule]) -> Verdict {
+    let (rule, words) = match confined {
+        true => (Rule::Command { line: line.to_string() }, "exactly this command for this session"),
+        false => (
+            Rule::CommandOutside { line: line.to_string() },
+            "exactly this command outside the sandbox for this session",
+        ),
+    };
     match mode {
         Mode::ReadOnly => denied("Commands cannot be run"),
         Mode::Full => Verdict::Allow { by: AllowedBy::Mode(mode) },
         Mode::Ask | Mode::AcceptEdits if rules.contains(&rule) => {
             Verdict::Allow { by: AllowedBy::Rule(rule) }
         }
-        Mode::Ask | Mode::AcceptEdits => {
-            Verdict::Ask { always: Some((rule, "exactly this command for this session".to_string())) }
+        Mode::Ask | Mode::AcceptEdits => Verdict::Ask { always: Some((rule, words.to_string())) },
+    }
+}
+
+/// An address can carry what was read to whoever owns the host, so that reading the network asks in every
+/// mode but full.
+fn fetch(host: &str, mode: Mode, rules: &[Rule]) -> Verdict {
+    if mode == Mode::Full {
+        return Verdict::Allow { by: AllowedBy::Mode(mode) };
+    }
+    let words = format!("fetching from {host} for this session");
+    remembered(Rule::Fetch { host: host.to_owned() }, words, rules)
+}
+
+fn external(server: &str, tool: &str, reads_only: bool, mode: Mode, rules: &[Rule]) -> Verdict {
+    match mode {
+        Mode::Full => Verdict::Allow { by: AllowedBy::Mode(mode) },
+        Mode::ReadOnly if !reads_only => {
+            denied("Tools of other servers that may change something cannot be called")
         }
+        Mode::ReadOnly | Mode::Ask | Mode::AcceptEdits => {
+            let words = format!("{tool} of the server {server} for this session");
+            remembered(Rule::External { server: server.to_owned(), tool: tool.to_owned() }, words, rules)
+        }
+    }
+}
+
+/// Allows what is remembered, and asks for the rest with "always" offered.
+fn remembered(rule: Rule, words: String, rules: &[Rule]) -> Verdict {
+    match rules.contains(&rule) {
+        true => Verdict::Allow { by: AllowedBy::Rule(rule) },
+        false => Verdict::Ask { always: Some((rule, words)) },
     }
 }
 
@@ -241,6 +278,14 @@ mod tests {
         Access::Write(vec![path.into()])
     }
 
+    fn running(line: &str, confined: bool) -> Access {
+        Access::Command { line: line.into(), confined }
+    }
+
+    fn external_tool(tool: &str, reads_only: bool) -> Access {
+        Access::External { server: "tracker".into(), tool: tool.into(), reads_only }
+    }
+
     fn by_mode(mode: Mode) -> Verdict {
         Verdict::Allow { by: AllowedBy::Mode(mode) }
     }
@@ -272,7 +317,11 @@ mod tests {
             (writing("/w/sub/.dir-locals.el"), "ooda"),
             (writing("/w/.env"), "ooda"),
             (writing("/etc/hosts"), "oodo"),
-            (Access::Command("cargo test".into()), "AAda"),
+            (running("cargo test", true), "AAda"),
+            (running("cargo test", false), "AAda"),
+            (Access::Fetch { url: "https://docs.rs/serde".into(), host: "docs.rs".into() }, "AAAa"),
+            (external_tool("look", true), "AAAa"),
+            (external_tool("write", false), "AAda"),
         ];
         for (access, expected) in table {
             let letters: String = Mode::ALL.iter().map(|mode| letter(judge(&access, *mode, &[]))).collect();
@@ -282,14 +331,14 @@ mod tests {
 
     #[test]
     fn always_for_a_command_means_this_very_line() {
-        let asked = judge(&Access::Command("ls".into()), Mode::Ask, &[]);
+        let asked = judge(&running("ls", true), Mode::Ask, &[]);
         let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
         assert_eq!(rule, Rule::Command { line: "ls".into() });
         let rules = [rule.clone()];
         let allowed = Verdict::Allow { by: AllowedBy::Rule(rule) };
-        assert_eq!(judge(&Access::Command("ls".into()), Mode::Ask, &rules), allowed);
+        assert_eq!(judge(&running("ls", true), Mode::Ask, &rules), allowed);
         for other in ["ls ", "ls -l", "rm x # ls", "ls; rm x", "LS"] {
-            assert_eq!(letter(judge(&Access::Command(other.into()), Mode::Ask, &rules)), 'A', "{other}");
+            assert_eq!(letter(judge(&running(other, true), Mode::Ask, &rules)), 'A', "{other}");
         }
     }
 
@@ -347,7 +396,7 @@ mod tests {
 
     #[test]
     fn full_mode_says_that_the_mode_allowed_it() {
-        assert_eq!(judge(&Access::Command("ls".into()), Mode::Full, &[]), by_mode(Mode::Full));
+        assert_eq!(judge(&running("ls", true), Mode::Full, &[]), by_mode(Mode::Full));
     }
 
     #[test]

@@ -33,7 +33,10 @@ pub fn rule_words(rule: &Rule) -> String {
     match rule {
         Rule::EditsInWorkspace => "edits in the workspace".to_owned(),
         Rule::Command { line } => head(&format!("the command {line}")),
+        Rule::CommandOutside { line } => head(&format!("outside the sandbox, the command {line}")),
         Rule::ReadsBelow { path } => format!("reads below {}", path.display()),
+        Rule::Fetch { host } => head(&format!("fetching from {host}")),
+        Rule::External { server, tool } => head(&format!("{tool} of the server {server}")),
     }
 }
 
