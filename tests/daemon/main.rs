@@ -10,6 +10,8 @@ mod bulk;
 mod ends;
 #[path = "../process/kill.rs"]
 mod kill;
+#[path = "../process/leftovers.rs"]
+mod leftovers;
 #[path = "../process/life.rs"]
 mod life;
 #[path = "../process/orphans.rs"]

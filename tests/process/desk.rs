@@ -118,6 +118,13 @@ impl Desk {
         agent.kill()
     }
 
+    /// Ends the daemon as `epitome daemon stop` would, where one runs.
+    pub fn end_daemon(&self) {
+        if let Some(daemon) = self.daemon() {
+            end_by(daemon, Signal::TERM);
+        }
+    }
+
     /// Starts an agent that asks before it does anything, and greets it.
     pub fn start(&self) -> Agent {
         self.start_with(&[])
@@ -173,9 +180,7 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        if let Some(daemon) = self.daemon() {
-            end_by(daemon, Signal::TERM);
-        }
+        self.end_daemon();
     }
 }
 

@@ -10,6 +10,7 @@ const ACP: &[&str] = &["acp", "--standalone"];
 mod bulk;
 mod ends;
 mod kill;
+mod leftovers;
 mod life;
 mod neighbours;
 mod orphans;
