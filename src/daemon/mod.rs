@@ -17,6 +17,7 @@
 //! - `hello`, `frame`: what daemon and front end say to each other.
 //! - `front`: the front end.
 //! - `inspect`: the page to look at sessions.
+//! - `lean`: what who waits gives back of its memory.
 
 pub mod attachments;
 pub mod control;
@@ -26,6 +27,7 @@ pub mod frame;
 pub mod front;
 pub mod hello;
 pub mod inspect;
+mod lean;
 pub mod place;
 pub mod serve;
 pub mod start;

@@ -23,6 +23,7 @@ use super::control;
 use super::doors::Doors;
 use super::entrance::{Entrance, Socket, remove};
 use super::frame::Farewell;
+use super::lean::{self, Lean};
 use super::place::Place;
 
 /// Sets how long a daemon stays without an attachment, in seconds.
@@ -179,6 +180,9 @@ impl Serving {
             signal(SignalKind::interrupt())?,
         ];
         let mut idle_since = tokio::time::Instant::now();
+        let mut lean = Lean::default();
+        let mut lean_looks = tokio::time::interval_at(idle_since + lean::LOOK_EVERY, lean::LOOK_EVERY);
+        lean_looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let is_idle = *attached.borrow_and_update() == 0;
             let wanted = newer.borrow_and_update().clone();
@@ -201,6 +205,11 @@ impl Serving {
                 () = any(&mut signals) => return Ok(End::Signal),
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
                 _ = newer.changed() => {}
+                _ = lean_looks.tick() => {
+                    if !self.works() {
+                        lean = look_lean(lean).await;
+                    }
+                }
                 () = tokio::time::sleep(LOOK_EVERY), if wanted.is_some() => {}
                 () = tokio::time::sleep(PLACE_LOOK), if is_idle => {
                     if !self.is_found() && !self.works() {
@@ -302,6 +311,15 @@ impl Serving {
         self.acp.remove();
         self.control.remove();
     }
+}
+
+/// Gives back what a daemon that waits has no use for, beside what it serves.
+async fn look_lean(mut lean: Lean) -> Lean {
+    let looked = tokio::task::spawn_blocking(move || {
+        lean.look();
+        lean
+    });
+    looked.await.unwrap_or_default()
 }
 
 async fn refused(error: &io::Error) {

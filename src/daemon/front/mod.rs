@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use super::frame::{Farewell, Kind};
 use super::hello::{VERSION, is_newer};
+use super::lean;
 use crate::acp::connection::{Direction, LINE_BYTES_MAX, Tap};
 use attach::{Caller, Link, is_timeout};
 use memory::{Heard, Line, Memory, unserved};
@@ -41,6 +42,9 @@ const KEPT_BYTES: usize = 256 * 1024;
 /// How long the daemon's last words are waited for when the editor has gone. It gives itself 0.6 s, and editors
 /// kill what has not ended after a second.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_millis(800);
+
+/// After so long an editor has greeted and opened its first session, and what only a start needs may go.
+const STARTED_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a prompt that was interrupted waits for its session to be back before it is answered.
 const RESUME_TIME_MAX: Duration = Duration::from_secs(5);
@@ -210,10 +214,22 @@ impl Shared {
 
     fn wait_for_end(&self) {
         let mut state = self.state();
+        let mut lean_at = Some(Instant::now() + STARTED_AFTER);
         while !state.ended {
-            state = match state.closing {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(since) => {
+            state = match (state.closing, lean_at) {
+                (None, None) => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                (None, Some(at)) => match at.checked_duration_since(Instant::now()) {
+                    Some(left) => {
+                        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                    None => {
+                        lean_at = None;
+                        drop(state);
+                        lean::let_go_of_program();
+                        self.state()
+                    }
+                },
+                (Some(since), _) => {
                     let Some(left) = LAST_WORDS_TIME_MAX.checked_sub(since.elapsed()) else { return };
                     self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                 }
