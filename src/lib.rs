@@ -88,6 +88,7 @@
 //! | `thread` | data: message, change, view | |
 //! | `problem` | what is wrong in a person's file | |
 //! | `paths` | where a person's files are | |
+//! | `whole` | files that are whole or not there | |
 //! | `spans` | what takes time, in the log | |
 //! | `config` | layered settings | thread, problem, paths |
 //! | `family` | which model it is, by its name | |
@@ -98,10 +99,10 @@
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
-//! | `hooks` | what runs at moments of a session | thread, problem, paths, spans, config, recipe, provider, tools |
-//! | `provider` | model services: formats, HTTP, what is known of models | thread, spans, config, tokens, transcript, family |
-//! | `tools` | what the model can do, and permission | thread, recall |
-//! | `store` | journals, blobs, sled | thread, paths |
+//! | `hooks` | what runs at moments of a session | thread, problem, paths, whole, spans, config, recipe, provider, tools |
+//! | `provider` | model services: formats, HTTP, what is known of models | thread, whole, spans, config, tokens, transcript, family |
+//! | `tools` | what the model can do, and permission | thread, whole, recall |
+//! | `store` | journals, blobs, sled | thread, paths, whole |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
 //! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
@@ -163,3 +164,4 @@ pub mod tools;
 pub mod transcript;
 pub mod transfer;
 pub mod turn;
+pub mod whole;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -240,15 +240,7 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
 pub(super) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let new = file.with_extension(format!("{:016x}.new", fastrand::u64(..)));
-    let written = private().create_new(true).open(&new).and_then(|mut open| {
-        open.write_all(bytes)?;
-        open.sync_all()
-    });
-    written.and_then(|()| fs::rename(&new, file)).inspect_err(|_| {
-        // What was written so far is no use to anyone.
-        let _ = fs::remove_file(&new);
-    })
+    crate::whole::replace_private(file, bytes)
 }
 
 fn private() -> OpenOptions {

@@ -10,7 +10,7 @@ mod book;
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -358,9 +358,7 @@ fn write(file: &Path, mut book: Book) -> Result<Book, String> {
         Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
     }
     // Only the person can read it, and it is whole or not there.
-    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(told)?;
-    new.write_all(book.to_text().as_bytes()).map_err(told)?;
-    new.persist(file).map_err(|error| told(error.error))?;
+    crate::whole::replace_private(file, book.to_text().as_bytes()).map_err(told)?;
     Ok(book)
 }
 

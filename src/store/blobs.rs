@@ -5,13 +5,13 @@
 //! gone or changed costs that body alone: the entry then says so in its place.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::{open_private, private_directory};
+use super::private_directory;
 
 /// Bytes of text that a journal line holds in place. Longer ones would make every reader of the
 /// journal wade through them, and sled keeps large values in files that it never syncs.
@@ -147,17 +147,7 @@ impl Blobs {
             return Ok(hash);
         }
         private_directory(&self.directory)?;
-        let unfinished = self.directory.join(format!("{hash}.new"));
-        let mut file = open_private().write(true).create(true).truncate(true).open(&unfinished)?;
-        let written = file
-            .write_all(body)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| std::fs::rename(&unfinished, &path));
-        if let Err(error) = written {
-            // A leftover is overwritten by the next try and removed with the session.
-            let _ = std::fs::remove_file(&unfinished);
-            return Err(error);
-        }
+        crate::whole::replace_private(&path, body)?;
         Ok(hash)
     }
 

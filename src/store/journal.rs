@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -22,6 +22,10 @@ use super::line::{self, Bodies, EncodeError};
 use super::scan::Scan;
 use super::{Places, StoreError, io_error, open_private, private_directory, sync_directory};
 use crate::thread::{Change, Entry, Seq, SessionId};
+
+/// How long the lock of a journal is waited for. Who let go of one may have started a process at that moment, which
+/// holds a copy of all files until it runs its own program.
+const JUST_HELD: Duration = Duration::from_millis(250);
 
 /// A session's log, open for appending. Dropping it lets another process open the session.
 pub struct Journal {
@@ -377,12 +381,18 @@ fn remove_file(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Takes the lock of a journal, which is held as long as the file is open. A file that was deleted
-/// between opening and locking is as good as none.
+/// between opening and locking is as good as none. Waits where it must: not for a thread that others wait for.
 fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), StoreError> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(session.clone())),
-        Err(error) => return Err(io_error("lock", path, error.into())),
+    let until = Instant::now() + JUST_HELD;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(JUST_HELD / 50);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(session.clone())),
+            Err(error) => return Err(io_error("lock", path, error.into())),
+        }
     }
     let links = rustix::fs::fstat(file).map_err(|error| io_error("look at", path, error.into()))?.st_nlink;
     if links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(()) }
