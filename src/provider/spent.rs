@@ -27,7 +27,7 @@ impl Spent {
 }
 
 /// The model call that a change stands for, and what it took.
-fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
+pub fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
     match change {
         Change::Replied { model, usage: Some(usage), .. }
         | Change::Compacted { model: Some(model), usage: Some(usage), .. }

@@ -52,6 +52,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
         time: TIME,
         hooks: Arc::default(),
         handlers: epitome::hooks::handlers::Table::new(),
+        agent: None,
     }
 }
 
