@@ -179,7 +179,8 @@ impl Desk {
         let mut tools: Vec<Arc<dyn Tool>> =
             ["does", "bash"].map(|name| Arc::new(Does { name, gate: gate.clone() }) as Arc<dyn Tool>).into();
         let built_in = Toolbox::built_in(Arc::new(epitome::tools::reaper::Reaper::none()));
-        tools.extend(built_in.get(epitome::recall::NAME).cloned());
+        let real = [epitome::recall::NAME, epitome::tools::task::NAME];
+        tools.extend(real.iter().filter_map(|name| built_in.get(name).cloned()));
         let services = Services {
             store: Store::new(&paths),
             paths,
