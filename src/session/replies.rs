@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::actor::Session;
-use super::commands::goal;
+use super::commands::{goal, plan_mode};
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow};
@@ -38,6 +38,7 @@ impl Session {
             .ensure_frame()
             .and_then(|()| self.tell_instructions())
             .and_then(|()| self.tell_goal())
+            .and_then(|()| self.tell_plan_mode())
             .and_then(|()| self.give_word_to_agent());
         if ready.is_ok() && self.must_compact(&endpoint) {
             return self.tell(Told::Model(ModelAnswer::MustCompact));
@@ -130,6 +131,18 @@ impl Session {
         }
         let Some(words) = goal::untold(&self.thread) else { return Ok(()) };
         let said = self.context(goal::BY.to_owned(), words);
+        self.commit(said).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Tells the model of plan mode, where its view says otherwise. A callback sees its parent's conversation, and has
+    /// its own part to do.
+    fn tell_plan_mode(&mut self) -> Result<(), String> {
+        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if is_paused || (self.lineage.is_child() && !self.lineage.is_agent()) {
+            return Ok(());
+        }
+        let Some(words) = plan_mode::untold(&self.thread) else { return Ok(()) };
+        let said = self.context(plan_mode::BY.to_owned(), words.to_owned());
         self.commit(said).map(|_| ()).map_err(|error| error.to_string())
     }
 

@@ -295,9 +295,9 @@ fn a_mode_that_is_chosen_meanwhile_holds_for_the_agents_at_work() {
 fn an_agent_whose_window_fills_compacts_its_own_conversation() {
     let config = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 16000\nmax_output = 1000\n\
                   [compaction]\nmodel = \"none\"";
-    let says = "word ".repeat(4_000);
-    let reads = |_| vec![text("On."), call(json!({ "says": says }))];
-    let agents = (0..12).map(reads).chain([vec![text("All read.")]]).collect();
+    let flood = || ModelStep::Flood { count: 2_000, text: "many words ".into() };
+    let says = |input| vec![flood(), call(json!({})), ModelStep::Usage { input, output: 4_000 }];
+    let agents = vec![says(1_000), says(5_000), says(10_000), vec![text("All read.")]];
     let mut desk =
         desk(config, vec![vec![hand("general", "Read all of it, and remember the walnut.")]], agents);
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
