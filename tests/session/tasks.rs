@@ -8,6 +8,7 @@ use epitome::thread::{Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};
+use super::stage::{recorder, stage, told};
 
 fn task(input: Value) -> ModelStep {
     ModelStep::Call { name: "task".into(), input }
@@ -288,6 +289,59 @@ fn a_mode_that_is_chosen_meanwhile_holds_for_the_agents_at_work() {
     // No card is shown.
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
     assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
+}
+
+/// A guard that does not see what agents do guards nothing.
+#[test]
+fn hooks_see_an_agents_calls_and_its_end_as_a_subagents() {
+    let declares = r#"{"protocol": 2, "events": ["before_tool_call", "agent_stop"]}"#;
+    let mut desk = stage(&[("watch", recorder(declares))], &[], Functions::default(), |request| {
+        match (is_agents(request), request.seen().len()) {
+            (true, 1) => vec![call(json!({}))],
+            (false, 1) => vec![hand("explore", "Go")],
+            _ => vec![text("Done.")],
+        }
+    });
+    desk.ask("Go");
+    let seen: Vec<String> = told(&desk)
+        .iter()
+        .map(|payload| {
+            let word = |field: &str| payload[field].as_str().unwrap_or_default().to_owned();
+            format!(
+                "{} {} {} {}",
+                word("event"),
+                word("tool_name"),
+                word("invoked_by"),
+                word("invoked_recipe")
+            )
+        })
+        .collect();
+    // `explore` has no tool that does things; that it tried is not for hooks of calls that run.
+    assert_eq!(seen, ["before_tool_call task main ", "agent_stop  subagent explore", "agent_stop  main "]);
+}
+
+/// Plan mode kept edits from the disk, and the model was never told of it: it tried again and again.
+#[test]
+fn the_model_is_told_of_plan_mode_behind_an_unchanged_prefix() {
+    let mut desk = Desk::new(Vec::new());
+    desk.ask("Hello");
+    desk.choose("mode", "read_only").expect("a mode");
+    desk.ask("Plan it");
+    desk.ask("Go on");
+    desk.choose("mode", "ask").expect("a mode");
+    desk.ask("Carry it out");
+    let requests = desk.model.requests();
+    let told: Vec<(usize, usize)> = requests
+        .iter()
+        .map(|request| {
+            let seen = format!("{:?}", request.seen());
+            (seen.matches("Plan mode is on").count(), seen.matches("Plan mode is off").count())
+        })
+        .collect();
+    assert_eq!(told, [(0, 0), (1, 0), (1, 0), (1, 1)]);
+    let (first, last) = (&requests[0], &requests[3]);
+    assert_eq!((&first.body["system"], &first.body["tools"]), (&last.body["system"], &last.body["tools"]));
+    assert_eq!(last.seen()[..1], first.seen()[..]);
 }
 
 /// It may work for as long as its parent, and its window is no larger.
