@@ -72,6 +72,11 @@ fn the_examples_of_the_page_on_configuration_hold() {
 }
 
 #[test]
+fn the_examples_of_the_page_on_agents_hold() {
+    run::page(&root().join("docs/subagents.md"));
+}
+
+#[test]
 fn the_examples_of_the_page_on_the_store_hold() {
     run::page(&root().join("docs/store.md"));
 }
@@ -113,6 +118,7 @@ fn no_page_is_left_out() {
             "observe.md",
             "recipes.md",
             "store.md",
+            "subagents.md",
         ]
     );
 }

@@ -1,6 +1,5 @@
 //! Agents that the model hands work to: what they are given, what comes back, and what stops them.
 
-use epitome::hooks::functions::Functions;
 use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::provider::spent::Spent;
 use epitome::session::{Answer, Decision, Out, SessionCommand};
@@ -8,7 +7,7 @@ use epitome::thread::{Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};
-use super::stage::{recorder, stage, told};
+use super::stage::{recorder, told};
 
 fn task(input: Value) -> ModelStep {
     ModelStep::Call { name: "task".into(), input }
@@ -37,7 +36,7 @@ fn desk_with(files: &[(&str, &str)], parent: Vec<Vec<ModelStep>>, agents: Vec<Ve
     let files: Vec<(String, String)> =
         files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
     let (mut parent, mut agents) = (parent.into_iter(), agents.into_iter());
-    Desk::set(&files, Functions::default(), move |request| {
+    Desk::with_agents(&files, move |request| {
         let next = if is_agents(request) { agents.next() } else { parent.next() };
         next.unwrap_or_else(|| vec![text("ok")])
     })
@@ -179,7 +178,7 @@ fn an_agent_that_a_bound_stops_says_what_it_has_found() {
         let mut asked = 0;
         let config = format!("[agents]\n{config}");
         let files = [("home/config.toml".to_owned(), config.clone())];
-        let mut desk = Desk::set(&files, Functions::default(), move |request| {
+        let mut desk = Desk::with_agents(&files, move |request| {
             if !is_agents(request) {
                 asked += 1;
                 return if asked == 1 { vec![hand("general", "Go")] } else { vec![text("ok")] };
@@ -295,12 +294,11 @@ fn a_mode_that_is_chosen_meanwhile_holds_for_the_agents_at_work() {
 #[test]
 fn hooks_see_an_agents_calls_and_its_end_as_a_subagents() {
     let declares = r#"{"protocol": 2, "events": ["before_tool_call", "agent_stop"]}"#;
-    let mut desk = stage(&[("watch", recorder(declares))], &[], Functions::default(), |request| {
-        match (is_agents(request), request.seen().len()) {
-            (true, 1) => vec![call(json!({}))],
-            (false, 1) => vec![hand("explore", "Go")],
-            _ => vec![text("Done.")],
-        }
+    let files = [("home/hooks/watch".to_owned(), recorder(declares))];
+    let mut desk = Desk::with_agents(&files, |request| match (is_agents(request), request.seen().len()) {
+        (true, 1) => vec![call(json!({}))],
+        (false, 1) => vec![hand("explore", "Go")],
+        _ => vec![text("Done.")],
     });
     desk.ask("Go");
     let seen: Vec<String> = told(&desk)
