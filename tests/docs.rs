@@ -17,6 +17,7 @@
 //! | `text problems` | what was told of the settings before |
 //! | `text protocol` | each line stands in the documentation of `src/hooks/resident.rs` |
 //! | `markdown recipe=ID` | read as a recipe, also its handlers; likewise `command`, `skill`, `gemini` |
+//! | `markdown agent=NAME` | read as an agent, without a remark |
 //! | `toml config` | read as the person's settings |
 //! | `console` | each line behind `$ ` is typed in a repository; `…` stands for anything, and with `nearly` numbers may be a little off |
 //!
