@@ -262,7 +262,7 @@ fn agents_are_bounded_in_number_and_depth() {
     told.sort();
     assert!(told[0].starts_with("1 agents were started") && told[1] == "ok", "{told:?}");
     // The agent was not told of `task`, and called it all the same.
-    let seen = format!("{:?}", desk.model.requests().iter().filter(|request| is_agents(request)).last());
+    let seen = format!("{:?}", desk.model.requests().iter().rfind(|request| is_agents(request)));
     assert!(seen.contains("There is no tool"), "{seen}");
 }
 
@@ -356,6 +356,6 @@ fn an_agent_whose_window_fills_compacts_its_own_conversation() {
     let outcome = &outcomes(&desk)[0];
     assert_eq!(outcome.model_text(), "All read.", "{outcome:?}");
     assert!(raw(outcome)["compactions"].as_u64().is_some_and(|count| count > 0), "{:?}", outcome.raw);
-    let last = desk.model.requests().into_iter().filter(is_agents).last().expect("a request");
+    let last = desk.model.requests().into_iter().rfind(is_agents).expect("a request");
     assert!(format!("{:?}", last.seen()).contains("remember the walnut"), "its task outlives it");
 }
