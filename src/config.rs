@@ -5,6 +5,7 @@
 //! stops us. A repository's file cannot widen what the agent may do, nor choose who reads the
 //! conversation: such keys are refused with a word on where they belong.
 
+mod agents;
 mod file;
 mod hooks;
 mod models;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::thread::{Mode, ThoughtLevel};
+pub use agents::Agents;
 pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
@@ -45,6 +47,7 @@ pub struct Settings {
     pub small_model: Option<String>,
     pub compaction: Compaction,
     pub hooks: Hooks,
+    pub agents: Agents,
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
@@ -68,6 +71,7 @@ impl Default for Settings {
             small_model: None,
             compaction: Compaction::default(),
             hooks: Hooks::default(),
+            agents: Agents::default(),
             go_compat: false,
         }
     }

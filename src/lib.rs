@@ -98,7 +98,7 @@
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
-//! | `recipe` | Markdown files as slash commands | problem, paths |
+//! | `recipe` | Markdown files as slash commands and as agents | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, whole, spans, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, whole, spans, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread, whole, recall |
@@ -139,6 +139,8 @@
 //! - Nothing that is sent counts as no tokens.
 //! - When a daemon dies, each request has its one answer all the same, and a late answer to one of its questions
 //!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
+//! - An agent that the model started may do what its session may and nothing more, and ends with its turn. What it
+//!   spends is in the log as it is spent.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - Every queue, loop, wait and output has a named bound.
 

@@ -17,6 +17,7 @@
 //! | `text problems` | what was told of the settings before |
 //! | `text protocol` | each line stands in the documentation of `src/hooks/resident.rs` |
 //! | `markdown recipe=ID` | read as a recipe, also its handlers; likewise `command`, `skill`, `gemini` |
+//! | `markdown agent=NAME` | read as an agent, without a remark |
 //! | `toml config` | read as the person's settings |
 //! | `console` | each line behind `$ ` is typed in a repository; `…` stands for anything, and with `nearly` numbers may be a little off |
 //!
@@ -72,6 +73,11 @@ fn the_examples_of_the_page_on_configuration_hold() {
 }
 
 #[test]
+fn the_examples_of_the_page_on_agents_hold() {
+    run::page(&root().join("docs/subagents.md"));
+}
+
+#[test]
 fn the_examples_of_the_page_on_the_store_hold() {
     run::page(&root().join("docs/store.md"));
 }
@@ -113,6 +119,7 @@ fn no_page_is_left_out() {
             "observe.md",
             "recipes.md",
             "store.md",
+            "subagents.md",
         ]
     );
 }

@@ -407,6 +407,20 @@ fn a_stored_entry_of_the_first_format_reads_as_it_was_meant() {
     assert_eq!(serde_json::to_string(&entry).expect("an entry is JSON"), stored);
 }
 
+/// What agents and callbacks took was in no log: a session that was loaded again had forgotten it.
+#[test]
+fn what_was_spent_beside_the_conversation_is_stored_and_counted() {
+    let stored = r#"{"seq":1,"at":1790000000000,"change":"spent","model":"a/b","usage":{"input":7,"output":2,"cache_read":0,"cache_write":0,"thinking":0},"by":"explore"}"#;
+    let entry: Entry = serde_json::from_str(stored).expect("a stored entry");
+    let usage = Usage { input: 7, output: 2, ..Usage::default() };
+    let change = Change::Spent { model: ModelName("a/b".into()), usage, by: "explore".into() };
+    assert_eq!(entry, Entry { seq: Seq(1), at: 1_790_000_000_000, change });
+    assert_eq!(serde_json::to_string(&entry).expect("an entry is JSON"), stored);
+    let mut thread = play(&[]);
+    thread.apply(Arc::new(entry));
+    assert_eq!((thread.spent(), thread.in_turn(), thread.view().entries().len()), (usage, false, 0));
+}
+
 fn play(steps: &[Step]) -> Thread {
     let opened = Change::Opened { format: FORMAT_VERSION, session: session(), cwd: PathBuf::from("/w") };
     let mut thread =

@@ -67,6 +67,7 @@ impl Place {
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
             log: Arc::default(),
             mode: Mode::Ask,
+            agents: None,
         };
         self.tools.get(tool).expect("a built-in tool").run(input, context)
     }
@@ -576,7 +577,17 @@ fn the_tools_have_the_names_that_hooks_know() {
     let names: Vec<String> = tools.specs().into_iter().map(|spec| spec.name).collect();
     assert_eq!(
         names,
-        ["file_read", "file_write", "file_edit", "glob_tool", "grep_tool", "bash", "todo_write", "recall"]
+        [
+            "file_read",
+            "file_write",
+            "file_edit",
+            "glob_tool",
+            "grep_tool",
+            "bash",
+            "todo_write",
+            "recall",
+            "task"
+        ]
     );
 }
 

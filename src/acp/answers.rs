@@ -12,7 +12,7 @@ use super::from_wire::BadParams;
 use super::requests::RequestKind;
 use super::updates::{tokens, wire_path};
 use crate::session::registry::Header;
-use crate::session::{Answer, ModelChoice, SessionError, SessionOptions, provider_title};
+use crate::session::{Answer, ModelChoice, SessionError, SessionOptions, Steered, provider_title};
 use crate::thread::{Mode, ModelName, StopReason, ThoughtLevel, Usage};
 
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -52,6 +52,12 @@ pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::
             .modes(modes(&options))
             .config_options(config_options(&options))),
         (RequestKind::Prompt, Answer::TurnEnded { reason, usage, meta }) => turn_ended(reason, &usage, meta),
+        (RequestKind::Steer, Answer::Steered(Steered::Injected)) => raw(&json!({ "outcome": "injected" })),
+        (RequestKind::Steer, Answer::Steered(Steered::PromptRequired(why))) => {
+            raw(&json!({ "outcome": "promptRequired", "reason": why }))
+        }
+        // A session that closes meanwhile.
+        (RequestKind::Steer, Answer::Closed) => raw(&json!({ "outcome": "failed" })),
         (RequestKind::SetMode, Answer::Options(_)) => raw(&wire::SetSessionModeResponse::new()),
         (RequestKind::SetOption, Answer::Options(options)) => {
             raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options)))
@@ -132,6 +138,7 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .load_session(true)
         .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
         .session_capabilities(sessions);
+    let steering = Map::from_iter([("steering".to_owned(), json!({ "supported": true }))]);
     let method = wire::AuthMethodAgent::new(AUTH_METHOD, "API key").description(
         "Set an API key in the environment of the editor (for example ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY), \
          or name a local model in the configuration"
@@ -144,6 +151,7 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .agent_info(
             wire::Implementation::new("epitome", env!("CARGO_PKG_VERSION")).title("Epitome".to_owned()),
         )
+        .meta(steering)
 }
 
 /// Everything that the client can choose, the most important first.

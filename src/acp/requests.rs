@@ -17,6 +17,7 @@ pub enum RequestKind {
     Load,
     Resume,
     Prompt,
+    Steer,
     SetMode,
     SetOption,
     Close,

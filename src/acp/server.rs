@@ -180,6 +180,17 @@ impl<P: SessionPort> Server<P> {
                     content,
                 })
             }
+            // The extension that several clients have for what is said into a running turn.
+            "_session/steering" => {
+                let params = Params::read(params)?;
+                let (session, content) = (params.session_id()?, params.prompt()?);
+                let client = self.parts.client;
+                self.command(id, &session, RequestKind::Steer, |ticket| SessionCommand::Steer {
+                    ticket,
+                    client,
+                    content,
+                })
+            }
             "session/set_mode" => {
                 let params = Params::read(params)?;
                 let (session, mode) = (params.session_id()?, params.required("modeId")?);

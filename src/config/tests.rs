@@ -55,6 +55,9 @@ fn a_full_file_of_the_person_is_read() {
         prune = { keep_recent = 3 }
         [hooks]
         trust = "never"
+        [agents]
+        max_depth = 2
+        timeout_s = 60
     "#;
     let (settings, problems) = Disk::new(text, "").load(&[]);
     assert_eq!(problems, []);
@@ -81,6 +84,7 @@ fn a_full_file_of_the_person_is_read() {
             ..Compaction::default()
         },
         hooks: Hooks { trust: Trust::Never, ..Hooks::default() },
+        agents: Agents { max_depth: 2, timeout: Duration::from_secs(60), ..Agents::default() },
         ..Settings::default()
     };
     assert_eq!(settings, wanted);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::moment::{Call, CallResult};
 
-/// Our tools with Claude Code's names. The last two are what hooks of other agents call such tools.
+/// Our tools with Claude Code's names.
 const NAMES: [(&str, &str); 9] = [
     ("bash", "Bash"),
     ("file_read", "Read"),
@@ -17,7 +17,7 @@ const NAMES: [(&str, &str); 9] = [
     ("glob_tool", "Glob"),
     ("todo_write", "TodoWrite"),
     ("web_fetch", "WebFetch"),
-    ("subagent", "Task"),
+    ("task", "Task"),
 ];
 
 /// The tool's name for Claude Code's hooks; other tools have the same there and here.
@@ -46,6 +46,7 @@ fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
             ("surround_lines", "-C"),
             ("max_results", "head_limit"),
         ],
+        "Task" => &[("agent", "subagent_type")],
         _ => &[],
     }
 }

@@ -13,7 +13,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// What a thread took. What was spent beside it (children, an empty reply) is not in its log.
+    /// What a thread took, with its agents and callbacks.
     pub fn of(settings: &Settings, thread: &Thread) -> Spent {
         let mut spent = Spent::default();
         for (model, usage) in thread.entries().iter().filter_map(|entry| call_of(&entry.change)) {
@@ -27,10 +27,11 @@ impl Spent {
 }
 
 /// The model call that a change stands for, and what it took.
-fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
+pub fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
     match change {
         Change::Replied { model, usage: Some(usage), .. }
-        | Change::Compacted { model: Some(model), usage: Some(usage), .. } => Some((model, usage)),
+        | Change::Compacted { model: Some(model), usage: Some(usage), .. }
+        | Change::Spent { model, usage, .. } => Some((model, usage)),
         _ => None,
     }
 }

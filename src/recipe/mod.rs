@@ -1,10 +1,11 @@
-//! Recipes: Markdown files that become slash commands.
+//! Recipes: Markdown files that become slash commands; and those that describe agents.
 //!
 //! `fields` reads the fields of a declaration with their places, `parse` one file, `handlers` knows the names
 //! that its `hooks` may use. `render` makes the prompt of it (asking for the commands that it wants run),
 //! `command` reads what a person typed. All of these are pure. `catalog` finds the files, `watch` notices that
-//! they changed; only these two touch the disk.
+//! they changed, `agents` finds and reads agents; only these three touch the disk.
 
+pub mod agents;
 pub mod catalog;
 pub mod command;
 pub(crate) mod fields;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::ahead::Ahead;
@@ -27,6 +27,7 @@ use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
+use super::tasks::Follower;
 use super::trace;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
@@ -41,6 +42,7 @@ use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::provider::learned::Source;
 use crate::provider::spent::{Spent, cost_of_change};
 use crate::provider::wire::encoding::Encoding;
+use crate::recipe::agents::Agents;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
 use crate::spans::Timed;
@@ -137,6 +139,12 @@ pub struct Session {
     /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
     pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
     pub(super) foreign: Vec<ForeignCall>,
+    /// Children at work that take this session's choices.
+    pub(super) followers: Vec<Follower>,
+    /// The agents that the model is told of, once their files were read.
+    pub(super) agents: Arc<Agents>,
+    /// As many as may work at a time.
+    pub(super) agent_slots: Arc<Semaphore>,
     pub(super) cost: Option<f64>,
     pub(super) counter: tokens::Counter,
     /// What was written of the conversation for its model's provider.
@@ -176,6 +184,7 @@ impl Session {
             directories: opening.directories.clone(),
             environment: opening.environment.clone(),
         };
+        let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
         let mut session = Session {
             id: thread.session().clone(),
             timed: trace::session(thread.session(), &thread),
@@ -233,6 +242,9 @@ impl Session {
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
             children: mpsc::unbounded_channel(),
             foreign: Vec::new(),
+            followers: Vec::new(),
+            agents: Arc::default(),
+            agent_slots: Arc::new(Semaphore::new(slots)),
             counter: tokens::Counter::default(),
             encoding: Encoding::default(),
             commands,

@@ -7,12 +7,12 @@ use tracing::Instrument as _;
 
 use super::actor::Session;
 use super::effects;
+use super::foreign::UNUSED_SUMMARY;
 use super::summary::{Attempt, Summary};
 use super::work::Background;
 use crate::compaction::pace::Fullness;
 use crate::compaction::{Decision, Plan, Written};
 use crate::config::Summariser;
-use crate::provider::models;
 use crate::thread::Seq;
 use crate::turn::Why;
 
@@ -150,7 +150,6 @@ impl Session {
 
     /// It was paid for all the same.
     fn spend_in_vain(&mut self, summary: &Summary) {
-        let cost = models::cost(&self.settings, &summary.model, &summary.usage);
-        self.spend(&summary.usage, cost);
+        self.spend(summary.model.clone(), summary.usage, UNUSED_SUMMARY.to_owned());
     }
 }

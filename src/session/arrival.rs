@@ -6,7 +6,7 @@ use crate::provider::models;
 use crate::recall;
 use crate::thread::{Change, OutcomeContent, Seq, Thread, ToolOutcome};
 use crate::tokens::Ruler;
-use crate::tools::truncate;
+use crate::tools::{task, truncate};
 
 /// The part of a window that one outcome may take, as a divisor.
 const WINDOW_PART: u64 = 8;
@@ -77,6 +77,8 @@ impl Wholes {
 enum Source {
     Tool,
     Recall,
+    /// Its text is a report, and its whole what the agent did.
+    Agent,
 }
 
 impl Session {
@@ -85,7 +87,11 @@ impl Session {
         match change {
             Change::ToolFinished { outcome } if text_bytes(&outcome) > SHOWN_BYTES_MIN => {
                 let name = self.thread.call(&outcome.call).map(|call| call.name.as_str());
-                let source = if name == Some(recall::NAME) { Source::Recall } else { Source::Tool };
+                let source = match name {
+                    Some(recall::NAME) => Source::Recall,
+                    Some(task::NAME) => Source::Agent,
+                    Some(_) | None => Source::Tool,
+                };
                 let room = self.room_for_outcome();
                 let outcome = cut(&self.ruler(), outcome, source, self.thread.next_seq(), &room);
                 Change::ToolFinished { outcome }
@@ -130,16 +136,29 @@ fn text_bytes(outcome: &ToolOutcome) -> usize {
 
 /// The outcome as its entry will hold it. One that fits stays as it is.
 fn cut(ruler: &Ruler, mut outcome: ToolOutcome, source: Source, entry: Seq, room: &Room) -> ToolOutcome {
+    let work = outcome.whole.take_if(|_| source == Source::Agent);
     let was_part = outcome.whole.is_some();
     let text = all_text(&outcome);
     outcome.whole = None;
     let keep = text.len().min(room.keep_bytes).min(truncate::WHOLE_BYTES_MAX);
-    let is_kept = source == Source::Tool && (keep == text.len() || keep > SHOWN_BYTES_MAX);
+    let is_kept = match source {
+        Source::Tool => keep == text.len() || keep > SHOWN_BYTES_MAX,
+        Source::Agent => work.as_ref().is_some_and(|work| work.len() <= room.keep_bytes),
+        Source::Recall => false,
+    };
     let rest = match source {
         Source::Recall => "recall less at once, with `limit`".to_owned(),
-        Source::Tool if is_kept => format!("recall with entry \"{entry}\" reads all of it"),
-        Source::Tool => "it is kept nowhere; ask for less at once".to_owned(),
+        Source::Tool | Source::Agent if is_kept => format!("recall with entry \"{entry}\" reads all of it"),
+        Source::Tool | Source::Agent => "it is kept nowhere; ask for less at once".to_owned(),
     };
+    if source == Source::Agent {
+        // The report stands at the end of the work.
+        if let Some(shown) = fitting(ruler, &text, room.share(), &rest) {
+            outcome = with_text(outcome, shown);
+        }
+        outcome.whole = work.filter(|_| is_kept);
+        return outcome;
+    }
     match fitting(ruler, &text, room.share(), &rest) {
         Some(shown) => {
             if is_kept {

@@ -365,12 +365,13 @@ impl Session {
             time: self.settings.hooks.callback_timeout,
             hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
             handlers,
+            agent: None,
         }
     }
 }
 
 /// The hooks that no recipe can switch off.
-fn enforced(found: &Found) -> Found {
+pub(super) fn enforced(found: &Found) -> Found {
     let hooks = found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
     Found { hooks, ..Found::default() }
 }

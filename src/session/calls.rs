@@ -17,7 +17,7 @@ use crate::spans::Timed;
 use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome};
 use crate::tools::command_line;
 use crate::tools::permission::{self, Verdict};
-use crate::tools::{Access, ToolContext};
+use crate::tools::{Access, ToolContext, task};
 use crate::turn::{Answer as Told, Permit};
 
 /// How much of unreadable arguments the model is shown, in bytes.
@@ -67,6 +67,9 @@ impl Session {
             return impossible(format!(
                 "The arguments are no JSON object: {shown:?}. Call the tool again with a whole one."
             ));
+        }
+        if self.lineage.wraps_up() {
+            return Standing::Settled(Permit::Denied("No call is run any more. Report now.".to_owned()));
         }
         let limits = self.work.as_ref().and_then(|work| work.allowed_tools.as_ref());
         if limits.is_some_and(|allowed| !allowed.contains(&call.name)) {
@@ -191,7 +194,8 @@ impl Session {
         });
         let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
         let (workspace, mode) = (self.workspace.clone(), self.thread.mode());
-        let context = ToolContext { workspace, progress, log: Arc::new(log), mode };
+        let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
+        let context = ToolContext { workspace, progress, log: Arc::new(log), mode, agents };
         let Some(work) = &mut self.work else { return };
         let span =
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
@@ -224,6 +228,11 @@ impl Session {
                 {
                     return self.abandon(&error);
                 }
+                if let Some(work) = &mut self.work {
+                    work.running_agents.remove(&call);
+                }
+                // What an agent spent is told before it ends.
+                self.hear_children();
                 let started = self.work.as_mut().and_then(|work| work.started.remove(&call));
                 let took = started.map_or(Duration::ZERO, |at| at.elapsed());
                 let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

@@ -1,11 +1,12 @@
-//! A child: a session of its own that a session starts for a recipe's text, without a journal and
-//! without clients.
+//! A child: a session of its own that a session starts for a recipe's text or for a task of the model's, without
+//! a journal and without clients.
 //!
 //! It is an ordinary session with another outlet: what it streams is not shown, what it must ask goes to
 //! the parent's clients (`ChildNews`), and the last reply's text is what comes of it. No listing knows it
 //! and nobody can load it. It lives inside the future that `run` gives: dropping that ends the child, its
 //! model call and its tools.
 
+mod ending;
 mod history;
 mod tray;
 
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -37,8 +39,9 @@ use crate::thread::{
     ThoughtLevel, Thread, Usage, View,
 };
 use crate::tools::BoxFuture;
+pub use ending::Bound;
 use history::Shape;
-pub use tray::ChildNews;
+pub use tray::{ChildNews, Diary};
 use tray::{Gone, Tray};
 
 /// Commands that may wait for a child: a decision for each card, and there is one card at a time.
@@ -87,6 +90,24 @@ pub struct ChildOrder {
     pub hooks: Arc<Found>,
     /// What its recipe declares to be done at moments of its run.
     pub handlers: Table,
+    /// For an agent that the model gave a task to; `None` is a callback.
+    pub agent: Option<Agent>,
+}
+
+/// What holds for an agent and not for a callback: it may work for long, so it compacts its conversation when that
+/// is due, and where a bound stops it, it is asked for its last words.
+#[derive(Clone)]
+pub struct Agent {
+    /// What it is told of its part, behind the system text that every session has.
+    pub role: String,
+    /// Tokens that its model calls may take, what a cache had left out.
+    pub tokens_max: u64,
+    /// Whether a mode that the person chooses meanwhile is its own.
+    pub follows_mode: bool,
+    /// Takes a line for what it does now.
+    pub progress: Arc<dyn Fn(String) + Send + Sync>,
+    /// Its entries, as they come: who stops it has what it did so far.
+    pub diary: Arc<Diary>,
 }
 
 /// What a child knows of its parent's conversation.
@@ -116,6 +137,10 @@ pub struct ChildOutcome {
     pub text: String,
     /// `EndTurn`; `MaxTokens` or `MaxRounds` where it was stopped before it was done.
     pub reason: StopReason,
+    /// What stopped an agent that was not done.
+    pub stopped_by: Option<Bound>,
+    /// Why an agent came to no end of its own; what it said before stands.
+    pub failure: Option<String>,
     pub usage: Usage,
     /// Model calls that were answered.
     pub rounds: u32,
@@ -139,6 +164,10 @@ pub struct Lineage {
     pub parent: Option<SessionId>,
     pub allowed_commands: Option<Vec<String>>,
     pub handlers: Table,
+    /// What an agent is told of its part; `None` for what is no agent.
+    pub role: Option<String>,
+    /// It was stopped and gives its last words: no call is run any more.
+    pub wraps_up: Arc<AtomicBool>,
     /// The first entry that is its own: what stands before was given to it.
     pub own_from: Seq,
     /// Where its hooks leave histories for its parent.
@@ -156,6 +185,8 @@ impl Default for Lineage {
             parent: None,
             allowed_commands: None,
             handlers: Table::new(),
+            role: None,
+            wraps_up: Arc::default(),
             own_from: Seq(0),
             handed: Handover::default(),
         }
@@ -167,16 +198,25 @@ impl Lineage {
         self.parent.is_some()
     }
 
+    /// A child whose conversation is its own, and not its parent's with something behind it.
+    pub fn is_agent(&self) -> bool {
+        self.role.is_some()
+    }
+
+    pub(super) fn wraps_up(&self) -> bool {
+        self.wraps_up.load(Ordering::Relaxed)
+    }
+
     /// Where its prompts come from.
     pub fn origin(&self) -> Origin {
-        match self.is_child() {
+        match self.is_child() && !self.is_agent() {
             true => Origin::Recipe { recipe: self.recipe.clone(), typed: String::new() },
             false => Origin::Person,
         }
     }
 }
 
-/// Runs a child to its end. An error is a sentence that names the recipe.
+/// Runs a child to its end. An error is a sentence that names the recipe or the agent.
 ///
 /// A history that is too long for the model is made shorter until it fits. What must be asked, and what
 /// became of it, goes to `news`; where nobody listens, what must be asked is denied.
@@ -187,10 +227,13 @@ pub fn run(
 ) -> BoxFuture<Result<ChildOutcome, String>> {
     // Boxed, because a child's hooks may start children.
     Box::pin(async move {
-        let (time, name) = (order.time, order.name.clone());
+        let (name, what) = (order.name.clone(), if order.agent.is_some() { "agent" } else { "recipe" });
+        // An agent minds its time itself, and has some more for its last words.
+        let grace = if order.agent.is_some() { 2 * ending::LAST_WORDS_TIME } else { Duration::ZERO };
+        let time = order.time + grace;
         let ended = tokio::time::timeout(time, attempts(services, order, news)).await;
         let late = || format!("it did not end within {} s and was stopped", time.as_secs_f64());
-        ended.unwrap_or_else(|_| Err(late())).map_err(|error| format!("The recipe {name:?} failed: {error}"))
+        ended.unwrap_or_else(|_| Err(late())).map_err(|error| format!("The {what} {name:?} failed: {error}"))
     })
 }
 
@@ -271,6 +314,8 @@ struct Child {
     answered: oneshot::Receiver<Result<Answer, SessionError>>,
     prompt: Prompt,
     max_output: u64,
+    time: Duration,
+    is_agent: bool,
     /// Keeps the child's commands open, and tells the parent when it is gone.
     commands: mpsc::Sender<SessionCommand>,
     gone: Gone,
@@ -294,8 +339,10 @@ impl Child {
 
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (answer, answered) = oneshot::channel();
-        let tray =
-            Arc::new(Tray::new(id.clone(), order.name.clone(), news.clone(), commands.downgrade(), answer));
+        let tray = Arc::new(Tray::new(id.clone(), order, news.clone(), commands.downgrade(), answer));
+        if order.agent.as_ref().is_none_or(|agent| agent.follows_mode) {
+            drop(news.send(ChildNews::Began { child: id.clone(), commands: commands.downgrade() }));
+        }
         let attachment = Attachment { client: ClientId(0), outlet: tray.clone() };
         let opening = Opening {
             attachment: attachment.clone(),
@@ -308,7 +355,7 @@ impl Child {
         let channel = (commands.downgrade(), receiver);
         let mut session = Session::new(services.clone(), thread, journal, channel, &opening);
         let mut settings = (*session.settings).clone();
-        settings.compaction.auto = false;
+        settings.compaction.auto &= order.agent.is_some();
         settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
         session.settings = Arc::new(settings);
         // A prompt of a child is no command, so no recipe is needed.
@@ -327,6 +374,8 @@ impl Child {
             parent: Some(order.parent.clone()),
             allowed_commands: order.allowed_commands.clone(),
             handlers: order.handlers.clone(),
+            role: order.agent.as_ref().map(|agent| agent.role.clone()),
+            wraps_up: Arc::default(),
             own_from,
             handed: Handover::default(),
         };
@@ -342,7 +391,8 @@ impl Child {
         };
         let max_output = u64::from(endpoint.max_output);
         let gone = Gone { child: id, news: news.clone() };
-        Ok(Child { session, tray, answered, prompt, max_output, commands, gone })
+        let (time, is_agent) = (order.time, order.agent.is_some());
+        Ok(Child { session, tray, answered, prompt, max_output, time, is_agent, commands, gone })
     }
 
     /// The tokens that the first request takes with its reply, by estimate.
@@ -358,49 +408,5 @@ impl Child {
             | Content::ResourceLink { .. } => 0,
         });
         ruler.in_context(&self.session.thread) + text.sum::<u64>() + self.max_output
-    }
-
-    /// Lives until the prompt is answered.
-    async fn live(self) -> Result<ChildOutcome, Failure> {
-        let Child { mut session, tray, answered, prompt, max_output: _, commands, gone } = self;
-        session.prompt(prompt);
-        let handed = session.lineage.handed.clone();
-        let answer = tokio::select! {
-            answer = answered => answer.ok(),
-            _ = session.run() => None,
-        };
-        drop(commands);
-        drop(gone);
-        let kept = tray.take();
-        match answer {
-            Some(Ok(Answer::TurnEnded { reason, usage, .. })) => match reason {
-                StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => {
-                    let mut replies = kept.entries.iter().filter_map(|entry| match &entry.change {
-                        Change::Replied { message, .. } => Some(message),
-                        _ => None,
-                    });
-                    let rounds = u32::try_from(replies.clone().count()).unwrap_or(u32::MAX);
-                    let text = replies.next_back().map(|message| message.text()).unwrap_or_default();
-                    Ok(ChildOutcome {
-                        text,
-                        reason,
-                        usage,
-                        rounds,
-                        entries: kept.entries,
-                        notices: kept.notices,
-                        handed: handed.take(),
-                    })
-                }
-                StopReason::Refusal => Err(Failure::Other("its prompt was declined".to_owned())),
-                StopReason::Cancelled | StopReason::Interrupted | StopReason::Failed => {
-                    Err(Failure::Other("it was cancelled".to_owned()))
-                }
-            },
-            Some(Err(SessionError::TooLong(why))) => Err(Failure::TooLong { why, window: kept.window }),
-            Some(Err(error)) => Err(Failure::Other(error.to_string())),
-            Some(Ok(Answer::Attached { .. } | Answer::Options(_) | Answer::Closed)) | None => {
-                Err(Failure::Other("it ended before it could answer".to_owned()))
-            }
-        }
     }
 }

@@ -10,8 +10,8 @@ use super::replies::sentence;
 use super::trace::TurnTrace;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
 use super::{
-    Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Severity, Ticket,
-    problem_notice,
+    Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Severity, Steered,
+    Ticket, problem_notice,
 };
 use crate::problem::Problem;
 use crate::provider::ProviderError;
@@ -19,7 +19,7 @@ use crate::provider::attachments::left_out;
 use crate::provider::wire::encoding::Encoding;
 use crate::recipe::command;
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Message, Origin, StopReason};
+use crate::thread::{Change, Content, Message, Origin, Seq, StopReason};
 use crate::turn::Turn;
 
 /// How many prompts may wait for a turn to end or for a model to be found.
@@ -36,6 +36,10 @@ impl Session {
             SessionCommand::Prompt { ticket, client, content } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
                 self.prompt(Prompt { responder, client, content });
+            }
+            SessionCommand::Steer { ticket, client, content } => {
+                let Some(responder) = self.responder(ticket, client) else { return };
+                responder.answer(self.steered(client, content).map(Answer::Steered));
             }
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
@@ -164,6 +168,7 @@ impl Session {
                 return Some(TooLate { ticket, opening, replay });
             }
             SessionCommand::Prompt { ticket, client, .. }
+            | SessionCommand::Steer { ticket, client, .. }
             | SessionCommand::SetMode { ticket, client, .. }
             | SessionCommand::SetOption { ticket, client, .. }
             | SessionCommand::Close { ticket, client } => {
@@ -206,18 +211,43 @@ impl Session {
 
     /// A prompt during a turn enters before its next model call.
     fn steer(&mut self, prompt: Prompt) {
-        self.speaker = Some(prompt.client);
-        self.say_what_is_left_out(&prompt.content);
-        let message = Message { id: self.fresh_message(), content: prompt.content };
-        match self.commit(Change::Queued { message }) {
-            Ok(entry) => {
-                self.sync_beside();
+        match self.queue(prompt.client, prompt.content) {
+            Ok(queued) => {
                 if let Some(work) = &mut self.work {
-                    work.responders.push((prompt.responder, Some(entry.seq)));
+                    work.responders.push((prompt.responder, Some(queued)));
                 }
             }
             Err(error) => prompt.responder.answer(Err(error)),
         }
+    }
+
+    fn queue(&mut self, client: ClientId, content: Vec<Content>) -> Result<Seq, SessionError> {
+        self.speaker = Some(client);
+        self.say_what_is_left_out(&content);
+        let message = Message { id: self.fresh_message(), content };
+        let queued = self.commit(Change::Queued { message })?.seq;
+        self.sync_beside();
+        Ok(queued)
+    }
+
+    /// The same for who wants to know at once whether it will enter. What begins a turn, or comes behind one, is for
+    /// a prompt: its answer is how a client learns of the turn's end.
+    fn steered(&mut self, client: ClientId, content: Vec<Content>) -> Result<Steered, SessionError> {
+        let required = |why: &str| Ok(Steered::PromptRequired(why.to_owned()));
+        let waiting = self.waiting.len() + self.thread.queued().len();
+        if waiting >= WAITING_MAX {
+            return Err(SessionError::Busy(waiting));
+        }
+        if self.work.is_none() {
+            return required("no turn runs");
+        }
+        if self.command_in(&content).is_some() {
+            return required("a command is not for the model");
+        }
+        if !self.waiting.is_empty() {
+            return required("a command waits for the turn's end, and this would come before it");
+        }
+        self.queue(client, content).map(|_| Steered::Injected)
     }
 
     /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
@@ -251,11 +281,10 @@ impl Session {
             Some(_) => self.begin_command(prompt, ShellOutputs::new()),
             None => {
                 let message = Message { id: self.fresh_message(), content: prompt.content };
-                self.begin_said(
-                    Change::Said { message, origin: self.lineage.origin() },
-                    prompt.responder,
-                    self.settings.max_rounds,
-                );
+                let said = Change::Said { message, origin: self.lineage.origin() };
+                // Last words are one reply.
+                let rounds = if self.lineage.wraps_up() { 1 } else { self.settings.max_rounds };
+                self.begin_said(said, prompt.responder, rounds);
                 if let Some(work) = &mut self.work {
                     work.allowed_commands = self.lineage.allowed_commands.clone();
                     work.handlers = self.lineage.handlers.clone();

@@ -11,6 +11,8 @@ mod help;
 mod hooks;
 mod layers;
 mod pins;
+pub(super) mod plan_mode;
+mod usage;
 pub mod why;
 
 use super::actor::Session;
@@ -39,7 +41,7 @@ pub(super) struct BuiltIn {
 }
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
-const BUILT_IN: [BuiltIn; 11] = [
+const BUILT_IN: [BuiltIn; 12] = [
     BuiltIn {
         name: "help",
         description: "List the commands, and where recipes come from",
@@ -51,6 +53,12 @@ const BUILT_IN: [BuiltIn; 11] = [
         description: "Show how full the window is, and of what",
         hint: None,
         run: Session::show_context,
+    },
+    BuiltIn {
+        name: "usage",
+        description: "Show what this session took: tokens and cost by model, agents, calls, time",
+        hint: None,
+        run: Session::show_usage,
     },
     BuiltIn {
         name: "goal",
@@ -218,6 +226,11 @@ impl Session {
             spent: Spent::of(&self.settings, &self.thread),
         };
         let text = context::text(&self.ruler(), &self.thread, &facts);
+        self.said(text)
+    }
+
+    fn show_usage(&mut self, _: &str) -> Ran {
+        let text = usage::text(&self.settings, &self.thread);
         self.said(text)
     }
 

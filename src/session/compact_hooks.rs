@@ -3,6 +3,7 @@
 
 use super::actor::Session;
 use super::compacting::CompactionOrder;
+use super::foreign::UNUSED_SUMMARY;
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::rounds::{apply_to, text_content};
@@ -12,7 +13,7 @@ use crate::compaction::Plan;
 use crate::hooks::event::HookEvent;
 use crate::hooks::moment::{CompactTrigger, Round, What};
 use crate::hooks::output::{Action, Resolution};
-use crate::provider::spent::cost_of_change;
+use crate::provider::spent::call_of;
 use crate::recipe::command::Arguments;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
@@ -183,8 +184,8 @@ impl Session {
         match mutated {
             Some(change) => {
                 // The summary that is not used was paid for.
-                if let Change::Compacted { usage: Some(usage), .. } = &swap {
-                    self.spend(usage, cost_of_change(&self.settings, &swap));
+                if let Some((model, usage)) = call_of(&swap) {
+                    self.spend(model.clone(), *usage, UNUSED_SUMMARY.to_owned());
                 }
                 self.end_compaction(CompactAnswer::Done(Box::new(change)));
             }

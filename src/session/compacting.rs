@@ -11,6 +11,7 @@ use tracing::Instrument as _;
 
 use super::actor::Session;
 use super::effects;
+use super::foreign::UNUSED_SUMMARY;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
@@ -21,11 +22,11 @@ use crate::compaction::{self, Decision, Plan, Wish, Written};
 use crate::config::Summariser;
 use crate::hooks::moment::What;
 use crate::hooks::output::Keep;
+use crate::provider::ProviderError;
 use crate::provider::endpoint::Endpoint;
 use crate::provider::learned::Lesson;
-use crate::provider::{ProviderError, models};
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Mask, MessageId, Seq, Trigger, Usage};
+use crate::thread::{Change, Content, Mask, MessageId, ModelName, Seq, Trigger, Usage};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
 
 pub(super) use budget::{keep_of, trigger_of};
@@ -43,8 +44,8 @@ struct Swap {
     shown: String,
     /// No model's summary stands in it.
     is_fallback: bool,
-    /// What the summary took, and its price in US dollars where that is known.
-    spent: Option<(Usage, Option<f64>)>,
+    /// What the summary took, and of which model.
+    spent: Option<(ModelName, Usage)>,
     /// The view that it is for.
     revision: Seq,
     trigger: Trigger,
@@ -309,10 +310,7 @@ impl Session {
         let swap = Swap {
             shown: written.text.clone().unwrap_or_default(),
             is_fallback: written.fallback.is_some(),
-            spent: written
-                .by
-                .as_ref()
-                .map(|(model, usage)| (*usage, models::cost(&self.settings, model, usage))),
+            spent: written.by.clone(),
             revision: plan.revision,
             trigger: plan.trigger,
             why,
@@ -389,8 +387,8 @@ impl Session {
 
     /// A summary that is not used was paid for all the same.
     fn spend_on(&mut self, swap: &Swap) {
-        if let Some((usage, cost)) = swap.spent {
-            self.spend(&usage, cost);
+        if let Some((model, usage)) = swap.spent.clone() {
+            self.spend(model, usage, UNUSED_SUMMARY.to_owned());
         }
     }
 

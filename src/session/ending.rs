@@ -87,6 +87,8 @@ impl Session {
         self.hear_children();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
+        self.stop_agents();
+        let Some(work) = &mut self.work else { return };
         let ask = work.ask.take();
         let call = work.model.take();
         let partial = call.and_then(|call| self.partial(call, Cut::Cancelled));

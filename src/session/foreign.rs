@@ -9,9 +9,12 @@ use tokio::sync::mpsc;
 
 use super::actor::Session;
 use super::child::ChildNews;
+use super::tasks::Follower;
 use super::{AskId, Attachment, Decision, Out, PermissionAsk, SessionCommand};
-use crate::provider::models;
-use crate::thread::{CallId, Change, OutcomeStatus, SessionId, ToolOutcome, Usage};
+use crate::thread::{CallId, Change, ModelName, OutcomeStatus, SessionId, ToolOutcome, Usage};
+
+/// Whose calls they were that wrote a summary which is not used, in the log.
+pub(super) const UNUSED_SUMMARY: &str = "a summary that is not used";
 
 /// A call of a child that this session's person was asked about, until it has its outcome.
 pub(super) struct ForeignCall {
@@ -48,14 +51,14 @@ impl Session {
         }
     }
 
-    /// Counts what was spent beside the turn's own model calls.
-    pub(super) fn spend(&mut self, usage: &Usage, cost: Option<f64>) {
+    /// Counts what was spent beside the turn's own model calls; `by` is whose calls they were.
+    pub(super) fn spend(&mut self, model: ModelName, usage: Usage, by: String) {
         if let Some(work) = &mut self.work {
-            work.turn.add_usage(usage);
+            work.turn.add_usage(&usage);
         }
-        if let Some(cost) = cost {
-            *self.cost.get_or_insert(0.0) += cost;
-            self.announce_usage();
+        match self.commit(Change::Spent { model, usage, by }) {
+            Ok(_) => self.announce_usage(),
+            Err(error) => tracing::error!(session = %self.id, %error, "what was spent could not be written"),
         }
     }
 
@@ -92,11 +95,12 @@ impl Session {
                     tracing::error!(session = %self.id, %error, "a rule of the person's could not be written");
                 }
             }
-            ChildNews::Spent { model, usage } => {
-                let cost = models::cost(&self.settings, &model, &usage);
-                self.spend(&usage, cost);
+            ChildNews::Spent { model, usage, by } => self.spend(model, usage, by),
+            ChildNews::Began { child, commands } => self.followers.push(Follower { child, commands }),
+            ChildNews::Ended { child } => {
+                self.followers.retain(|follower| follower.child != child);
+                self.end_foreign(|foreign| foreign.child == child);
             }
-            ChildNews::Ended { child } => self.end_foreign(|foreign| foreign.child == child),
         }
     }
 
@@ -107,7 +111,7 @@ impl Session {
             if let Some(open) = open {
                 self.announce(&Out::Withdrawn { ask: open.ask });
             }
-            let text = "The recipe that made this call was stopped.";
+            let text = "Who made this call was stopped.";
             let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
             self.announce(&Out::CallFinished { outcome });
         }

@@ -17,7 +17,9 @@ use known::{instructed, told_paths, touched, untold};
 use super::actor::Session;
 use super::prompt::{self, Instructions, Place};
 use super::work::Done;
+use crate::paths::Paths;
 use crate::problem::Problem;
+use crate::recipe::agents::Agents;
 use crate::thread::{Change, Content, Message, Origin, Seq, Thread};
 use crate::tools::Workspace;
 
@@ -116,11 +118,21 @@ struct Look {
     home: PathBuf,
     told: BTreeSet<PathBuf>,
     touched: BTreeSet<PathBuf>,
+    /// Where agents are looked for, too.
+    agents: Option<Paths>,
+}
+
+/// What a look found.
+#[derive(Default)]
+struct Looked {
+    watch: Watch,
+    problems: Vec<Problem>,
+    agents: Option<Agents>,
 }
 
 impl Look {
-    fn take(self) -> (Watch, Vec<Problem>) {
-        let Look { mut watch, workspace, home, told, touched } = self;
+    fn take(self) -> Looked {
+        let Look { mut watch, workspace, home, told, touched, agents } = self;
         let nested =
             |paths: BTreeSet<PathBuf>| paths.iter().flat_map(|path| nested(&workspace, path)).collect();
         if watch.places.is_empty() {
@@ -129,7 +141,8 @@ impl Look {
         }
         watch.add(nested(touched), true);
         let problems = watch.look();
-        (watch, problems)
+        let agents = agents.map(|paths| Agents::load(&workspace.cwd, &paths));
+        Looked { watch, problems, agents }
     }
 }
 
@@ -170,14 +183,18 @@ impl Session {
             home: self.services.paths.home.clone(),
             told,
             touched: touched(&self.thread),
+            agents: self.wants_agents().then(|| self.services.paths.clone()),
         }
     }
 
     /// What a panic took is found again with the next look.
-    fn looked(&mut self, looked: Option<(Watch, Vec<Problem>)>) {
-        let (watch, problems) = looked.unwrap_or_default();
+    fn looked(&mut self, looked: Option<Looked>) {
+        let Looked { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
         self.show_problems(&problems);
+        if let Some(agents) = agents {
+            self.agents_found(agents);
+        }
     }
 
     /// Tells the model of instructions that its view does not say, or says in an old form. No call is open

@@ -41,6 +41,7 @@ mod services;
 mod side;
 mod summary;
 mod taken;
+mod tasks;
 mod thinking;
 mod trace;
 mod windows;
@@ -142,6 +143,12 @@ pub enum SessionCommand {
         replay: Replay,
     },
     Prompt {
+        ticket: Ticket,
+        client: ClientId,
+        content: Vec<Content>,
+    },
+    /// Says something into the running turn; where none runs, nothing is done. Answered at once.
+    Steer {
         ticket: Ticket,
         client: ClientId,
         content: Vec<Content>,
@@ -373,7 +380,19 @@ pub enum Answer {
     },
     /// To `SetMode` and `SetOption`.
     Options(Arc<SessionOptions>),
+    /// To `Steer`.
+    Steered(Steered),
     Closed,
+}
+
+/// What became of something that was said into a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "why", rename_all = "snake_case")]
+pub enum Steered {
+    /// The model reads it before its next reply.
+    Injected,
+    /// It has to be sent as a prompt, for this reason.
+    PromptRequired(String),
 }
 
 /// Why a command failed. Each says a sentence to a person; none carries a secret.

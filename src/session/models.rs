@@ -95,7 +95,10 @@ impl Session {
             }
             _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
         };
-        self.commit(change)?;
+        let entry = self.commit(change)?;
+        if let Change::ModeChosen { mode } = entry.change {
+            self.tell_children_of_mode(mode);
+        }
         self.locate_quietly();
         self.announce(&Out::Options(self.options()));
         Ok(())

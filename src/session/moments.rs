@@ -136,7 +136,8 @@ impl Session {
     /// The share of the window at which a compaction happens by itself; `None` when it does not.
     pub(super) fn auto_compact_at(&self, size: u64) -> Option<f64> {
         let settings = &self.settings.compaction;
-        if !settings.auto || self.lineage.depth > 0 {
+        // A callback's settings have it off.
+        if !settings.auto {
             return None;
         }
         let share = |tokens: u64| tokens as f64 / size.max(1) as f64;

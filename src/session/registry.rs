@@ -591,6 +591,7 @@ fn refuse_all(
         let (ticket, attachment) = match command {
             SessionCommand::Attach { ticket, opening, .. } => (ticket, opening.attachment),
             SessionCommand::Prompt { ticket, client, .. }
+            | SessionCommand::Steer { ticket, client, .. }
             | SessionCommand::SetMode { ticket, client, .. }
             | SessionCommand::SetOption { ticket, client, .. }
             | SessionCommand::Close { ticket, client } => match find(client) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::actor::Session;
-use super::commands::goal;
+use super::commands::{goal, plan_mode};
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow};
@@ -13,12 +13,15 @@ use crate::provider::collect::{Piece, PieceKind, Reply};
 use crate::provider::endpoint::Endpoint;
 use crate::provider::wire::Purpose;
 use crate::provider::wire::encoding::Encoded;
-use crate::provider::{ErrorClass, ProviderError, ReplyStop, models, retry};
+use crate::provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// From so long a wait on it is told how to end it: nobody could end a shorter one.
 const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
+
+/// Whose call it was that a reply came from which said nothing, in the log.
+const EMPTY_REPLY: &str = "an empty reply";
 
 /// What has the agent go on from its own words.
 const GO_ON: &str = "Go on.";
@@ -35,6 +38,7 @@ impl Session {
             .ensure_frame()
             .and_then(|()| self.tell_instructions())
             .and_then(|()| self.tell_goal())
+            .and_then(|()| self.tell_plan_mode())
             .and_then(|()| self.give_word_to_agent());
         if ready.is_ok() && self.must_compact(&endpoint) {
             return self.tell(Told::Model(ModelAnswer::MustCompact));
@@ -114,7 +118,8 @@ impl Session {
         if self.thread.frame().is_some() {
             return Ok(());
         }
-        let tools = self.services.toolbox.specs();
+        let mut tools = self.services.toolbox.specs();
+        self.name_agents(&mut tools);
         let system = self.system_text(&tools);
         self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }
@@ -126,6 +131,18 @@ impl Session {
         }
         let Some(words) = goal::untold(&self.thread) else { return Ok(()) };
         let said = self.context(goal::BY.to_owned(), words);
+        self.commit(said).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Tells the model of plan mode, where its view says otherwise. A callback sees its parent's conversation, and has
+    /// its own part to do.
+    fn tell_plan_mode(&mut self) -> Result<(), String> {
+        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if is_paused || (self.lineage.is_child() && !self.lineage.is_agent()) {
+            return Ok(());
+        }
+        let Some(words) = plan_mode::untold(&self.thread) else { return Ok(()) };
+        let said = self.context(plan_mode::BY.to_owned(), words.to_owned());
         self.commit(said).map(|_| ()).map_err(|error| error.to_string())
     }
 
@@ -174,12 +191,11 @@ impl Session {
                 let reply = call.take_reply();
                 if reply.content.is_empty() && is_no_answer(&reply) && !call.seen && call.attempts == 0 {
                     call.retry_after(retry::BACKOFF_FIRST);
-                    let spent =
-                        reply.usage.map(|usage| (usage, models::cost(&self.settings, &call.model, &usage)));
+                    let spent = reply.usage.map(|usage| (call.model.clone(), usage));
                     let text = "The model sent an empty reply. Asking again.".to_owned();
                     self.announce(&Out::Notice { severity: Severity::Warning, text });
-                    if let Some((usage, cost)) = spent {
-                        self.spend(&usage, cost);
+                    if let Some((model, usage)) = spent {
+                        self.spend(model, usage, EMPTY_REPLY.to_owned());
                     }
                     return;
                 }

@@ -251,7 +251,7 @@ impl Session {
                 };
                 let (text, usage) = complete(&services.http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
-                drop(news.send(ChildNews::Spent { model: endpoint.name, usage }));
+                drop(news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook }));
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await

@@ -15,6 +15,7 @@ use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
 use super::effects::ModelCall;
 use super::summary::Attempt;
+use super::tasks::Running;
 use super::trace::TurnTrace;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
@@ -104,6 +105,9 @@ pub struct Work {
     pub wanted_compaction: Option<String>,
     /// Recipes and model calls that resident hooks started.
     pub paid_calls: u32,
+    /// Agents that were started, and those that are at work.
+    pub agents: u32,
+    pub running_agents: HashMap<CallId, Running>,
     pub model: Option<ModelCall>,
     /// What the turn asked for while the model's server was looked for.
     pub postponed: Option<Ask>,
@@ -150,6 +154,8 @@ impl Work {
             last_follow_up: None,
             wanted_compaction: None,
             paid_calls: 0,
+            agents: 0,
+            running_agents: HashMap::new(),
             model: None,
             postponed: None,
             unauthorised: false,

@@ -222,6 +222,13 @@ pub enum Change {
     Allowed {
         rule: Rule,
     },
+    /// A model call beside the conversation's own was paid for: of an agent, of a callback, of a hook.
+    Spent {
+        model: ModelName,
+        usage: Usage,
+        /// Whose it was: the agent's, the recipe's or the hook's name.
+        by: String,
+    },
     TurnEnded {
         reason: StopReason,
         /// Tokens of the whole turn.
@@ -265,6 +272,7 @@ impl Change {
             Change::Titled { .. } => "titled",
             Change::Planned { .. } => "planned",
             Change::Allowed { .. } => "allowed",
+            Change::Spent { .. } => "spent",
             Change::TurnEnded { .. } => "turn_ended",
         }
     }

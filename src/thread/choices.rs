@@ -64,7 +64,7 @@ impl Mode {
         match self {
             Mode::Ask => "Ask",
             Mode::AcceptEdits => "Accept edits",
-            Mode::ReadOnly => "Read only",
+            Mode::ReadOnly => "Plan",
             Mode::Full => "Full access",
         }
     }
@@ -73,7 +73,7 @@ impl Mode {
         match self {
             Mode::Ask => "Reads the workspace; asks before edits and commands",
             Mode::AcceptEdits => "Edits the workspace; asks before commands",
-            Mode::ReadOnly => "Reads and searches; no edits, no commands",
+            Mode::ReadOnly => "Reads, searches and makes a plan; no edits, no commands",
             Mode::Full => "Edits and runs commands; asks only before writing outside the workspace",
         }
     }

@@ -2,18 +2,26 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::lines::{call_title, cut_words, one_line, status, withheld};
-use super::text::{attached, outcome_text, outcomes, role_and_text, said, speaker};
-use super::{CallId, Change, Content, Origin, Thread, ToolOutcome};
+use super::text::{attached, outcome_text, outcomes_of, role_and_text, said, speaker};
+use super::{CallId, Change, Content, Entry, Origin, Thread, ToolOutcome};
 
 /// A whole thread as a Markdown document.
 pub fn markdown(thread: &Thread) -> String {
-    let outcomes = outcomes(thread);
     let mut text = format!("# {}\n\n", thread.title().unwrap_or("Conversation"));
     let _ = writeln!(text, "- Session: `{}`", thread.session());
     let _ = writeln!(text, "- Directory: `{}`", thread.cwd().display());
-    for entry in thread.entries() {
+    text.push_str(&markdown_of(thread.entries()));
+    text
+}
+
+/// Entries of a log as the middle of such a document.
+pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
+    let outcomes = outcomes_of(entries);
+    let mut text = String::new();
+    for entry in entries {
         match &entry.change {
             Change::Said { message, origin } => {
                 let _ = write!(text, "\n## {}\n\n{}\n", capital(&speaker(origin)), said(message, origin));
@@ -70,6 +78,7 @@ pub fn markdown(thread: &Thread) -> String {
             | Change::Titled { .. }
             | Change::Planned { .. }
             | Change::Allowed { .. }
+            | Change::Spent { .. }
             | Change::Hooked { .. } => {}
         }
     }

@@ -206,6 +206,7 @@ impl Thread {
             Change::Titled { title } => self.title = Some(title.clone()),
             Change::Planned { steps } => self.plan = steps.clone(),
             Change::Allowed { rule } => self.rules.push(rule.clone()),
+            Change::Spent { usage, .. } => self.spent.add(usage),
             Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
                 match reason {
@@ -309,7 +310,7 @@ impl Thread {
         &self.rules
     }
 
-    /// All tokens that model calls of this thread have taken.
+    /// All tokens that model calls of this thread have taken, those of its agents and callbacks among them.
     pub fn spent(&self) -> Usage {
         self.spent
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::diff::{DiffLine, diff};
 pub use super::lines::*;
-pub use super::markdown::markdown;
+pub use super::markdown::{markdown, markdown_of};
 use super::{
     CallId, Change, Content, Edit, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Shown, Spoken,
     Thread, ToolOutcome,
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         });
         Reader {
             detail,
-            outcomes: outcomes(thread),
+            outcomes: outcomes_of(thread.entries()),
             calls: calls.collect(),
             changed: changed(thread, &in_view),
             in_view,
@@ -163,7 +163,8 @@ impl<'a> Reader<'a> {
             | Change::Opened { .. }
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
-            | Change::Allowed { .. } => return None,
+            | Change::Allowed { .. }
+            | Change::Spent { .. } => return None,
         };
         Some(block)
     }
@@ -302,8 +303,8 @@ fn ranges(seqs: &[Seq]) -> String {
     words.join(", ")
 }
 
-pub(super) fn outcomes(thread: &Thread) -> HashMap<&CallId, &ToolOutcome> {
-    let found = thread.entries().iter().filter_map(|entry| match &entry.change {
+pub(super) fn outcomes_of(entries: &[Arc<Entry>]) -> HashMap<&CallId, &ToolOutcome> {
+    let found = entries.iter().filter_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some((&outcome.call, outcome)),
         _ => None,
     });

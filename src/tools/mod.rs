@@ -16,6 +16,7 @@ pub mod permission;
 pub mod reaper;
 mod recall_tool;
 pub mod shell_output;
+pub mod task;
 mod todo_write;
 pub(crate) mod truncate;
 mod walk;
@@ -62,6 +63,11 @@ pub trait Tool: Send + Sync {
         false
     }
 
+    /// Whether it starts agents; other tools get none.
+    fn starts_agents(&self) -> bool {
+        false
+    }
+
     /// Runs it. Dropping the future is how it is cancelled: no process that it started may go on.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
 }
@@ -76,6 +82,8 @@ pub struct ToolContext {
     pub log: Arc<Log>,
     /// The mode that the session is in as the call begins.
     pub mode: Mode,
+    /// Who starts agents, for tools that do.
+    pub agents: Option<Arc<dyn task::Agents>>,
 }
 
 /// The places and the environment that a session works in. `Debug` leaves the environment out, which
@@ -282,6 +290,7 @@ impl Toolbox {
             Arc::new(bash::Bash::new(reaper)),
             Arc::new(todo_write::TodoWrite),
             Arc::new(recall_tool::RecallTool),
+            Arc::new(task::Task),
         ])
     }
 

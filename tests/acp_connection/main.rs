@@ -48,6 +48,7 @@ fn initialize_tells_what_this_agent_can_do() {
                 },
                 "authMethods": [],
                 "agentInfo": { "name": "epitome", "title": "Epitome", "version": env!("CARGO_PKG_VERSION") },
+                "_meta": { "steering": { "supported": true } },
             })
         );
     }

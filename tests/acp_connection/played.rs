@@ -8,7 +8,7 @@ use epitome::session::port::SessionPort;
 use epitome::session::registry::Header;
 use epitome::session::{
     Answer, AskId, ClientId, CommandInfo, Decision, ModelChoice, Opening, Out, Outlet, PermissionAsk, Replay,
-    SessionCommand, SessionError, SessionOptions, TextKind, Ticket,
+    SessionCommand, SessionError, SessionOptions, Steered, TextKind, Ticket,
 };
 use epitome::thread::{
     CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
@@ -166,6 +166,7 @@ impl SessionPort for Played {
                 state.waiting.retain(|(_, waiting)| *waiting != ticket);
                 answer(ticket, ended(StopReason::Cancelled));
             }
+            SessionCommand::Steer { ticket, .. } => answer(ticket, Ok(Answer::Steered(Steered::Injected))),
             SessionCommand::SetMode { ticket, mode, .. } => answer(
                 ticket,
                 match Mode::parse(&mode) {

@@ -16,7 +16,9 @@ use epitome::hooks::output::{Exit, HookOutput, Ran};
 use epitome::hooks::process::{self, Order, Program};
 use epitome::hooks::read::{Read, read};
 use epitome::problem::Problem;
+use epitome::recipe::agents;
 use epitome::recipe::catalog::Catalog;
+use epitome::recipe::parse::Source;
 use epitome::tools::reaper::Reaper;
 use serde_json::{Map, Value};
 
@@ -101,6 +103,7 @@ impl Reader {
             {
                 self.recipe(file.expect("it was put somewhere"));
             }
+            "markdown" if says("agent").is_some() => self.agent(&block.text),
             "toml" if says("config").is_some() => self.config(),
             "console" => self.console(block),
             other => self.faults.push(format!("nobody runs a block of this kind: {other:?}")),
@@ -267,6 +270,13 @@ impl Reader {
         let none = Default::default();
         let (_, problems) = handlers::declared(&recipe.id, &recipe.hooks, &none, &functions, file);
         self.told(&problems);
+    }
+
+    fn agent(&mut self, text: &str) {
+        match agents::parse(Source::Person("docs".into()), text) {
+            Ok((_, remarks)) => self.told(&remarks),
+            Err(problem) => self.told(&[problem]),
+        }
     }
 
     fn config(&mut self) {

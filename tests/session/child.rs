@@ -52,6 +52,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
         time: TIME,
         hooks: Arc::default(),
         handlers: epitome::hooks::handlers::Table::new(),
+        agent: None,
     }
 }
 
@@ -73,7 +74,7 @@ fn run(desk: &Desk, order: ChildOrder) -> Result<ChildOutcome, String> {
 async fn next(told: &mut mpsc::UnboundedReceiver<ChildNews>) -> Option<ChildNews> {
     loop {
         match told.recv().await {
-            Some(ChildNews::Spent { .. }) => {}
+            Some(ChildNews::Spent { .. } | ChildNews::Began { .. }) => {}
             other => return other,
         }
     }
@@ -220,6 +221,7 @@ fn what_a_child_must_ask_goes_to_its_parent_and_back() {
                 "finished".to_owned()
             }
             ChildNews::Ended { .. } => "ended".to_owned(),
+            ChildNews::Began { .. } => unreachable!("`next` passes it over"),
         });
     }
     assert_eq!(news, ["settled", "allowed", "finished", "ended"]);

@@ -130,7 +130,15 @@ impl Desk {
         functions: Functions,
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, functions, None, REST_AFTER, script)
+        Desk::start(files, functions, None, REST_AFTER, &[], script)
+    }
+
+    /// The same with agents that the model can hand work to.
+    pub fn with_agents(
+        files: &[(String, String)],
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
+        Desk::start(files, Functions::default(), None, REST_AFTER, &[epitome::tools::task::NAME], script)
     }
 
     /// The same with a model of each format behind the same script, and this one to begin with; see
@@ -140,7 +148,7 @@ impl Desk {
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, Functions::default(), Some(format), REST_AFTER, script)
+        Desk::start(files, Functions::default(), Some(format), REST_AFTER, &[], script)
     }
 
     /// The same with sessions that rest after so long, and these files.
@@ -149,7 +157,7 @@ impl Desk {
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, Functions::default(), None, rest_after, script)
+        Desk::start(files, Functions::default(), None, rest_after, &[], script)
     }
 
     fn start(
@@ -157,6 +165,7 @@ impl Desk {
         functions: Functions,
         format: Option<WireFormat>,
         rest_after: Duration,
+        real_tools: &[&str],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
         let model = ScriptedModel::start(script).expect("loopback");
@@ -179,7 +188,8 @@ impl Desk {
         let mut tools: Vec<Arc<dyn Tool>> =
             ["does", "bash"].map(|name| Arc::new(Does { name, gate: gate.clone() }) as Arc<dyn Tool>).into();
         let built_in = Toolbox::built_in(Arc::new(epitome::tools::reaper::Reaper::none()));
-        tools.extend(built_in.get(epitome::recall::NAME).cloned());
+        let real = [epitome::recall::NAME].iter().chain(real_tools);
+        tools.extend(real.filter_map(|name| built_in.get(name).cloned()));
         let services = Services {
             store: Store::new(&paths),
             paths,

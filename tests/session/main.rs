@@ -28,4 +28,5 @@ mod stage;
 mod steering;
 mod summaries;
 mod taken;
+mod tasks;
 mod turns;

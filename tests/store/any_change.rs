@@ -117,6 +117,7 @@ pub fn one_of_each() -> Vec<Change> {
         Change::Redone { entry: Seq(6) },
         Change::Undone { entry: Seq(6) },
         Change::Noted { message: MessageId(4), text: "undone".into() },
+        Change::Spent { model: model.clone(), usage, by: "explore".into() },
         Change::ModelChosen { model },
         Change::ModeChosen { mode: Mode::AcceptEdits },
         Change::ThoughtChosen { level: ThoughtLevel::Max },
@@ -217,6 +218,7 @@ fn kind(change: &Change) -> usize {
         Change::ThinkingDropped { .. } => 23,
         Change::Pruned { .. } => 24,
         Change::Redone { .. } => 25,
+        Change::Spent { .. } => 26,
     }
 }
 

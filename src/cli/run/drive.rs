@@ -199,7 +199,7 @@ impl<P: SessionPort> Run<P> {
             Ok(Answer::TurnEnded { reason, usage, meta }) => {
                 return Ok(Some(End::Turn(reason, usage, Told::of(meta))));
             }
-            Ok(Answer::Closed) => None,
+            Ok(Answer::Closed | Answer::Steered(_)) => None,
         };
         Ok(error.map(End::Error))
     }

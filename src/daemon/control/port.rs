@@ -109,6 +109,7 @@ impl Brought {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Sent {
     Prompt { ticket: Ticket, content: Vec<Content> },
+    Steer { ticket: Ticket, content: Vec<Content> },
     Cancel,
     CancelPrompt { ticket: Ticket },
     SetMode { ticket: Ticket, mode: String },
@@ -123,6 +124,7 @@ impl Sent {
     pub fn of(command: SessionCommand) -> Option<Sent> {
         Some(match command {
             SessionCommand::Prompt { ticket, content, client: _ } => Sent::Prompt { ticket, content },
+            SessionCommand::Steer { ticket, content, client: _ } => Sent::Steer { ticket, content },
             SessionCommand::Cancel => Sent::Cancel,
             SessionCommand::CancelPrompt { ticket } => Sent::CancelPrompt { ticket },
             SessionCommand::SetMode { ticket, mode, client: _ } => Sent::SetMode { ticket, mode },
@@ -146,6 +148,7 @@ impl Sent {
     pub fn ticket(&self) -> Option<Ticket> {
         match self {
             Sent::Prompt { ticket, .. }
+            | Sent::Steer { ticket, .. }
             | Sent::SetMode { ticket, .. }
             | Sent::SetOption { ticket, .. }
             | Sent::Close { ticket } => Some(*ticket),
@@ -157,6 +160,9 @@ impl Sent {
         Ok(match self {
             Sent::Prompt { ticket, content } => {
                 SessionCommand::Prompt { ticket: port.ticket(ticket)?, client, content }
+            }
+            Sent::Steer { ticket, content } => {
+                SessionCommand::Steer { ticket: port.ticket(ticket)?, client, content }
             }
             Sent::Cancel => SessionCommand::Cancel,
             Sent::CancelPrompt { ticket } => SessionCommand::CancelPrompt { ticket: port.ticket(ticket)? },

@@ -179,6 +179,17 @@ fn what_was_in_flight_is_answered_and_a_prompt_behind_its_session() {
     assert!(!desk.memory.owes());
 }
 
+/// It is not known whether it entered the turn that died: the editor asks its person.
+#[test]
+fn what_was_said_into_a_turn_is_answered_at_once() {
+    let mut desk = Desk::with_session();
+    desk.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
+    desk.request(3, "_session/steering", r#"{"sessionId":"s_1","prompt":[]}"#);
+    desk.memory.lost();
+    desk.memory.replay();
+    assert_eq!(interrupted(&desk.memory.answers_at_once()), ["3"]);
+}
+
 #[test]
 fn a_prompt_is_answered_also_if_its_session_does_not_come_back() {
     let prompted = || {

@@ -539,6 +539,7 @@ fn is_waited_for(change: &Change) -> bool {
         | Change::Titled { .. }
         | Change::Planned { .. }
         | Change::Allowed { .. }
+        | Change::Spent { .. }
         | Change::TurnEnded { .. } => false,
     }
 }

@@ -3,13 +3,22 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::session::{Answer, AskId, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError};
+use super::{Agent, ChildOrder};
+use crate::session::{
+    Answer, AskId, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError, Ticket,
+};
 use crate::thread::{CallId, Change, Entry, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
 /// Remarks of one child that are kept.
 const NOTICES_MAX: usize = 64;
+
+/// Lines that are told of what one agent does.
+const LINES_MAX: usize = 200;
+
+/// Bytes of such a line.
+const LINE_BYTES_MAX: usize = 160;
 
 /// What a child has to say to its parent. Calls have ids that no call of the parent has.
 ///
@@ -28,8 +37,10 @@ pub enum ChildNews {
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
     /// The person said "always".
     Allowed { rule: Rule },
-    /// A model call of the child was paid for, whatever comes of the child.
-    Spent { model: ModelName, usage: Usage },
+    /// A model call of the child was paid for, whatever comes of the child; `by` is whose it was.
+    Spent { model: ModelName, usage: Usage, by: String },
+    /// A child lives; where its parent's choices go.
+    Began { child: SessionId, commands: mpsc::WeakSender<SessionCommand> },
     /// The child is gone, with every question that is still open.
     Ended { child: SessionId },
 }
@@ -47,13 +58,30 @@ impl Drop for Gone {
     }
 }
 
+/// Entries of a child, shared with who may have to stop it.
+#[derive(Default)]
+pub struct Diary(Mutex<Vec<Arc<Entry>>>);
+
+impl Diary {
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+        // Nothing that could panic runs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(super) struct Tray {
     child: SessionId,
-    /// The recipe, for the cards.
+    /// The recipe or the agent, for the cards.
     name: String,
     news: mpsc::UnboundedSender<ChildNews>,
     commands: mpsc::WeakSender<SessionCommand>,
+    agent: Option<Agent>,
     kept: Mutex<Kept>,
+    spent_all: Notify,
 }
 
 /// What came of a child so far.
@@ -63,7 +91,12 @@ pub(super) struct Kept {
     pub notices: Vec<String>,
     /// The model's window, as the child knows it.
     pub window: Option<u64>,
-    answer: Option<oneshot::Sender<Result<Answer, SessionError>>>,
+    /// Who waits for the answer to the prompt of this ticket.
+    answer: Option<(Ticket, oneshot::Sender<Result<Answer, SessionError>>)>,
+    /// Tokens of its model calls that no cache had.
+    tokens: u64,
+    /// Lines that were told of what it does.
+    lines: usize,
     /// Calls that the person was asked about and that have no outcome yet.
     asked: Vec<CallId>,
 }
@@ -71,13 +104,24 @@ pub(super) struct Kept {
 impl Tray {
     pub(super) fn new(
         child: SessionId,
-        name: String,
+        order: &ChildOrder,
         news: mpsc::UnboundedSender<ChildNews>,
         commands: mpsc::WeakSender<SessionCommand>,
         answer: oneshot::Sender<Result<Answer, SessionError>>,
     ) -> Tray {
-        let kept = Kept { answer: Some(answer), ..Kept::default() };
-        Tray { child, name, news, commands, kept: Mutex::new(kept) }
+        let kept = Mutex::new(Kept { answer: Some((Ticket(0), answer)), ..Kept::default() });
+        let (name, agent) = (order.name.clone(), order.agent.clone());
+        Tray { child, name, news, commands, agent, kept, spent_all: Notify::new() }
+    }
+
+    /// Has the answer to another prompt waited for.
+    pub(super) fn await_answer(&self, ticket: Ticket, sender: oneshot::Sender<Result<Answer, SessionError>>) {
+        self.kept().answer = Some((ticket, sender));
+    }
+
+    /// Waits until an agent has taken the tokens that it may.
+    pub(super) async fn has_spent_all(&self) {
+        self.spent_all.notified().await;
     }
 
     pub(super) fn take(&self) -> Kept {
@@ -119,11 +163,59 @@ impl Tray {
             Change::Allowed { rule } => drop(self.news.send(ChildNews::Allowed { rule: rule.clone() })),
             Change::Replied { model, usage: Some(usage), .. }
             | Change::Compacted { model: Some(model), usage: Some(usage), .. } => {
-                drop(self.news.send(ChildNews::Spent { model: model.clone(), usage: *usage }));
+                self.spent(model, usage, &self.name);
             }
+            Change::Spent { model, usage, by } => self.spent(model, usage, by),
             _ => {}
         }
+        if let Change::Replied { message, .. } = &entry.change
+            && message.calls().next().is_some()
+            && let Some(line) = message.text().lines().map(str::trim).find(|line| !line.is_empty())
+        {
+            self.tell(line);
+        }
+        if let Some(agent) = &self.agent {
+            agent.diary.lock().push(entry.clone());
+        }
         self.kept().entries.push(entry);
+    }
+
+    fn spent(&self, model: &ModelName, usage: &Usage, by: &str) {
+        let (model, by) = (model.clone(), by.to_owned());
+        drop(self.news.send(ChildNews::Spent { model, usage: *usage, by }));
+        let Some(agent) = &self.agent else { return };
+        let mut kept = self.kept();
+        kept.tokens += usage.input.saturating_sub(usage.cache_read) + usage.output;
+        if kept.tokens >= agent.tokens_max {
+            self.spent_all.notify_one();
+        }
+    }
+
+    /// Tells the person what an agent does now, in one line.
+    fn tell(&self, line: &str) {
+        let Some(agent) = &self.agent else { return };
+        let lines = {
+            let mut kept = self.kept();
+            kept.lines += 1;
+            kept.lines
+        };
+        match lines {
+            ..LINES_MAX => (agent.progress)(format!("{}\n", one_line(line))),
+            LINES_MAX => (agent.progress)("… (it goes on; what follows is in its report)\n".to_owned()),
+            _ => {}
+        }
+    }
+
+    fn tell_call(&self, call: &CallId) {
+        let title = self.kept().entries.iter().rev().find_map(|entry| match &entry.change {
+            Change::Replied { message, .. } => {
+                message.calls().find(|known| known.id == *call).map(|known| known.card.title.clone())
+            }
+            _ => None,
+        });
+        if let Some(title) = title {
+            self.tell(&format!("→ {title}"));
+        }
     }
 
     /// Tells the outcome of a call whose card was shown; nobody knows the others.
@@ -159,18 +251,27 @@ impl Outlet for Tray {
             }
             // A child of the child; its ids are told apart once more.
             Out::CallFinished { outcome } => self.finished(&outcome),
-            Out::Answer { answer, .. } => {
-                if let Some(sender) = self.kept().answer.take() {
+            Out::Answer { ticket, answer } => {
+                if let Some((_, sender)) = self.kept().answer.take_if(|(awaited, _)| *awaited == ticket) {
                     drop(sender.send(answer));
                 }
             }
+            Out::CallStarted { call } => self.tell_call(&call),
             Out::Text { .. }
             | Out::CallsSeen { .. }
-            | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::Compaction { .. }
             | Out::Commands(_)
             | Out::Options(_) => {}
         }
+    }
+}
+
+/// The first line of a text, within bounds.
+fn one_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.len() <= LINE_BYTES_MAX {
+        true => line.to_owned(),
+        false => format!("{}…", &line[..line.floor_char_boundary(LINE_BYTES_MAX)]),
     }
 }

@@ -40,8 +40,8 @@ fn with_room(files: &[u64], room: u64) -> Vec<bool> {
 impl Session {
     /// The system text as it is frozen beside these tools. The person is told of files that there is no room for.
     pub(in crate::session) fn system_text(&mut self, tools: &[ToolSpec]) -> String {
-        let contexts: String =
-            std::mem::take(&mut self.start_context).iter().map(|context| format!("\n\n{context}")).collect();
+        let contexts = std::mem::take(&mut self.start_context).into_iter().chain(self.lineage.role.clone());
+        let contexts: String = contexts.map(|context| format!("\n\n{context}")).collect();
         let text = |files: &[String]| prompt::system_text(&self.workspace, files) + &contexts;
         let (ruler, budget) = (self.ruler(), self.budget());
         let at_most = |counted| ruler.at_most(Count { reported: 0, counted });

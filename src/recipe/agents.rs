@@ -1,0 +1,428 @@
+//! Agents that the model may hand work to: Markdown files with front matter, in the form that Claude Code
+//! documents, and the two that come with Epitome.
+//!
+//! A file says what an agent is told and which tools it has; nothing in it is run. A file that cannot be understood
+//! whole is a problem and no agent: one whose `tools` are mistyped must not work with all of them.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::fields::{self, Wanted, names, text};
+use super::parse::{self, ModelChoice, Source};
+use crate::paths::Paths;
+use crate::problem::{Problem, nearest};
+
+/// Bytes of one agent's file: all of it is in each of the agent's requests.
+const AGENT_BYTES_MAX: u64 = 64 * 1024;
+/// Agents of one session. The model is told of all of them in each request.
+const AGENTS_MAX: usize = 64;
+/// Entries of one folder that are looked at.
+const ENTRIES_MAX: usize = 1_000;
+/// Problems kept; more of them is one mistake made often.
+const PROBLEMS_MAX: usize = 50;
+/// Bytes of a description: it is in each request of the conversation.
+const DESCRIPTION_BYTES_MAX: usize = 1_024;
+/// Bytes of a name, which people see on cards.
+const NAME_BYTES_MAX: usize = 64;
+/// Lines of a file that stand before its front matter: the `---`.
+const LINES_BEFORE: u64 = 1;
+
+/// Who gets a task that names nobody.
+pub const GENERAL: &str = "general";
+
+/// Who looks around and changes nothing.
+pub const EXPLORE: &str = "explore";
+
+/// The tools of `explore`, as far as a session has them. None of them can change anything.
+const EXPLORE_TOOLS: [&str; 6] =
+    ["file_read", "glob_tool", "grep_tool", "view_image", "todo_write", "recall"];
+
+const EXPLORE_PROMPT: &str = "You look around in files for another agent. Change nothing. Search widely first, then \
+read what matters. Report what was asked for and nothing else: name files by path and line, quote the few lines \
+that decide, and say what you did not find.";
+
+const GENERAL_PROMPT: &str = "You carry out a piece of work for another agent, from its beginning to its end. Report \
+what you did, what you checked and what is left, with the paths of what you changed.";
+
+/// An agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    pub name: String,
+    /// What it is for, for the model.
+    pub description: String,
+    /// The names of its only tools, as the file has them; `None` is all.
+    pub tools: Option<Vec<String>>,
+    /// The names of tools that it has not.
+    pub without: Vec<String>,
+    pub model: ModelChoice,
+    /// Model calls, if the file says less than the settings.
+    pub max_rounds: Option<u32>,
+    /// It may change nothing, whatever its tools.
+    pub plans: bool,
+    /// What it is told of its part.
+    pub prompt: String,
+    pub source: Source,
+}
+
+/// The agents of a session: of one name the first that was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agents {
+    pub agents: Vec<Agent>,
+    pub problems: Vec<Problem>,
+}
+
+/// A folder of agents. `within` is the root of the repository that brings it.
+struct Place {
+    folder: PathBuf,
+    within: Option<PathBuf>,
+}
+
+impl Agents {
+    /// Reads all places: those of the directory and its repository, then the person's own, then what comes with the
+    /// program. Blocks on the disk.
+    pub fn load(cwd: &Path, paths: &Paths) -> Agents {
+        let mut all = Agents::default();
+        for place in places(cwd, paths) {
+            all.folder(&place);
+        }
+        for agent in built_in() {
+            all.add(agent);
+        }
+        all
+    }
+
+    pub fn find(&self, name: &str) -> Option<&Agent> {
+        self.agents.iter().find(|agent| agent.name == name)
+    }
+
+    fn folder(&mut self, place: &Place) {
+        let Ok(entries) = fs::read_dir(&place.folder) else { return };
+        let mut files: Vec<PathBuf> = entries
+            .flatten()
+            .take(ENTRIES_MAX)
+            .map(|entry| entry.path())
+            .filter(|path| is_agent(path))
+            .collect();
+        files.sort();
+        for path in files {
+            match read(&path, place.within.as_deref()) {
+                Ok((agent, remarks)) => {
+                    remarks.into_iter().for_each(|remark| self.problem(remark));
+                    self.add(agent);
+                }
+                Err(problem) => self.problem(problem),
+            }
+        }
+    }
+
+    fn add(&mut self, agent: Agent) {
+        if self.find(&agent.name).is_some() {
+            return;
+        }
+        if self.agents.len() >= AGENTS_MAX && agent.source != Source::BuiltIn {
+            let message = format!("more than {AGENTS_MAX} agents; this one is left out");
+            return self.problem(problem(agent.source.path(), None, message, None));
+        }
+        self.agents.push(agent);
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// The folders, the one that counts first.
+fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
+    let roots = paths.repository_roots(cwd);
+    let root = roots.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
+    let of_person = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
+    let of_person: Vec<PathBuf> = of_person.into_iter().flatten().map(|home| home.join("agents")).collect();
+    let of_repository = roots
+        .iter()
+        .flat_map(|root| [root.join(".epitome/agents"), root.join(".claude/agents")])
+        // A session in the home directory: those folders are the person's own.
+        .filter(|folder| !of_person.contains(folder))
+        .map(|folder| Place { folder, within: root.clone() })
+        .collect::<Vec<_>>();
+    let of_person = of_person.into_iter().map(|folder| Place { folder, within: None });
+    of_repository.into_iter().chain(of_person).collect()
+}
+
+/// A Markdown file that is not hidden.
+fn is_agent(path: &Path) -> bool {
+    let is_hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+    !is_hidden && path.extension().is_some_and(|extension| extension == "md")
+}
+
+fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option<&str>) -> Problem {
+    Problem { path: path.to_path_buf(), place, message, hint: hint.map(str::to_owned) }
+}
+
+fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Problem> {
+    let whole = |message: String| problem(path, None, message, None);
+    let unreadable = |error: std::io::Error| whole(format!("cannot read this agent: {error}"));
+    // What a repository brings goes to a model's provider, so a link in it must not lead to the person's files.
+    if let Some(root) = within
+        && !path.canonicalize().is_ok_and(|real| real.starts_with(root))
+    {
+        return Err(whole("this link leads out of the repository or nowhere, so it is not read".to_owned()));
+    }
+    // Opening a pipe would wait for its writer.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(whole("an agent must be an ordinary file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(AGENT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > AGENT_BYTES_MAX {
+        return Err(whole(format!("an agent has at most {} KiB", AGENT_BYTES_MAX / 1024)));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| whole("an agent must be UTF-8 text".to_owned()))?;
+    let source = match within {
+        Some(_) => Source::Repository(path.to_path_buf()),
+        None => Source::Person(path.to_path_buf()),
+    };
+    parse(source, &text)
+}
+
+/// The fields of a file that mean something here.
+const FIELDS: [&str; 10] = [
+    "name",
+    "description",
+    "tools",
+    "disallowedTools",
+    "disallowed_tools",
+    "model",
+    "maxTurns",
+    "max_turns",
+    "permissionMode",
+    "color",
+];
+
+/// Reads one file. What has no effect here is a remark.
+pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Problem> {
+    let path = source.path().to_path_buf();
+    let content = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let Some(split) = parse::split(content) else {
+        let hint = "begin with a line `---`, then name: and description:, then a line `---`";
+        return Err(problem(&path, Some((1, 1)), "an agent needs front matter".to_owned(), Some(hint)));
+    };
+    let Some((body, _)) = split.body else {
+        let message = "the front matter is not closed".to_owned();
+        return Err(problem(&path, Some((1, 1)), message, Some("end it with a line `---`")));
+    };
+    let by_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut agent = Agent {
+        name: by_file,
+        description: String::new(),
+        tools: None,
+        without: Vec::new(),
+        model: ModelChoice::Main,
+        max_rounds: None,
+        plans: false,
+        prompt: body.trim().to_owned(),
+        source,
+    };
+    let mut remarks = Vec::new();
+    for (name, field) in fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")? {
+        let place = Some(field.place);
+        if field.value.is_null() {
+            continue;
+        }
+        let told = set(&mut agent, &name, &field.value)
+            .map_err(|wanted| problem(&path, place, format!("{name:?} must be {wanted}"), None))?;
+        if let Some(told) = told {
+            remarks.push(problem(&path, place, told, None));
+        }
+        if !FIELDS.contains(&name.as_str()) {
+            let hint = nearest(&name, FIELDS).map(|field| format!("did you mean {field:?}?"));
+            let message = format!("{name:?} has no effect here");
+            remarks.push(problem(&path, place, message, hint.as_deref()));
+        }
+    }
+    if agent.description.trim().is_empty() {
+        let message = "an agent needs a description: the model chooses by it".to_owned();
+        return Err(problem(&path, Some((1, 1)), message, Some("description: When to use it")));
+    }
+    Ok((agent, remarks))
+}
+
+/// Sets a field; a remark where a part of it has no effect.
+fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, Wanted> {
+    match name {
+        "name" => {
+            agent.name = text(value)?;
+            let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ' ');
+            if agent.name.is_empty() || agent.name.len() > NAME_BYTES_MAX || !agent.name.chars().all(is_plain)
+            {
+                return Err(format!("a name of letters, digits and -, at most {NAME_BYTES_MAX} bytes"));
+            }
+        }
+        "description" => {
+            let all = text(value)?.split_whitespace().collect::<Vec<_>>().join(" ");
+            agent.description = all[..all.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned();
+            if agent.description.len() < all.len() {
+                return Ok(Some(format!(
+                    "the model is told {DESCRIPTION_BYTES_MAX} bytes of this description"
+                )));
+            }
+        }
+        "tools" => {
+            let tools = names(value)?;
+            let is_all = tools.iter().any(|tool| tool == "*");
+            agent.tools = (!is_all).then_some(tools);
+        }
+        "disallowedTools" | "disallowed_tools" => agent.without = names(value)?,
+        "model" => agent.model = model(&text(value)?),
+        "maxTurns" | "max_turns" => {
+            let rounds =
+                value.as_u64().and_then(|rounds| u32::try_from(rounds).ok()).filter(|rounds| *rounds > 0);
+            agent.max_rounds = Some(rounds.ok_or_else(|| "a whole number above 0".to_owned())?);
+        }
+        "permissionMode" => match text(value)?.as_str() {
+            "plan" => agent.plans = true,
+            "default" => {}
+            wider => {
+                return Ok(Some(format!(
+                    "{wider:?} has no effect: an agent may do what its session may, and nothing more"
+                )));
+            }
+        },
+        _ => {}
+    }
+    Ok(None)
+}
+
+/// The model that a file asks for. Claude Code's short names say how large it is to be: the small one is the small
+/// one here, the others are the conversation's own.
+fn model(name: &str) -> ModelChoice {
+    match name.trim() {
+        "" | "inherit" | "main" | "sonnet" | "opus" | "default" => ModelChoice::Main,
+        "small" | "haiku" => ModelChoice::Small,
+        name => ModelChoice::Named(name.to_owned()),
+    }
+}
+
+fn built_in() -> [Agent; 2] {
+    let agent = |name: &str, description: &str, prompt: &str| Agent {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        tools: None,
+        without: Vec::new(),
+        model: ModelChoice::Main,
+        max_rounds: None,
+        plans: false,
+        prompt: prompt.to_owned(),
+        source: Source::BuiltIn,
+    };
+    let explore = "Finds things out in the files and changes nothing: where something is, how it works. Good for \
+                   searches that would fill your own context.";
+    let general = "Carries out a whole piece of work with all tools.";
+    [
+        Agent {
+            tools: Some(EXPLORE_TOOLS.map(str::to_owned).to_vec()),
+            model: ModelChoice::Small,
+            ..agent(EXPLORE, explore, EXPLORE_PROMPT)
+        },
+        agent(GENERAL, general, GENERAL_PROMPT),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> (Agent, Vec<String>) {
+        let (agent, remarks) = parse(Source::Person("/home/agents/checker.md".into()), text)
+            .unwrap_or_else(|problem| panic!("{problem}"));
+        (agent, remarks.into_iter().map(|remark| remark.to_string()).collect())
+    }
+
+    #[test]
+    fn a_file_of_claude_code_is_read() {
+        let (agent, remarks) =
+            of("---\nname: code-reviewer\ndescription: Reviews code.\n  Use it after changes.\n\
+             tools: Read, Grep, Bash\ndisallowedTools: [Bash]\nmodel: haiku\ncolor: red\nmaxTurns: 7\n\
+             permissionMode: plan\n---\n\nYou review code.\n");
+        assert_eq!(remarks, Vec::<String>::new());
+        let wanted = Agent {
+            name: "code-reviewer".to_owned(),
+            description: "Reviews code. Use it after changes.".to_owned(),
+            tools: Some(["Read", "Grep", "Bash"].map(str::to_owned).to_vec()),
+            without: vec!["Bash".to_owned()],
+            model: ModelChoice::Small,
+            max_rounds: Some(7),
+            plans: true,
+            prompt: "You review code.".to_owned(),
+            source: agent.source.clone(),
+        };
+        assert_eq!(agent, wanted);
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_sessions_own() {
+        let (agent, _) = of("---\ndescription: Checks.\n---\nCheck.");
+        assert_eq!((agent.name.as_str(), agent.tools, agent.model), ("checker", None, ModelChoice::Main));
+        let (agent, _) = of("---\ndescription: Checks.\ntools: none\nmodel: openai/gpt-6-luna\n---\nCheck.");
+        assert_eq!(agent.tools, Some(Vec::new()), "no tools is not the same as no word on tools");
+        assert_eq!(agent.model, ModelChoice::Named("openai/gpt-6-luna".to_owned()));
+    }
+
+    /// Each row is a file and the problem that it is told by; a file that is not understood is no agent.
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (file, wanted) in [
+            ("You review.", "1:1: an agent needs front matter"),
+            ("---\nname: a\n", "1:1: the front matter is not closed"),
+            ("---\nname: a\n---\n", "1:1: an agent needs a description"),
+            ("---\ndescription: a\ntools: {Read: true}\n---\n", "3:8: \"tools\" must be a list of names"),
+            ("---\nname: a/b\ndescription: a\n---\n", "2:7: \"name\" must be a name of letters"),
+            ("---\ndescription: a\nmaxTurns: 0\n---\n", "3:11: \"maxTurns\" must be a whole number above 0"),
+        ] {
+            let told = parse(Source::Person("/a.md".into()), file).map(|(agent, _)| agent.name);
+            let told = told.expect_err("it is refused").to_string();
+            assert!(told.contains(wanted), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_is_told() {
+        let (_, remarks) = of("---\ndescription: a\npermissionMode: bypassPermissions\ntool: Read\n---\n");
+        assert_eq!(remarks.len(), 2, "{remarks:?}");
+        assert!(remarks[0].contains("may do what its session may, and nothing more"), "{remarks:?}");
+        assert!(remarks[1].contains("\"tool\" has no effect") && remarks[1].contains("tools"), "{remarks:?}");
+    }
+
+    #[test]
+    fn the_nearest_place_counts_and_links_out_of_a_repository_are_not_read() {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let place = |path: &str| directory.path().join(path);
+        let write = |path: &str, text: &str| {
+            let path = place(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        };
+        let file = |description: &str| format!("---\ndescription: {description}\n---\nDo.");
+        fs::create_dir_all(place("w/.git")).expect("a directory");
+        write("w/.claude/agents/one.md", &file("the repository's"));
+        write("w/.claude/agents/notes.txt", "no agent");
+        write("home/.epitome/agents/one.md", &file("the person's"));
+        write("home/.claude/agents/two.md", &file("of Claude Code"));
+        write("home/secret.md", &file("secret"));
+        std::os::unix::fs::symlink(place("home/secret.md"), place("w/.claude/agents/leak.md"))
+            .expect("a link");
+        let paths = Paths { user_home: Some(place("home")), ..Paths::below(&place("home/.epitome")) };
+        let found = Agents::load(&place("w"), &paths);
+        let told: Vec<_> =
+            found.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_str())).collect();
+        assert_eq!(told[..2], [("one", "the repository's"), ("two", "of Claude Code")]);
+        assert_eq!(told[2..].iter().map(|(name, _)| *name).collect::<Vec<_>>(), [EXPLORE, GENERAL]);
+        assert_eq!(found.problems.len(), 1);
+        assert!(found.problems[0].to_string().contains("leads out of the repository"));
+    }
+}

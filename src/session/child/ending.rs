@@ -1,0 +1,149 @@
+//! How a child lives and ends: with its answer, with what a bound left of it, or with nothing.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::{Child, ChildOutcome, Failure};
+use crate::session::{Answer, ClientId, SessionCommand, SessionError, Ticket};
+use crate::thread::{Change, Content, StopReason, Usage};
+
+/// How long an agent that was stopped may take for each of its last steps: to let go of what it does, and to say
+/// what it has found.
+pub(super) const LAST_WORDS_TIME: Duration = Duration::from_secs(90);
+
+/// The ticket of the prompt that asks for last words.
+pub(super) const LAST_WORDS: Ticket = Ticket(1);
+
+/// What stops an agent before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    Rounds,
+    Tokens,
+    Time,
+}
+
+impl Bound {
+    /// As in "it reached its limit of …".
+    pub fn what(self) -> &'static str {
+        match self {
+            Bound::Rounds => "model calls (agents.max_rounds)",
+            Bound::Tokens => "tokens (agents.max_tokens)",
+            Bound::Time => "time (agents.timeout_s)",
+        }
+    }
+
+    /// The same as one word, for programs.
+    pub fn id(self) -> &'static str {
+        match self {
+            Bound::Rounds => "rounds",
+            Bound::Tokens => "tokens",
+            Bound::Time => "time",
+        }
+    }
+}
+
+type Answered = Result<Answer, SessionError>;
+
+impl Child {
+    /// Lives until the prompt is answered, or until a bound stops it and it has said its last words.
+    pub(super) async fn live(self) -> Result<ChildOutcome, Failure> {
+        let Child { mut session, tray, answered, prompt, max_output: _, time, is_agent, commands, gone } =
+            self;
+        session.prompt(prompt);
+        let (handed, wraps_up) = (session.lineage.handed.clone(), session.lineage.wraps_up.clone());
+        let mut bound = None;
+        let mut life = std::pin::pin!(session.run());
+        let mut answered = std::pin::pin!(answered);
+        // A callback has no bounds of its own: who runs it ends it.
+        let mut answer: Option<Answered> = tokio::select! {
+            answer = &mut answered => answer.ok(),
+            _ = &mut life => None,
+            () = tokio::time::sleep(time), if is_agent => { bound = Some(Bound::Time); None }
+            () = tray.has_spent_all(), if is_agent => { bound = Some(Bound::Tokens); None }
+        };
+        if bound.is_some() && commands.send(SessionCommand::Cancel).await.is_ok() {
+            answer = tokio::select! {
+                answer = &mut answered => answer.ok(),
+                _ = &mut life => None,
+                () = tokio::time::sleep(LAST_WORDS_TIME) => None,
+            };
+            // Its last reply and the bound may have come at the same moment.
+            if matches!(&answer, Some(Ok(Answer::TurnEnded { reason: StopReason::EndTurn, .. }))) {
+                bound = None;
+            }
+        }
+        if is_agent && matches!(&answer, Some(Ok(Answer::TurnEnded { reason: StopReason::MaxRounds, .. }))) {
+            bound = Some(Bound::Rounds);
+        }
+        let mut words = None;
+        if let (Some(bound), Some(Ok(_))) = (bound, &answer) {
+            wraps_up.store(true, Ordering::Relaxed);
+            let (sender, last) = oneshot::channel();
+            tray.await_answer(LAST_WORDS, sender);
+            let text = format!(
+                "You reached your limit of {}. Nothing is run any more. Report now what you have found and done so \
+                 far, and what is missing.",
+                bound.what()
+            );
+            let content = vec![Content::Text { text }];
+            let asked = SessionCommand::Prompt { ticket: LAST_WORDS, client: ClientId(0), content };
+            if commands.send(asked).await.is_ok() {
+                words = tokio::select! {
+                    last = last => last.ok(),
+                    _ = &mut life => None,
+                    () = tokio::time::sleep(LAST_WORDS_TIME) => None,
+                };
+            }
+        }
+        drop(commands);
+        drop(gone);
+        let kept = tray.take();
+        let (reason, mut usage, failure) = match answer {
+            Some(Ok(Answer::TurnEnded { reason, usage, .. })) => match reason {
+                StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => (reason, usage, None),
+                StopReason::Cancelled if bound.is_some() => (StopReason::MaxRounds, usage, None),
+                StopReason::Refusal => (reason, usage, Some("its prompt was declined".to_owned())),
+                StopReason::Cancelled | StopReason::Interrupted | StopReason::Failed => {
+                    (reason, usage, Some("it was cancelled".to_owned()))
+                }
+            },
+            Some(Err(SessionError::TooLong(why))) => {
+                return Err(Failure::TooLong { why, window: kept.window });
+            }
+            Some(Err(error)) => (StopReason::Failed, Usage::default(), Some(error.to_string())),
+            Some(Ok(Answer::Attached { .. } | Answer::Options(_) | Answer::Steered(_) | Answer::Closed)) => {
+                (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned()))
+            }
+            // An agent that does not let go of what it does in time is stopped all the same.
+            None if bound.is_some() => (StopReason::MaxRounds, Usage::default(), None),
+            None => {
+                (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned()))
+            }
+        };
+        if let Some(why) = &failure
+            && !is_agent
+        {
+            return Err(Failure::Other(why.clone()));
+        }
+        if let Some(Ok(Answer::TurnEnded { usage: last, .. })) = &words {
+            usage.add(last);
+        }
+        let replies: Vec<String> = kept
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.change {
+                Change::Replied { message, .. } => Some(message.text()),
+                _ => None,
+            })
+            .collect();
+        let rounds = u32::try_from(replies.len()).unwrap_or(u32::MAX);
+        // What a callback comes to is its last reply; an agent may have been stopped before it said anything there.
+        let has_words = |text: &&String| !is_agent || !text.trim().is_empty();
+        let text = replies.iter().rev().find(has_words).cloned().unwrap_or_default();
+        let (entries, notices) = (kept.entries, kept.notices);
+        let handed = handed.take();
+        Ok(ChildOutcome { text, reason, stopped_by: bound, failure, usage, rounds, entries, notices, handed })
+    }
+}

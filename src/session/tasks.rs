@@ -1,0 +1,319 @@
+//! Agents that the model hands work to with `task`: which ones there are, what one is given, and its report.
+//!
+//! An agent is a child with a conversation of its own. It may do what its session may and nothing more: it begins
+//! with the session's mode and rules, its tools are the session's or fewer, and what must be asked goes to the same
+//! person.
+
+mod report;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::actor::Session;
+use super::callbacks::enforced;
+use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
+use super::registry::Services;
+use super::{SessionCommand, Ticket};
+use crate::config::Settings;
+use crate::hooks::claude_tools;
+use crate::hooks::handlers::Table;
+use crate::problem::Problem;
+use crate::provider::endpoint::Endpoint;
+use crate::recall;
+use crate::recipe::agents::{Agent, Agents, GENERAL};
+use crate::recipe::parse::{ModelChoice, Source};
+use crate::thread::{CallId, Mode, ModelName, OutcomeStatus, SessionId, ToolOutcome, ToolSpec};
+use crate::tools::task::{self, TaskOrder};
+use crate::tools::{BoxFuture, ToolContext, ToolResult};
+use crate::turn::Answer as Told;
+
+/// The ticket of a choice that a session passes on to its children; nobody waits for its answer.
+const PASSED_ON: Ticket = Ticket(2);
+
+/// An agent at work, by the call that started it.
+pub(super) struct Running {
+    order: TaskOrder,
+    diary: Arc<Diary>,
+}
+
+/// A child that takes its parent's choices.
+pub(super) struct Follower {
+    pub child: SessionId,
+    pub commands: mpsc::WeakSender<SessionCommand>,
+}
+
+/// What agents are started with: the session as it was when the call began.
+#[derive(Clone)]
+struct Desk {
+    services: Services,
+    settings: Arc<Settings>,
+    /// All but what the agent and its task say.
+    template: ChildOrder,
+    main: Option<Endpoint>,
+    /// Models that the person could choose.
+    offered: Arc<[ModelName]>,
+    /// The session's tools by name, as far as the recipe that runs may use them.
+    tools: Arc<[String]>,
+    slots: Arc<Semaphore>,
+    /// Which of the turn's agents it is, from 1.
+    number: u32,
+    diary: Arc<Diary>,
+    news: mpsc::UnboundedSender<ChildNews>,
+}
+
+impl Session {
+    /// Who starts the agent of this call.
+    pub(super) fn agents_for(&mut self, id: &CallId, order: Option<TaskOrder>) -> Arc<dyn task::Agents> {
+        let offered = self.options().models.iter().map(|choice| choice.name.clone()).collect();
+        let work = self.work.as_mut();
+        let (number, limits, commands, endpoint, recipe) = match work {
+            Some(work) => {
+                work.agents += 1;
+                let (tools, commands) = (work.allowed_tools.clone(), work.allowed_commands.clone());
+                (work.agents, tools, commands, work.endpoint.clone(), work.recipe.clone())
+            }
+            None => (1, None, None, None, None),
+        };
+        let tools = self.services.toolbox.specs().into_iter().map(|spec| spec.name);
+        let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
+        let diary = Arc::new(Diary::default());
+        if let (Some(work), Some(order)) = (&mut self.work, order) {
+            work.running_agents.insert(id.clone(), Running { order, diary: diary.clone() });
+        }
+        let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
+        let template = ChildOrder {
+            parent: self.id.clone(),
+            name: String::new(),
+            prompt: String::new(),
+            history: History::None,
+            frame: None,
+            cwd: self.workspace.cwd.clone(),
+            directories: self.workspace.directories.clone(),
+            environment: self.workspace.environment.clone(),
+            overrides: self.overrides.clone(),
+            model: ChildModel::Configured,
+            thought: self.thread.thought(),
+            mode: self.thread.mode(),
+            rules: self.thread.rules().to_vec(),
+            allowed_tools: None,
+            allowed_commands: commands,
+            max_rounds: None,
+            depth: self.lineage.depth + 1,
+            callback_args: Default::default(),
+            time: self.settings.agents.timeout,
+            hooks: if runs_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            handlers: Table::new(),
+            agent: None,
+        };
+        Arc::new(Desk {
+            services: self.services.clone(),
+            settings: self.settings.clone(),
+            template,
+            main: endpoint.or_else(|| self.endpoint.clone()),
+            offered,
+            tools: tools.filter(is_allowed).collect(),
+            slots: self.agent_slots.clone(),
+            number,
+            diary,
+            news: self.children.0.clone(),
+        })
+    }
+
+    /// Gives the calls whose agents are stopped their outcomes, with what the agents did until then.
+    pub(super) fn stop_agents(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        for (call, Running { order, diary }) in std::mem::take(&mut work.running_agents) {
+            if !self.thread.open_calls().contains(&call) {
+                continue;
+            }
+            let text = "The agent was stopped with the turn; what it did until then stands.";
+            let outcome = ToolOutcome {
+                whole: Some(report::transcript(&order, &diary.entries())),
+                ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
+            };
+            work.turn.tell(Told::Tool(call, Box::new(outcome)), &self.thread);
+        }
+    }
+
+    /// Passes a new mode on to the agents and callbacks that are at work.
+    pub(super) fn tell_children_of_mode(&mut self, mode: Mode) {
+        for follower in &self.followers {
+            let (client, mode) = (super::ClientId(0), mode.id().to_owned());
+            if let Some(commands) = follower.commands.upgrade() {
+                // It takes its commands as fast as they come; one that is stuck is asked about nothing either.
+                drop(commands.try_send(SessionCommand::SetMode { ticket: PASSED_ON, client, mode }));
+            }
+        }
+    }
+
+    /// Puts the agents that there are into what the model is told of `task`, which is then frozen. Takes the tool
+    /// away where no agent may be started.
+    pub(super) fn name_agents(&self, tools: &mut Vec<ToolSpec>) {
+        if self.lineage.depth >= self.settings.agents.max_depth {
+            tools.retain(|tool| tool.name != task::NAME);
+        }
+        let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
+        tool.description.push_str("\n\nThe agents:");
+        for agent in &self.agents.agents {
+            tool.description.push_str(&format!("\n- {}: {}", agent.name, agent.description));
+        }
+        let names: Vec<&str> = self.agents.agents.iter().map(|agent| agent.name.as_str()).collect();
+        tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
+    }
+
+    /// Whether the agents' files are to be read: the model is told of them once.
+    pub(super) fn wants_agents(&self) -> bool {
+        self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
+    }
+
+    /// Takes in what was found of agents, and tells what is wrong with it.
+    pub(super) fn agents_found(&mut self, found: Agents) {
+        let names: Vec<String> = self.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
+        let without_any = found.agents.iter().filter(|agent| {
+            agent.tools.as_ref().is_some_and(|tools| !tools.is_empty())
+                && !names.iter().any(|name| name != recall::NAME && has(agent, name))
+        });
+        let without_any = without_any.map(|agent| Problem {
+            path: agent.source.path().to_path_buf(),
+            place: None,
+            message: format!("the agent {} has none of its tools here, and works without", agent.name),
+            hint: Some(format!("there are {}", names.join(", "))),
+        });
+        let problems: Vec<Problem> = found.problems.iter().cloned().chain(without_any).collect();
+        self.show_problems(&problems);
+        self.agents = Arc::new(found);
+    }
+}
+
+/// Whether an agent has this tool, by any of the names that it has for hooks and agents of Claude Code.
+fn has(agent: &Agent, tool: &str) -> bool {
+    let is_it = |name: &String| {
+        let theirs = claude_tools::tool_name(tool);
+        name == tool || name == theirs || claude_tools::aliases(theirs).contains(&name.as_str())
+    };
+    // What a compaction took out of its view it must be able to find again.
+    let is_given =
+        |tools: &Vec<String>| tools.iter().any(is_it) || (tool == recall::NAME && !tools.is_empty());
+    agent.tools.as_ref().is_none_or(is_given) && !agent.without.iter().any(is_it)
+}
+
+impl task::Agents for Desk {
+    fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
+        let desk = self.clone();
+        Box::pin(async move { desk.hand_over(order, context).await.unwrap_or_else(ToolResult::failed) })
+    }
+}
+
+impl Desk {
+    /// Runs an agent to its end. An error is a sentence for the model: none was started.
+    async fn hand_over(self, order: TaskOrder, context: ToolContext) -> Result<ToolResult, String> {
+        let bounds = &self.settings.agents;
+        if self.template.depth > bounds.max_depth {
+            return Err(
+                "No agent may be started from here (agents.max_depth). Do the work yourself.".to_owned()
+            );
+        }
+        if self.number > bounds.max_per_turn {
+            return Err(format!(
+                "{} agents were started for this prompt, and no more may be (agents.max_per_turn). Do the rest yourself.",
+                bounds.max_per_turn
+            ));
+        }
+        let (cwd, paths) = (self.template.cwd.clone(), self.services.paths.clone());
+        let found = tokio::task::spawn_blocking(move || Agents::load(&cwd, &paths)).await;
+        let found =
+            found.map_err(|_| "The agents' files could not be read. Do the work yourself.".to_owned())?;
+        let name = order.agent.as_deref().unwrap_or(GENERAL);
+        let agent = found.find(name).ok_or_else(|| unknown(name, &found))?;
+        let (model, remark) = self.model(agent, order.model.as_deref())?;
+        let child = self.child(agent, &order, model, &context);
+        let slot = match self.slots.clone().try_acquire_owned() {
+            Ok(slot) => Ok(slot),
+            Err(_) => {
+                (context.progress)("waiting for another agent to end\n".to_owned());
+                self.slots.clone().acquire_owned().await
+            }
+        };
+        // Nobody closes it.
+        let _slot = slot.map_err(|_| "No agent can be started any more.".to_owned())?;
+        let began = Instant::now();
+        let ran = child::run(self.services.clone(), child, self.news.clone()).await;
+        let told = report::Told { agent: &agent.name, order: &order, settings: &self.settings, remark };
+        Ok(told.result(ran, &self.diary.entries(), began.elapsed()))
+    }
+
+    /// The model that an agent works with; with it what a person should know of the choice.
+    fn model(&self, agent: &Agent, asked: Option<&str>) -> Result<(ChildModel, Option<String>), String> {
+        let main = || self.main.clone().map_or(ChildModel::Configured, ChildModel::At);
+        let small = || match &self.settings.small_model {
+            Some(name) => ChildModel::Named(ModelName(name.clone())),
+            None => main(),
+        };
+        match (asked, &agent.model) {
+            (Some("main"), _) | (None, ModelChoice::Main) => Ok((main(), None)),
+            (Some("small"), _) | (None, ModelChoice::Small) => Ok((small(), None)),
+            (Some(name), _) => {
+                let name = ModelName::written(name);
+                if self.offered.contains(&name) {
+                    return Ok((ChildModel::Named(name), None));
+                }
+                Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
+            }
+            // Who reads the person's files is not for a repository to choose.
+            (None, ModelChoice::Named(name)) if matches!(agent.source, Source::Repository(_)) => {
+                let remark =
+                    format!("The repository's file asks for the model {name}; the session's own was used.");
+                Ok((main(), Some(remark)))
+            }
+            (None, ModelChoice::Named(name)) => Ok((ChildModel::Named(ModelName::written(name)), None)),
+        }
+    }
+
+    fn child(
+        &self,
+        agent: &Agent,
+        order: &TaskOrder,
+        model: ChildModel,
+        context: &ToolContext,
+    ) -> ChildOrder {
+        let bounds = &self.settings.agents;
+        let is_last = self.template.depth >= bounds.max_depth;
+        let tools = self.tools.iter().filter(|name| has(agent, name) && !(is_last && *name == task::NAME));
+        let rounds = agent.max_rounds.unwrap_or(bounds.max_rounds).min(bounds.max_rounds);
+        ChildOrder {
+            name: agent.name.clone(),
+            prompt: order.prompt.clone(),
+            model,
+            mode: if agent.plans { Mode::ReadOnly } else { self.template.mode },
+            allowed_tools: Some(tools.cloned().collect()),
+            max_rounds: Some(rounds),
+            agent: Some(child::Agent {
+                role: role(agent),
+                tokens_max: bounds.max_tokens,
+                follows_mode: !agent.plans,
+                progress: context.progress.clone(),
+                diary: self.diary.clone(),
+            }),
+            ..self.template.clone()
+        }
+    }
+}
+
+/// What an agent is told of its part.
+fn role(agent: &Agent) -> String {
+    format!(
+        "# Your part\n\nYou are the agent {:?}: another agent handed you the work that the conversation begins with. \
+         The person does not read along, and you can't ask back. Your last message is your report, and all that is \
+         passed on of your work: make it whole, and short.\n\n{}",
+        agent.name, agent.prompt
+    )
+}
+
+fn unknown(name: &str, found: &Agents) -> String {
+    let names: Vec<&str> = found.agents.iter().map(|agent| agent.name.as_str()).collect();
+    let of_file = |problem: &&Problem| problem.path.file_stem().is_some_and(|stem| stem == name);
+    let why = found.problems.iter().find(of_file).map(|problem| format!(" ({problem})")).unwrap_or_default();
+    format!("There is no agent {name:?}{why}. The agents are {}.", names.join(", "))
+}

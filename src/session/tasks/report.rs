@@ -1,0 +1,111 @@
+//! What comes of an agent: its last words for the model and the person, its figures for machines, and its whole
+//! work for whoever looks it up. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::config::Settings;
+use crate::provider::spent::{call_of, cost_of_change};
+use crate::session::child::ChildOutcome;
+use crate::thread::{Change, Entry, OutcomeStatus, Shown, StopReason, Usage, text};
+use crate::tools::task::TaskOrder;
+use crate::tools::{ToolResult, truncate};
+
+/// Bytes of an agent's work that are kept in the log.
+const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;
+
+/// Whose report it is, and what it is reckoned with.
+pub(super) struct Told<'a> {
+    pub agent: &'a str,
+    pub order: &'a TaskOrder,
+    pub settings: &'a Settings,
+    /// What a person should know of how it was started.
+    pub remark: Option<String>,
+}
+
+impl Told<'_> {
+    pub(super) fn result(
+        self,
+        ran: Result<ChildOutcome, String>,
+        entries: &[Arc<Entry>],
+        took: Duration,
+    ) -> ToolResult {
+        let (said, stopped_by, reason, failure) = match ran {
+            Ok(outcome) => (outcome.text, outcome.stopped_by, Some(outcome.reason), outcome.failure),
+            Err(why) => (String::new(), None, None, Some(why)),
+        };
+        let mut notes = Vec::new();
+        if let Some(bound) = stopped_by {
+            notes.push(format!(
+                "The agent reached its limit of {} and was stopped before it was done.",
+                bound.what()
+            ));
+        }
+        if reason == Some(StopReason::MaxTokens) {
+            notes.push("Its last message was cut at its model's limit of output.".to_owned());
+        }
+        if let Some(why) = &failure {
+            notes.push(format!("The agent {} came to no end: {}.", self.agent, why.trim_end_matches('.')));
+        }
+        notes.extend(self.remark);
+        let said = match said.trim() {
+            "" => "The agent said nothing.".to_owned(),
+            said => said.to_owned(),
+        };
+        let notes: String = notes.iter().map(|note| format!("\n\n[{note}]")).collect();
+        let said = format!("{said}{notes}");
+        let ended = match (stopped_by, &failure) {
+            (Some(bound), _) => bound.id(),
+            (None, Some(_)) => "failed",
+            (None, None) => "done",
+        };
+        let mut usage = Usage::default();
+        let mut cost = None;
+        let mut model = None;
+        for entry in entries {
+            if let Some((called, spent)) = call_of(&entry.change) {
+                usage.add(spent);
+                model = model.or(Some(called.clone()));
+            }
+            if let Some(dollars) = cost_of_change(self.settings, &entry.change) {
+                *cost.get_or_insert(0.0) += dollars;
+            }
+        }
+        let count = |is: fn(&Change) -> bool| entries.iter().filter(|entry| is(&entry.change)).count();
+        let raw = json!({
+            "agent": self.agent,
+            "model": model.map(|model| model.0),
+            "ended": ended,
+            "rounds": count(|change| matches!(change, Change::Replied { .. })),
+            "calls": count(|change| matches!(change, Change::ToolFinished { .. })),
+            "compactions": count(|change| matches!(change, Change::Compacted { .. })),
+            "seconds": took.as_secs_f64(),
+            "tokens": {
+                "input": usage.input,
+                "output": usage.output,
+                "cacheRead": usage.cache_read,
+                "cacheWrite": usage.cache_write,
+                "thinking": usage.thinking,
+            },
+            "cost": cost,
+        });
+        ToolResult {
+            status: if failure.is_some() { OutcomeStatus::Failed } else { OutcomeStatus::Completed },
+            shown: vec![Shown::Text { text: said.clone() }],
+            whole: Some(transcript(self.order, entries)),
+            raw: Some(raw),
+            ..ToolResult::completed(said)
+        }
+    }
+}
+
+/// An agent's work from its task to its last words, as Markdown; of a very long one the beginning and the end.
+pub(super) fn transcript(order: &TaskOrder, entries: &[Arc<Entry>]) -> String {
+    // Its first prompt is the task.
+    let begun = entries.iter().position(|entry| matches!(entry.change, Change::Said { .. }));
+    let work = text::markdown_of(&entries[begun.map_or(0, |at| at + 1)..]);
+    let whole = format!("# {}\n\n## Task\n\n{}\n{work}", order.description.trim(), order.prompt.trim());
+    truncate::head_and_tail(&whole, TRANSCRIPT_BYTES_MAX, TRANSCRIPT_BYTES_MAX / 4, truncate::KEPT_NOWHERE)
+}

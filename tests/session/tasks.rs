@@ -1,0 +1,361 @@
+//! Agents that the model hands work to: what they are given, what comes back, and what stops them.
+
+use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
+use epitome::provider::spent::Spent;
+use epitome::session::{Answer, Decision, Out, SessionCommand};
+use epitome::thread::{Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, call, text};
+use super::stage::{recorder, told};
+
+fn task(input: Value) -> ModelStep {
+    ModelStep::Call { name: "task".into(), input }
+}
+
+/// Has an agent do something.
+fn hand(agent: &str, prompt: &str) -> ModelStep {
+    task(json!({"description": "Do it", "prompt": prompt, "agent": agent}))
+}
+
+fn is_agents(request: &RecordedRequest) -> bool {
+    request.body["system"].to_string().contains("You are the agent")
+}
+
+fn tool_names(request: &RecordedRequest) -> Vec<String> {
+    let tools = request.body["tools"].as_array().cloned().unwrap_or_default();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// A desk on which the parent says these replies and the agents those; then "ok".
+fn desk(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> Desk {
+    desk_with(&[("home/config.toml", config)], parent, agents)
+}
+
+fn desk_with(files: &[(&str, &str)], parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> Desk {
+    let files: Vec<(String, String)> =
+        files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    let (mut parent, mut agents) = (parent.into_iter(), agents.into_iter());
+    Desk::with_agents(&files, move |request| {
+        let next = if is_agents(request) { agents.next() } else { parent.next() };
+        next.unwrap_or_else(|| vec![text("ok")])
+    })
+}
+
+/// The outcomes of the conversation's own calls.
+fn outcomes(desk: &Desk) -> Vec<ToolOutcome> {
+    let log = desk.log();
+    let outcomes = log.iter().filter_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    outcomes.collect()
+}
+
+fn raw(outcome: &ToolOutcome) -> &Value {
+    outcome.raw.as_ref().expect("its figures")
+}
+
+#[test]
+fn an_agent_works_in_a_conversation_of_its_own_and_gives_its_last_words() {
+    let usage = |input, output| ModelStep::Usage { input, output };
+    let mut desk = desk(
+        "",
+        vec![
+            vec![hand("general", "Find the walnut."), usage(100, 10)],
+            vec![text("It is in a.rs."), usage(200, 5)],
+        ],
+        vec![
+            vec![text("Looking."), call(json!({})), usage(40, 4)],
+            vec![text("a.rs, line 7."), usage(50, 6)],
+        ],
+    );
+    let ticket = desk.prompt("Where is the walnut?");
+    let Ok(Answer::TurnEnded { usage: turn, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+    let requests = desk.model.requests();
+    let (parent, agent) = (&requests[0], &requests[1]);
+    assert_eq!(agent.seen(), [Seen::User("Find the walnut.".into())], "nothing of the parent's conversation");
+    assert!(tool_names(parent).contains(&"task".to_owned()));
+    assert_eq!(tool_names(agent), ["does", "bash", "recall"], "all but task");
+    let told = parent.body["tools"].to_string();
+    assert!(told.contains("- explore: Finds things out") && told.contains("- general: "), "{told}");
+
+    let outcome = &outcomes(&desk)[0];
+    assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Completed, "a.rs, line 7."));
+    let figures = raw(outcome);
+    assert_eq!((&figures["agent"], &figures["ended"]), (&json!("general"), &json!("done")));
+    assert_eq!((&figures["rounds"], &figures["calls"]), (&json!(2), &json!(1)));
+    assert_eq!((&figures["tokens"]["input"], &figures["tokens"]["output"]), (&json!(90), &json!(10)));
+    let work = outcome.whole.as_deref().expect("its work is kept");
+    for part in ["# Do it", "## Task\n\nFind the walnut.", "Looking.", "**Doing**", "a.rs, line 7."] {
+        assert!(work.contains(part), "{part:?} is missing in {work}");
+    }
+
+    // What it took is its parent's, and in the log: a session that is loaded again knows it.
+    assert_eq!((turn.input, turn.output), (390, 25));
+    let thread = Thread::replay(desk.log()).expect("a log");
+    let spent = Spent::of(&Default::default(), &thread);
+    assert_eq!((spent.usage.input, spent.usage.output), (390, 25));
+    let cost = spent.cost.expect("the model's prices are known");
+    let live = desk.client.seen.iter().rev().find_map(|out| match out {
+        Out::Usage(usage) => usage.cost,
+        _ => None,
+    });
+    assert!((live.expect("it is told") - cost).abs() < 1e-9, "{live:?} and {cost}");
+}
+
+#[test]
+fn what_an_agent_does_is_told_as_it_does_it() {
+    let mut desk = desk(
+        "",
+        vec![vec![hand("general", "Go")]],
+        vec![vec![text("I look first.\nWell."), call(json!({}))]],
+    );
+    desk.ask("Go");
+    let told: String = desk
+        .client
+        .seen
+        .iter()
+        .filter_map(|out| match out {
+            Out::CallProgress { output, .. } => Some(output.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, "I look first.\n→ Doing\n");
+}
+
+/// The person's file in Claude Code's form, with its names of tools.
+#[test]
+fn the_persons_own_agent_has_the_tools_that_its_file_names() {
+    let checker = "---\nname: checker\ndescription: Checks it.\ntools: Bash, Read\n---\nYou check things.";
+    let broken = "---\nname: broken\ndescription: Never.\ntools: {a: b}\n---\n";
+    let files = [(".claude/agents/checker.md", checker), ("home/agents/broken.md", broken)];
+    let mut desk = desk_with(
+        &files,
+        vec![vec![hand("checker", "Check")], vec![hand("broken", "Check"), hand("nobody", "Check")]],
+        Vec::new(),
+    );
+    desk.ask("Go");
+    let requests = desk.model.requests();
+    assert!(requests[0].body["tools"].to_string().contains("- checker: Checks it."));
+    assert_eq!(tool_names(&requests[1]), ["bash", "recall"]);
+    assert!(requests[1].body["system"].to_string().contains("You check things."));
+    let outcomes = outcomes(&desk);
+    let told: Vec<String> = outcomes[1..].iter().map(ToolOutcome::model_text).collect();
+    assert!(
+        told[0].contains("no agent \"broken\"") && told[0].contains("must be a list of names"),
+        "{told:?}"
+    );
+    assert!(told[1].contains("The agents are checker, explore, general"), "{told:?}");
+    desk.client.until(|out| match out {
+        Out::Notice { text, .. } if text.contains("broken.md:4:") => Some(()),
+        _ => None,
+    });
+}
+
+#[test]
+fn an_agents_card_names_it_and_its_answer_goes_to_it() {
+    let asks = vec![call(json!({"asks": "person"}))];
+    let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![asks, vec![text("Done.")]]);
+    let ticket = desk.prompt("Go");
+    let (ask, permission) = desk.client.until(|out| match out {
+        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        _ => None,
+    });
+    assert_eq!(permission.card.title, "general: Doing");
+    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
+}
+
+/// Each row is a bound, what the agent is stopped by, and the model calls that it gets; the last of them is for its
+/// last words.
+#[test]
+fn an_agent_that_a_bound_stops_says_what_it_has_found() {
+    for (config, ended, rounds) in
+        [("max_rounds = 2", "rounds", 3), ("max_tokens = 100", "tokens", 3), ("max_rounds = 1", "rounds", 2)]
+    {
+        let mut asked = 0;
+        let config = format!("[agents]\n{config}");
+        let files = [("home/config.toml".to_owned(), config.clone())];
+        let mut desk = Desk::with_agents(&files, move |request| {
+            if !is_agents(request) {
+                asked += 1;
+                return if asked == 1 { vec![hand("general", "Go")] } else { vec![text("ok")] };
+            }
+            match request.last_user_text().contains("You reached your limit") {
+                // Even then some models go on.
+                true => vec![text("Half of it."), call(json!({}))],
+                false => vec![text("On."), call(json!({})), ModelStep::Usage { input: 50, output: 10 }],
+            }
+        });
+        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+        let outcome = &outcomes(&desk)[0];
+        assert_eq!(outcome.status, OutcomeStatus::Completed, "{config}");
+        let text = outcome.model_text();
+        assert!(text.starts_with("Half of it.\n\n[The agent reached its limit of"), "{config}: {text}");
+        assert_eq!(
+            (&raw(outcome)["ended"], &raw(outcome)["rounds"]),
+            (&json!(ended), &json!(rounds)),
+            "{config}"
+        );
+        let work = outcome.whole.as_deref().unwrap_or_default();
+        assert!(work.contains("No call is run any more"), "the call behind the last words is denied: {work}");
+    }
+}
+
+#[test]
+fn an_agent_ends_with_its_turn_and_what_it_did_stays() {
+    let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
+    let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![waits]);
+    let ticket = desk.prompt("Go");
+    desk.client
+        .until(|out| matches!(out, Out::CallProgress { output, .. } if output.contains('→')).then_some(()));
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    let outcome = &outcomes(&desk)[0];
+    assert_eq!(outcome.status, OutcomeStatus::Interrupted);
+    assert!(outcome.whole.as_deref().is_some_and(|work| work.contains("I begin.")), "{outcome:?}");
+    // One permit: a tool that outlived its agent would take it from the next one.
+    desk.release_tool();
+    desk.ask("Again");
+    assert_eq!(outcomes(&desk).len(), 1);
+}
+
+#[test]
+fn an_agent_that_fails_is_an_outcome_that_says_why() {
+    let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
+    let agents = vec![vec![text("I begin."), call(json!({}))], vec![refused]];
+    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&desk)[0];
+    let text = outcome.model_text();
+    assert_eq!(outcome.status, OutcomeStatus::Failed);
+    assert!(text.starts_with("I begin.") && text.contains("no such thing"), "{text}");
+    assert_eq!(raw(outcome)["ended"], "failed");
+}
+
+#[test]
+fn no_more_agents_work_at_a_time_than_may() {
+    let all = (0..3).map(|at| hand("general", &format!("Part {at}"))).collect();
+    let mut desk = desk("[agents]\nmax_parallel = 2", vec![all], vec![vec![call(json!({"do": "wait"}))]; 3]);
+    let ticket = desk.prompt("Go");
+    for wanted in ["→ Doing\n", "→ Doing\n", "waiting for another agent to end\n"] {
+        desk.client
+            .until(|out| matches!(out, Out::CallProgress { output, .. } if output == wanted).then_some(()));
+    }
+    assert_eq!(desk.model.requests().len(), 3, "the parent and two agents");
+    (0..3).for_each(|_| desk.release_tool());
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert!(outcomes(&desk).iter().all(|outcome| outcome.model_text() == "ok"));
+}
+
+#[test]
+fn agents_are_bounded_in_number_and_depth() {
+    let mut desk = desk(
+        "[agents]\nmax_per_turn = 1",
+        vec![vec![hand("general", "One"), hand("general", "Two")]],
+        vec![vec![hand("general", "Deeper")]],
+    );
+    desk.ask("Go");
+    let mut told: Vec<String> = outcomes(&desk).iter().map(ToolOutcome::model_text).collect();
+    told.sort();
+    assert!(told[0].starts_with("1 agents were started") && told[1] == "ok", "{told:?}");
+    // The agent was not told of `task`, and called it all the same.
+    let seen = format!("{:?}", desk.model.requests().iter().rfind(|request| is_agents(request)));
+    assert!(seen.contains("There is no tool"), "{seen}");
+}
+
+#[test]
+fn without_any_depth_the_model_is_not_told_of_agents() {
+    let mut desk = desk("[agents]\nmax_depth = 0", vec![vec![hand("general", "One")]], Vec::new());
+    desk.ask("Go");
+    assert!(!tool_names(&desk.model.requests()[0]).contains(&"task".to_owned()));
+    assert!(outcomes(&desk)[0].model_text().contains("No agent may be started from here"));
+}
+
+/// A person who takes the agent's leave to change anything away means those at work, too.
+#[test]
+fn a_mode_that_is_chosen_meanwhile_holds_for_the_agents_at_work() {
+    let agents =
+        vec![vec![call(json!({"do": "wait"}))], vec![call(json!({"asks": "person"}))], vec![text("Done.")]];
+    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
+    let ticket = desk.prompt("Go");
+    desk.client
+        .until(|out| matches!(out, Out::CallProgress { output, .. } if output.contains('→')).then_some(()));
+    desk.choose("mode", "full").expect("a mode");
+    desk.release_tool();
+    // No card is shown.
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
+}
+
+/// A guard that does not see what agents do guards nothing.
+#[test]
+fn hooks_see_an_agents_calls_and_its_end_as_a_subagents() {
+    let declares = r#"{"protocol": 2, "events": ["before_tool_call", "agent_stop"]}"#;
+    let files = [("home/hooks/watch".to_owned(), recorder(declares))];
+    let mut desk = Desk::with_agents(&files, |request| match (is_agents(request), request.seen().len()) {
+        (true, 1) => vec![call(json!({}))],
+        (false, 1) => vec![hand("explore", "Go")],
+        _ => vec![text("Done.")],
+    });
+    desk.ask("Go");
+    let seen: Vec<String> = told(&desk)
+        .iter()
+        .map(|payload| {
+            let word = |field: &str| payload[field].as_str().unwrap_or_default().to_owned();
+            format!(
+                "{} {} {} {}",
+                word("event"),
+                word("tool_name"),
+                word("invoked_by"),
+                word("invoked_recipe")
+            )
+        })
+        .collect();
+    // `explore` has no tool that does things; that it tried is not for hooks of calls that run.
+    assert_eq!(seen, ["before_tool_call task main ", "agent_stop  subagent explore", "agent_stop  main "]);
+}
+
+/// Plan mode kept edits from the disk, and the model was never told of it: it tried again and again.
+#[test]
+fn the_model_is_told_of_plan_mode_behind_an_unchanged_prefix() {
+    let mut desk = Desk::new(Vec::new());
+    desk.ask("Hello");
+    desk.choose("mode", "read_only").expect("a mode");
+    desk.ask("Plan it");
+    desk.ask("Go on");
+    desk.choose("mode", "ask").expect("a mode");
+    desk.ask("Carry it out");
+    let requests = desk.model.requests();
+    let told: Vec<(usize, usize)> = requests
+        .iter()
+        .map(|request| {
+            let seen = format!("{:?}", request.seen());
+            (seen.matches("Plan mode is on").count(), seen.matches("Plan mode is off").count())
+        })
+        .collect();
+    assert_eq!(told, [(0, 0), (1, 0), (1, 0), (1, 1)]);
+    let (first, last) = (&requests[0], &requests[3]);
+    assert_eq!((&first.body["system"], &first.body["tools"]), (&last.body["system"], &last.body["tools"]));
+    assert_eq!(last.seen()[..1], first.seen()[..]);
+}
+
+/// It may work for as long as its parent, and its window is no larger.
+#[test]
+fn an_agent_whose_window_fills_compacts_its_own_conversation() {
+    let config = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 16000\nmax_output = 1000\n\
+                  [compaction]\nmodel = \"none\"";
+    let flood = || ModelStep::Flood { count: 2_000, text: "many words ".into() };
+    let says = |input| vec![flood(), call(json!({})), ModelStep::Usage { input, output: 4_000 }];
+    let agents = vec![says(1_000), says(5_000), says(10_000), vec![text("All read.")]];
+    let mut desk =
+        desk(config, vec![vec![hand("general", "Read all of it, and remember the walnut.")]], agents);
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&desk)[0];
+    assert_eq!(outcome.model_text(), "All read.", "{outcome:?}");
+    assert!(raw(outcome)["compactions"].as_u64().is_some_and(|count| count > 0), "{:?}", outcome.raw);
+    let last = desk.model.requests().into_iter().rfind(is_agents).expect("a request");
+    assert!(format!("{:?}", last.seen()).contains("remember the walnut"), "its task outlives it");
+}
