@@ -7,6 +7,8 @@
 
 mod file;
 mod hooks;
+mod mcp;
+mod mcp_json;
 mod models;
 mod values;
 
@@ -24,6 +26,7 @@ use crate::problem::Problem;
 use crate::thread::{Mode, ThoughtLevel};
 pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
+pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, McpWay, origin};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 
 /// Everything that can be configured, defaults filled in.
@@ -45,6 +48,7 @@ pub struct Settings {
     pub small_model: Option<String>,
     pub compaction: Compaction,
     pub hooks: Hooks,
+    pub mcp: Mcp,
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
@@ -68,6 +72,7 @@ impl Default for Settings {
             small_model: None,
             compaction: Compaction::default(),
             hooks: Hooks::default(),
+            mcp: Mcp::default(),
             go_compat: false,
         }
     }
@@ -282,6 +287,14 @@ impl Settings {
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {
             settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
+        }
+        if let Some(cwd) = cwd {
+            let file = cwd.join(mcp_json::MCP_JSON);
+            match text_of(&file) {
+                Ok(Some(text)) => problems.extend(mcp_json::read(&file, &text, &mut settings.mcp.servers)),
+                Ok(None) => {}
+                Err(message) => problems.push(Problem { path: file, place: None, message, hint: None }),
+            }
         }
         settings.environment(&environment, &mut problems);
         (settings, problems)

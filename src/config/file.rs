@@ -14,8 +14,8 @@ use super::values::{
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
-const KEYS: [&str; 9] =
-    ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
+const KEYS: [&str; 10] =
+    ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "mcp", "templates"];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
@@ -60,9 +60,9 @@ pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Own
 pub(super) type Value<'i> = toml::Spanned<DeValue<'i>>;
 
 pub(super) struct Reader<'a> {
-    path: &'a Path,
+    pub(super) path: &'a Path,
     text: &'a str,
-    owner: Owner<'a>,
+    pub(super) owner: Owner<'a>,
     /// Lines that are not TOML. Whatever else seems wrong with them follows from that.
     unreadable: BTreeSet<u64>,
     /// Models whose provider is to compact in its own way, and where the file says so.
@@ -77,6 +77,11 @@ impl Reader<'_> {
             let (path, place) = (self.path.to_path_buf(), Some(place));
             self.problems.push(Problem { path, place, message, hint });
         }
+    }
+
+    /// Problems so far.
+    pub(super) fn problem_count(&self) -> usize {
+        self.problems.len()
     }
 
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
@@ -95,6 +100,7 @@ impl Reader<'_> {
                 "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),
                 "hooks" => self.hooks(value, &mut settings.hooks),
+                "mcp" => self.mcp(value, &mut settings.mcp),
                 "templates" => self.templates(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),
             }

@@ -155,6 +155,12 @@ impl Http {
         Ok((status, read(response, most).await?))
     }
 
+    /// The client for somebody who speaks a protocol of their own over HTTP to a server that is no provider:
+    /// with this network's proxies and certificates, and without a limit for a whole answer. An error is a clause.
+    pub fn client_for(&self, url: &str) -> Result<Client, String> {
+        self.client(url)
+    }
+
     /// The client for a URL that is no endpoint's.
     pub(super) fn client(&self, url: &str) -> Result<Client, String> {
         let connect = self.limits.unwrap_or_default().connect;
