@@ -170,7 +170,9 @@ impl Outlet for Tray {
             | Out::CallProgress { .. }
             | Out::Compaction { .. }
             | Out::Commands(_)
-            | Out::Options(_) => {}
+            | Out::Options(_)
+            | Out::Question { .. }
+            | Out::QuestionDone { .. } => {}
         }
     }
 }
