@@ -10,6 +10,7 @@ pub(super) mod goal;
 mod help;
 mod hooks;
 mod layers;
+mod mcp;
 mod pins;
 pub mod why;
 
@@ -39,7 +40,7 @@ pub(super) struct BuiltIn {
 }
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
-const BUILT_IN: [BuiltIn; 11] = [
+const BUILT_IN: [BuiltIn; 12] = [
     BuiltIn {
         name: "help",
         description: "List the commands, and where recipes come from",
@@ -63,6 +64,12 @@ const BUILT_IN: [BuiltIn; 11] = [
         description: "Show the hooks of this session, in the order in which they run",
         hint: None,
         run: Session::show_hooks,
+    },
+    BuiltIn {
+        name: "mcp",
+        description: "Show the MCP servers of this session, how they stand, and their tools",
+        hint: None,
+        run: Session::show_mcp,
     },
     BuiltIn {
         name: "rename",
@@ -279,6 +286,12 @@ impl Session {
 
     fn show_hooks(&mut self, _: &str) -> Ran {
         let text = hooks::text(&self.hooks, self.settings.hooks.enabled, &self.thread);
+        self.said(text)
+    }
+
+    fn show_mcp(&mut self, _: &str) -> Ran {
+        let waiting: Vec<String> = self.untrusted_servers().into_iter().map(|(_, what)| what).collect();
+        let text = mcp::text(&self.mcp.standings(), &waiting);
         self.said(text)
     }
 

@@ -21,6 +21,8 @@ mod hooks_services;
 mod hooks_tools;
 mod instructions;
 mod learned;
+mod mcp;
+mod mcp_server;
 mod recall;
 mod resting;
 mod shared;
