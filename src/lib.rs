@@ -107,7 +107,7 @@
 //! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
-//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, transfer, shelf, session, acp, daemon |
+//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, mcp, store, transfer, shelf, session, acp, daemon |
 //!
 //! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
 //! `reqwest` in `provider`, `jsonrpsee` in `daemon`, `rmcp` in `mcp`.

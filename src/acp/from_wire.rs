@@ -352,7 +352,16 @@ mod tests {
     fn mcp_servers_are_read_by_name_and_their_secrets_stay() {
         let params = raw(r#"{"mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},
                               {"type":"http","name":"b","url":"https://b","headers":[]}]}"#);
-        assert_eq!(Params::read(Some(&params)).unwrap().mcp_servers().unwrap().iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            Params::read(Some(&params))
+                .unwrap()
+                .mcp_servers()
+                .unwrap()
+                .iter()
+                .map(|server| server.name.as_str())
+                .collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         let params = raw(r#"{"mcpServers":[{"name":"a","env":[{"name":"KEY","value":"sk-secret"}]}]}"#);
         let fault = fault(Params::read(Some(&params)).unwrap().mcp_servers());
         assert!(fault.starts_with("`mcpServers[0]` ") && !fault.contains("secret"), "{fault}");

@@ -14,8 +14,18 @@ use super::values::{
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
-const KEYS: [&str; 10] =
-    ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "mcp", "templates"];
+const KEYS: [&str; 10] = [
+    "model",
+    "mode",
+    "thought",
+    "max_rounds",
+    "models",
+    "providers",
+    "compaction",
+    "hooks",
+    "mcp",
+    "templates",
+];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];

@@ -132,7 +132,12 @@ impl McpServer {
         match &self.way {
             McpWay::Stdio { command, args, env } => {
                 let line: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
-                format!("the MCP server {}: runs {:?}{}", self.name, line.join(" "), given(env, "the variables"))
+                format!(
+                    "the MCP server {}: runs {:?}{}",
+                    self.name,
+                    line.join(" "),
+                    given(env, "the variables")
+                )
             }
             McpWay::Http { url, headers, key_variable } => {
                 let key = key_variable.as_ref().map(|name| format!(", with the value of ${name} as its key"));
@@ -269,7 +274,10 @@ impl Fields {
             }
             _ => {
                 let hint = "a process has command, args and env; a server on the net has url, headers and key_variable";
-                return Err((format!("the MCP server {name:?} is neither one nor the other"), hint.to_owned()));
+                return Err((
+                    format!("the MCP server {name:?} is neither one nor the other"),
+                    hint.to_owned(),
+                ));
             }
         };
         let mut server = McpServer::new(name.to_owned(), from.clone(), way);
@@ -291,7 +299,8 @@ pub(super) fn sealed(mut server: McpServer) -> McpServer {
 
 /// Whether a server can be called so. An error is what is wrong, and what to do.
 pub(super) fn named(name: &str) -> Result<(), (String, String)> {
-    let fits = !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);
+    let fits =
+        !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);
     match fits {
         true => Ok(()),
         false => Err((

@@ -66,9 +66,14 @@ fn server(path: &Path, name: &str, fields: &Value) -> Result<McpServer, (String,
         }
         (Some(command), None, None | Some("stdio")) => {
             let args = fields.get("args").map_or(Ok(Vec::new()), |args| {
-                serde_json::from_value(args.clone()).map_err(|_| wrong("has \"args\" that are no list of texts"))
+                serde_json::from_value(args.clone())
+                    .map_err(|_| wrong("has \"args\" that are no list of texts"))
             })?;
-            McpWay::Stdio { command, args, env: pairs(fields, "env").map_err(|()| wrong("has a wrong \"env\""))? }
+            McpWay::Stdio {
+                command,
+                args,
+                env: pairs(fields, "env").map_err(|()| wrong("has a wrong \"env\""))?,
+            }
         }
         (None, Some(url), None | Some("http" | "streamable-http")) => {
             let headers = pairs(fields, "headers").map_err(|()| wrong("has wrong \"headers\""))?;

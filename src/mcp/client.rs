@@ -33,8 +33,18 @@ const PROGRESS_CHARS_MAX: usize = 200;
 
 /// Words that name secrets. A form is no place for one: what is typed there passes through a model's tools.
 const SECRET_WORDS: [&str; 12] = [
-    "password", "passwort", "passphrase", "secret", "token", "api key", "apikey", "api_key", "api-key", "private key",
-    "credential", "pin code",
+    "password",
+    "passwort",
+    "passphrase",
+    "secret",
+    "token",
+    "api key",
+    "apikey",
+    "api_key",
+    "api-key",
+    "private key",
+    "credential",
+    "pin code",
 ];
 
 /// Who is told of the progress of a call.
@@ -203,7 +213,9 @@ impl Client {
                     return Err("asks for a form that is too large; it was told no".to_owned());
                 }
                 if wants_secret(&schema) {
-                    return Err("asks for a secret in a form, which is no place for one; it was told no".to_owned());
+                    return Err(
+                        "asks for a secret in a form, which is no place for one; it was told no".to_owned()
+                    );
                 }
                 Ok(Question { message: said(&message), wants: Wants::Form { schema } })
             }
@@ -232,7 +244,8 @@ fn wants_secret(schema: &Value) -> bool {
 }
 
 fn progress(params: &ProgressNotificationParam) -> String {
-    let said: String = params.message.as_deref().unwrap_or_default().chars().take(PROGRESS_CHARS_MAX).collect();
+    let said: String =
+        params.message.as_deref().unwrap_or_default().chars().take(PROGRESS_CHARS_MAX).collect();
     let done = match params.total {
         Some(total) => format!("{} of {total}", params.progress),
         None => params.progress.to_string(),

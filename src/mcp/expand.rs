@@ -52,7 +52,9 @@ fn expand(text: &str, environment: &[(OsString, OsString)]) -> Result<String, St
         match (variable(environment, name), otherwise) {
             (Some(value), _) => out.push_str(&value),
             (None, Some(otherwise)) => out.push_str(otherwise),
-            (None, None) => return Err(format!("the variable {name} is not set, which its definition names")),
+            (None, None) => {
+                return Err(format!("the variable {name} is not set, which its definition names"));
+            }
         }
         rest = after;
     }
@@ -99,7 +101,8 @@ impl Hidden {
 
     /// A text without them.
     pub fn hide(&self, text: &str) -> String {
-        let hidden = self.texts.iter().fold(text.to_owned(), |text, (secret, shown)| text.replace(secret, shown));
+        let hidden =
+            self.texts.iter().fold(text.to_owned(), |text, (secret, shown)| text.replace(secret, shown));
         hidden.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
     }
 }

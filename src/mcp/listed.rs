@@ -41,8 +41,8 @@ pub fn known(
         .into_iter()
         .filter(|tool| allowed.is_none_or(|allowed| allowed.iter().any(|name| *name == tool.name)))
         .collect();
-    if let Some(missing) = allowed
-        .and_then(|allowed| allowed.iter().find(|name| !wanted.iter().any(|tool| tool.name == **name)))
+    if let Some(missing) =
+        allowed.and_then(|allowed| allowed.iter().find(|name| !wanted.iter().any(|tool| tool.name == **name)))
     {
         remarks.push(format!("it has no tool {missing:?}, which the settings name"));
     }

@@ -134,22 +134,21 @@ impl Hub {
         connecting.map(|server| server.spec.name.as_str()).collect()
     }
 
-    /// All tools of the servers that are there, in the servers' order, and `mcp`. `framed` are the tools that
+    /// All tools of the servers that are there or were, in the servers' order, and `mcp`. `framed` are the tools that
     /// the conversation was told of: those of servers that are not there answer why.
     pub fn tools(&self, framed: &[ToolSpec]) -> Vec<Arc<dyn Tool>> {
         let mut tools: Vec<Arc<McpTool>> = Vec::new();
         let mut gone = Vec::new();
         let mut bytes = 0;
         for server in &self.servers {
+            for known in server.tools() {
+                let spec = &known.spec;
+                bytes += spec.name.len() + spec.description.len() + spec.schema.to_string().len();
+                let listed = tools.len() < LISTED_MAX && bytes <= LISTED_BYTES_MAX;
+                tools.push(Arc::new(McpTool { server: server.clone(), known, listed }));
+            }
             match server.state() {
-                State::Ready(link) => {
-                    for known in &link.tools {
-                        let spec = &known.spec;
-                        bytes += spec.name.len() + spec.description.len() + spec.schema.to_string().len();
-                        let listed = tools.len() < LISTED_MAX && bytes <= LISTED_BYTES_MAX;
-                        tools.push(Arc::new(McpTool { server: server.clone(), known: known.clone(), listed }));
-                    }
-                }
+                State::Ready(_) => {}
                 State::Gone(why) => {
                     gone.push(format!("The MCP server {} is not connected: {why}.", server.spec.name));
                 }
@@ -162,7 +161,9 @@ impl Hub {
             .iter()
             .filter(|spec| spec.name.starts_with(PREFIX))
             .filter(|spec| !tools.iter().any(|tool| tool.known.spec.name == spec.name))
-            .map(|spec| Arc::new(Missing { spec: spec.clone(), why: missing(&spec.name, &gone) }) as Arc<dyn Tool>)
+            .map(|spec| {
+                Arc::new(Missing { spec: spec.clone(), why: missing(&spec.name, &gone) }) as Arc<dyn Tool>
+            })
             .collect();
         let mut all: Vec<Arc<dyn Tool>> = tools.iter().map(|tool| tool.clone() as Arc<dyn Tool>).collect();
         if !self.servers.is_empty() || framed.iter().any(|spec| spec.name == REACH) {
@@ -209,5 +210,7 @@ fn missing(name: &str, gone: &[String]) -> String {
         true => "no MCP server of this session has it now".to_owned(),
         false => gone.join(" "),
     };
-    format!("The tool {name} is not there any more: {because} Go on without it, or tell the user; /mcp shows them how it stands.")
+    format!(
+        "The tool {name} is not there any more: {because} Go on without it, or tell the user; /mcp shows them how it stands."
+    )
 }

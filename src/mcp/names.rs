@@ -30,7 +30,10 @@ pub fn of_tools<'a>(server: &str, names: impl IntoIterator<Item = &'a str>) -> V
     let before = format!("{PREFIX}{server}__");
     let room = NAME_CHARS_MAX - before.len();
     let mut taken = BTreeSet::new();
-    names.into_iter().map(|name| format!("{before}{}", unique(name, &clean(name), room, &mut taken))).collect()
+    names
+        .into_iter()
+        .map(|name| format!("{before}{}", unique(name, &clean(name), room, &mut taken)))
+        .collect()
 }
 
 fn clean(name: &str) -> String {

@@ -9,7 +9,9 @@ use super::listed::short;
 use crate::thread::attached::FileType;
 use crate::thread::{OutcomeContent, OutcomeStatus, Shown};
 use crate::tools::ToolResult;
-use crate::tools::truncate::{KEPT_NOWHERE, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, WHOLE_BYTES_MAX, head_and_tail};
+use crate::tools::truncate::{
+    KEPT_NOWHERE, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, WHOLE_BYTES_MAX, head_and_tail,
+};
 
 /// Images of one result that are kept.
 const IMAGES_MAX: usize = 8;
@@ -31,10 +33,8 @@ pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
                     _ if images.len() == IMAGES_MAX || image_bytes > IMAGE_BYTES_MAX => {
                         texts.push("[An image was left out: the result has too many.]".to_owned());
                     }
-                    Ok(mime_type) => images.push(OutcomeContent::Image {
-                        mime_type: mime_type.to_owned(),
-                        data: image.data,
-                    }),
+                    Ok(mime_type) => images
+                        .push(OutcomeContent::Image { mime_type: mime_type.to_owned(), data: image.data }),
                     Err(why) => texts.push(format!("[An image was left out: it {why}.]")),
                 }
             }

@@ -4,14 +4,15 @@
 //! few times; nothing waits for it but that call.
 
 use std::borrow::Cow;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::ServiceError;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification, CancelledNotificationParam,
-    ClientNotification, ClientRequest, PaginatedRequestParams, ProgressToken, RequestId, ServerResult,
+    CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
+    CancelledNotificationParam, ClientNotification, ClientRequest, PaginatedRequestParams, ProgressToken,
+    RequestId, ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, Peer, PeerRequestOptions, RoleClient, RunningService, serve_client,
@@ -75,19 +76,38 @@ pub struct Server {
     /// Its part of the tools' names.
     pub label: String,
     state: watch::Sender<State>,
+    /// The tools that it had when it was there last.
+    last: Mutex<Vec<Known>>,
     wanted: Notify,
+    /// It is not started again.
+    is_over: AtomicBool,
 }
 
 impl Server {
     pub fn new(spec: McpServer, label: String) -> Server {
-        Server { spec, label, state: watch::Sender::new(State::Connecting), wanted: Notify::new() }
+        Server {
+            spec,
+            label,
+            state: watch::Sender::new(State::Connecting),
+            last: Mutex::default(),
+            wanted: Notify::new(),
+            is_over: AtomicBool::new(false),
+        }
     }
 
     pub fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
-    pub fn set(&self, state: State) {
+    /// Its tools, also while it is not there: a call starts it again.
+    pub fn tools(&self) -> Vec<Known> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, state: State) {
+        if let State::Ready(link) = &state {
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = link.tools.clone();
+        }
         self.state.send_replace(state);
     }
 
@@ -97,8 +117,8 @@ impl Server {
         let first = state.borrow_and_update().clone();
         let why = match first {
             State::Ready(link) => return Ok(link),
+            State::Gone(why) if self.is_over.load(Ordering::Relaxed) => return Err(self.gone(&why)),
             State::Gone(why) => {
-                // Whoever drives it may have given up: then nothing changes any more.
                 self.wanted.notify_one();
                 Some(why)
             }
@@ -121,9 +141,7 @@ impl Server {
         match tokio::time::timeout(limit, settled).await {
             Ok(Some(Ok(link))) => Ok(link),
             Ok(Some(Err(why))) => Err(self.gone(&why)),
-            Ok(None) | Err(_) => {
-                Err(self.gone(why.as_deref().unwrap_or("it is still being connected")))
-            }
+            Ok(None) | Err(_) => Err(self.gone(why.as_deref().unwrap_or("it is still being connected"))),
         }
     }
 
@@ -146,8 +164,11 @@ impl Server {
             Ok(link) => link,
             Err(why) => return ToolResult::failed(why),
         };
-        match tokio::time::timeout(CALL_TIME_MAX, link.call(&tool.own_name, arguments, self.spec.timeout, progress))
-            .await
+        match tokio::time::timeout(
+            CALL_TIME_MAX,
+            link.call(&tool.own_name, arguments, self.spec.timeout, progress),
+        )
+        .await
         {
             Ok(Ok(came)) => outcome::result(&self.spec.name, &tool.own_name, came),
             Ok(Err(Failed::Gone)) => ToolResult::failed(self.went().await),
@@ -230,7 +251,8 @@ impl Link {
         let params = CallToolRequestParams::new(Cow::Owned(tool.to_owned())).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         let sending = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
-        let mut handle = tokio::time::timeout(quiet, sending).await.map_err(|_| Failed::Late)?.map_err(failed)?;
+        let mut handle =
+            tokio::time::timeout(quiet, sending).await.map_err(|_| Failed::Late)?.map_err(failed)?;
         self.shared.listen(handle.progress_token.clone(), progress);
         let mut cancel = Cancel {
             peer: self.peer.clone(),
@@ -329,6 +351,7 @@ pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: 
             Err(why) => why,
         };
         tracing::info!(server = %server.spec.name, why, "an MCP server is gone");
+        server.is_over.store(start == RESTARTS_MAX, Ordering::Relaxed);
         server.set(State::Gone(why.clone()));
         drop(news.send(News::Gone { server: server.spec.name.clone(), why }).await);
     }
@@ -359,7 +382,8 @@ async fn connect(
             };
             let child = child::start(&server.spec.name, command, args, env, around, hide).await?;
             let child::Child { running, stdin, stdout, last_words } = child;
-            let transport = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
+            let transport =
+                AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
             let mut process = Some((running, last_words));
             match serve_client(client, transport).await {
                 Ok(service) => (service, process, hidden),
@@ -370,13 +394,13 @@ async fn connect(
             }
         }
         McpWay::Http { url, headers, key_variable } => {
-            let key = match key_variable {
-                Some(name) => Some(
-                    variable(&around.environment, name)
-                        .ok_or_else(|| format!("the variable {name} is not set, which should hold its key"))?,
-                ),
-                None => None,
-            };
+            let key =
+                match key_variable {
+                    Some(name) => Some(variable(&around.environment, name).ok_or_else(|| {
+                        format!("the variable {name} is not set, which should hold its key")
+                    })?),
+                    None => None,
+                };
             let hidden = Hidden::of(&way).and(key.as_ref());
             let service = over_http(client, around, url, headers, key).await;
             (service.map_err(|why| bounded(&hidden.hide(&why)))?, None, hidden)

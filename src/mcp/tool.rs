@@ -88,7 +88,9 @@ fn object(value: Value) -> Map<String, Value> {
 /// The arguments as a permission card shows them.
 fn arguments(input: &Value) -> Shown {
     let text = serde_json::to_string_pretty(input).unwrap_or_default();
-    Shown::Text { text: fenced(&head_and_tail(&text, ARGUMENT_BYTES_MAX, ARGUMENT_BYTES_MAX / 2, "not shown")) }
+    Shown::Text {
+        text: fenced(&head_and_tail(&text, ARGUMENT_BYTES_MAX, ARGUMENT_BYTES_MAX / 2, "not shown")),
+    }
 }
 
 /// Calls tools by name, tells of them.
@@ -108,7 +110,9 @@ impl Reach {
     }
 
     fn list(&self) -> String {
-        let mut out = String::from("Tools of MCP servers; \"describe\" and a name tells more, \"tool\" and a name calls one.\n");
+        let mut out = String::from(
+            "Tools of MCP servers; \"describe\" and a name tells more, \"tool\" and a name calls one.\n",
+        );
         for tool in &self.tools {
             let _ = writeln!(out, "- {}", tool.line());
         }
@@ -160,7 +164,9 @@ impl Tool for Reach {
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
         let other = match wanted(input) {
-            Ok(Wanted::Call(name, arguments)) => self.find(name).ok().map(|tool| tool.card(&arguments, workspace)),
+            Ok(Wanted::Call(name, arguments)) => {
+                self.find(name).ok().map(|tool| tool.card(&arguments, workspace))
+            }
             Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => None,
         };
         other.unwrap_or_else(|| Card {

@@ -302,9 +302,10 @@ impl Session {
             shown.join("\n")
         );
         let is_told = self.thread.view().entries().iter().rev().any(|entry| match &entry.change {
-            Change::Said { message, origin: Origin::Context { by } } if by == BY => {
-                message.content.iter().any(|part| matches!(part, Content::Text { text: said } if said.contains(&text)))
-            }
+            Change::Said { message, origin: Origin::Context { by } } if by == BY => message
+                .content
+                .iter()
+                .any(|part| matches!(part, Content::Text { text: said } if said.contains(&text))),
             _ => false,
         });
         if is_told {

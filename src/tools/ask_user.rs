@@ -58,7 +58,11 @@ fn parse(value: &Value) -> Result<Input, String> {
     if input.options.len() > OPTIONS_MAX {
         return Err(format!("`options` has more than {OPTIONS_MAX} choices. Offer fewer."));
     }
-    if input.options.iter().any(|option| option.trim().is_empty() || option.chars().count() > OPTION_CHARS_MAX) {
+    if input
+        .options
+        .iter()
+        .any(|option| option.trim().is_empty() || option.chars().count() > OPTION_CHARS_MAX)
+    {
         return Err(format!("Each of `options` is a text of 1 to {OPTION_CHARS_MAX} characters."));
     }
     Ok(input)
@@ -113,6 +117,11 @@ impl Tool for AskUser {
                 "required": ["question"],
             }),
         }
+    }
+
+    /// A model is told of it where somebody is there who could be asked.
+    fn is_listed(&self) -> bool {
+        self.door.shows().forms
     }
 
     fn card(&self, input: &Value, _: &Workspace) -> Card {
@@ -195,7 +204,8 @@ mod tests {
         assert_eq!(free["required"], json!([ANSWER]));
         let one = schema(json!({"question": "Which?", "options": ["a", "b"]}));
         assert_eq!(one["properties"][ANSWER]["enum"], json!(["a", "b"]));
-        let some = schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true, "free_text": true}));
+        let some =
+            schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true, "free_text": true}));
         assert_eq!(some["properties"][ANSWER]["items"]["enum"], json!(["a", "b"]));
         assert_eq!(some["properties"][OTHER]["type"], "string");
         assert_eq!(some["required"], json!([]));

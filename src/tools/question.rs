@@ -147,7 +147,9 @@ fn is_of(property: &Value, value: &Value) -> bool {
     let of_type = match property.get("type").and_then(Value::as_str) {
         Some("string") => value.is_string(),
         Some("number") => value.is_number(),
-        Some("integer") => value.as_i64().is_some() || value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        Some("integer") => {
+            value.as_i64().is_some() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+        }
         Some("boolean") => value.is_boolean(),
         Some("array") => value.as_array().is_some_and(|items| items.iter().all(Value::is_string)),
         Some(_) | None => true,

@@ -1,17 +1,21 @@
 //! Servers that speak MCP: their tools in a conversation, and what a broken or hostile one can't do.
 
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitome::hooks::functions::Functions;
 use epitome::provider::scripted::{ModelStep, RecordedRequest};
-use epitome::session::{Decision, Out, SessionCommand};
-use epitome::thread::{Change, OutcomeStatus, Rule, StopReason, ToolOutcome};
+use epitome::session::{
+    AskId, Attachment, ClientId, Decision, Out, Outlet, Question, Replay, Reply, SessionCommand, Shows,
+};
+use epitome::thread::{Change, OutcomeStatus, Rule, SessionId, StopReason, ToolOutcome};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, text};
 use super::mcp_server::{SECRET, json_of, process_of, table};
+use super::stage::{recorder, told, with_hooks};
 
 /// A desk whose person has these settings, with a place for servers' traces.
 struct Stage {
@@ -243,7 +247,8 @@ fn a_late_servers_tools_are_told_and_reached() {
     let files = vec![("home/config.toml".to_owned(), config)];
     let late = call("mcp", json!({"tool": "mcp__s__echo", "arguments": {"says": "late"}}));
     let mut replies = vec![vec![text("Hello.")], late].into_iter();
-    let mut desk = Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
+    let mut desk =
+        Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
     std::fs::write(&pipe, "now").expect("the server reads");
     // Its tools are there once the command lists them.
@@ -305,22 +310,92 @@ fn who_asks_in_a_loop_is_told_no() {
 
 #[test]
 fn hooks_see_a_call_through_mcp_as_a_call_of_that_tool() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
     let directory = tempfile::tempdir().expect("a scratch directory");
-    let place = directory.path();
-    let hook = format!(
-        "#!/bin/sh\nread line\nprintf '%s\\n' \"$line\" >> '{}'\n",
-        place.join("hooked").display()
+    let config = format!("mode = \"full\"\n{}", table("s", "plain", directory.path(), ""));
+    let through = json!({"tool": "mcp__s__echo", "arguments": {"says": 1}});
+    let mut desk = with_hooks(
+        &[("sees", recorder("before_tool_call"))],
+        &[("home/config.toml", &config)],
+        vec![call("mcp", through)],
     );
-    let files = vec![
-        ("home/config.toml".to_owned(), format!("mode = \"full\"\n{}", table("s", "plain", place, ""))),
-        ("home/hooks/sees.before_tool_call".to_owned(), hook),
-    ];
-    let mut replies =
-        vec![call("mcp", json!({"tool": "mcp__s__echo", "arguments": {"says": 1}}))].into_iter();
-    let mut desk = Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-    let told = std::fs::read_to_string(place.join("hooked")).unwrap_or_default();
-    seen.lock().expect("no panic").push(told.clone());
-    assert!(told.contains("mcp__s__echo"), "{told}");
+    let payload = told(&desk).remove(0).to_string();
+    assert!(payload.contains("mcp__s__echo") && !payload.contains("arguments"), "{payload}");
+}
+
+/// A client that shows forms, and what it was told.
+struct Showing(Mutex<Sender<Out>>);
+
+impl Outlet for Showing {
+    fn put(&self, _: &SessionId, out: Out) {
+        // A test that has ended listens no more.
+        drop(self.0.lock().expect("no panic under it").send(out));
+    }
+
+    fn shows(&self) -> Shows {
+        Shows { forms: true, urls: false }
+    }
+}
+
+/// Attaches a client that shows forms; gives what it is told.
+fn showing(desk: &mut Desk) -> Receiver<Out> {
+    let (sender, news) = channel();
+    let ticket = desk.ticket();
+    let outlet = Arc::new(Showing(Mutex::new(sender)));
+    let mut opening = desk.opening(&desk.client, desk.environment());
+    opening.attachment = Attachment { client: ClientId(7), outlet };
+    desk.sessions.attach(ticket, desk.session.clone(), opening, Replay::Nothing);
+    news
+}
+
+fn question(news: &Receiver<Out>) -> (AskId, Arc<Question>) {
+    loop {
+        match news.recv_timeout(Duration::from_secs(20)).expect("a question") {
+            Out::Question { ask, question } => return (ask, question),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_servers_question_goes_to_who_can_show_it_and_the_first_answer_counts() {
+    let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
+    let news = showing(&mut stage.desk);
+    let ticket = stage.desk.prompt("Go");
+    let (ask, question) = question(&news);
+    assert_eq!(question.message, "The MCP server s asks: Which branch?");
+    for answer in ["main", "other"] {
+        let Value::Object(content) = json!({"branch": answer, "extra": 1}) else { panic!("an object") };
+        stage.desk.send(SessionCommand::Answer { ask, reply: Reply::Accepted(content) });
+    }
+    assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(stage.outcome().model_text(), "told \"accept\" {\"branch\":\"main\"}, asked 1 times");
+}
+
+#[test]
+fn a_cancel_takes_an_open_question_back() {
+    let input = json!({"question": "Where to?", "options": ["here", "there"]});
+    let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
+    let news = showing(&mut desk);
+    let ticket = desk.prompt("Go");
+    let (asked, question) = question(&news);
+    assert_eq!(question.message, "Where to?");
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    let taken_back = news.try_iter().any(|out| matches!(out, Out::Withdrawn { ask } if ask == asked));
+    assert!(taken_back);
+}
+
+/// Who can show no form is not told of the tool; a conversation that was told of it elsewhere is answered.
+#[test]
+fn without_a_client_for_it_the_model_asks_in_its_reply() {
+    let input = json!({"question": "Where to?"});
+    let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let told = desk.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    assert!(told.contains("in the text of your reply"), "{told}");
+    assert!(!desk.model.requests()[0].body["tools"].to_string().contains("ask_user"));
 }

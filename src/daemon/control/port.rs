@@ -21,8 +21,8 @@ use super::{NAMED_ONCE, Reply, Table, caller, json_of};
 use crate::daemon::Daemon;
 use crate::session::registry::Overrides;
 use crate::session::{
-    AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered, SessionCommand,
-    SessionError, Ticket,
+    AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
+    SessionCommand, SessionError, Ticket,
 };
 use crate::thread::{Content, SessionId};
 

@@ -75,8 +75,14 @@ mod tests {
             &[server("a", Stands::Ready(tools)), server("b", Stands::Gone("it ended".to_owned()))],
             &["the MCP server c: runs \"c\"".to_owned()],
         );
-        assert!(text.contains("**a** (yours; https://mcp.example): connected, 50 tools: mcp__a__0,"), "{text}");
-        assert!(text.contains("and 10 more") && text.contains("**b**") && text.contains("it ended"), "{text}");
+        assert!(
+            text.contains("**a** (yours; https://mcp.example): connected, 50 tools: mcp__a__0,"),
+            "{text}"
+        );
+        assert!(
+            text.contains("and 10 more") && text.contains("**b**") && text.contains("it ended"),
+            "{text}"
+        );
         assert!(text.contains("the MCP server c") && !text.contains("sk-secret"), "{text}");
     }
 }
