@@ -18,6 +18,7 @@ mod child;
 mod client;
 mod expand;
 mod listed;
+mod login;
 mod names;
 mod outcome;
 mod server;
@@ -59,6 +60,8 @@ pub struct Surroundings {
     pub reaper: Arc<Reaper>,
     /// Within the session's network.
     pub http: Http,
+    /// The folder of what logins came to, below the person's own data.
+    pub logins: PathBuf,
 }
 
 /// What a session hears of its servers.

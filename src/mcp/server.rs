@@ -19,6 +19,7 @@ use rmcp::service::{
 };
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::auth::AuthClient;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
@@ -27,8 +28,8 @@ use super::child::{self, LINE_BYTES_MAX, LastWords};
 use super::client::{Client, Shared};
 use super::expand::{Hidden, expanded, variable};
 use super::listed::{self, Known, TOOLS_MAX};
-use super::{News, Surroundings, outcome};
-use crate::config::{McpServer, McpWay, origin};
+use super::{News, Surroundings, login, outcome};
+use crate::config::{McpServer, McpWay};
 use crate::tools::ToolResult;
 use crate::tools::group::{Ending, Running};
 use crate::tools::question::Door;
@@ -208,6 +209,20 @@ impl Server {
     }
 }
 
+/// Why there is no connection.
+enum Trouble {
+    /// The person has to log in; with what the server says of that.
+    Login { url: String, challenge: Option<String> },
+    /// The end of a sentence, without a secret.
+    Other(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Trouble {
+        Trouble::Other(why)
+    }
+}
+
 /// Why a call has no result.
 enum Failed {
     /// The connection is closed.
@@ -330,15 +345,14 @@ struct Connection {
 
 /// Connects a server and keeps it, until the session drops the task.
 pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: mpsc::Sender<News>) {
-    for start in 0..=RESTARTS_MAX {
-        if start > 0 {
-            server.wanted.notified().await;
-            tokio::time::sleep(RESTART_WAIT * start).await;
-            server.set(State::Connecting);
-        }
+    // Once for each time that it is wanted: nobody is sent to the same page again and again.
+    let mut may_log_in = true;
+    let mut starts = 0;
+    loop {
         let connecting = connect(&server, &around, &door, &news);
         let connected = tokio::time::timeout(CONNECT_TIME_MAX, connecting).await;
-        let late = || Err(format!("it did not answer within {} s", CONNECT_TIME_MAX.as_secs()));
+        let late =
+            || Err(Trouble::Other(format!("it did not answer within {} s", CONNECT_TIME_MAX.as_secs())));
         let why = match connected.unwrap_or_else(|_| late()) {
             Ok((connection, link)) => {
                 let (name, count) = (&server.spec.name, link.tools.len());
@@ -348,12 +362,32 @@ pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: 
                 drop(news.send(told).await);
                 connection.follow(&server, &news).await
             }
-            Err(why) => why,
+            Err(Trouble::Login { url, challenge }) if may_log_in => {
+                may_log_in = false;
+                server.set(State::Gone("it waits for you to log in".to_owned()));
+                match login::login(&server.spec.name, &url, challenge, &around, &door, &news).await {
+                    Ok(()) => {
+                        server.set(State::Connecting);
+                        continue;
+                    }
+                    Err(why) => why,
+                }
+            }
+            Err(Trouble::Login { .. }) => "it wants a login".to_owned(),
+            Err(Trouble::Other(why)) => why,
         };
         tracing::info!(server = %server.spec.name, why, "an MCP server is gone");
-        server.is_over.store(start == RESTARTS_MAX, Ordering::Relaxed);
+        starts += 1;
+        server.is_over.store(starts > RESTARTS_MAX, Ordering::Relaxed);
         server.set(State::Gone(why.clone()));
         drop(news.send(News::Gone { server: server.spec.name.clone(), why }).await);
+        if starts > RESTARTS_MAX {
+            return;
+        }
+        server.wanted.notified().await;
+        may_log_in = true;
+        tokio::time::sleep(RESTART_WAIT * starts).await;
+        server.set(State::Connecting);
     }
 }
 
@@ -363,7 +397,7 @@ async fn connect(
     around: &Surroundings,
     door: &Door,
     news: &mpsc::Sender<News>,
-) -> Result<(Connection, Link), String> {
+) -> Result<(Connection, Link), Trouble> {
     let way = expanded(&server.spec, &around.environment)?;
     let shared = Arc::new(Shared::default());
     let client = Client {
@@ -389,7 +423,8 @@ async fn connect(
                 Ok(service) => (service, process, hidden),
                 Err(error) => {
                     let own = went(&mut process, &hidden).await;
-                    return Err(own.unwrap_or_else(|| bounded(&hidden.hide(&initialize_words(&error)))));
+                    let own = own.unwrap_or_else(|| bounded(&hidden.hide(&initialize_words(&error))));
+                    return Err(own.into());
                 }
             }
         }
@@ -402,8 +437,12 @@ async fn connect(
                     None => None,
                 };
             let hidden = Hidden::of(&way).and(key.as_ref());
-            let service = over_http(client, around, url, headers, key).await;
-            (service.map_err(|why| bounded(&hidden.hide(&why)))?, None, hidden)
+            let service =
+                over_http(client, around, url, headers, key).await.map_err(|trouble| match trouble {
+                    Trouble::Login { .. } => trouble,
+                    Trouble::Other(why) => Trouble::Other(bounded(&hidden.hide(&why))),
+                });
+            (service?, None, hidden)
         }
     };
     let mut connection = Connection { service, shared: shared.clone(), hidden, process };
@@ -411,7 +450,7 @@ async fn connect(
         Ok(link) => Ok((connection, link)),
         Err(why) => {
             let own = went(&mut connection.process, &connection.hidden).await;
-            Err(own.unwrap_or_else(|| bounded(&connection.hidden.hide(&why))))
+            Err(own.unwrap_or_else(|| bounded(&connection.hidden.hide(&why))).into())
         }
     }
 }
@@ -422,7 +461,8 @@ async fn over_http(
     url: &str,
     headers: &[(String, String)],
     key: Option<String>,
-) -> Result<RunningService<RoleClient, Client>, String> {
+) -> Result<RunningService<RoleClient, Client>, Trouble> {
+    let has_key = key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let asker = around.http.client_for(url)?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.auth_header = key;
@@ -432,13 +472,20 @@ async fn over_http(
         config.custom_headers.insert(parsed.0, parsed.1);
     }
     config.custom_headers.values_mut().for_each(|value| value.set_sensitive(true));
-    let transport = StreamableHttpClientTransport::with_client(asker, config);
-    serve_client(client, transport).await.map_err(|error| match error.is_authorization_required() {
-        true => format!(
-            "{} wants a login: give it a key (key_variable or headers in its definition)",
-            origin(url)
-        ),
-        false => initialize_words(&error),
+    let kept = if has_key { None } else { login::kept(url, around).await };
+    let served = match kept {
+        Some(kept) => {
+            let asker = AuthClient::new(asker, kept);
+            serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await
+        }
+        None => serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await,
+    };
+    served.map_err(|error| match (error.is_authorization_required(), has_key) {
+        (true, false) => {
+            Trouble::Login { url: url.to_owned(), challenge: error.auth_challenge().map(str::to_owned) }
+        }
+        (true, true) => Trouble::Other("it does not take the key that it is given".to_owned()),
+        (false, _) => Trouble::Other(initialize_words(&error)),
     })
 }
 

@@ -21,6 +21,8 @@ use crate::tools::Toolbox;
 
 /// Who the model is told of late tools by.
 const BY: &str = "mcp";
+/// The folder of servers' logins, below the person's data.
+pub const LOGINS: &str = "mcp-logins";
 /// Late tools that are told by name; of more it says how many.
 const LATE_LINES_MAX: usize = 60;
 /// Remarks of servers that the person is told in one session.
@@ -177,6 +179,7 @@ impl Session {
                 environment: self.workspace.environment.clone(),
                 reaper: self.services.reaper.clone(),
                 http: self.services.http.within(Network::read(&self.workspace.environment)),
+                logins: self.services.paths.data.join(LOGINS),
             };
             let (hub, news) = Hub::new(around, self.door.clone());
             (self.mcp.hub, self.mcp.news) = (Some(hub), Some(news));

@@ -64,6 +64,7 @@ use crate::thread::{
 };
 pub use crate::tools::question::{Question, Reply, Shows, Wants};
 pub use commands::why;
+pub use mcp::LOGINS as MCP_LOGINS;
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

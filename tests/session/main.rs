@@ -22,6 +22,7 @@ mod hooks_tools;
 mod instructions;
 mod learned;
 mod mcp;
+mod mcp_http;
 mod mcp_server;
 mod recall;
 mod resting;

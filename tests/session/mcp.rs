@@ -246,7 +246,8 @@ fn a_late_servers_tools_are_told_and_reached() {
     let config = format!("mode = \"full\"\n[mcp]\nwait_s = 0\n{}", table("s", "late", place, ""));
     let files = vec![("home/config.toml".to_owned(), config)];
     let late = call("mcp", json!({"tool": "mcp__s__echo", "arguments": {"says": "late"}}));
-    let mut replies = vec![vec![text("Hello.")], late].into_iter();
+    let long = text(&"A story of many words that somebody tells. ".repeat(2_000));
+    let mut replies = vec![vec![text("Hello.")], late, vec![text("ok")], vec![long]].into_iter();
     let mut desk =
         Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
@@ -275,6 +276,19 @@ fn a_late_servers_tools_are_told_and_reached() {
     let told = requests[1].body["messages"].to_string();
     assert_eq!(told.matches("- mcp__s__echo: Says what it heard.").count(), 1, "{told}");
     assert_eq!(requests[2].body["messages"].to_string().matches("not in your list").count(), 1);
+
+    // Behind a compaction they are in the list; the other tools stay where they were.
+    desk.ask("Tell me a story.");
+    desk.ask("Thanks.");
+    desk.ask("/compact");
+    assert_eq!(desk.ask("And now?"), StopReason::EndTurn);
+    let (before, now) = (requests[0].body["tools"].clone(), desk.last_request().body["tools"].clone());
+    let names = |tools: &Value| -> Vec<String> {
+        tools.as_array().expect("tools").iter().map(|tool| tool["name"].to_string()).collect()
+    };
+    assert!(!names(&before).contains(&"\"mcp__s__echo\"".to_owned()));
+    assert!(names(&now).contains(&"\"mcp__s__echo\"".to_owned()), "{:?}", names(&now));
+    assert_eq!(names(&before)[..3], names(&now)[..3]);
 }
 
 #[test]

@@ -129,6 +129,7 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
     let (trust, reaper, environment) = (&trust, &reaper, &environment);
     lines.extend(servers::lines(&servers::Place {
         cwd: &cwd,
+        data: &paths.data,
         settings: &settings,
         trust,
         reaper,

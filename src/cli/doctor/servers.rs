@@ -12,6 +12,7 @@ use crate::hooks::trust::{Trust, Verdict};
 use crate::mcp::{Hub, News, Standing, Stands, Surroundings};
 use crate::provider::http::Http;
 use crate::provider::network::Network;
+use crate::session::MCP_LOGINS;
 use crate::tools::question::Door;
 use crate::tools::reaper::Reaper;
 
@@ -21,6 +22,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 /// Who brings what a doctor needs to know.
 pub(super) struct Place<'a> {
     pub cwd: &'a Path,
+    /// Where the person's data are.
+    pub data: &'a Path,
     pub settings: &'a Settings,
     pub trust: &'a Trust,
     pub reaper: &'a Arc<Reaper>,
@@ -70,6 +73,7 @@ fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<Standing> {
             environment: place.environment.clone(),
             reaper: place.reaper.clone(),
             http: Http::new().within(Network::read(place.environment)),
+            logins: place.data.join(MCP_LOGINS),
         };
         // Nobody is asked anything here.
         let (door, _asked) = Door::new();
