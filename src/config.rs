@@ -8,6 +8,8 @@
 mod agents;
 mod file;
 mod hooks;
+mod mcp;
+mod mcp_json;
 mod models;
 mod values;
 
@@ -26,6 +28,7 @@ use crate::thread::{Mode, ThoughtLevel};
 pub use agents::Agents;
 pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
+pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, McpWay, origin};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 
 /// Everything that can be configured, defaults filled in.
@@ -48,6 +51,7 @@ pub struct Settings {
     pub compaction: Compaction,
     pub hooks: Hooks,
     pub agents: Agents,
+    pub mcp: Mcp,
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
@@ -72,6 +76,7 @@ impl Default for Settings {
             compaction: Compaction::default(),
             hooks: Hooks::default(),
             agents: Agents::default(),
+            mcp: Mcp::default(),
             go_compat: false,
         }
     }
@@ -286,6 +291,14 @@ impl Settings {
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {
             settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
+        }
+        if let Some(cwd) = cwd {
+            let file = cwd.join(mcp_json::MCP_JSON);
+            match text_of(&file) {
+                Ok(Some(text)) => problems.extend(mcp_json::read(&file, &text, &mut settings.mcp.servers)),
+                Ok(None) => {}
+                Err(message) => problems.push(Problem { path: file, place: None, message, hint: None }),
+            }
         }
         settings.environment(&environment, &mut problems);
         (settings, problems)

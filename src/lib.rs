@@ -103,14 +103,15 @@
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, whole, spans, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread, whole, recall |
 //! | `store` | journals, blobs, sled | thread, paths, whole |
+//! | `mcp` | tools of servers that are not ours, through the protocol's SDK | thread, config, provider, tools |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
-//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
+//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
-//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, transfer, shelf, session, acp, daemon |
+//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, mcp, store, transfer, shelf, session, acp, daemon |
 //!
 //! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
-//! `reqwest` in `provider`, `jsonrpsee` in `daemon`.
+//! `reqwest` in `provider`, `jsonrpsee` in `daemon`, `rmcp` in `mcp`.
 //!
 //! # Invariants
 //!
@@ -141,6 +142,8 @@
 //!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
 //! - An agent that the model started may do what its session may and nothing more, and ends with its turn. What it
 //!   spends is in the log as it is spent.
+//! - A server of MCP is nobody's: what it names, says, asks and sends is bounded before anybody sees it, nothing
+//!   waits for it but a call of its own tools, and its process ends with its session.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - Every queue, loop, wait and output has a named bound.
 
@@ -151,6 +154,7 @@ pub mod config;
 pub mod daemon;
 pub mod family;
 pub mod hooks;
+pub mod mcp;
 pub mod paths;
 pub mod problem;
 pub mod provider;

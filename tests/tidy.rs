@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates that only one module may name.
-const PRIVATE_CRATES: [(&str, &str); 5] = [
+const PRIVATE_CRATES: [(&str, &str); 6] = [
     ("sled", "store"),
     ("agent_client_protocol", "acp"),
     ("reqwest", "provider"),
     ("jsonrpsee", "daemon"),
+    ("rmcp", "mcp"),
     ("jsonrpsee_types", "daemon"),
 ];
 

@@ -136,6 +136,7 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .additional_directories(wire::SessionAdditionalDirectoriesCapabilities::new());
     let capabilities = wire::AgentCapabilities::new()
         .load_session(true)
+        .mcp_capabilities(wire::McpCapabilities::new().http(true))
         .prompt_capabilities(wire::PromptCapabilities::new().image(true).embedded_context(true))
         .session_capabilities(sessions);
     let steering = Map::from_iter([("steering".to_owned(), json!({ "supported": true }))]);

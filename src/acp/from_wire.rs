@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached;
+use crate::session::{self, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply};
 use crate::thread::attached::together_too_large;
 use crate::thread::halves::whole_characters;
 use crate::thread::{Content, SessionId};
@@ -121,16 +122,13 @@ impl<'a> Params<'a> {
             .collect()
     }
 
-    /// The names of the MCP servers.
-    pub fn mcp_servers(&self) -> Result<Vec<String>, BadParams> {
+    /// The MCP servers that the client gives.
+    pub fn mcp_servers(&self) -> Result<Vec<session::McpServer>, BadParams> {
         let servers: Vec<McpServer> = self.list("mcpServers")?;
-        let name = |(at, server)| match server {
-            McpServer::Http(server) => Ok(server.name),
-            McpServer::Sse(server) => Ok(server.name),
-            McpServer::Stdio(server) => Ok(server.name),
-            _ => Err(BadParams(format!("`mcpServers[{at}]` has a transport that is not supported"))),
-        };
-        servers.into_iter().enumerate().map(name).collect()
+        if servers.len() > MCP_SERVERS_MAX {
+            return Err(BadParams(format!("`mcpServers` has more than {MCP_SERVERS_MAX} servers")));
+        }
+        servers.into_iter().enumerate().map(|(at, server)| mcp_server(at, server)).collect()
     }
 
     /// What the person said.
@@ -162,9 +160,51 @@ impl<'a> Params<'a> {
     }
 }
 
+/// What became of an elicitation. Whatever is not plainly an answer is none.
+pub fn elicited(result: &Value) -> Reply {
+    match result.get("action").and_then(Value::as_str) {
+        Some("accept") => {
+            let content = result.get("content").and_then(Value::as_object).cloned();
+            Reply::Accepted(content.unwrap_or_default())
+        }
+        Some("decline") => Reply::Declined,
+        Some(_) | None => Reply::Cancelled,
+    }
+}
+
 /// Reads an id that a client sent; `None` if it cannot name a session.
 pub fn session_id(text: &str) -> Option<SessionId> {
     SessionId::parse(text)
+}
+
+/// A server with all that it is started or asked with. No error repeats a value: they hold keys.
+fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadParams> {
+    let wrong = |why: &str| Err(BadParams(format!("`mcpServers[{at}]` {why}")));
+    let (name, way) = match server {
+        McpServer::Stdio(server) => {
+            let command = server.command.to_string_lossy().into_owned();
+            if command.is_empty() {
+                return wrong("has an empty `command`");
+            }
+            let env = server.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
+            (server.name, McpWay::Stdio { command, args: server.args, env })
+        }
+        McpServer::Http(server) => {
+            if !server.url.starts_with("https://") && !server.url.starts_with("http://") {
+                return wrong("has a `url` that does not begin with https:// or http://");
+            }
+            let headers = server.headers.into_iter().map(|header| (header.name, header.value)).collect();
+            (server.name, McpWay::Http { url: server.url, headers, key_variable: None })
+        }
+        McpServer::Sse(_) => {
+            return wrong("has the transport `sse`, which is not supported: use `http` (streamable HTTP)");
+        }
+        _ => return wrong("has a transport that is not supported"),
+    };
+    if name.trim().is_empty() || name.len() > MCP_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return wrong("needs a short `name` in one line");
+    }
+    Ok(session::McpServer::new(name, McpSource::Client, way))
 }
 
 fn content(at: usize, block: ContentBlock) -> Result<Option<Content>, BadParams> {
@@ -312,7 +352,16 @@ mod tests {
     fn mcp_servers_are_read_by_name_and_their_secrets_stay() {
         let params = raw(r#"{"mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},
                               {"type":"http","name":"b","url":"https://b","headers":[]}]}"#);
-        assert_eq!(Params::read(Some(&params)).unwrap().mcp_servers().unwrap(), ["a", "b"]);
+        assert_eq!(
+            Params::read(Some(&params))
+                .unwrap()
+                .mcp_servers()
+                .unwrap()
+                .iter()
+                .map(|server| server.name.as_str())
+                .collect::<Vec<_>>(),
+            ["a", "b"]
+        );
         let params = raw(r#"{"mcpServers":[{"name":"a","env":[{"name":"KEY","value":"sk-secret"}]}]}"#);
         let fault = fault(Params::read(Some(&params)).unwrap().mcp_servers());
         assert!(fault.starts_with("`mcpServers[0]` ") && !fault.contains("secret"), "{fault}");

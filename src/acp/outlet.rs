@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::from_wire::ClientTraits;
 use super::requests::Requests;
-use crate::session::{CompactionState, Out, Outlet};
+use crate::session::{CompactionState, Out, Outlet, Shows};
 use crate::thread::{Change, MessageId, SessionId};
 
 /// Live text and progress that may wait for a client that does not read, in bytes.
@@ -105,6 +105,12 @@ impl Outbox {
         self.lock().traits = traits;
     }
 
+    /// The questions that the client can show.
+    pub fn shows(&self) -> Shows {
+        let traits = self.lock().traits;
+        Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
+    }
+
     /// Queues a finished line.
     pub fn put_line(&self, line: Vec<u8>) {
         let mut pending = self.lock();
@@ -195,6 +201,10 @@ impl Outlet for Outbox {
             self.wake_writer(pending);
         }
     }
+
+    fn shows(&self) -> Shows {
+        Outbox::shows(self)
+    }
 }
 
 impl Pending {
@@ -276,6 +286,8 @@ impl Pending {
                 ..
             }
             | Out::Ask { .. }
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => {}
         }
@@ -315,7 +327,12 @@ impl Pending {
                 return Some(out);
             }
             match out {
-                Out::Entry { .. } | Out::Answer { .. } | Out::Ask { .. } | Out::Withdrawn { .. } => {
+                Out::Entry { .. }
+                | Out::Answer { .. }
+                | Out::Ask { .. }
+                | Out::Question { .. }
+                | Out::QuestionDone { .. }
+                | Out::Withdrawn { .. } => {
                     return None;
                 }
                 Out::Text { .. }

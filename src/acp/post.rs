@@ -1,9 +1,10 @@
 //! The writer's half: items of the outbox become lines, in their order. Owns a cursor for each session.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use agent_client_protocol::v1::schema as wire;
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::answers;
@@ -12,14 +13,19 @@ use super::outlet::{Item, Outbox};
 use super::requests::{Asked, RequestKind};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, Detail};
-use crate::session::{Answer, AskId, Out, PermissionAsk, SessionError, Ticket};
+use crate::session::{Answer, AskId, Out, PermissionAsk, Question, SessionError, Shows, Ticket, Wants};
 use crate::thread::{SessionId, ToolCall};
+
+/// Addresses whose end is waited for at a time.
+const ADDRESSES_MAX: usize = 256;
 
 /// Turns items into lines.
 #[derive(Default)]
 pub struct Post {
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<wire::SessionUpdate>,
+    /// The ids of addresses that the client was asked to show.
+    addresses: HashSet<String>,
 }
 
 impl Post {
@@ -29,6 +35,15 @@ impl Post {
             Item::Line(line) => buffer.extend_from_slice(&line),
             Item::News { session, out } => match out {
                 Out::Ask { ask, permission } => self.ask(session, ask, &permission, traits, outbox, buffer),
+                Out::Question { ask, question } => {
+                    self.question(session, ask, &question, traits, outbox, buffer);
+                }
+                Out::QuestionDone { id } => {
+                    // For who was shown the address, and once.
+                    if self.addresses.remove(&id) {
+                        notification(buffer, "elicitation/complete", &json!({ "elicitationId": id }));
+                    }
+                }
                 Out::Withdrawn { ask } => {
                     let asked = outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
@@ -83,8 +98,43 @@ impl Post {
             ask,
             always: permission.always.is_some(),
             never: permission.never.is_some(),
+            is_elicitation: false,
         });
         request(buffer, id, "session/request_permission", &params);
+    }
+
+    /// A client is never asked in a way that it has not said it can show.
+    fn question(
+        &mut self,
+        session: SessionId,
+        ask: AskId,
+        question: &Question,
+        traits: &ClientTraits,
+        outbox: &Outbox,
+        buffer: &mut Vec<u8>,
+    ) {
+        let shows = Shows { forms: traits.elicitation_form, urls: traits.elicitation_url };
+        if !shows.can(&question.wants) {
+            return;
+        }
+        let mut params = json!({ "sessionId": session.0, "message": question.message });
+        match &question.wants {
+            Wants::Form { schema } => {
+                params["mode"] = json!("form");
+                params["requestedSchema"] = schema.clone();
+            }
+            Wants::Url { url, id } => {
+                params["mode"] = json!("url");
+                params["url"] = json!(url);
+                params["elicitationId"] = json!(id);
+                if self.addresses.len() < ADDRESSES_MAX {
+                    self.addresses.insert(id.clone());
+                }
+            }
+        }
+        let asked = Asked { session, ask, always: false, never: false, is_elicitation: true };
+        let id = outbox.requests().ask(asked);
+        request(buffer, id, "elicitation/create", &params);
     }
 
     fn answer(

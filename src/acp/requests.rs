@@ -44,6 +44,8 @@ pub struct Asked {
     pub always: bool,
     /// Whether "never" was.
     pub never: bool,
+    /// It is no permission but a form or an address.
+    pub is_elicitation: bool,
 }
 
 /// Tickets are told apart in the whole process, because a session that two clients share gets them
@@ -151,8 +153,13 @@ mod tests {
 
     #[test]
     fn ids_of_questions_do_not_repeat_in_the_next_life() {
-        let asked =
-            || Asked { session: SessionId("s_0".to_owned()), ask: AskId(1), always: false, never: false };
+        let asked = || Asked {
+            session: SessionId("s_0".to_owned()),
+            ask: AskId(1),
+            always: false,
+            never: false,
+            is_elicitation: false,
+        };
         let now = 1_795_300_000;
         let ask = |seconds, seen| Requests::new(first_id(seconds, seen)).ask(asked());
         let (first, next) = (ask(now, 0), ask(now + 1, 0));
@@ -168,7 +175,13 @@ mod tests {
     fn a_withdrawn_question_cannot_be_decided() {
         let mut requests = Requests::new(0);
         let session = SessionId("s_0".to_owned());
-        let id = requests.ask(Asked { session: session.clone(), ask: AskId(1), always: true, never: false });
+        let id = requests.ask(Asked {
+            session: session.clone(),
+            ask: AskId(1),
+            always: true,
+            never: false,
+            is_elicitation: false,
+        });
         assert_eq!(requests.withdraw(&session, AskId(1)), Some(id));
         assert_eq!(requests.decided(id), None);
         assert_eq!(requests.withdraw(&session, AskId(1)), None);

@@ -22,7 +22,7 @@ use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use crate::session::port::SessionPort;
 use crate::session::registry::{Header, Overrides};
 use crate::session::{
-    Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
+    Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Shows, Ticket,
 };
 use crate::thread::SessionId;
 
@@ -85,6 +85,10 @@ impl Held {
 impl Outlet for Held {
     fn put(&self, session: &SessionId, out: Out) {
         self.outbox.put(session, out);
+    }
+
+    fn shows(&self) -> Shows {
+        self.outbox.shows()
     }
 }
 
@@ -380,6 +384,10 @@ impl<P: SessionPort> Server<P> {
         let Some(asked) = self.outbox.requests().decided(id) else { return };
         let result: Value =
             result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or_default();
+        if asked.is_elicitation {
+            let reply = from_wire::elicited(&result);
+            return self.tell(&asked.session, SessionCommand::Answer { ask: asked.ask, reply });
+        }
         let outcome = &result["outcome"];
         let chosen = match outcome["outcome"].as_str() {
             Some("selected") => outcome["optionId"].as_str(),

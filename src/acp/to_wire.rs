@@ -78,7 +78,7 @@ impl Cursor {
         Cursor { session: session.0.clone(), ..Cursor::default() }
     }
 
-    /// Appends to `updates` what the client is to be told. `Ask`, `Withdrawn` and `Answer` are no
+    /// Appends to `updates` what the client is to be told. `Ask`, `Question`, `Withdrawn` and `Answer` are no
     /// updates; they leave nothing.
     pub fn translate(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
         match out {
@@ -116,7 +116,11 @@ impl Cursor {
                 wire::ConfigOptionUpdate::new(answers::config_options(&options)),
             )),
             Out::Notice { severity, text } => self.notice(severity, text, traits, updates),
-            Out::Ask { .. } | Out::Withdrawn { .. } | Out::Answer { .. } => {}
+            Out::Ask { .. }
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
+            | Out::Withdrawn { .. }
+            | Out::Answer { .. } => {}
         }
     }
 

@@ -56,6 +56,8 @@ impl<'a> JsonLines<'a> {
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => Ok(()),
         }

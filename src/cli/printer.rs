@@ -172,6 +172,8 @@ impl<'a> Printer<'a> {
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => Ok(()),
         }

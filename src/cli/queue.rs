@@ -88,6 +88,8 @@ impl Outlet for Queue {
             | Out::Options(_)
             | Out::Notice { .. }
             | Out::Ask { .. }
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => {
                 let is_full = |state: &mut State| state.items.len() >= ITEMS_MAX && !state.closed;

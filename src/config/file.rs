@@ -24,6 +24,7 @@ const KEYS: [&str; 10] = [
     "compaction",
     "hooks",
     "agents",
+    "mcp",
     "templates",
 ];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
@@ -70,9 +71,9 @@ pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Own
 pub(super) type Value<'i> = toml::Spanned<DeValue<'i>>;
 
 pub(super) struct Reader<'a> {
-    path: &'a Path,
+    pub(super) path: &'a Path,
     text: &'a str,
-    owner: Owner<'a>,
+    pub(super) owner: Owner<'a>,
     /// Lines that are not TOML. Whatever else seems wrong with them follows from that.
     unreadable: BTreeSet<u64>,
     /// Models whose provider is to compact in its own way, and where the file says so.
@@ -87,6 +88,11 @@ impl Reader<'_> {
             let (path, place) = (self.path.to_path_buf(), Some(place));
             self.problems.push(Problem { path, place, message, hint });
         }
+    }
+
+    /// Problems so far.
+    pub(super) fn problem_count(&self) -> usize {
+        self.problems.len()
     }
 
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
@@ -107,6 +113,7 @@ impl Reader<'_> {
                 "compaction" => self.compaction(value, &mut settings.compaction),
                 "hooks" => self.hooks(value, &mut settings.hooks),
                 "agents" => self.agents(value, &mut settings.agents),
+                "mcp" => self.mcp(value, &mut settings.mcp),
                 "templates" => self.templates(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),
             }

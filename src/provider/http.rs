@@ -155,6 +155,34 @@ impl Http {
         Ok((status, read(response, most).await?))
     }
 
+    /// Sends a request of a protocol that is spoken elsewhere, and gives the whole answer back. As `post` in
+    /// everything else.
+    pub async fn exchange(
+        &self,
+        request: hyper::Request<Vec<u8>>,
+        most: usize,
+        time: Duration,
+    ) -> Result<hyper::Response<Vec<u8>>, String> {
+        let client = self.client(&request.uri().to_string())?;
+        let request = Request::try_from(request).map_err(|_| "it asks for what is no address".to_owned())?;
+        let exchanging = async {
+            let response = client.execute(request).await.map_err(|error| reason(&error))?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let mut answer = hyper::Response::new(read(response, most).await?);
+            (*answer.status_mut(), *answer.headers_mut()) = (status, headers);
+            Ok(answer)
+        };
+        timeout(time, exchanging)
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {} s", time.as_secs())))
+    }
+
+    /// The client for somebody who speaks a protocol of their own over HTTP to a server that is no provider:
+    /// with this network's proxies and certificates, and without a limit for a whole answer. An error is a clause.
+    pub fn client_for(&self, url: &str) -> Result<Client, String> {
+        self.client(url)
+    }
+
     /// The client for a URL that is no endpoint's.
     pub(super) fn client(&self, url: &str) -> Result<Client, String> {
         let connect = self.limits.unwrap_or_default().connect;

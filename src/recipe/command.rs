@@ -12,8 +12,10 @@ use super::parse::{Argument, Recipe};
 
 /// Names of commands that are no recipes, sorted. A recipe of such a name can't be typed; hooks and other
 /// recipes may still call it.
-pub const RESERVED: [&str; 12] =
-    ["context", "goal", "help", "history", "hooks", "pin", "redo", "rename", "undo", "unpin", "usage", "why"];
+pub const RESERVED: [&str; 12] = [
+    "context", "goal", "help", "history", "hooks", "mcp", "pin", "redo", "rename", "undo", "unpin", "usage",
+    "why",
+];
 
 /// A slash command as clients list it; `name` has no slash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

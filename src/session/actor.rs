@@ -23,6 +23,8 @@ use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
+use super::mcp::Mcp;
+use super::questions::OpenQuestion;
 use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
@@ -37,6 +39,7 @@ use crate::config::Settings;
 use crate::hooks::discover::Found;
 use crate::hooks::handlers::Fired;
 use crate::hooks::run::Runner;
+use crate::mcp::News;
 use crate::problem::Problem;
 use crate::provider::endpoint::{Endpoint, LocalServer};
 use crate::provider::learned::Source;
@@ -50,6 +53,8 @@ use crate::store::{Journal, StoreError};
 use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
+use crate::tools::ask_user::AskUser;
+use crate::tools::question::{Asked, Door};
 use crate::turn::{Answer as Told, Ask, Next};
 
 /// How many pieces of live output may wait for the session. What a command prints beyond that is not
@@ -145,6 +150,11 @@ pub struct Session {
     pub(super) agents: Arc<Agents>,
     /// As many as may work at a time.
     pub(super) agent_slots: Arc<Semaphore>,
+    pub(super) mcp: Mcp,
+    /// The way of questions to the person, and where they come out.
+    pub(super) door: Door,
+    asked: mpsc::Receiver<Asked>,
+    pub(super) questions: Vec<OpenQuestion>,
     pub(super) cost: Option<f64>,
     pub(super) counter: tokens::Counter,
     /// What was written of the conversation for its model's provider.
@@ -165,12 +175,14 @@ enum Event {
     Summary(String),
     Child(ChildNews),
     Service(ServiceCall),
+    Server(News),
+    Asked(Asked),
     Background(Result<Background, tokio::task::JoinError>),
 }
 
 impl Session {
     pub(super) fn new(
-        services: Services,
+        mut services: Services,
         thread: Thread,
         journal: Journal,
         (sender, commands): (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
@@ -185,7 +197,13 @@ impl Session {
             environment: opening.environment.clone(),
         };
         let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
+        let (door, asked) = Door::new();
+        services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: door.clone() })]);
         let mut session = Session {
+            mcp: Mcp::new(services.toolbox.clone()),
+            door,
+            asked,
+            questions: Vec::new(),
             id: thread.session().clone(),
             timed: trace::session(thread.session(), &thread),
             next_message: thread.next_message().0,
@@ -307,6 +325,8 @@ impl Session {
             Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
             Some(news) = self.children.1.recv() => Event::Child(news),
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
+            Some(news) = self.mcp.news() => Event::Server(news),
+            Some(asked) = self.asked.recv() => Event::Asked(asked),
             Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
         }
     }
@@ -330,6 +350,8 @@ impl Session {
             Event::Summary(piece) => self.compaction_wrote(piece),
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
+            Event::Server(news) => self.heard_of_server(news),
+            Event::Asked(asked) => self.asked(asked),
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::actor::Session;
 use super::work::{Prompt, Responder};
-use super::{Attachment, ClientId, Opening, Out};
+use super::{Attachment, ClientId, Opening, Out, Shows};
 use crate::thread::{CallId, Change, Seq, SessionId, ToolCall};
 use crate::tools::Workspace;
 
@@ -44,6 +44,11 @@ impl Audience {
     /// Who has been there longest.
     pub fn first(&self) -> Option<&Opening> {
         self.seats.first()
+    }
+
+    /// The questions that at least one of the clients can show.
+    pub fn shows(&self) -> Shows {
+        self.seats.iter().fold(Shows::default(), |shows, seat| shows.or(seat.attachment.outlet.shows()))
     }
 
     /// The clients, and the observers.
@@ -112,6 +117,7 @@ impl Pulse {
 
 impl Session {
     pub(super) fn show_pulse(&self) {
+        self.door.set_shows(self.audience.shows());
         self.pulse.set(self.work.is_some() || !self.waiting.is_empty(), &self.audience);
     }
 

@@ -54,6 +54,7 @@ impl Session {
                 responder.answer(chosen.map(|()| Answer::Options(self.options())));
             }
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
+            SessionCommand::Answer { ask, reply } => self.close_question(ask, reply),
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
                 if self.others_stay(client) {
@@ -109,13 +110,8 @@ impl Session {
         if others == 0 && self.work.is_none() {
             self.work_for(attachment.client);
         }
-        if !opening.mcp_servers.is_empty() {
-            let text = format!(
-                "MCP servers are not connected yet by this version of Epitome: {}. Their tools are missing here.",
-                opening.mcp_servers.join(", ")
-            );
-            attachment.outlet.put(&self.id, Out::Notice { severity: Severity::Warning, text });
-        }
+        self.door.set_shows(self.audience.shows());
+        self.begin_mcp(&opening.mcp_servers);
         self.show_open_asks(&attachment);
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
@@ -141,6 +137,7 @@ impl Session {
             attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
         }
         self.show_foreign_asks(attachment);
+        self.show_open_questions(attachment);
         if let Some((ask, permission)) = self.open_consent() {
             attachment.outlet.put(&self.id, Out::Ask { ask, permission });
         }
@@ -179,6 +176,7 @@ impl Session {
             SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
+            | SessionCommand::Answer { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged

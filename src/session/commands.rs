@@ -10,6 +10,7 @@ pub(super) mod goal;
 mod help;
 mod hooks;
 mod layers;
+mod mcp;
 mod pins;
 pub(super) mod plan_mode;
 mod usage;
@@ -71,6 +72,12 @@ const BUILT_IN: [BuiltIn; 12] = [
         description: "Show the hooks of this session, in the order in which they run",
         hint: None,
         run: Session::show_hooks,
+    },
+    BuiltIn {
+        name: "mcp",
+        description: "Show the MCP servers of this session, how they stand, and their tools",
+        hint: None,
+        run: Session::show_mcp,
     },
     BuiltIn {
         name: "rename",
@@ -292,6 +299,12 @@ impl Session {
 
     fn show_hooks(&mut self, _: &str) -> Ran {
         let text = hooks::text(&self.hooks, self.settings.hooks.enabled, &self.thread);
+        self.said(text)
+    }
+
+    fn show_mcp(&mut self, _: &str) -> Ran {
+        let waiting: Vec<String> = self.untrusted_servers().into_iter().map(|(_, what)| what).collect();
+        let text = mcp::text(&self.mcp.standings(), &waiting);
         self.said(text)
     }
 

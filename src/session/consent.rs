@@ -102,6 +102,7 @@ impl Session {
         self.hooks_watch = watch;
         self.consent.trust = Some(trust);
         self.show_problems(&problems);
+        self.start_trusted_servers();
     }
 
     /// What hooks are run with. Resident ones live as long as the session.
@@ -125,6 +126,11 @@ impl Session {
         });
         self.runner = Some(runner.clone());
         runner
+    }
+
+    /// What the person has said of something of a repository's; `None` until that is known.
+    pub(super) fn trusts(&self, item: &Item) -> Option<Verdict> {
+        self.consent.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
     }
 
     // ── Asking ─────────────────────────────────────────────────────────────────────────────────
@@ -151,10 +157,15 @@ impl Session {
             })
             .filter(|(item, _)| !self.consent.asked.contains(item))
             .collect();
-        if new.is_empty() {
-            return false;
+        if !new.is_empty() {
+            return self.ask_consent(new, "hooks", None);
         }
-        self.ask_consent(new, "hooks", None)
+        let mut servers = self.untrusted_servers();
+        servers.retain(|(item, _)| !self.consent.asked.contains(item));
+        if !servers.is_empty() {
+            return self.ask_consent(servers, "MCP servers", None);
+        }
+        self.waits_for_servers()
     }
 
     /// Shows the question; `false` where nobody is there to answer it.

@@ -83,6 +83,7 @@ impl Session {
         for prompt in self.waiting.drain(..) {
             prompt.responder.answer(Ok(cancelled()));
         }
+        self.close_questions();
         self.take_finished_tools();
         self.hear_children();
         let Some(work) = &mut self.work else { return };

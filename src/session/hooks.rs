@@ -147,7 +147,7 @@ impl Session {
         let known = self.thread.call(&id).and_then(|call| {
             let input = call.input.as_object()?;
             let runs = self.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
-            runs.then(|| hook_call(call, input.clone()))
+            runs.then(|| self.hook_call(call, input.clone()))
         });
         let asked = known.is_some_and(|call| {
             self.run_hooks(What::BeforeToolCall(call), Point::BeforeTool(id.clone())).is_ok()
@@ -191,7 +191,10 @@ impl Session {
     fn changed_call(&self, id: &CallId, input: Map<String, Value>, by: String) -> Option<Change> {
         let call = self.thread.call(id)?;
         let tool = self.services.toolbox.get(&call.name)?;
-        let input = Value::Object(input);
+        let input = match tool.stands_for(&call.input) {
+            Some((name, _)) => tool.standing_for(&name, Value::Object(input)),
+            None => Value::Object(input),
+        };
         if input == call.input {
             return None;
         }
@@ -205,7 +208,7 @@ impl Session {
         let what = self.thread.call(&id).map(|call| {
             let (input, _) = self.thread.input_of(&id).unwrap_or((&call.input, &call.card));
             let input = input.as_object().cloned().unwrap_or_default();
-            What::AfterToolCall { call: hook_call(call, input), result: result_of(call, &ended) }
+            What::AfterToolCall { call: self.hook_call(call, input), result: result_of(call, &ended) }
         });
         let outcome = ended.outcome.clone();
         let asked = what.is_some_and(|what| self.run_hooks(what, Point::AfterTool(Box::new(ended))).is_ok());
@@ -223,7 +226,7 @@ impl Session {
         let outcome = ToolOutcome::text(call.id.clone(), OutcomeStatus::Completed, String::new());
         let ended = Ended { outcome, milliseconds: 0, blocked: false };
         let result = result_of(call, &ended);
-        let moment = self.moment(What::AfterToolCall { call: hook_call(call, input), result });
+        let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
         let scripts = crate::hooks::chain::links(&self.hooks.hooks, &moment);
         let declared =
             self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
@@ -253,6 +256,15 @@ impl Session {
             outcome.content.push(OutcomeContent::Text { text: words::note(&by, &text) });
         }
         self.tell(Told::Tool(id, Box::new(outcome)));
+    }
+
+    /// A call as hooks know it: one that stands for a call of another tool is that one.
+    fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> Call {
+        let input = Value::Object(input);
+        let other = self.services.toolbox.get(&call.name).and_then(|tool| tool.stands_for(&input));
+        let (tool, input) = other.unwrap_or_else(|| (call.name.clone(), input));
+        let input = input.as_object().cloned().unwrap_or_default();
+        Call { id: call.id.0.clone(), tool, input, kind: call.card.kind }
     }
 
     /// Commits what does not wait for the turn's own order.
@@ -290,10 +302,6 @@ fn blocked_words(hook: &str, reason: &str) -> String {
         "" => format!("The hook {hook} stopped this prompt."),
         reason => format!("The hook {hook} stopped this prompt: {reason}"),
     }
-}
-
-fn hook_call(call: &ToolCall, input: Map<String, Value>) -> Call {
-    Call { id: call.id.0.clone(), tool: call.name.clone(), input, kind: call.card.kind }
 }
 
 fn result_of(call: &ToolCall, ended: &Ended) -> CallResult {

@@ -27,11 +27,13 @@ mod foreign;
 mod foreign_tests;
 mod hooks;
 mod instructions;
+mod mcp;
 pub mod meter;
 mod models;
 mod moments;
 pub mod port;
 mod prompt;
+mod questions;
 mod recipes;
 pub mod registry;
 mod replies;
@@ -53,6 +55,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::config::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpWay};
 use crate::problem::Problem;
 pub use crate::provider::endpoint::provider_title;
 pub use crate::recipe::command::CommandInfo;
@@ -60,7 +63,9 @@ use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     ToolCall, ToolOutcome, Usage,
 };
+pub use crate::tools::question::{Question, Reply, Shows, Wants};
 pub use commands::why;
+pub use mcp::LOGINS as MCP_LOGINS;
 
 /// Names one request of a client; its answer carries it back. Given out by the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -97,6 +102,11 @@ pub trait Outlet: Send + Sync {
     /// may merge or forget `Text` and `CallProgress` (the entry that follows has all), and keeps its
     /// own bounds.
     fn put(&self, session: &SessionId, out: Out);
+
+    /// The questions that its client can show beside permission cards; none, where it says nothing.
+    fn shows(&self) -> Shows {
+        Shows::default()
+    }
 }
 
 /// An attached client, as a session keeps it.
@@ -113,9 +123,8 @@ pub struct Opening {
     /// Absolute.
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
-    /// Names of the MCP servers that the client gave. They are not connected yet, and the person is
-    /// told so.
-    pub mcp_servers: Vec<String>,
+    /// The MCP servers that the client gave. Those of who opens a session count for it.
+    pub mcp_servers: Vec<McpServer>,
     /// The environment of the editor: where keys are looked up, and what commands run with.
     pub environment: Arc<Vec<(OsString, OsString)>>,
     /// What its command line set above all configuration. That of who opens a session counts for it.
@@ -174,6 +183,11 @@ pub enum SessionCommand {
     Decide {
         ask: AskId,
         decision: Decision,
+    },
+    /// The answer to `Out::Question`. A late or unknown one is ignored.
+    Answer {
+        ask: AskId,
+        reply: Reply,
     },
     /// Cancels the turn, then ends the session's task. The log stays.
     Close {
@@ -273,6 +287,15 @@ pub enum Out {
     Ask {
         ask: AskId,
         permission: Arc<PermissionAsk>,
+    },
+    /// A question to the person that is no permission. A client that can't show it shows nothing.
+    Question {
+        ask: AskId,
+        question: Arc<Question>,
+    },
+    /// What the person was to do at the address of this id is done.
+    QuestionDone {
+        id: String,
     },
     /// The question is settled or void.
     Withdrawn {

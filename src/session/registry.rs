@@ -280,7 +280,10 @@ impl Sessions {
         let mut live = self.live();
         match &command {
             // What rests has nothing to cancel and waits for no decision.
-            SessionCommand::Cancel | SessionCommand::CancelPrompt { .. } | SessionCommand::Decide { .. }
+            SessionCommand::Cancel
+            | SessionCommand::CancelPrompt { .. }
+            | SessionCommand::Decide { .. }
+            | SessionCommand::Answer { .. }
                 if self.resting().contains_key(session) =>
             {
                 return Ok(());
@@ -603,6 +606,7 @@ fn refuse_all(
             | SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
+            | SessionCommand::Answer { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged

@@ -39,6 +39,7 @@ impl Session {
             .and_then(|()| self.tell_instructions())
             .and_then(|()| self.tell_goal())
             .and_then(|()| self.tell_plan_mode())
+            .and_then(|()| self.tell_late_tools())
             .and_then(|()| self.give_word_to_agent());
         if ready.is_ok() && self.must_compact(&endpoint) {
             return self.tell(Told::Model(ModelAnswer::MustCompact));
@@ -116,7 +117,7 @@ impl Session {
     /// looked at.
     pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
         if self.thread.frame().is_some() {
-            return Ok(());
+            return self.renew_frame();
         }
         let mut tools = self.services.toolbox.specs();
         self.name_agents(&mut tools);

@@ -17,7 +17,7 @@ use super::registry::{Overrides, Services};
 use super::work::Background;
 use super::{Attachment, ClientId, Out, SessionCommand};
 use crate::compaction::pace::Pace;
-use crate::config::Settings;
+use crate::config::{McpServer, Settings};
 use crate::hooks::handlers::Fired;
 use crate::problem::Problem;
 use crate::store::Journal;
@@ -46,6 +46,7 @@ pub struct Resting {
     told_of_cut: bool,
     pace: Pace,
     speaker: Option<ClientId>,
+    mcp_servers: Vec<McpServer>,
 }
 
 impl Session {
@@ -68,6 +69,7 @@ impl Session {
             || !self.closers.is_empty()
             || !self.background.is_empty()
             || self.open_consent().is_some()
+            || !self.questions.is_empty()
             || self.sync_due
             || self.lineage.is_child()
             || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
@@ -92,6 +94,7 @@ impl Session {
             told_of_cut: self.told_of_cut,
             pace: self.pace,
             speaker: self.speaker,
+            mcp_servers: self.mcp.given(),
         }
     }
 }
@@ -127,6 +130,7 @@ impl Resting {
             let news = |_| Out::Entry { entry: entry.clone(), replay: false, own: false };
             session.audience.tell(&session.id, news);
         }
+        session.begin_mcp(&self.mcp_servers);
         session.load_hooks();
         session.load_recipes();
         session.locate_quietly();

@@ -1,6 +1,7 @@
 //! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
 //! in `permission`, asked for by the session, and never by a tool itself.
 
+pub mod ask_user;
 mod bash;
 pub mod command_line;
 pub(crate) mod disk;
@@ -13,6 +14,7 @@ pub(crate) mod group;
 mod input;
 mod output;
 pub mod permission;
+pub mod question;
 pub mod reaper;
 mod recall_tool;
 pub mod shell_output;
@@ -56,6 +58,22 @@ pub trait Tool: Send + Sync {
     /// for tools whose title says all.
     fn preview(&self, _input: &Value, _workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
         Box::pin(async { Vec::new() })
+    }
+
+    /// Whether a model is told of it when its list of tools is made. One that is not is run all the same: for
+    /// who was told of it in another way.
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    /// Another tool's name and input, where a call of this one stands for a call of that: hooks see the other.
+    fn stands_for(&self, _input: &Value) -> Option<(String, Value)> {
+        None
+    }
+
+    /// The input of this tool that stands for a call of another with this input. Only for what `stands_for`.
+    fn standing_for(&self, _name: &str, input: Value) -> Value {
+        input
     }
 
     /// Whether it reads the conversation's log; other tools get an empty one.
@@ -304,7 +322,20 @@ impl Toolbox {
         Toolbox { tools: named.cloned().collect() }
     }
 
+    /// These tools and further ones behind them. Of two with one name the first one stays.
+    pub fn with(&self, more: Vec<Arc<dyn Tool>>) -> Toolbox {
+        let mut tools = self.tools.to_vec();
+        for tool in more {
+            let spec = tool.spec();
+            if !tools.iter().any(|(known, _)| known.name == spec.name) {
+                tools.push((spec, tool));
+            }
+        }
+        Toolbox { tools: tools.into() }
+    }
+
+    /// What a model is told of them.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.iter().map(|(spec, _)| spec.clone()).collect()
+        self.tools.iter().filter(|(_, tool)| tool.is_listed()).map(|(spec, _)| spec.clone()).collect()
     }
 }

@@ -41,7 +41,7 @@ fn initialize_tells_what_this_agent_can_do() {
                 "agentCapabilities": {
                     "loadSession": true,
                     "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
-                    "mcpCapabilities": { "http": false, "sse": false },
+                    "mcpCapabilities": { "http": true, "sse": false },
                     "sessionCapabilities": { "list": {}, "delete": {}, "additionalDirectories": {},
                         "resume": {}, "close": {} },
                     "auth": {},

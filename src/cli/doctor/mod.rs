@@ -3,6 +3,7 @@
 
 mod editors;
 mod program;
+mod servers;
 mod storage;
 
 use std::ffi::OsString;
@@ -20,7 +21,8 @@ const HELP: &str = "\
 epitome doctor: is all well, and what to do if not
 
   epitome doctor [--repair] [--compact] [--backup DIR] [--json]
-        looks at the stored sessions, the daemon, settings, recipes, hooks, keys and editors' files
+        looks at the stored sessions, the daemon, settings, recipes, hooks, MCP servers, keys and
+        editors' files
 
   --backup DIR   first copies all sessions into DIR, which must be empty or not there; sessions may be open
   --repair       of a damaged session, goes on with what stands before the damage; the damaged file is

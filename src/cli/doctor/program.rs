@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Line;
+use super::{Line, servers};
 use crate::cli::{CliError, serve};
 use crate::config::Settings;
 use crate::daemon::place::Place;
@@ -126,6 +126,15 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
         lines.push(Line::warning("hooks", what, "`epitome hooks trust` shows what it does"));
     }
     lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
+    let (trust, reaper, environment) = (&trust, &reaper, &environment);
+    lines.extend(servers::lines(&servers::Place {
+        cwd: &cwd,
+        data: &paths.data,
+        settings: &settings,
+        trust,
+        reaper,
+        environment,
+    }));
     lines.push(keys(&settings, get));
     Ok(lines)
 }

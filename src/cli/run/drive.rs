@@ -175,6 +175,9 @@ impl<P: SessionPort> Run<P> {
             | Out::CallsSeen { .. }
             | Out::Compaction { .. }
             | Out::Options(_)
+            // Its outlet shows none; another client may.
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
             | Out::Notice { .. } => {}
         }
         match &mut self.face {

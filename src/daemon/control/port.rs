@@ -21,7 +21,8 @@ use super::{NAMED_ONCE, Reply, Table, caller, json_of};
 use crate::daemon::Daemon;
 use crate::session::registry::Overrides;
 use crate::session::{
-    AskId, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, SessionError, Ticket,
+    AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
+    SessionCommand, SessionError, Ticket,
 };
 use crate::thread::{Content, SessionId};
 
@@ -76,7 +77,7 @@ pub struct Event {
 pub struct Brought {
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
-    pub mcp_servers: Vec<String>,
+    pub mcp_servers: Vec<McpServer>,
     pub environment: Environment,
     pub overrides: Overrides,
 }
@@ -115,6 +116,7 @@ pub enum Sent {
     SetMode { ticket: Ticket, mode: String },
     SetOption { ticket: Ticket, option: String, value: String },
     Decide { ask: AskId, decision: Decision },
+    Answer { ask: AskId, reply: Answered },
     Close { ticket: Ticket },
     Detach,
 }
@@ -132,6 +134,7 @@ impl Sent {
                 Sent::SetOption { ticket, option, value }
             }
             SessionCommand::Decide { ask, decision } => Sent::Decide { ask, decision },
+            SessionCommand::Answer { ask, reply } => Sent::Answer { ask, reply },
             SessionCommand::Close { ticket, client: _ } => Sent::Close { ticket },
             SessionCommand::Detach { client: _ } => Sent::Detach,
             SessionCommand::Attach { .. }
@@ -152,7 +155,11 @@ impl Sent {
             | Sent::SetMode { ticket, .. }
             | Sent::SetOption { ticket, .. }
             | Sent::Close { ticket } => Some(*ticket),
-            Sent::Cancel | Sent::CancelPrompt { .. } | Sent::Decide { .. } | Sent::Detach => None,
+            Sent::Cancel
+            | Sent::CancelPrompt { .. }
+            | Sent::Decide { .. }
+            | Sent::Answer { .. }
+            | Sent::Detach => None,
         }
     }
 
@@ -173,6 +180,7 @@ impl Sent {
                 SessionCommand::SetOption { ticket: port.ticket(ticket)?, client, option, value }
             }
             Sent::Decide { ask, decision } => SessionCommand::Decide { ask, decision },
+            Sent::Answer { ask, reply } => SessionCommand::Answer { ask, reply },
             Sent::Close { ticket } => SessionCommand::Close { ticket: port.ticket(ticket)?, client },
             Sent::Detach => SessionCommand::Detach { client },
         })

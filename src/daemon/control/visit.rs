@@ -219,6 +219,8 @@ impl Outlet for Tray {
             | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Options(_)
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
             | Out::Notice { .. } => return,
         }
         drop(state);

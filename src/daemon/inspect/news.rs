@@ -110,13 +110,17 @@ impl News {
             Out::Notice { text, .. } => {
                 self.notice = Some(text[..text.floor_char_boundary(SPOKEN_BYTES_MAX)].to_owned());
             }
-            Out::Ask { ask, .. } => {
+            Out::Ask { ask, .. } | Out::Question { ask, .. } => {
                 if self.asking.len() < RUNNING_MAX {
                     self.asking.insert(ask.0);
                 }
             }
             Out::Withdrawn { ask } => drop(self.asking.remove(&ask.0)),
-            Out::CallProgress { .. } | Out::Commands(_) | Out::Options(_) | Out::Answer { .. } => {
+            Out::CallProgress { .. }
+            | Out::Commands(_)
+            | Out::Options(_)
+            | Out::QuestionDone { .. }
+            | Out::Answer { .. } => {
                 return false;
             }
         }

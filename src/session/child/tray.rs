@@ -262,7 +262,9 @@ impl Outlet for Tray {
             | Out::CallProgress { .. }
             | Out::Compaction { .. }
             | Out::Commands(_)
-            | Out::Options(_) => {}
+            | Out::Options(_)
+            | Out::Question { .. }
+            | Out::QuestionDone { .. } => {}
         }
     }
 }

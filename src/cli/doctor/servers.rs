@@ -1,0 +1,114 @@
+//! What is told of MCP servers: those of the person's settings are connected to, within a bounded time; those of
+//! a repository are only named.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Line;
+use crate::config::{McpServer, McpSource, Settings};
+use crate::hooks::trust::{Trust, Verdict};
+use crate::mcp::{Hub, News, Standing, Stands, Surroundings};
+use crate::provider::http::Http;
+use crate::provider::network::Network;
+use crate::session::MCP_LOGINS;
+use crate::tools::question::Door;
+use crate::tools::reaper::Reaper;
+
+/// How long the servers may take together.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Who brings what a doctor needs to know.
+pub(super) struct Place<'a> {
+    pub cwd: &'a Path,
+    /// Where the person's data are.
+    pub data: &'a Path,
+    pub settings: &'a Settings,
+    pub trust: &'a Trust,
+    pub reaper: &'a Arc<Reaper>,
+    pub environment: &'a Arc<Vec<(OsString, OsString)>>,
+}
+
+pub(super) fn lines(place: &Place<'_>) -> Vec<Line> {
+    let servers = &place.settings.mcp.servers;
+    let (own, theirs): (Vec<&McpServer>, Vec<&McpServer>) =
+        servers.iter().partition(|server| server.from == McpSource::Person);
+    let (on, off): (Vec<&McpServer>, Vec<&McpServer>) = own.into_iter().partition(|server| server.enabled);
+    let mut lines: Vec<Line> =
+        off.iter().map(|server| Line::ok("mcp", format!("{} is switched off", server.name))).collect();
+    lines.extend(theirs.iter().filter_map(|server| waiting(server, place.trust)));
+    if !on.is_empty() {
+        lines.extend(connected(on, place).iter().map(line));
+    }
+    lines
+}
+
+fn waiting(server: &McpServer, trust: &Trust) -> Option<Line> {
+    let McpSource::Repository { file, digest } = &server.from else { return None };
+    Some(match trust.verdict(file, digest) {
+        Verdict::Trusted => {
+            Line::ok("mcp", format!("{} came with the repository and is allowed", server.name))
+        }
+        Verdict::Refused => {
+            Line::ok("mcp", format!("{} came with the repository and is not run", server.name))
+        }
+        Verdict::Unknown => Line::warning(
+            "mcp",
+            format!("{} came with the repository and waits for your word", server.name),
+            "the first prompt of a session here asks for it",
+        ),
+    })
+}
+
+/// How the servers stand once all are settled, or the time is over. They end with this.
+fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<Standing> {
+    let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
+    else {
+        return Vec::new();
+    };
+    runtime.block_on(async {
+        let around = Surroundings {
+            cwd: place.cwd.to_path_buf(),
+            environment: place.environment.clone(),
+            reaper: place.reaper.clone(),
+            http: Http::new().within(Network::read(place.environment)),
+            logins: place.data.join(MCP_LOGINS),
+        };
+        // Nobody is asked anything here.
+        let (door, _asked) = Door::new();
+        let (mut hub, mut news) = Hub::new(around, door);
+        hub.start(servers.into_iter().cloned());
+        let settled = async {
+            while !hub.connecting().is_empty() {
+                match news.recv().await {
+                    Some(News::Changed { .. } | News::Gone { .. } | News::Remark(_)) => {}
+                    None => return,
+                }
+            }
+        };
+        // What is not settled by then stands as it is.
+        drop(tokio::time::timeout(CONNECT_TIME_MAX, settled).await);
+        hub.standings()
+    })
+}
+
+fn line(standing: &Standing) -> Line {
+    let name = &standing.spec.name;
+    match &standing.state {
+        Stands::Ready(tools) => {
+            let remarks: String = standing.remarks.iter().map(|remark| format!("; {remark}")).collect();
+            Line::ok("mcp", format!("{name} is connected, with {} tools{remarks}", tools.len()))
+        }
+        Stands::Connecting => Line::warning(
+            "mcp",
+            format!("{name} did not answer within {} s", CONNECT_TIME_MAX.as_secs()),
+            "start its command in a shell and see what it waits for",
+        ),
+        Stands::Gone(why) => Line::warning(
+            "mcp",
+            format!("{name} is not connected: {why}"),
+            "correct it in the settings, or take it out",
+        ),
+    }
+}

@@ -1,0 +1,351 @@
+//! MCP servers as they are told of: the `[mcp]` table, and what a client gives. Only data; nothing is
+//! started here.
+//!
+//! A repository's file may name servers. Each says where it comes from and which version of it that is, so
+//! that nothing of a repository's runs before the person has allowed it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use toml::de::DeValue;
+
+use super::Owner;
+use super::file::{Reader, Value};
+use super::values::{Wrong, between, header_map, text, truth, url, variable};
+
+/// MCP servers, and how long a first prompt waits for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mcp {
+    /// How long the first prompt waits for servers that are not connected yet.
+    pub wait: Duration,
+    /// In the order of the files, and in them of their names.
+    pub servers: Vec<McpServer>,
+}
+
+impl Default for Mcp {
+    fn default() -> Mcp {
+        Mcp { wait: Duration::from_secs(5), servers: Vec::new() }
+    }
+}
+
+/// How long one call may be quiet, unless configured.
+pub const MCP_TIMEOUT: Duration = Duration::from_secs(120);
+/// Servers of one place; a person has a handful.
+pub const MCP_SERVERS_MAX: usize = 32;
+/// Bytes of a server's name.
+pub const MCP_NAME_BYTES_MAX: usize = 128;
+
+/// One server: what it is called, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpServer {
+    pub name: String,
+    pub from: McpSource,
+    pub way: McpWay,
+    pub enabled: bool,
+    /// How long one call may be quiet.
+    pub timeout: Duration,
+    /// The tools of it that are used, by their own names; `None` uses all.
+    pub tools: Option<Vec<String>>,
+}
+
+/// Who named a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpSource {
+    /// The client that opened the session.
+    Client,
+    /// The person's own settings.
+    Person,
+    /// A file that came with a repository. `digest` is of all that this server is.
+    Repository { file: PathBuf, digest: String },
+}
+
+/// How a server is reached. Environments, headers and addresses hold keys: `Debug` shows none of their
+/// values.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum McpWay {
+    /// A process of ours, spoken to over its pipes.
+    Stdio {
+        command: String,
+        args: Vec<String>,
+        /// Beside the session's own environment.
+        env: Vec<(String, String)>,
+    },
+    /// Streamable HTTP.
+    Http {
+        url: String,
+        headers: Vec<(String, String)>,
+        /// The environment variable whose value is sent as a bearer token.
+        key_variable: Option<String>,
+    },
+}
+
+impl fmt::Debug for McpWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Arguments hold keys as well.
+            McpWay::Stdio { command, args, env } => f
+                .debug_struct("Stdio")
+                .field("command", command)
+                .field("args", &args.len())
+                .field("env", &names(env))
+                .finish(),
+            McpWay::Http { url: _, headers, key_variable } => f
+                .debug_struct("Http")
+                .field("headers", &names(headers))
+                .field("key_variable", key_variable)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+fn names(pairs: &[(String, String)]) -> Vec<&str> {
+    pairs.iter().map(|(name, _)| name.as_str()).collect()
+}
+
+impl McpServer {
+    /// A server with nothing configured beside its way.
+    pub fn new(name: String, from: McpSource, way: McpWay) -> McpServer {
+        McpServer { name, from, way, enabled: true, timeout: MCP_TIMEOUT, tools: None }
+    }
+
+    /// The digest that a repository's server is known by: of everything that decides what is run or asked.
+    pub(super) fn digest(&self) -> String {
+        let told = serde_json::json!([self.name, self.way]);
+        let sum = Sha256::digest(told.to_string().as_bytes());
+        sum.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What it is, for the person who is to allow it: the whole command line, or the host that is asked, with
+    /// the names of what is given along.
+    pub fn told(&self) -> String {
+        let given = |pairs: &[(String, String)], what: &str| match pairs {
+            [] => String::new(),
+            pairs => format!(", with {what} {}", names(pairs).join(", ")),
+        };
+        match &self.way {
+            McpWay::Stdio { command, args, env } => {
+                let line: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
+                format!(
+                    "the MCP server {}: runs {:?}{}",
+                    self.name,
+                    line.join(" "),
+                    given(env, "the variables")
+                )
+            }
+            McpWay::Http { url, headers, key_variable } => {
+                let key = key_variable.as_ref().map(|name| format!(", with the value of ${name} as its key"));
+                format!(
+                    "the MCP server {}: asks {}{}{}",
+                    self.name,
+                    origin(url),
+                    given(headers, "the headers"),
+                    key.unwrap_or_default()
+                )
+            }
+        }
+    }
+}
+
+/// Scheme and host of an address: its user, path and query may hold keys.
+pub fn origin(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}")
+}
+
+const KEYS: [&str; 2] = ["wait_s", "servers"];
+const SERVER_KEYS: [&str; 9] =
+    ["command", "args", "env", "url", "headers", "key_variable", "enabled", "timeout_s", "tools"];
+/// Seconds that a first prompt can be made to wait.
+const WAIT_S: std::ops::RangeInclusive<i64> = 0..=60;
+/// Seconds that one call may be quiet.
+const TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
+
+/// The fields of one server's table, as far as they were read.
+#[derive(Default)]
+struct Fields {
+    command: Option<String>,
+    args: Vec<String>,
+    env: BTreeMap<String, String>,
+    url: Option<String>,
+    headers: BTreeMap<String, String>,
+    key_variable: Option<String>,
+    enabled: bool,
+    timeout: Option<Duration>,
+    tools: Option<Vec<String>>,
+}
+
+impl Reader<'_> {
+    pub(super) fn mcp(&mut self, value: &Value<'_>, mcp: &mut Mcp) {
+        let Some(table) = self.table(value, "mcp") else { return };
+        for (key, value) in table {
+            match &**key.get_ref() {
+                "wait_s" if self.refused(key.span(), "mcp.wait_s") => {}
+                "wait_s" => self.set(value, &mut mcp.wait, |value| {
+                    between(value, WAIT_S, "a number of seconds").map(Duration::from_secs)
+                }),
+                "servers" => self.mcp_servers(value, &mut mcp.servers),
+                other => self.unknown(key.span(), other, &KEYS),
+            }
+        }
+    }
+
+    fn mcp_servers(&mut self, value: &Value<'_>, servers: &mut Vec<McpServer>) {
+        let Some(table) = self.table(value, "mcp.servers") else { return };
+        for (name, value) in table.iter().take(MCP_SERVERS_MAX) {
+            let before = self.problem_count();
+            let Some(table) = self.table(value, "an MCP server") else { continue };
+            let mut fields = Fields { enabled: true, ..Fields::default() };
+            for (key, value) in table {
+                self.mcp_field(key.get_ref(), key.span(), value, &mut fields);
+            }
+            // A wrong value could make another server of it than was meant.
+            if self.problem_count() > before {
+                continue;
+            }
+            let server = match fields.server(name.get_ref(), &self.source()) {
+                Ok(server) => server,
+                Err((message, hint)) => {
+                    self.problem(name.span(), message, Some(hint));
+                    continue;
+                }
+            };
+            if servers.iter().any(|other| other.name == server.name) {
+                let hint = "yours is the one that counts; give this one another name";
+                let message = format!("there is an MCP server {:?} already", server.name);
+                self.problem(name.span(), message, Some(hint.to_owned()));
+                continue;
+            }
+            servers.push(server);
+        }
+        if table.len() > MCP_SERVERS_MAX {
+            let message = format!("only the first {MCP_SERVERS_MAX} MCP servers of a file are used");
+            self.problem(value.span(), message, None);
+        }
+    }
+
+    fn mcp_field(&mut self, key: &str, span: std::ops::Range<usize>, value: &Value<'_>, fields: &mut Fields) {
+        match key {
+            "command" => self.set(value, &mut fields.command, |value| text(value).map(Some)),
+            "args" => self.set(value, &mut fields.args, texts),
+            "env" => self.set(value, &mut fields.env, header_map),
+            "url" => self.set(value, &mut fields.url, |value| url(value).map(Some)),
+            "headers" => self.set(value, &mut fields.headers, header_map),
+            "key_variable" => self.set(value, &mut fields.key_variable, |value| variable(value).map(Some)),
+            "enabled" => self.set(value, &mut fields.enabled, truth),
+            "timeout_s" => self.set(value, &mut fields.timeout, |value| {
+                between(value, TIMEOUT_S, "a number of seconds").map(Duration::from_secs).map(Some)
+            }),
+            "tools" => self.set(value, &mut fields.tools, |value| texts(value).map(Some)),
+            other => self.unknown(span, other, &SERVER_KEYS),
+        }
+    }
+
+    fn source(&self) -> McpSource {
+        match self.owner {
+            Owner::Person => McpSource::Person,
+            Owner::Repository { .. } => {
+                McpSource::Repository { file: self.path.to_path_buf(), digest: String::new() }
+            }
+        }
+    }
+}
+
+impl Fields {
+    /// An error is what is wrong, and what to do.
+    fn server(self, name: &str, from: &McpSource) -> Result<McpServer, (String, String)> {
+        let Fields { command, args, env, url, headers, key_variable, enabled, timeout, tools } = self;
+        named(name)?;
+        let of_http = url.is_some() || !headers.is_empty() || key_variable.is_some();
+        let way = match (command, url) {
+            (Some(command), None) if !of_http => {
+                McpWay::Stdio { command, args, env: env.into_iter().collect() }
+            }
+            (None, Some(url)) if args.is_empty() && env.is_empty() => {
+                McpWay::Http { url, headers: headers.into_iter().collect(), key_variable }
+            }
+            _ => {
+                let hint = "a process has command, args and env; a server on the net has url, headers and key_variable";
+                return Err((
+                    format!("the MCP server {name:?} is neither one nor the other"),
+                    hint.to_owned(),
+                ));
+            }
+        };
+        let mut server = McpServer::new(name.to_owned(), from.clone(), way);
+        server.enabled = enabled;
+        server.timeout = timeout.unwrap_or(MCP_TIMEOUT);
+        server.tools = tools;
+        Ok(sealed(server))
+    }
+}
+
+/// A server of a repository with its digest.
+pub(super) fn sealed(mut server: McpServer) -> McpServer {
+    let now = server.digest();
+    if let McpSource::Repository { digest, .. } = &mut server.from {
+        *digest = now;
+    }
+    server
+}
+
+/// Whether a server can be called so. An error is what is wrong, and what to do.
+pub(super) fn named(name: &str) -> Result<(), (String, String)> {
+    let fits =
+        !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);
+    match fits {
+        true => Ok(()),
+        false => Err((
+            "an MCP server's name is a short text in one line".to_owned(),
+            "for example [mcp.servers.tickets]".to_owned(),
+        )),
+    }
+}
+
+fn texts(value: &DeValue<'_>) -> Result<Vec<String>, Wrong> {
+    let wrong = || Wrong { message: "a list of texts was expected".to_owned(), hint: None };
+    let items = value.as_array().ok_or_else(wrong)?;
+    items.iter().map(|item| item.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_told_without_what_may_be_a_key() {
+        for (url, told) in [
+            ("https://mcp.example/v1/sk-123?key=abc", "https://mcp.example"),
+            ("http://ann:secret@localhost:8080/mcp", "http://localhost:8080"),
+            ("https://mcp.example", "https://mcp.example"),
+        ] {
+            assert_eq!(origin(url), told);
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let stdio = McpWay::Stdio {
+            command: "server".into(),
+            args: vec!["--key=sk-arg".into()],
+            env: vec![("KEY".into(), "sk-env".into())],
+        };
+        let http = McpWay::Http {
+            url: "https://mcp.example/sk-path".into(),
+            headers: vec![("Authorization".into(), "Bearer sk-header".into())],
+            key_variable: None,
+        };
+        for way in [stdio, http] {
+            let shown = format!("{:?}", McpServer::new("s".into(), McpSource::Client, way));
+            assert!(!shown.contains("sk-"), "{shown}");
+        }
+    }
+}

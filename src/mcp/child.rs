@@ -1,0 +1,256 @@
+//! A server that is a process of ours: how it is started, and the ends of its pipes.
+//!
+//! It leads a process group of its own, which ends with what holds `Child`. What it prints on stdout is
+//! bounded before anything reads it: the length of a line, and how many lines come in a while.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+use super::Surroundings;
+use crate::tools::group::Running;
+
+/// Bytes of one message; what a server sends beyond ends its connection. A result with a few images has some.
+pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Lines in `LINES_WITHIN`; a server that sends more is broken or hostile.
+pub const LINES_MAX: u32 = 20_000;
+/// The time in which lines are counted.
+const LINES_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of stderr that are kept, the last ones.
+const STDERR_BYTES_MAX: usize = 2 * 1024;
+/// Bytes of one line of stderr that is logged.
+const STDERR_LINE_BYTES_MAX: usize = 1_024;
+/// Lines of stderr that are logged of one process.
+const STDERR_LINES_MAX: u32 = 500;
+
+/// A process with its pipes. Dropping it ends the group.
+pub struct Child {
+    pub running: Running,
+    pub stdin: pipe::Sender,
+    pub stdout: Bounded<pipe::Receiver>,
+    /// Why its stdout was cut off, and what it said last on stderr.
+    pub last_words: Arc<LastWords>,
+}
+
+/// What is known of a process that has gone.
+#[derive(Default)]
+pub struct LastWords {
+    cut: Mutex<Option<String>>,
+    stderr: Mutex<String>,
+}
+
+impl LastWords {
+    /// Why we cut it off; `None` where it went by itself.
+    pub fn cut(&self) -> Option<String> {
+        self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The end of its stderr.
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).trim().to_owned()
+    }
+
+    fn set_cut(&self, why: String) {
+        self.cut.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+    }
+
+    fn said(&self, line: &str) {
+        let mut kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_str(line);
+        kept.push('\n');
+        if kept.len() > STDERR_BYTES_MAX {
+            let from = kept.ceil_char_boundary(kept.len() - STDERR_BYTES_MAX);
+            kept.drain(..from);
+        }
+    }
+}
+
+/// Starts it. An error is the end of a sentence and names no value of its environment.
+pub async fn start(
+    name: &str,
+    command: &str,
+    args: &[String],
+    env: &[(String, String)],
+    around: &Surroundings,
+    hide: impl Fn(&str) -> String + Send + 'static,
+) -> Result<Child, String> {
+    let mut environment: Vec<(OsString, OsString)> = around.environment.to_vec();
+    for (key, value) in env {
+        environment.retain(|(known, _)| known.as_os_str() != OsStr::new(key));
+        environment.push((key.into(), value.into()));
+    }
+    let program = found(command, &around.cwd, &environment)?;
+    let (args, cwd, reaper) = (args.to_vec(), around.cwd.clone(), around.reaper.clone());
+    // A fork and an exec block.
+    let spawned = tokio::task::spawn_blocking(move || {
+        let (child_stdin, stdin) = io::pipe()?;
+        let (stdout, child_stdout) = io::pipe()?;
+        let (stderr, child_stderr) = io::pipe()?;
+        let mut command = Command::new(&program);
+        command.args(&args).current_dir(&cwd).env_clear().envs(environment);
+        command.env("PWD", &cwd).env_remove("OLDPWD");
+        command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
+        command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
+        command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
+        let running = reaper.spawn(&mut command)?;
+        Ok::<_, io::Error>((running, OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)))
+    });
+    let spawned = spawned.await.unwrap_or_else(|_| Err(io::Error::other("the start broke off")));
+    let shown = hide(command);
+    let failed = |error: io::Error| format!("{shown} cannot be started: {error}");
+    let (running, stdin, stdout, stderr) = spawned.map_err(failed)?;
+    let last_words = Arc::new(LastWords::default());
+    let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
+    let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(failed)?;
+    let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(failed)?;
+    tokio::spawn(follow_stderr(name.to_owned(), stderr, last_words.clone(), hide));
+    let stdout = Bounded::new(stdout, last_words.clone());
+    Ok(Child { running, stdin, stdout, last_words })
+}
+
+/// The file that a command names, looked for as a shell would with this environment.
+fn found(command: &str, cwd: &Path, environment: &[(OsString, OsString)]) -> Result<PathBuf, String> {
+    if command.contains('/') {
+        return Ok(cwd.join(command));
+    }
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+    let path = path.unwrap_or_default();
+    let mut places = std::env::split_paths(&path).filter(|place| place.is_absolute());
+    places.find_map(|place| Some(place.join(command)).filter(|file| is_program(file))).ok_or_else(|| {
+        format!(
+            "there is no program {command:?} on the PATH of this session; give its full path, or start the editor \
+             where the PATH has it"
+        )
+    })
+}
+
+fn is_program(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Reads stderr to its end, so that the process never waits for a full pipe; logs the first lines.
+async fn follow_stderr(
+    name: String,
+    stderr: pipe::Receiver,
+    last_words: Arc<LastWords>,
+    hide: impl Fn(&str) -> String,
+) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    let mut lines = 0;
+    loop {
+        line.clear();
+        let piece = (&mut stderr).take(STDERR_LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).await;
+        match piece {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line);
+                let text = hide(text.trim_end());
+                lines += 1;
+                if lines <= STDERR_LINES_MAX {
+                    tracing::info!(server = %name, "{text}");
+                }
+                last_words.said(&text);
+            }
+        }
+    }
+}
+
+/// A reader that ends at a line that is too long, or where too many come.
+pub struct Bounded<R> {
+    inner: R,
+    line_bytes: usize,
+    lines: u32,
+    since: Instant,
+    last_words: Arc<LastWords>,
+}
+
+impl<R> Bounded<R> {
+    pub fn new(inner: R, last_words: Arc<LastWords>) -> Bounded<R> {
+        Bounded { inner, line_bytes: 0, lines: 0, since: Instant::now(), last_words }
+    }
+
+    /// Counts what was read; a sentence's end if it is too much.
+    fn count(&mut self, read: &[u8]) -> Result<(), String> {
+        for piece in read.split_inclusive(|byte| *byte == b'\n') {
+            self.line_bytes += piece.len();
+            if self.line_bytes > LINE_BYTES_MAX {
+                return Err(format!("it sent a message of more than {} MiB", LINE_BYTES_MAX >> 20));
+            }
+            if piece.ends_with(b"\n") {
+                self.line_bytes = 0;
+                self.lines += 1;
+            }
+        }
+        if self.since.elapsed() > LINES_WITHIN {
+            (self.since, self.lines) = (Instant::now(), 0);
+        }
+        match self.lines > LINES_MAX {
+            true => Err(format!("it sent more than {LINES_MAX} lines in {} s", LINES_WITHIN.as_secs())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.last_words.cut().is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
+        let read = buffer.filled()[before..].to_vec();
+        if let Err(why) = self.count(&read) {
+            self.last_words.set_cut(why);
+            // As if it had ended here.
+            buffer.set_filled(before);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(text: Vec<u8>) -> (usize, Option<String>) {
+        let last_words = Arc::new(LastWords::default());
+        let mut bounded = Bounded::new(&text[..], last_words.clone());
+        let mut all = Vec::new();
+        bounded.read_to_end(&mut all).await.expect("memory can be read");
+        (all.len(), last_words.cut())
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_or_too_much_ends_there() {
+        assert_eq!(read(b"{}\n{}\n".to_vec()).await, (6, None));
+        let (bytes, cut) = read(vec![b'x'; 100 << 20]).await;
+        assert!(bytes <= LINE_BYTES_MAX);
+        assert!(cut.is_some_and(|why| why.contains("16 MiB")));
+        let (_, cut) = read(b"y\n".repeat(LINES_MAX as usize + 1)).await;
+        assert!(cut.is_some_and(|why| why.contains("lines")));
+    }
+
+    #[test]
+    fn a_program_is_looked_for_on_the_sessions_path() {
+        let environment = [(OsString::from("PATH"), OsString::from("relative:/nowhere:/bin:/usr/bin"))];
+        assert!(found("sh", Path::new("/w"), &environment).is_ok());
+        assert!(found("no-such-program-here", Path::new("/w"), &environment).is_err());
+        assert_eq!(found("./run", Path::new("/w"), &environment), Ok("/w/./run".into()));
+    }
+}

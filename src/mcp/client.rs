@@ -1,0 +1,278 @@
+//! What a server may ask of us: little. Progress goes to the call that it is of, a changed list is looked at
+//! again, and a question to the person goes to the session, within bounds. Everything else is refused by the
+//! SDK's own answers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rmcp::handler::client::ClientHandler;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ProgressNotificationParam,
+    ProgressToken, UrlElicitationCapability,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use serde_json::Value;
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+use super::News;
+use super::listed::short;
+use crate::tools::question::{Door, Question, Reply, Wants, fitting};
+
+/// Questions that one connection may ask the person.
+pub const QUESTIONS_MAX: u32 = 20;
+/// Questions in a row without an answer of the person's, after which they are asked no more.
+const UNANSWERED_MAX: u32 = 3;
+/// Bytes of a question's words.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of a form's schema.
+const FORM_BYTES_MAX: usize = 16 * 1024;
+/// Characters of one piece of progress that is shown.
+const PROGRESS_CHARS_MAX: usize = 200;
+
+/// Words that name secrets. A form is no place for one: what is typed there passes through a model's tools.
+const SECRET_WORDS: [&str; 12] = [
+    "password",
+    "passwort",
+    "passphrase",
+    "secret",
+    "token",
+    "api key",
+    "apikey",
+    "api_key",
+    "api-key",
+    "private key",
+    "credential",
+    "pin code",
+];
+
+/// Who is told of the progress of a call.
+type Listener = Arc<dyn Fn(String) + Send + Sync>;
+
+/// What a connection and its calls share.
+#[derive(Default)]
+pub struct Shared {
+    listeners: Mutex<HashMap<ProgressToken, Listener>>,
+    /// Something came of a call since somebody looked.
+    pub moved: AtomicBool,
+    /// Questions that are open with the person.
+    pub asking: AtomicU32,
+    asked: AtomicU32,
+    unanswered: AtomicU32,
+    /// The server's list of tools is another one.
+    pub list_changed: Notify,
+}
+
+impl Shared {
+    pub fn listen(&self, token: ProgressToken, listener: Listener) {
+        self.listeners().insert(token, listener);
+    }
+
+    pub fn forget(&self, token: &ProgressToken) {
+        self.listeners().remove(token);
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, HashMap<ProgressToken, Listener>> {
+        // Nothing that could panic runs under this lock.
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The client that a server sees.
+pub struct Client {
+    pub server: String,
+    pub shared: Arc<Shared>,
+    pub door: Door,
+    pub news: mpsc::WeakSender<News>,
+    /// One question of a server at a time.
+    pub turn: Semaphore,
+}
+
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        let shows = self.door.shows();
+        let mut elicits = ElicitationCapability::new();
+        if shows.forms {
+            elicits = elicits.with_form(FormElicitationCapability::default());
+        }
+        if shows.urls {
+            elicits = elicits.with_url(UrlElicitationCapability::default());
+        }
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = (shows.forms || shows.urls).then_some(elicits);
+        ClientConfig::new(capabilities, Implementation::new("epitome", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.shared.moved.store(true, Ordering::Relaxed);
+        let listener = self.shared.listeners().get(&params.progress_token).cloned();
+        if let Some(listener) = listener {
+            listener(progress(&params));
+        }
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.shared.list_changed.notify_one();
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let declined = || ElicitResult::new(ElicitationAction::Decline);
+        let question = match self.question(request) {
+            Ok(question) => question,
+            Err(why) => {
+                self.note(&why);
+                return Ok(declined());
+            }
+        };
+        if self.shared.asked.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX
+            || self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX
+        {
+            self.note("asks too much, and is not let ask any more");
+            return Ok(declined());
+        }
+        // The semaphore is never closed.
+        let _turn = self.turn.acquire().await;
+        // Those that waited behind questions that nobody answered.
+        if self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
+            return Ok(declined());
+        }
+        let schema = match &question.wants {
+            Wants::Form { schema } => Some(schema.clone()),
+            Wants::Url { .. } => None,
+        };
+        self.shared.asking.fetch_add(1, Ordering::Relaxed);
+        let asking = Asking(&self.shared);
+        let reply = self.door.ask(question).await;
+        drop(asking);
+        let unanswered = match &reply {
+            Reply::Accepted(_) => 0,
+            Reply::Declined | Reply::Cancelled | Reply::Unable | Reply::TimedOut => {
+                self.shared.unanswered.load(Ordering::Relaxed) + 1
+            }
+        };
+        self.shared.unanswered.store(unanswered, Ordering::Relaxed);
+        Ok(match reply {
+            Reply::Accepted(content) => match schema {
+                None => ElicitResult::new(ElicitationAction::Accept),
+                Some(schema) => match fitting(&schema, content) {
+                    Ok(content) => {
+                        ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content))
+                    }
+                    Err(why) => {
+                        self.note(&format!("was not given an answer: {why}"));
+                        ElicitResult::new(ElicitationAction::Cancel)
+                    }
+                },
+            },
+            Reply::Unable => {
+                self.note("asks you something that your client can't show; it was told no");
+                declined()
+            }
+            Reply::Declined => declined(),
+            Reply::Cancelled | Reply::TimedOut => ElicitResult::new(ElicitationAction::Cancel),
+        })
+    }
+}
+
+/// A question is open as long as this lives, also where who waits for it goes away.
+struct Asking<'a>(&'a Shared);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.fetch_sub(1, Ordering::Relaxed);
+        self.0.moved.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Client {
+    fn note(&self, why: &str) {
+        if let Some(news) = self.news.upgrade() {
+            let text = format!("The MCP server {} {why}.", self.server);
+            // A full channel has enough of them.
+            let _ = news.try_send(News::Remark(text));
+        }
+    }
+
+    /// The question as the person gets it. An error stands behind "The MCP server x".
+    fn question(&self, request: ElicitRequestParams) -> Result<Question, String> {
+        let said = |message: &str| {
+            let cut = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
+            format!("The MCP server {} asks: {}", self.server, cut.trim())
+        };
+        match request {
+            ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+                let schema = serde_json::to_value(&requested_schema)
+                    .map_err(|_| "asks for a form that can't be read; it was told no".to_owned())?;
+                let text = schema.to_string();
+                if text.len() > FORM_BYTES_MAX {
+                    return Err("asks for a form that is too large; it was told no".to_owned());
+                }
+                if wants_secret(&schema) {
+                    return Err(
+                        "asks for a secret in a form, which is no place for one; it was told no".to_owned()
+                    );
+                }
+                Ok(Question { message: said(&message), wants: Wants::Form { schema } })
+            }
+            ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
+                let is_web = url.starts_with("https://") || url.starts_with("http://");
+                if !is_web || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+                    return Err("asks you to an address that is none of the web; it was told no".to_owned());
+                }
+                // The server's own ids are its own; what ours are told apart by must be ours.
+                let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
+                Ok(Question { message: said(&message), wants: Wants::Url { url, id } })
+            }
+            _ => Err("asks in a way that is not known here; it was told no".to_owned()),
+        }
+    }
+}
+
+/// Whether a form asks for something that is secret, by what its fields are called.
+fn wants_secret(schema: &Value) -> bool {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
+    properties.iter().any(|(name, property)| {
+        let of = |key: &str| property.get(key).and_then(Value::as_str).unwrap_or_default();
+        let words = format!("{name} {} {}", of("title"), of("description")).to_lowercase();
+        of("format") == "password" || SECRET_WORDS.iter().any(|secret| words.contains(secret))
+    })
+}
+
+fn progress(params: &ProgressNotificationParam) -> String {
+    let said: String =
+        params.message.as_deref().unwrap_or_default().chars().take(PROGRESS_CHARS_MAX).collect();
+    let done = match params.total {
+        Some(total) => format!("{} of {total}", params.progress),
+        None => params.progress.to_string(),
+    };
+    match said.trim() {
+        "" => format!("{done}\n"),
+        said => format!("{done}: {said}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn forms_that_ask_for_secrets_are_known_by_their_fields() {
+        for (property, expected) in [
+            (json!({"branch": {"type": "string"}}), false),
+            (json!({"password": {"type": "string"}}), true),
+            (json!({"a": {"type": "string", "title": "Your API key"}}), true),
+            (json!({"a": {"type": "string", "description": "The access token of the site"}}), true),
+            (json!({"a": {"type": "string", "format": "password"}}), true),
+            (json!({"spinning": {"type": "string"}}), false),
+        ] {
+            assert_eq!(wants_secret(&json!({"properties": property})), expected, "{property}");
+        }
+    }
+}

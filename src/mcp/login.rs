@@ -1,0 +1,326 @@
+//! Logging in to a server on the net, as the protocol has it (OAuth 2.1, through the SDK): the person follows a
+//! link, the browser comes back to a listener on loopback, and the tokens are kept in a private file.
+//!
+//! Tokens are in that file, in memory and on the wire to their server, and nowhere else. The SDK renews them.
+
+use std::fs;
+use std::future::Future;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::transport::auth::{
+    AuthError, AuthorizationManager, AuthorizationRequest, CredentialStore, OAuthHttpClient,
+    OAuthHttpClientFuture, OAuthHttpRequest, OAuthState, StoredCredentials,
+};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use super::{News, Surroundings};
+use crate::provider::http::Http;
+use crate::tools::question::{Door, Question, Reply, Wants};
+
+/// How long the person may take.
+const LOGIN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+/// How long one question to a login's server may take.
+const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
+/// Bytes of one answer of it.
+const EXCHANGE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of the browser's request that are read: a code and a state are short.
+const CALLBACK_BYTES_MAX: usize = 8 * 1024;
+/// How long the browser may take to send it.
+const CALLBACK_TIME_MAX: Duration = Duration::from_secs(5);
+/// Bytes of a file of tokens.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Where the browser comes back to.
+const CALLBACK: &str = "/callback";
+
+/// What the browser shows at last.
+const DONE_PAGE: &str = "You are logged in. You can close this page and go back to your editor.";
+
+/// The tokens that are kept for a server; `None` where there are none that could be used.
+pub async fn kept(url: &str, around: &Surroundings) -> Option<AuthorizationManager> {
+    if !file_of(&around.logins, url).exists() {
+        return None;
+    }
+    let mut manager = manager(url, around).await.ok()?;
+    manager.initialize_from_store().await.ok()?.then_some(manager)
+}
+
+async fn manager(url: &str, around: &Surroundings) -> Result<AuthorizationManager, AuthError> {
+    let exchange = Arc::new(Exchange(around.http.clone()));
+    let mut manager = AuthorizationManager::new_with_oauth_http_client(url, exchange).await?;
+    manager.set_credential_store(TokenFile(file_of(&around.logins, url)));
+    Ok(manager)
+}
+
+/// Has the person log in. An error is the end of a sentence, without anything secret.
+pub async fn login(
+    name: &str,
+    url: &str,
+    challenge: Option<String>,
+    around: &Surroundings,
+    door: &Door,
+    news: &mpsc::Sender<News>,
+) -> Result<(), String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.map_err(|error| format!("nothing can be listened at for its login: {error}"))?;
+    let port = listener.local_addr().map_err(|error| error.to_string())?.port();
+    let origin = format!("http://127.0.0.1:{port}");
+    let begun = async {
+        let mut state = OAuthState::Unauthorized(manager(url, around).await?);
+        let mut request =
+            AuthorizationRequest::new(format!("{origin}{CALLBACK}")).with_client_name("Epitome");
+        if let Some(challenge) = challenge {
+            request = request.with_challenge(challenge);
+        }
+        state.start_authorization(request).await?;
+        let link = state.get_authorization_url().await?;
+        Ok::<_, AuthError>((state, link))
+    };
+    let (mut state, link) =
+        begun.await.map_err(|error| format!("its login can't begin: {}", plain(&error)))?;
+    if !(link.starts_with("https://")
+        || link.starts_with("http://127.0.0.1")
+        || link.starts_with("http://localhost"))
+    {
+        return Err("its login is at an address without https".to_owned());
+    }
+    let id = format!("login_{:016x}", fastrand::u64(..));
+    let shown = show(name, link, id.clone(), door, news);
+    let back = tokio::time::timeout(LOGIN_TIME_MAX, come_back(&listener));
+    tokio::pin!(shown);
+    tokio::pin!(back);
+    let mut is_shown = false;
+    let path = loop {
+        tokio::select! {
+            came = &mut back => break came.map_err(|_| "nobody has logged in to it in time".to_owned())??,
+            went = &mut shown, if !is_shown => match went {
+                // Going there is no login yet.
+                true => is_shown = true,
+                false => return Err("you did not want to log in to it".to_owned()),
+            },
+        }
+    };
+    let done = state.handle_callback_url(&format!("{origin}{path}")).await;
+    door.done(id).await;
+    done.map_err(|error| format!("its login failed: {}", plain(&error)))
+}
+
+/// Shows the link, in the client where that can be; `false` where the person says no.
+async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Sender<News>) -> bool {
+    let message = format!("The MCP server {name} wants you to log in.");
+    if door.shows().urls {
+        let wants = Wants::Url { url: link.clone(), id };
+        match door.ask(Question { message: message.clone(), wants }).await {
+            Reply::Accepted(_) | Reply::TimedOut => return true,
+            Reply::Declined => return false,
+            // A turn's cancel takes questions back; the link holds all the same.
+            Reply::Cancelled | Reply::Unable => {}
+        }
+    }
+    drop(news.send(News::Remark(format!("{message} Open this link: {link}"))).await);
+    true
+}
+
+/// An error's words. Those of answers are not repeated: they may quote what was sent.
+fn plain(error: &AuthError) -> String {
+    match error {
+        AuthError::NoAuthorizationSupport => "it tells of no way to log in".to_owned(),
+        AuthError::PkceUnsupported => "its way to log in is not safe (no PKCE)".to_owned(),
+        AuthError::RegistrationFailed(_) => {
+            "it does not let a program register itself; give it a key".to_owned()
+        }
+        AuthError::AuthorizationServerMismatch { .. } => "another server answered than was asked".to_owned(),
+        AuthError::TokenExchangeFailed(_) => "the code was not taken".to_owned(),
+        AuthError::CredentialStoreError(why) => why.clone(),
+        _ => "the way to log in to it could not be found out".to_owned(),
+    }
+}
+
+// ── The browser ────────────────────────────────────────────────────────────────────────────────────
+
+/// Waits for the browser to come back; gives the path that it asked for.
+async fn come_back(listener: &TcpListener) -> Result<String, String> {
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else { continue };
+        let asked = tokio::time::timeout(CALLBACK_TIME_MAX, asked_for(&mut stream)).await;
+        let Ok(Some(path)) = asked else { continue };
+        if path.strip_prefix(CALLBACK).is_none_or(|rest| !rest.starts_with('?')) {
+            respond(&mut stream, "404 Not Found", "There is nothing here.").await;
+            continue;
+        }
+        let has = |name: &str| path[CALLBACK.len() + 1..].split('&').any(|pair| pair.starts_with(name));
+        if has("error=") {
+            respond(&mut stream, "200 OK", "The login was refused. You can close this page.").await;
+            return Err("its login was refused".to_owned());
+        }
+        if has("code=") && has("state=") {
+            respond(&mut stream, "200 OK", DONE_PAGE).await;
+            return Ok(path);
+        }
+        respond(&mut stream, "404 Not Found", "There is nothing here.").await;
+    }
+}
+
+async fn asked_for(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut piece = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
+        head.extend_from_slice(&piece[..count]);
+        if head.len() > CALLBACK_BYTES_MAX {
+            return None;
+        }
+    }
+    let head = String::from_utf8(head).ok()?;
+    head.lines().next()?.strip_prefix("GET ")?.split(' ').next().map(str::to_owned)
+}
+
+async fn respond(stream: &mut TcpStream, status: &str, text: &str) {
+    let page = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nreferrer-policy: no-referrer\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{text}",
+        text.len()
+    );
+    // A browser that is gone needs no page.
+    drop(stream.write_all(page.as_bytes()).await);
+    drop(stream.shutdown().await);
+}
+
+// ── The login's server ─────────────────────────────────────────────────────────────────────────────
+
+/// Asks through the session's network. Redirects are not followed.
+struct Exchange(Http);
+
+impl OAuthHttpClient for Exchange {
+    fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+        Box::pin(async move {
+            let answer = self.0.exchange(request.request, EXCHANGE_BYTES_MAX, EXCHANGE_TIME_MAX).await;
+            answer.map_err(|why| io::Error::other(why).into())
+        })
+    }
+}
+
+// ── The file ───────────────────────────────────────────────────────────────────────────────────────
+
+/// Where the tokens of a server are kept. The address may hold a key, so its digest names the file.
+fn file_of(folder: &Path, url: &str) -> PathBuf {
+    let sum = Sha256::digest(url.as_bytes());
+    let name: String = sum.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    folder.join(format!("{name}.json"))
+}
+
+/// One server's tokens, in a file that only the person can read.
+struct TokenFile(PathBuf);
+
+type Stored<'a, T> = Pin<Box<dyn Future<Output = Result<T, AuthError>> + Send + 'a>>;
+
+impl CredentialStore for TokenFile {
+    fn load<'life0, 'async_trait>(&'life0 self) -> Stored<'async_trait, Option<StoredCredentials>>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        let path = self.0.clone();
+        on_disk(move || match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(file) if file.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too large")),
+            // A damaged file is as good as none: the person logs in again.
+            Ok(_) => Ok(serde_json::from_slice(&fs::read(&path)?).ok()),
+        })
+    }
+
+    fn save<'life0, 'async_trait>(&'life0 self, credentials: StoredCredentials) -> Stored<'async_trait, ()>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        let path = self.0.clone();
+        on_disk(move || write(&path, &serde_json::to_vec(&credentials)?))
+    }
+
+    fn clear<'life0, 'async_trait>(&'life0 self) -> Stored<'async_trait, ()>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        let path = self.0.clone();
+        on_disk(move || match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        })
+    }
+}
+
+fn on_disk<'a, T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Stored<'a, T> {
+    Box::pin(async move {
+        let done =
+            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(io::Error::other("a fault")));
+        done.map_err(|error| {
+            AuthError::CredentialStoreError(format!("the file of its login can't be used: {error}"))
+        })
+    })
+}
+
+/// Puts a whole new private file in the place of another.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let new = path.with_extension(format!("{:016x}.new", fastrand::u64(..)));
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
+    written.inspect_err(|_| {
+        // What was written so far is no use to anyone.
+        let _ = fs::remove_file(&new);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn tokens_are_in_a_private_file_whose_name_tells_nothing() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let file = TokenFile(file_of(&folder.path().join("logins"), "https://mcp.example/sk-path"));
+        assert!(file.load().await.expect("it can be looked for").is_none());
+        file.save(StoredCredentials::new("me".to_owned(), None, Vec::new(), None))
+            .await
+            .expect("it is written");
+        let mode = fs::metadata(&file.0).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!file.0.display().to_string().contains("sk-path"));
+        assert_eq!(file.load().await.expect("it is read").expect("it is there").client_id, "me");
+        fs::write(&file.0, "damaged").expect("it can be damaged");
+        assert!(file.load().await.expect("it can be looked at").is_none());
+        file.clear().await.expect("it goes");
+        assert!(file.load().await.expect("it can be looked for").is_none());
+    }
+
+    #[tokio::test]
+    async fn only_a_code_with_its_state_is_a_login() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("an address");
+        let browser = tokio::spawn(async move {
+            for path in ["/favicon.ico", "/callback", "/callback?code=1", "/callback?code=1&state=2"] {
+                let mut stream = TcpStream::connect(address).await.expect("it listens");
+                let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+                stream.write_all(request.as_bytes()).await.expect("it reads");
+                let mut page = String::new();
+                stream.read_to_string(&mut page).await.expect("it answers");
+                assert_eq!(page.contains("logged in"), path.ends_with("state=2"), "{page}");
+            }
+        });
+        assert_eq!(come_back(&listener).await.as_deref(), Ok("/callback?code=1&state=2"));
+        browser.await.expect("no panic");
+    }
+}

@@ -1,0 +1,99 @@
+//! Names of servers' tools as all providers take them: letters, digits, `_` and `-`, at most 64 characters,
+//! each once. Pure.
+
+use std::collections::BTreeSet;
+
+use sha2::{Digest, Sha256};
+
+/// What every name of a server's tool begins with, as in Claude Code.
+pub const PREFIX: &str = "mcp__";
+
+/// Characters of a whole name; OpenAI, Anthropic and Gemini agree on it.
+pub const NAME_CHARS_MAX: usize = 64;
+
+/// Of which a server's part may take so many.
+const SERVER_CHARS_MAX: usize = 24;
+
+/// Characters that tell names apart that would be the same.
+const MARK_CHARS: usize = 6;
+
+/// The names of servers as parts of tools' names, in their order: each another one.
+pub fn of_servers<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    // Two underscores are where the tool's own part begins.
+    let part = |name: &str| clean(name).split("__").collect::<Vec<_>>().join("_");
+    names.into_iter().map(|name| unique(name, &part(name), SERVER_CHARS_MAX, &mut taken)).collect()
+}
+
+/// The whole names of one server's tools, in their order: each another one.
+pub fn of_tools<'a>(server: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let before = format!("{PREFIX}{server}__");
+    let room = NAME_CHARS_MAX - before.len();
+    let mut taken = BTreeSet::new();
+    names
+        .into_iter()
+        .map(|name| format!("{before}{}", unique(name, &clean(name), room, &mut taken)))
+        .collect()
+}
+
+fn clean(name: &str) -> String {
+    let cleaned: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    if cleaned.is_empty() { "_".to_owned() } else { cleaned }
+}
+
+/// A cleaned name within the room that no other has. What tells it apart is made of the name as it was, so
+/// that it does not depend on the order more than it must.
+fn unique(name: &str, cleaned: &str, room: usize, taken: &mut BTreeSet<String>) -> String {
+    if cleaned.len() <= room && taken.insert(cleaned.to_owned()) {
+        return cleaned.to_owned();
+    }
+    let head = &cleaned[..cleaned.len().min(room - MARK_CHARS - 1)];
+    for round in 0_u32.. {
+        let sum = Sha256::digest(format!("{round}{name}").as_bytes());
+        let mark: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        let marked = format!("{head}_{}", &mark[..MARK_CHARS]);
+        if taken.insert(marked.clone()) {
+            return marked;
+        }
+    }
+    unreachable!("there are more marks than tools of a server")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_stay_what_they_are_where_they_can() {
+        let servers = of_servers(["github", "my server", "my.server", "a__b"]);
+        assert_eq!(servers[..2], ["github", "my_server"]);
+        assert_eq!(servers[3], "a_b");
+        assert!(servers[2].starts_with("my_server_") && servers[2].len() == 16, "{servers:?}");
+        let tools = of_tools("github", ["search", "issues.list", "issues_list"]);
+        assert_eq!(tools[..2], ["mcp__github__search", "mcp__github__issues_list"]);
+        assert!(tools[2].starts_with("mcp__github__issues_list_"), "{tools:?}");
+    }
+
+    proptest! {
+        /// Whatever a server calls its tools.
+        #[test]
+        fn names_are_what_providers_take_and_each_is_another(
+            server in ".{0,40}", names in prop::collection::vec(".{0,80}", 0..20)
+        ) {
+            let servers = of_servers([server.as_str(), server.as_str()]);
+            prop_assert_ne!(&servers[0], &servers[1]);
+            for server in &servers {
+                let named = of_tools(server, names.iter().map(String::as_str));
+                let all: BTreeSet<&String> = named.iter().collect();
+                prop_assert_eq!(all.len(), names.len());
+                for name in named {
+                    prop_assert!(name.len() <= NAME_CHARS_MAX, "{}", name);
+                    prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
+                }
+            }
+        }
+    }
+}

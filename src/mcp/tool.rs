@@ -1,0 +1,254 @@
+//! Servers' tools as tools of a session: each under its own name, and `mcp`, which reaches those that a
+//! conversation's frozen list does not have.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::listed::Known;
+use super::names::PREFIX;
+use super::outcome::fenced;
+use super::server::Server;
+use crate::thread::{Card, Shown, ToolKind, ToolSpec};
+use crate::tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
+use crate::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+
+/// The name of the tool that reaches the others.
+pub const REACH: &str = "mcp";
+
+/// Bytes of a call's arguments that a permission card shows.
+const ARGUMENT_BYTES_MAX: usize = 4 * 1024;
+/// Characters of a description in a list of many.
+const LINE_CHARS_MAX: usize = 160;
+
+/// A tool of a server.
+pub struct McpTool {
+    pub server: Arc<Server>,
+    pub known: Known,
+    /// Whether there was room for it in the list of tools.
+    pub listed: bool,
+}
+
+impl McpTool {
+    /// Its name and the first line of what it says of itself.
+    pub fn line(&self) -> String {
+        let first = self.known.spec.description.lines().next().unwrap_or_default();
+        let first: String = first.chars().take(LINE_CHARS_MAX).collect();
+        format!("{}: {first}", self.known.spec.name)
+    }
+
+    fn touches(&self) -> Access {
+        Access::External {
+            server: self.server.spec.name.clone(),
+            tool: self.known.own_name.clone(),
+            reads_only: self.known.reads_only,
+        }
+    }
+}
+
+impl Tool for McpTool {
+    fn spec(&self) -> ToolSpec {
+        self.known.spec.clone()
+    }
+
+    fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    fn card(&self, _: &Value, _: &Workspace) -> Card {
+        Card { title: self.known.title.clone(), kind: ToolKind::Other, locations: Vec::new() }
+    }
+
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        match input {
+            Value::Object(_) | Value::Null => Ok(self.touches()),
+            _ => Err("The arguments must be an object.".to_owned()),
+        }
+    }
+
+    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+        let shown = arguments(input);
+        Box::pin(async move { vec![shown] })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        let (server, known) = (self.server.clone(), self.known.clone());
+        Box::pin(async move { server.call(&known, object(input), context.progress).await })
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// The arguments as a permission card shows them.
+fn arguments(input: &Value) -> Shown {
+    let text = serde_json::to_string_pretty(input).unwrap_or_default();
+    Shown::Text {
+        text: fenced(&head_and_tail(&text, ARGUMENT_BYTES_MAX, ARGUMENT_BYTES_MAX / 2, "not shown")),
+    }
+}
+
+/// Calls tools by name, tells of them.
+pub struct Reach {
+    pub tools: Vec<Arc<McpTool>>,
+    /// What is said of servers that are not there.
+    pub gone: Vec<String>,
+}
+
+impl Reach {
+    fn find(&self, name: &str) -> Result<&Arc<McpTool>, String> {
+        let found = self.tools.iter().find(|tool| tool.known.spec.name == name);
+        found.ok_or_else(|| match self.gone.is_empty() {
+            true => format!("No MCP server has a tool {name:?}. Call {REACH} without arguments for a list."),
+            false => format!("There is no tool {name:?} now. {}", self.gone.join(" ")),
+        })
+    }
+
+    fn list(&self) -> String {
+        let mut out = String::from(
+            "Tools of MCP servers; \"describe\" and a name tells more, \"tool\" and a name calls one.\n",
+        );
+        for tool in &self.tools {
+            let _ = writeln!(out, "- {}", tool.line());
+        }
+        for gone in &self.gone {
+            let _ = writeln!(out, "{gone}");
+        }
+        out
+    }
+}
+
+/// What a call of `mcp` wants.
+enum Wanted<'a> {
+    List,
+    Describe(&'a str),
+    Call(&'a str, Value),
+}
+
+fn wanted(input: &Value) -> Result<Wanted<'_>, String> {
+    let text = |key: &str| input.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    match (text("tool"), text("describe")) {
+        (Some(tool), _) => match input.get("arguments") {
+            None | Some(Value::Null) => Ok(Wanted::Call(tool, json!({}))),
+            Some(arguments @ Value::Object(_)) => Ok(Wanted::Call(tool, arguments.clone())),
+            Some(_) => Err("`arguments` must be an object.".to_owned()),
+        },
+        (None, Some(tool)) => Ok(Wanted::Describe(tool)),
+        (None, None) => Ok(Wanted::List),
+    }
+}
+
+impl Tool for Reach {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: REACH.to_owned(),
+            description: "Reaches tools of MCP servers that are not in this list: those of servers that came later, \
+                          and those for which there was no room. Without arguments it lists them; `describe` tells \
+                          what one takes; `tool` with `arguments` calls one."
+                .to_owned(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "tool": {"type": "string", "description": format!("The name of the tool to call, as {PREFIX}server__tool")},
+                    "arguments": {"type": "object", "description": "What the tool takes"},
+                    "describe": {"type": "string", "description": "The name of a tool to be told of"},
+                },
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let other = match wanted(input) {
+            Ok(Wanted::Call(name, arguments)) => {
+                self.find(name).ok().map(|tool| tool.card(&arguments, workspace))
+            }
+            Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => None,
+        };
+        other.unwrap_or_else(|| Card {
+            title: "Tools of MCP servers".to_owned(),
+            kind: ToolKind::Other,
+            locations: Vec::new(),
+        })
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        match wanted(input)? {
+            Wanted::List => Ok(Access::Nothing),
+            Wanted::Describe(name) => self.find(name).map(|_| Access::Nothing),
+            Wanted::Call(name, arguments) => self.find(name)?.access(&arguments, workspace),
+        }
+    }
+
+    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+        let shown = match wanted(input) {
+            Ok(Wanted::Call(_, given)) => vec![arguments(&given)],
+            Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => Vec::new(),
+        };
+        Box::pin(async move { shown })
+    }
+
+    fn stands_for(&self, input: &Value) -> Option<(String, Value)> {
+        match wanted(input) {
+            Ok(Wanted::Call(name, arguments)) => Some((name.to_owned(), arguments)),
+            Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => None,
+        }
+    }
+
+    fn standing_for(&self, name: &str, input: Value) -> Value {
+        json!({ "tool": name, "arguments": input })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        let bounded = |text: String| head_and_tail(&text, OUTPUT_BYTES_MAX, OUTPUT_BYTES_MAX / 2, "too many");
+        let done = match wanted(&input) {
+            Ok(Wanted::List) => ToolResult::completed(bounded(self.list())),
+            Ok(Wanted::Describe(name)) => match self.find(name) {
+                Ok(tool) => {
+                    let ToolSpec { name, description, schema } = &tool.known.spec;
+                    ToolResult::completed(bounded(format!("{name}\n{description}\nIt takes: {schema}")))
+                }
+                Err(why) => ToolResult::failed(why),
+            },
+            Ok(Wanted::Call(name, arguments)) => match self.find(name) {
+                Ok(tool) => return tool.run(arguments, context),
+                Err(why) => ToolResult::failed(why),
+            },
+            Err(why) => ToolResult::failed(why),
+        };
+        Box::pin(async move { done })
+    }
+}
+
+/// A tool that a conversation was told of earlier and that nobody has now.
+pub struct Missing {
+    pub spec: ToolSpec,
+    pub why: String,
+}
+
+impl Tool for Missing {
+    fn spec(&self) -> ToolSpec {
+        self.spec.clone()
+    }
+
+    fn is_listed(&self) -> bool {
+        false
+    }
+
+    fn card(&self, _: &Value, _: &Workspace) -> Card {
+        Card { title: self.spec.name.clone(), kind: ToolKind::Other, locations: Vec::new() }
+    }
+
+    fn access(&self, _: &Value, _: &Workspace) -> Result<Access, String> {
+        Err(self.why.clone())
+    }
+
+    fn run(&self, _: Value, _: ToolContext) -> BoxFuture<ToolResult> {
+        let why = self.why.clone();
+        Box::pin(async move { ToolResult::failed(why) })
+    }
+}

@@ -1,0 +1,88 @@
+//! `/mcp`: a session's servers, how they stand and what tools they have. Pure.
+
+use std::fmt::Write as _;
+
+use crate::config::{McpSource, McpWay, origin};
+use crate::mcp::{Standing, Stands};
+
+/// Tools of one server that are listed by name; of more it says how many.
+const TOOLS_SHOWN_MAX: usize = 40;
+
+/// `waiting` are servers of the repository's that nobody has allowed or refused, each in words.
+pub(super) fn text(standings: &[Standing], waiting: &[String]) -> String {
+    if standings.is_empty() && waiting.is_empty() {
+        return "No MCP server is configured. A table [mcp.servers.NAME] in config.toml adds one, and so does the \
+                editor."
+            .to_owned();
+    }
+    let mut out = String::new();
+    for Standing { spec, state, remarks } in standings {
+        let of = match &spec.from {
+            McpSource::Client => "of the editor",
+            McpSource::Person => "yours",
+            McpSource::Repository { .. } => "of the repository, allowed",
+        };
+        let way = match &spec.way {
+            McpWay::Stdio { command, .. } => command.clone(),
+            McpWay::Http { url, .. } => origin(url),
+        };
+        let _ = write!(out, "- **{}** ({of}; {way}): ", spec.name);
+        let _ = match state {
+            Stands::Connecting => writeln!(out, "is being connected"),
+            Stands::Gone(why) => writeln!(out, "not connected: {why}"),
+            Stands::Ready(tools) => {
+                let shown: Vec<&str> = tools.iter().take(TOOLS_SHOWN_MAX).map(String::as_str).collect();
+                let more = tools.len().saturating_sub(TOOLS_SHOWN_MAX);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                writeln!(out, "connected, {} tools: {}{more}", tools.len(), shown.join(", "))
+            }
+        };
+        for remark in remarks {
+            let _ = writeln!(out, "  - {remark}");
+        }
+    }
+    if !waiting.is_empty() {
+        out.push_str("\nNot allowed, and not running:\n");
+        for what in waiting {
+            let _ = writeln!(out, "- {what}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::McpServer;
+
+    #[test]
+    fn each_server_is_told_with_how_it_stands() {
+        let server = |name: &str, state| Standing {
+            spec: McpServer::new(
+                name.to_owned(),
+                McpSource::Person,
+                McpWay::Http {
+                    url: "https://mcp.example/sk-secret".to_owned(),
+                    headers: Vec::new(),
+                    key_variable: None,
+                },
+            ),
+            state,
+            remarks: Vec::new(),
+        };
+        let tools = (0..50).map(|number| format!("mcp__a__{number}")).collect();
+        let text = text(
+            &[server("a", Stands::Ready(tools)), server("b", Stands::Gone("it ended".to_owned()))],
+            &["the MCP server c: runs \"c\"".to_owned()],
+        );
+        assert!(
+            text.contains("**a** (yours; https://mcp.example): connected, 50 tools: mcp__a__0,"),
+            "{text}"
+        );
+        assert!(
+            text.contains("and 10 more") && text.contains("**b**") && text.contains("it ended"),
+            "{text}"
+        );
+        assert!(text.contains("the MCP server c") && !text.contains("sk-secret"), "{text}");
+    }
+}

@@ -1,0 +1,320 @@
+//! A session's MCP servers: which are started and when, what their tools are to the conversation, and what
+//! the person is told of them.
+//!
+//! The list of tools is frozen with the first model call. What comes later is told to the model as a text
+//! behind the conversation, and reached through the tool `mcp`: so no byte before it changes. Behind a
+//! compaction, where the prefix is another one anyway, it joins the list.
+
+use std::collections::HashSet;
+
+use tokio::sync::mpsc;
+
+use super::Severity;
+use super::actor::Session;
+use super::work::Background;
+use crate::config::{McpServer, McpSource};
+use crate::hooks::trust::{Item, Verdict};
+use crate::mcp::{Hub, News, PREFIX, REACH, Standing, Surroundings};
+use crate::provider::network::Network;
+use crate::thread::{Change, Content, Origin, ToolSpec};
+use crate::tools::Toolbox;
+
+/// Who the model is told of late tools by.
+const BY: &str = "mcp";
+/// The folder of servers' logins, below the person's data.
+pub const LOGINS: &str = "mcp-logins";
+/// Late tools that are told by name; of more it says how many.
+const LATE_LINES_MAX: usize = 60;
+/// Remarks of servers that the person is told in one session.
+const REMARKS_MAX: usize = 40;
+
+/// What a session has of its servers.
+pub(super) struct Mcp {
+    /// The tools that are no server's.
+    base: Toolbox,
+    /// `None` where there was never a server.
+    hub: Option<Hub>,
+    news: Option<mpsc::Receiver<News>>,
+    /// Those that the client gave, for when the session has rested.
+    given: Vec<McpServer>,
+    begun: bool,
+    wait: Wait,
+    /// What the person was told.
+    told: HashSet<String>,
+}
+
+/// Whether prompts wait for servers that are being connected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// No prompt has come to wait.
+    Possible,
+    Running,
+    Over,
+}
+
+impl Mcp {
+    pub fn new(base: Toolbox) -> Mcp {
+        Mcp {
+            base,
+            hub: None,
+            news: None,
+            given: Vec::new(),
+            begun: false,
+            wait: Wait::Possible,
+            told: HashSet::new(),
+        }
+    }
+
+    /// The next news of a server; never, where there is none.
+    pub async fn news(&mut self) -> Option<News> {
+        match &mut self.news {
+            Some(news) => news.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub fn given(self) -> Vec<McpServer> {
+        self.given
+    }
+
+    pub fn standings(&self) -> Vec<Standing> {
+        self.hub.as_ref().map(Hub::standings).unwrap_or_default()
+    }
+}
+
+/// Whether a tool is one of a server's, or the one that reaches them.
+fn is_mcp(spec: &ToolSpec) -> bool {
+    spec.name.starts_with(PREFIX) || spec.name == REACH
+}
+
+impl Session {
+    // ── Starting ───────────────────────────────────────────────────────────────────────────────
+
+    /// Begins to connect to what the client gave and the person configured. Nothing waits for it. A later
+    /// client's servers are not for this session, and it is told so.
+    pub(super) fn begin_mcp(&mut self, given: &[McpServer]) {
+        if self.lineage.is_child() {
+            return;
+        }
+        if self.mcp.begun {
+            let others: Vec<&str> = given
+                .iter()
+                .filter(|server| !self.mcp.given.contains(server))
+                .map(|server| server.name.as_str())
+                .collect();
+            if !others.is_empty() {
+                let text = format!(
+                    "This session is open already, with the MCP servers of who opened it. Left aside: {}.",
+                    others.join(", ")
+                );
+                self.say(Severity::Warning, text);
+            }
+            return;
+        }
+        self.mcp.begun = true;
+        self.mcp.given = given.to_vec();
+        let of_person = self.settings.mcp.servers.iter().filter(|server| server.from == McpSource::Person);
+        let all: Vec<McpServer> = given.iter().chain(of_person).cloned().collect();
+        let was_framed = self.thread.frame().is_some_and(|(_, tools)| tools.iter().any(is_mcp));
+        if was_framed {
+            self.hub();
+        }
+        self.start_servers(all);
+    }
+
+    /// Starts servers of the repository's that the person has allowed meanwhile.
+    pub(super) fn start_trusted_servers(&mut self) {
+        if !self.mcp.begun {
+            return;
+        }
+        let allowed = |server: &&McpServer| match self.server_item(server) {
+            Some(item) => self.trusts(&item) == Some(Verdict::Trusted),
+            None => false,
+        };
+        let servers: Vec<McpServer> = self.settings.mcp.servers.iter().filter(allowed).cloned().collect();
+        self.start_servers(servers);
+    }
+
+    /// What of a repository's servers nobody has allowed or refused.
+    pub(super) fn untrusted_servers(&self) -> Vec<(Item, String)> {
+        let servers = self.settings.mcp.servers.iter().filter(|server| server.enabled);
+        servers
+            .filter_map(|server| {
+                let item = self.server_item(server)?;
+                let is_known = self.mcp.hub.as_ref().is_some_and(|hub| hub.has(&server.name));
+                if is_known || self.trusts(&item) != Some(Verdict::Unknown) {
+                    return None;
+                }
+                let what = format!("{} ({})", server.told(), self.workspace.display(&item.path));
+                Some((item, what))
+            })
+            .collect()
+    }
+
+    /// What consent to a repository's server is about; `None` for those that need none.
+    fn server_item(&self, server: &McpServer) -> Option<Item> {
+        match &server.from {
+            McpSource::Client | McpSource::Person => None,
+            McpSource::Repository { file, digest } => {
+                Some(Item { path: file.clone(), digest: digest.clone() })
+            }
+        }
+    }
+
+    fn start_servers(&mut self, servers: Vec<McpServer>) {
+        let (used, off): (Vec<_>, Vec<_>) = servers.into_iter().partition(|server| server.enabled);
+        for server in off {
+            tracing::debug!(session = %self.id, server = %server.name, "an MCP server is switched off");
+        }
+        if !used.is_empty() {
+            self.hub().start(used);
+        }
+        self.refresh_tools();
+    }
+
+    fn hub(&mut self) -> &mut Hub {
+        if self.mcp.hub.is_none() {
+            let around = Surroundings {
+                cwd: self.workspace.cwd.clone(),
+                environment: self.workspace.environment.clone(),
+                reaper: self.services.reaper.clone(),
+                http: self.services.http.within(Network::read(&self.workspace.environment)),
+                logins: self.services.paths.data.join(LOGINS),
+            };
+            let (hub, news) = Hub::new(around, self.door.clone());
+            (self.mcp.hub, self.mcp.news) = (Some(hub), Some(news));
+        }
+        self.mcp.hub.as_mut().expect("it was just made where there was none")
+    }
+
+    // ── Waiting and hearing ────────────────────────────────────────────────────────────────────
+
+    /// Whether the first prompt still waits for servers: for a bounded time, once in a session's life.
+    pub(super) fn waits_for_servers(&mut self) -> bool {
+        let connecting = self.mcp.hub.as_ref().is_some_and(|hub| !hub.connecting().is_empty());
+        match self.mcp.wait {
+            Wait::Over => false,
+            _ if !connecting => false,
+            Wait::Running => true,
+            Wait::Possible => {
+                self.mcp.wait = Wait::Running;
+                let wait = self.settings.mcp.wait;
+                self.background.spawn(async move {
+                    tokio::time::sleep(wait).await;
+                    Background::Thought(Box::new(Session::waited_for_servers))
+                });
+                true
+            }
+        }
+    }
+
+    fn waited_for_servers(&mut self) {
+        self.mcp.wait = Wait::Over;
+        let connecting = self.mcp.hub.as_ref().map(Hub::connecting).unwrap_or_default();
+        // Nobody waits where the prompt was cancelled meanwhile.
+        if !connecting.is_empty() && !self.waiting.is_empty() {
+            let text = format!(
+                "Not connected yet, so going on without: MCP server {}. The model is told of its tools once they are \
+                 there.",
+                connecting.join(", ")
+            );
+            self.say(Severity::Warning, text);
+        }
+    }
+
+    pub(super) fn heard_of_server(&mut self, news: News) {
+        match news {
+            News::Changed { server } => {
+                self.refresh_tools();
+                let standings = self.mcp.standings();
+                let remarks = standings.into_iter().filter(|standing| standing.spec.name == server);
+                for remark in remarks.flat_map(|standing| standing.remarks) {
+                    self.remark(Severity::Info, format!("The MCP server {server}: {remark}."));
+                }
+            }
+            News::Gone { server, why } => {
+                self.refresh_tools();
+                let text = format!(
+                    "The MCP server {server} is not connected: {why}. The session goes on without its tools; /mcp \
+                     shows how the servers stand."
+                );
+                self.remark(Severity::Warning, text);
+            }
+            News::Remark(text) => self.remark(Severity::Info, text),
+        }
+    }
+
+    /// Tells the person something once.
+    fn remark(&mut self, severity: Severity, text: String) {
+        if self.mcp.told.len() < REMARKS_MAX && self.mcp.told.insert(text.clone()) {
+            self.say(severity, text);
+        }
+    }
+
+    /// Makes the session's tools anew, of what its servers have now.
+    pub(super) fn refresh_tools(&mut self) {
+        let Some(hub) = &self.mcp.hub else { return };
+        let framed = self.thread.frame().map(|(_, tools)| tools).unwrap_or_default();
+        self.services.toolbox = self.mcp.base.with(hub.tools(framed));
+    }
+
+    // ── The conversation ───────────────────────────────────────────────────────────────────────
+
+    /// Behind a compaction tools join the list that came since it was made, and those go that are gone. The
+    /// other tools and the system text stay to the byte.
+    pub(super) fn renew_frame(&mut self) -> Result<(), String> {
+        if self.mcp.hub.is_none() {
+            return Ok(());
+        }
+        let Some((system, framed)) = self.thread.frame() else { return Ok(()) };
+        let now = self.services.toolbox.specs();
+        let own = framed.iter().filter(|spec| !is_mcp(spec));
+        let tools: Vec<ToolSpec> = own.chain(now.iter().filter(|spec| is_mcp(spec))).cloned().collect();
+        if tools == framed {
+            return Ok(());
+        }
+        let since = self.thread.frame_entry().map(|frame| frame.seq);
+        let newer = self.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
+        if !newer.into_iter().any(|entry| matches!(entry.change, Change::Compacted { .. })) {
+            return Ok(());
+        }
+        let system = system.to_owned();
+        self.commit(Change::Framed { system, tools }).map_err(|error| error.to_string())?;
+        self.refresh_tools();
+        Ok(())
+    }
+
+    /// Tells the model of tools that its list does not have, once.
+    pub(super) fn tell_late_tools(&mut self) -> Result<(), String> {
+        let (Some(hub), Some((_, framed))) = (&self.mcp.hub, self.thread.frame()) else { return Ok(()) };
+        let lines = hub.lines_beside(framed);
+        if lines.is_empty() {
+            return Ok(());
+        }
+        if !framed.iter().any(|spec| spec.name == REACH) {
+            let text = "MCP servers were added since this conversation began. Their tools join it at the next \
+                        compaction; /compact makes one now.";
+            self.remark(Severity::Info, text.to_owned());
+            return Ok(());
+        }
+        let more = lines.len().saturating_sub(LATE_LINES_MAX);
+        let shown: Vec<String> = lines.iter().take(LATE_LINES_MAX).map(|line| format!("- {line}")).collect();
+        let more = if more > 0 { format!("\n- and {more} more") } else { String::new() };
+        let text = format!(
+            "These tools of MCP servers are not in your list of tools. Reach them with the tool {REACH}:\n{}{more}",
+            shown.join("\n")
+        );
+        let is_told = self.thread.view().entries().iter().rev().any(|entry| match &entry.change {
+            Change::Said { message, origin: Origin::Context { by } } if by == BY => message
+                .content
+                .iter()
+                .any(|part| matches!(part, Content::Text { text: said } if said.contains(&text))),
+            _ => false,
+        });
+        if is_told {
+            return Ok(());
+        }
+        let said = self.context(BY.to_owned(), text);
+        self.commit(said).map(drop).map_err(|error| error.to_string())
+    }
+}

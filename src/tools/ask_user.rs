@@ -1,0 +1,227 @@
+//! `ask_user`: asks the person something in a form of their editor. It never asks for a secret, and where no
+//! client can show a form it says so, so that the model asks in its reply.
+
+use serde_json::{Map, Value, json};
+
+use super::input;
+use super::question::{Door, Question, Reply, Wants, fitting};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use crate::thread::{Card, ToolKind, ToolSpec};
+
+/// Its name.
+pub const NAME: &str = "ask_user";
+
+/// Choices that one question can offer; more are no help.
+const OPTIONS_MAX: usize = 20;
+/// Characters of the question.
+const QUESTION_CHARS_MAX: usize = 2_000;
+/// Characters of one choice.
+const OPTION_CHARS_MAX: usize = 200;
+/// Characters of a title.
+const TITLE_CHARS_MAX: usize = 80;
+
+const OTHER: &str = "other";
+const ANSWER: &str = "answer";
+
+/// Asks through the door of its session.
+pub struct AskUser {
+    pub door: Door,
+}
+
+struct Input {
+    question: String,
+    options: Vec<String>,
+    /// Several of the options may be chosen.
+    multiple: bool,
+    /// Own words may be given beside the options.
+    free_text: bool,
+}
+
+fn parse(value: &Value) -> Result<Input, String> {
+    let options = match value.get("options") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(options) => serde_json::from_value(options.clone())
+            .map_err(|_| "`options` must be a list of texts.".to_owned())?,
+    };
+    let input = Input {
+        question: input::text(value, "question")?,
+        options,
+        multiple: input::flag(value, "multiple")?,
+        free_text: input::flag(value, "free_text")?,
+    };
+    if input.question.trim().is_empty() {
+        return Err("`question` is empty.".to_owned());
+    }
+    if input.question.chars().count() > QUESTION_CHARS_MAX {
+        return Err(format!("`question` has more than {QUESTION_CHARS_MAX} characters. Ask it shorter."));
+    }
+    if input.options.len() > OPTIONS_MAX {
+        return Err(format!("`options` has more than {OPTIONS_MAX} choices. Offer fewer."));
+    }
+    if input
+        .options
+        .iter()
+        .any(|option| option.trim().is_empty() || option.chars().count() > OPTION_CHARS_MAX)
+    {
+        return Err(format!("Each of `options` is a text of 1 to {OPTION_CHARS_MAX} characters."));
+    }
+    Ok(input)
+}
+
+impl Input {
+    fn schema(&self) -> Value {
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        let (options, multiple) = (&self.options, self.multiple);
+        match (options.is_empty(), multiple) {
+            (true, _) => {
+                properties.insert(ANSWER.to_owned(), json!({"type": "string", "title": "Your answer"}));
+                required.push(ANSWER);
+            }
+            (false, true) => {
+                let items = json!({"type": "string", "enum": options});
+                let choices = json!({"type": "array", "title": "Your choice", "items": items});
+                properties.insert(ANSWER.to_owned(), choices);
+            }
+            (false, false) => {
+                let choices = json!({"type": "string", "title": "Your choice", "enum": options});
+                properties.insert(ANSWER.to_owned(), choices);
+                if !self.free_text {
+                    required.push(ANSWER);
+                }
+            }
+        }
+        if self.free_text && !options.is_empty() {
+            properties.insert(OTHER.to_owned(), json!({"type": "string", "title": "Or in your own words"}));
+        }
+        json!({"type": "object", "properties": properties, "required": required})
+    }
+}
+
+impl Tool for AskUser {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: NAME.to_owned(),
+            description: "Asks the person a question in a form of their editor and waits for the answer. Use it only \
+                          where you can't go on without a decision that is theirs. Never ask for a password, key or \
+                          other secret. Without `options` they answer in their own words."
+                .to_owned(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "question": {"type": "string", "description": "The question, with all that is needed to decide"},
+                    "options": {"type": "array", "items": {"type": "string"}, "description": "Choices to offer"},
+                    "multiple": {"type": "boolean", "description": "Several options may be chosen"},
+                    "free_text": {"type": "boolean", "description": "Own words may be given beside the options"},
+                },
+                "required": ["question"],
+            }),
+        }
+    }
+
+    /// A model is told of it where somebody is there who could be asked.
+    fn is_listed(&self) -> bool {
+        self.door.shows().forms
+    }
+
+    fn card(&self, input: &Value, _: &Workspace) -> Card {
+        let question = input.get("question").and_then(Value::as_str).unwrap_or_default();
+        let line = question.lines().next().unwrap_or_default();
+        let title: String = line.chars().take(TITLE_CHARS_MAX).collect();
+        let title = if title.is_empty() { "Ask you".to_owned() } else { format!("Ask: {title}") };
+        Card { title, kind: ToolKind::Other, locations: Vec::new() }
+    }
+
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        parse(input).map(|_| Access::Nothing)
+    }
+
+    fn run(&self, value: Value, _: ToolContext) -> BoxFuture<ToolResult> {
+        let door = self.door.clone();
+        Box::pin(async move {
+            let input = match parse(&value) {
+                Ok(input) => input,
+                Err(why) => return ToolResult::failed(why),
+            };
+            let schema = input.schema();
+            let wants = Wants::Form { schema: schema.clone() };
+            told(&schema, door.ask(Question { message: input.question, wants }).await)
+        })
+    }
+}
+
+fn told(schema: &Value, reply: Reply) -> ToolResult {
+    match reply {
+        Reply::Accepted(content) => match fitting(schema, content) {
+            Ok(content) => {
+                let of = |value: &Value| match value {
+                    Value::String(text) => text.clone(),
+                    Value::Array(texts) => {
+                        texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+                    }
+                    other => other.to_string(),
+                };
+                let said: Vec<String> = [ANSWER, OTHER]
+                    .iter()
+                    .filter_map(|name| content.get(*name))
+                    .map(of)
+                    .filter(|text| !text.trim().is_empty())
+                    .collect();
+                match said.is_empty() {
+                    true => ToolResult::completed("The person sent the form without an answer."),
+                    false => ToolResult::completed(format!("The person answered: {}", said.join("\n"))),
+                }
+            }
+            Err(why) => ToolResult::failed(format!("The answer can't be used: {why}. Ask in your reply.")),
+        },
+        Reply::Declined => ToolResult::failed(
+            "The person does not want to answer this. Don't ask it again; go on with what you know, or say what \
+             you would need.",
+        ),
+        Reply::Cancelled => ToolResult::failed("The person put the question aside without an answer."),
+        Reply::Unable => ToolResult::failed(
+            "The person's client can't show a form. Ask in the text of your reply and end your turn; the answer is \
+             their next message.",
+        ),
+        Reply::TimedOut => ToolResult::failed(
+            "Nobody answered in time. Ask in the text of your reply and end your turn, or go on with what you know.",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema(input: Value) -> Value {
+        parse(&input).expect("it is right").schema()
+    }
+
+    #[test]
+    fn a_question_becomes_a_form() {
+        let free = schema(json!({"question": "Why?"}));
+        assert_eq!(free["properties"][ANSWER]["type"], "string");
+        assert_eq!(free["required"], json!([ANSWER]));
+        let one = schema(json!({"question": "Which?", "options": ["a", "b"]}));
+        assert_eq!(one["properties"][ANSWER]["enum"], json!(["a", "b"]));
+        let some =
+            schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true, "free_text": true}));
+        assert_eq!(some["properties"][ANSWER]["items"]["enum"], json!(["a", "b"]));
+        assert_eq!(some["properties"][OTHER]["type"], "string");
+        assert_eq!(some["required"], json!([]));
+    }
+
+    #[test]
+    fn what_became_of_it_is_told_in_words() {
+        let schema = schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true}));
+        let text = |reply| match told(&schema, reply).content.remove(0) {
+            crate::thread::OutcomeContent::Text { text } => text,
+            other => panic!("text was expected: {other:?}"),
+        };
+        let Value::Object(both) = json!({"answer": ["a", "b"]}) else { panic!("an object") };
+        assert_eq!(text(Reply::Accepted(both)), "The person answered: a, b");
+        let Value::Object(other) = json!({"answer": ["c"]}) else { panic!("an object") };
+        assert!(text(Reply::Accepted(other)).contains("can't be used"));
+        assert!(text(Reply::Unable).contains("in the text of your reply"));
+    }
+}

@@ -1,0 +1,415 @@
+//! Servers that speak MCP: their tools in a conversation, and what a broken or hostile one can't do.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use epitome::hooks::functions::Functions;
+use epitome::provider::scripted::{ModelStep, RecordedRequest};
+use epitome::session::{
+    AskId, Attachment, ClientId, Decision, Out, Outlet, Question, Replay, Reply, SessionCommand, Shows,
+};
+use epitome::thread::{Change, OutcomeStatus, Rule, SessionId, StopReason, ToolOutcome};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, text};
+use super::mcp_server::{SECRET, json_of, process_of, table};
+use super::stage::{recorder, told, with_hooks};
+
+/// A desk whose person has these settings, with a place for servers' traces.
+struct Stage {
+    desk: Desk,
+    place: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+/// What the model is to do, one reply a call, and then "ok".
+fn stage(config: impl FnOnce(&std::path::Path) -> String, replies: Vec<Vec<ModelStep>>) -> Stage {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let place = directory.path().to_path_buf();
+    let files = vec![("home/config.toml".to_owned(), config(&place))];
+    let mut replies = replies.into_iter();
+    let script = move |_: &RecordedRequest| replies.next().unwrap_or_else(|| vec![text("ok")]);
+    Stage { desk: Desk::set(&files, Functions::default(), script), place, _directory: directory }
+}
+
+/// A stage with one server of this role, whose tools may be called.
+fn served(role: &str, replies: Vec<Vec<ModelStep>>) -> Stage {
+    stage(|place| format!("mode = \"full\"\n{}", table("s", role, place, "timeout_s = 5")), replies)
+}
+
+fn call(tool: &str, input: Value) -> Vec<ModelStep> {
+    vec![ModelStep::Call { name: tool.into(), input }]
+}
+
+impl Stage {
+    /// The outcome of the one call.
+    fn outcome(&mut self) -> ToolOutcome {
+        self.desk.client.entry(|change| match change {
+            Change::ToolFinished { outcome } => Some(outcome.clone()),
+            _ => None,
+        })
+    }
+
+    fn tools_told(&self) -> Vec<String> {
+        let first = &self.desk.model.requests()[0].body["tools"];
+        let names = first.as_array().expect("tools").iter().filter_map(|tool| tool["name"].as_str());
+        names.map(str::to_owned).collect()
+    }
+
+    fn notice(&mut self, words: &str) -> String {
+        self.desk.client.until(|out| match out {
+            Out::Notice { text, .. } if text.contains(words) => Some(text.clone()),
+            _ => None,
+        })
+    }
+}
+
+/// Whether a process is there. A dead one whose parent has not looked yet is not.
+fn lives(process: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/stat"))
+        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z')))
+}
+
+#[test]
+fn a_servers_tool_is_listed_asked_for_and_called() {
+    let replies = vec![call("mcp__tickets__echo", json!({"says": "hi"}))];
+    let mut stage = stage(|place| table("tickets", "plain", place, ""), replies);
+    let ticket = stage.desk.prompt("Go");
+    let (ask, permission) = stage.desk.client.until(|out| match out {
+        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        _ => None,
+    });
+    assert_eq!(permission.card.title, "tickets: echo");
+    assert!(format!("{:?}", permission.preview).contains("hi"), "{:?}", permission.preview);
+    assert_eq!(permission.always.as_deref(), Some("echo of the server tickets for this session"));
+    stage.desk.send(SessionCommand::Decide { ask, decision: Decision::AllowAlways });
+    let outcome = stage.outcome();
+    assert_eq!((outcome.status, outcome.model_text().as_str()), (OutcomeStatus::Completed, "heard \"hi\""));
+    assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
+    let rule = Rule::External { server: "tickets".into(), tool: "echo".into() };
+    assert!(stage.desk.log().iter().any(|entry| entry.change == Change::Allowed { rule: rule.clone() }));
+    let told = stage.tools_told();
+    assert!(told.contains(&"mcp__tickets__echo".to_owned()) && told.contains(&"mcp".to_owned()), "{told:?}");
+}
+
+/// Each row is a tool of a server that misbehaves, and what the model is told. The session goes on.
+#[test]
+fn whatever_a_call_comes_to_the_session_goes_on() {
+    for (tool, words) in [
+        ("fails", "it went wrong"),
+        ("refuses", "refused the call: the key [KEY] is wrong"),
+        ("dies", "code 7 and said: starting with the key [KEY]\nout of memory"),
+        ("big", "it sent a message of more than 16 MiB"),
+        ("floods", "it sent more than 20000 lines"),
+    ] {
+        let mut stage = served("plain", vec![call(&format!("mcp__s__{tool}"), json!({}))]);
+        assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn, "{tool}");
+        let outcome = stage.outcome();
+        assert_eq!(outcome.status, OutcomeStatus::Failed, "{tool}");
+        assert!(outcome.model_text().contains(words), "{tool}: {}", outcome.model_text());
+        let log = format!("{:?}{:?}", stage.desk.log(), stage.desk.client.seen);
+        assert!(!log.contains(SECRET), "{tool}");
+    }
+}
+
+/// Each row is a server that is broken from the beginning, and what the person is told once.
+#[test]
+fn a_broken_server_is_a_notice_and_not_a_failure() {
+    for (role, words) in [
+        ("ends", "its process ended with code 3 and said: starting with the key [KEY]\nno licence found"),
+        ("endless", "it sent a message of more than 16 MiB, and was ended"),
+        ("silent", "Not connected yet, so going on without: MCP server s."),
+    ] {
+        let mut stage = stage(
+            |place| format!("[mcp]\nwait_s = 1\n{}", table("s", role, place, "")),
+            vec![vec![text("Hello.")]],
+        );
+        assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn, "{role}");
+        let told = stage.notice("MCP server s");
+        assert!(told.contains(words), "{role}: {told}");
+        assert!(!stage.desk.client.seen.iter().any(|out| matches!(out, Out::Notice { .. })), "{role}: once");
+    }
+}
+
+#[test]
+fn a_server_that_is_no_file_is_told_with_what_to_do() {
+    let config = "[mcp.servers.s]\ncommand = \"no-such-program-anywhere\"\n";
+    let mut stage = stage(|_| config.to_owned(), Vec::new());
+    let told = stage.notice("MCP server s");
+    assert!(told.contains("give its full path"), "{told}");
+    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+}
+
+#[test]
+fn garbage_on_stdout_is_passed_over() {
+    let mut stage = served("garbage", vec![call("mcp__s__echo", json!({"says": 1}))]);
+    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.outcome().status, OutcomeStatus::Completed);
+}
+
+#[test]
+fn a_list_without_end_is_bounded_and_names_clash_with_nothing() {
+    let mut many = served("many", Vec::new());
+    assert_eq!(many.desk.ask("Go"), StopReason::EndTurn);
+    let bytes = many.desk.model.requests()[0].body["tools"].to_string().len();
+    assert!(bytes < 150_000, "{bytes} bytes");
+    many.notice("of which the first 256 are used");
+
+    let mut clashing = served("clashes", Vec::new());
+    assert_eq!(clashing.desk.ask("Go"), StopReason::EndTurn);
+    let mut told = clashing.tools_told();
+    assert!(told.contains(&"bash".to_owned()) && told.contains(&"mcp__s__bash".to_owned()), "{told:?}");
+    let all = told.len();
+    told.sort();
+    told.dedup();
+    assert_eq!(told.len(), all);
+}
+
+#[test]
+fn a_cancel_reaches_the_server_and_progress_the_client() {
+    let mut stage = served("plain", vec![call("mcp__s__waits", json!({}))]);
+    let ticket = stage.desk.prompt("Go");
+    let progress = stage.desk.client.until(|out| match out {
+        Out::CallProgress { output, .. } => Some(output.clone()),
+        _ => None,
+    });
+    assert_eq!(progress, "1 of 2: half\n");
+    stage.desk.send(SessionCommand::Cancel);
+    assert_eq!(stage.desk.reason(ticket), StopReason::Cancelled);
+    let (until, file) = (Instant::now() + Duration::from_secs(20), stage.place.join("cancelled"));
+    while !file.exists() {
+        assert!(Instant::now() < until, "the server was not told");
+        std::thread::yield_now();
+    }
+    assert_eq!(std::fs::read_to_string(file).expect("a file"), "true", "it is this very call");
+}
+
+#[test]
+fn a_call_without_an_answer_ends_at_its_time() {
+    let mut stage = stage(
+        |place| format!("mode = \"full\"\n{}", table("s", "plain", place, "timeout_s = 1")),
+        vec![call("mcp__s__waits", json!({}))],
+    );
+    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    let told = stage.outcome().model_text();
+    assert!(told.contains("did not answer within 1 s"), "{told}");
+}
+
+#[test]
+fn a_server_ends_with_its_session() {
+    let mut stage = served("plain", Vec::new());
+    stage.desk.ask("Go");
+    let process = process_of("plain", &stage.place).expect("it runs");
+    assert!(lives(process));
+    let ticket = stage.desk.ticket();
+    stage.desk.send(SessionCommand::Close { ticket, client: stage.desk.client.id });
+    stage.desk.client.answer(ticket).expect("it closes");
+    let until = Instant::now() + Duration::from_secs(20);
+    while lives(process) {
+        assert!(Instant::now() < until, "it outlives its session");
+        std::thread::yield_now();
+    }
+}
+
+/// A repository that is opened must not run anything by that.
+#[test]
+fn a_repositorys_server_runs_once_the_person_has_allowed_it() {
+    for (decision, runs) in [(Decision::AllowOnce, true), (Decision::Reject, false)] {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let place = directory.path();
+        let servers = json!({"mcpServers": {"theirs": json_of("plain", place)}}).to_string();
+        let files = vec![(".mcp.json".to_owned(), servers)];
+        let mut desk = Desk::set(&files, Functions::default(), |_| vec![text("ok")]);
+        let ticket = desk.prompt("Go");
+        let (ask, permission) = desk.client.until(|out| match out {
+            Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+            _ => None,
+        });
+        assert_eq!(process_of("plain", place), None, "nothing runs before the answer");
+        let shown = format!("{permission:?}");
+        assert!(shown.contains("the MCP server theirs: runs") && !shown.contains(SECRET), "{shown}");
+        desk.send(SessionCommand::Decide { ask, decision });
+        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+        assert_eq!(process_of("plain", place).is_some(), runs);
+    }
+}
+
+/// Late tools change no byte of what was sent before; the model is told of them behind it.
+#[test]
+fn a_late_servers_tools_are_told_and_reached() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let place = directory.path();
+    let pipe = place.join("go");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    let config = format!("mode = \"full\"\n[mcp]\nwait_s = 0\n{}", table("s", "late", place, ""));
+    let files = vec![("home/config.toml".to_owned(), config)];
+    let late = call("mcp", json!({"tool": "mcp__s__echo", "arguments": {"says": "late"}}));
+    let long = text(&"A story of many words that somebody tells. ".repeat(2_000));
+    let mut replies = vec![vec![text("Hello.")], late, vec![text("ok")], vec![long]].into_iter();
+    let mut desk =
+        Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    std::fs::write(&pipe, "now").expect("the server reads");
+    // Its tools are there once the command lists them.
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        desk.ask("/mcp");
+        let shown = desk.client.entry(|change| match change {
+            Change::Noted { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        if shown.contains("mcp__s__echo") {
+            break;
+        }
+        assert!(Instant::now() < until, "{shown}");
+    }
+    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
+    let outcome = desk.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    assert_eq!(outcome.model_text(), "heard \"late\"");
+    let requests = desk.model.requests();
+    assert_eq!(requests[0].body["tools"], requests[2].body["tools"]);
+    let told = requests[1].body["messages"].to_string();
+    assert_eq!(told.matches("- mcp__s__echo: Says what it heard.").count(), 1, "{told}");
+    assert_eq!(requests[2].body["messages"].to_string().matches("not in your list").count(), 1);
+
+    // Behind a compaction they are in the list; the other tools stay where they were.
+    desk.ask("Tell me a story.");
+    desk.ask("Thanks.");
+    desk.ask("/compact");
+    assert_eq!(desk.ask("And now?"), StopReason::EndTurn);
+    let (before, now) = (requests[0].body["tools"].clone(), desk.last_request().body["tools"].clone());
+    let names = |tools: &Value| -> Vec<String> {
+        tools.as_array().expect("tools").iter().map(|tool| tool["name"].to_string()).collect()
+    };
+    assert!(!names(&before).contains(&"\"mcp__s__echo\"".to_owned()));
+    assert!(names(&now).contains(&"\"mcp__s__echo\"".to_owned()), "{:?}", names(&now));
+    assert_eq!(names(&before)[..3], names(&now)[..3]);
+}
+
+#[test]
+fn a_tool_of_a_server_that_is_gone_says_so() {
+    let mut stage = served("plain", vec![vec![text("Hello.")], call("mcp__s__echo", json!({}))]);
+    stage.desk.ask("Go");
+    std::fs::write(stage.desk.home.join("config.toml"), "mode = \"full\"\n").expect("a file");
+    stage.desk.reload(stage.desk.environment());
+    assert_eq!(stage.desk.ask("Again"), StopReason::EndTurn);
+    let told = stage.outcome().model_text();
+    assert!(told.contains("mcp__s__echo is not there any more"), "{told}");
+}
+
+#[test]
+fn a_server_that_went_is_started_again_for_the_next_call() {
+    let replies = vec![call("mcp__s__dies", json!({})), call("mcp__s__echo", json!({"says": 1}))];
+    let mut stage = served("plain", replies);
+    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    assert_eq!(stage.outcome().status, OutcomeStatus::Failed);
+    let second = stage.outcome();
+    assert_eq!(second.status, OutcomeStatus::Completed, "{}", second.model_text());
+}
+
+/// Without a client that shows forms a server gets no answer, and may not ask for ever.
+#[test]
+fn who_asks_in_a_loop_is_told_no() {
+    let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
+    assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
+    let told = stage.outcome().model_text();
+    assert_eq!(told, "told \"decline\" null, asked 30 times");
+    stage.notice("asks you something that your client can't show");
+}
+
+#[test]
+fn hooks_see_a_call_through_mcp_as_a_call_of_that_tool() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let config = format!("mode = \"full\"\n{}", table("s", "plain", directory.path(), ""));
+    let through = json!({"tool": "mcp__s__echo", "arguments": {"says": 1}});
+    let mut desk = with_hooks(
+        &[("sees", recorder("before_tool_call"))],
+        &[("home/config.toml", &config)],
+        vec![call("mcp", through)],
+    );
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let payload = told(&desk).remove(0).to_string();
+    assert!(payload.contains("mcp__s__echo") && !payload.contains("arguments"), "{payload}");
+}
+
+/// A client that shows forms, and what it was told.
+struct Showing(Mutex<Sender<Out>>);
+
+impl Outlet for Showing {
+    fn put(&self, _: &SessionId, out: Out) {
+        // A test that has ended listens no more.
+        drop(self.0.lock().expect("no panic under it").send(out));
+    }
+
+    fn shows(&self) -> Shows {
+        Shows { forms: true, urls: false }
+    }
+}
+
+/// Attaches a client that shows forms; gives what it is told.
+fn showing(desk: &mut Desk) -> Receiver<Out> {
+    let (sender, news) = channel();
+    let ticket = desk.ticket();
+    let outlet = Arc::new(Showing(Mutex::new(sender)));
+    let mut opening = desk.opening(&desk.client, desk.environment());
+    opening.attachment = Attachment { client: ClientId(7), outlet };
+    desk.sessions.attach(ticket, desk.session.clone(), opening, Replay::Nothing);
+    news
+}
+
+fn question(news: &Receiver<Out>) -> (AskId, Arc<Question>) {
+    loop {
+        match news.recv_timeout(Duration::from_secs(20)).expect("a question") {
+            Out::Question { ask, question } => return (ask, question),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_servers_question_goes_to_who_can_show_it_and_the_first_answer_counts() {
+    let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
+    let news = showing(&mut stage.desk);
+    let ticket = stage.desk.prompt("Go");
+    let (ask, question) = question(&news);
+    assert_eq!(question.message, "The MCP server s asks: Which branch?");
+    for answer in ["main", "other"] {
+        let Value::Object(content) = json!({"branch": answer, "extra": 1}) else { panic!("an object") };
+        stage.desk.send(SessionCommand::Answer { ask, reply: Reply::Accepted(content) });
+    }
+    assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(stage.outcome().model_text(), "told \"accept\" {\"branch\":\"main\"}, asked 1 times");
+}
+
+#[test]
+fn a_cancel_takes_an_open_question_back() {
+    let input = json!({"question": "Where to?", "options": ["here", "there"]});
+    let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
+    let news = showing(&mut desk);
+    let ticket = desk.prompt("Go");
+    let (asked, question) = question(&news);
+    assert_eq!(question.message, "Where to?");
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    let taken_back = news.try_iter().any(|out| matches!(out, Out::Withdrawn { ask } if ask == asked));
+    assert!(taken_back);
+}
+
+/// Who can show no form is not told of the tool; a conversation that was told of it elsewhere is answered.
+#[test]
+fn without_a_client_for_it_the_model_asks_in_its_reply() {
+    let input = json!({"question": "Where to?"});
+    let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let told = desk.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    assert!(told.contains("in the text of your reply"), "{told}");
+    assert!(!desk.model.requests()[0].body["tools"].to_string().contains("ask_user"));
+}

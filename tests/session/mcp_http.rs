@@ -1,0 +1,218 @@
+//! Servers that speak MCP over HTTP: what they are sent, and what a person is told where they can't be reached.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use epitome::hooks::functions::Functions;
+use epitome::provider::scripted::ModelStep;
+use epitome::session::Out;
+use epitome::thread::{Change, StopReason};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, text};
+
+/// Stands for the status of a server that wants a login.
+const LOGIN: &str = "login";
+const TOKEN: &str = "sk-token-of-the-login";
+const KEY: &str = "sk-key-of-the-server";
+
+/// A server on loopback that answers as JSON; gives its address and the heads of what it is sent.
+fn server(status: &'static str) -> (String, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let url = format!("http://{}/mcp/sk-in-the-path", listener.local_addr().expect("an address"));
+    let (heads, seen) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let heads = heads.clone();
+            thread::spawn(move || connection(stream, &heads, status));
+        }
+    });
+    (url, seen)
+}
+
+/// Answers what comes over one connection, until it closes.
+fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
+    let own = stream.local_addr().expect("an address").to_string();
+    let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
+    let mut writer = stream;
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let lower = head.to_lowercase();
+        let length =
+            lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+        // Who has seen enough listens no more.
+        drop(heads.send(lower));
+        let answered =
+            answer(&request).map(|result| json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
+        let (status, body) = match answered {
+            _ if status == LOGIN && !head.contains(TOKEN) => login(&head, &own),
+            Some(answer) if status == LOGIN => ("200 OK", answer.to_string()),
+            None if status == LOGIN => ("202 Accepted", String::new()),
+            _ if status != "200 OK" => (status, String::new()),
+            Some(answer) => (status, answer.to_string()),
+            None if head.starts_with("GET") => ("405 Method Not Allowed", String::new()),
+            None => ("202 Accepted", String::new()),
+        };
+        // A body that begins a line is one more header.
+        let (more, body) = match body.strip_prefix("\r\n") {
+            Some(header) => (format!("\r\n{header}"), String::new()),
+            None => (String::new(), body),
+        };
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        );
+        if writer.write_all((head + &body).as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a server says that wants a login, and what its login says: one of dynamic registration and PKCE.
+fn login(head: &str, own: &str) -> (&'static str, String) {
+    let base = format!("http://{own}");
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let told = match path {
+        path if path.starts_with("/.well-known/oauth-protected-resource") => {
+            json!({"resource": format!("{base}/mcp/sk-in-the-path"), "authorization_servers": [base]})
+        }
+        path if path.starts_with("/.well-known/oauth-authorization-server") => json!({
+            "issuer": base,
+            "authorization_endpoint": format!("{base}/authorize"),
+            "token_endpoint": format!("{base}/token"),
+            "registration_endpoint": format!("{base}/register"),
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }),
+        "/register" => json!({"client_id": "epitome-1", "redirect_uris": []}),
+        "/token" => json!({
+            "access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600, "refresh_token": "sk-refresh",
+        }),
+        path if path.starts_with("/mcp") => {
+            let challenge =
+                format!("Bearer resource_metadata=\"{base}/.well-known/oauth-protected-resource\"");
+            return ("401 Unauthorized", format!("\r\nwww-authenticate: {challenge}"));
+        }
+        _ => return ("404 Not Found", String::new()),
+    };
+    ("200 OK", told.to_string())
+}
+
+fn answer(request: &Value) -> Option<Value> {
+    match request["method"].as_str()? {
+        "initialize" => Some(json!({
+            "protocolVersion": request["params"]["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "test", "version": "1"},
+        })),
+        "tools/list" => Some(
+            json!({"tools": [{"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}]}),
+        ),
+        "tools/call" => Some(json!({"content": [{"type": "text", "text": "seen"}]})),
+        _ => None,
+    }
+}
+
+fn desk(url: &str, replies: Vec<Vec<ModelStep>>) -> Desk {
+    let config = format!(
+        "mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\nheaders = {{ X-Team = \"core-team\", Authorization = \"Bearer {KEY}\" }}\n"
+    );
+    let mut replies = replies.into_iter();
+    let files = vec![("home/config.toml".to_owned(), config)];
+    Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]))
+}
+
+#[test]
+fn a_server_on_the_net_is_asked_with_its_headers() {
+    let (url, heads) = server("200 OK");
+    let mut desk =
+        desk(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let told = desk.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    assert_eq!(told, "seen");
+    let heads: Vec<String> = heads.try_iter().collect();
+    assert!(heads.len() >= 3, "{heads:?}");
+    for head in heads.iter().filter(|head| head.starts_with("post")) {
+        assert!(head.contains("x-team: core-team") && head.contains(&format!("authorization: bearer {KEY}")));
+    }
+    let log = format!("{:?}{:?}", desk.log(), desk.client.seen);
+    assert!(!log.contains(KEY) && !log.contains("sk-in-the-path"));
+}
+
+/// Each row is what a server answers, and what the person is told.
+#[test]
+fn what_keeps_a_server_away_is_told_without_its_secrets() {
+    for (status, words) in [("500 Internal Server Error", "500"), ("404 Not Found", "404")] {
+        let (url, _) = server(status);
+        let mut desk = desk(&url, Vec::new());
+        let told = desk.client.until(|out| match out {
+            Out::Notice { text, .. } if text.contains("net") => Some(text.clone()),
+            _ => None,
+        });
+        assert!(told.contains(words), "{status}: {told}");
+        assert!(!told.contains(KEY) && !told.contains("sk-in-the-path"), "{told}");
+        assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    }
+}
+
+/// The person follows the link in a browser; from then on the server is asked with the token.
+#[test]
+fn who_is_to_log_in_is_given_a_link_and_the_token_stays_private() {
+    let (url, _) = server(LOGIN);
+    let config = format!("mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\n");
+    let look = vec![ModelStep::Call { name: "mcp".into(), input: json!({"tool": "mcp__net__look"}) }];
+    let mut replies = vec![look].into_iter();
+    let files = vec![("home/config.toml".to_owned(), config)];
+    let script = move |_: &_| replies.next().unwrap_or_else(|| vec![text("ok")]);
+    let mut desk = Desk::set(&files, Functions::default(), script);
+    let told = desk.client.until(|out| match out {
+        Out::Notice { text, .. } if text.contains("net") => Some(text.clone()),
+        _ => None,
+    });
+    let link = told.split("Open this link: ").nth(1).unwrap_or_else(|| panic!("a link: {told}"));
+    let query = |name: &str| {
+        let pairs = link.split(['?', '&']);
+        let found = pairs.filter_map(|pair| pair.strip_prefix(&format!("{name}="))).next();
+        found.unwrap_or_else(|| panic!("{name} in {link}")).to_owned()
+    };
+    assert_eq!(query("code_challenge_method"), "S256");
+    let back = query("redirect_uri").replace("%3A", ":").replace("%2F", "/");
+    let address = back.strip_prefix("http://").and_then(|back| back.split('/').next()).expect("loopback");
+    let mut browser = TcpStream::connect(address).expect("it listens");
+    let path = format!("/callback?code=c-1&state={}", query("state"));
+    write!(browser, "GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").expect("it reads");
+    let mut page = String::new();
+    browser.read_to_string(&mut page).expect("it answers");
+    assert!(page.contains("You are logged in"), "{page}");
+
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let told = desk.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.model_text()),
+        _ => None,
+    });
+    assert_eq!(told, "seen");
+    let folder = epitome::paths::Paths::below(&desk.home).data.join("mcp-logins");
+    let files: Vec<_> =
+        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
+    assert_eq!(files.len(), 1);
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&files[0].metadata().expect("it is there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let log = format!("{:?}{:?}", desk.log(), desk.client.seen);
+    assert!(!log.contains(TOKEN) && !log.contains("sk-refresh"));
+}
