@@ -94,6 +94,7 @@
 //! | `tokens` | counting, fitted to each model | thread, family |
 //! | `recall` | finds and reads what left the view, pure | thread |
 //! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
+//! | `checkpoint` | files as they were before a turn changed them | thread |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
@@ -103,7 +104,7 @@
 //! | `tools` | what the model can do, and permission | thread, recall |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
-//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
+//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, checkpoint |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
 //! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, transfer, shelf, session, acp, daemon |
@@ -142,6 +143,7 @@
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;
+pub mod checkpoint;
 pub mod cli;
 pub mod compaction;
 pub mod config;
