@@ -31,6 +31,8 @@ enum Step {
     /// Takes back, or brings again, the layer at this place of all, where that may be.
     Toggled(usize),
     ThinkingDropped,
+    /// Takes the conversation back to before the turn at this place of all, where that may be.
+    Rewound(usize),
     Ended,
 }
 
@@ -82,7 +84,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Undone),
         2 => (0..16usize).prop_map(Step::Toggled),
         1 => Just(Step::ThinkingDropped),
-        1 => Just(Step::Ended),
+        1 => (0..8usize).prop_map(Step::Rewound),
+        2 => Just(Step::Ended),
     ];
     prop::collection::vec(step, 0..40)
 }

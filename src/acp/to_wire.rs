@@ -229,9 +229,12 @@ impl Cursor {
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
-            Change::Undone { .. } | Change::Redone { .. } | Change::Pruned { .. } => {
-                entry_line(entry, updates)
-            }
+            Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Pruned { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Forked { .. } => entry_line(entry, updates),
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } => {
                 if !shown.replay {
@@ -393,6 +396,9 @@ impl Cursor {
             | Change::Undone { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Forked { .. }
             | Change::Noted { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }

@@ -59,7 +59,7 @@ impl Default for Bounds {
             named_bytes: 256_000_000,
             paths: 20_000,
             session_bytes: 256_000_000,
-            scan_time: Duration::from_secs(10),
+            scan_time: Duration::from_secs(5),
             turns: 200,
         }
     }

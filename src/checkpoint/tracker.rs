@@ -21,6 +21,9 @@ use crate::thread::{Seq, SessionId};
 /// Rewinds that can be taken back, the newest of them first. What older ones need is let go.
 const REWINDS_MAX: usize = 20;
 
+/// Troubles that are kept until they are told: more would be the same again.
+const TROUBLES_MAX: usize = 4;
+
 /// Changed files of one call whose lines are counted, and the bytes of a side that is compared: a listing is no
 /// review.
 const COUNTED_FILES_MAX: usize = 200;
@@ -72,6 +75,7 @@ struct Inner {
     state: Mutex<Option<State>>,
     /// The turn that runs.
     turn: Mutex<Seq>,
+    troubles: Mutex<Vec<String>>,
 }
 
 struct State {
@@ -110,8 +114,28 @@ impl Checkpoints {
             bounds,
             state: Mutex::default(),
             turn: Mutex::default(),
+            troubles: Mutex::default(),
         };
         Checkpoints { inner: Arc::new(inner) }
+    }
+
+    /// Whether anything is kept at all.
+    pub fn exist(&self) -> bool {
+        self.inner.directory.exists()
+    }
+
+    /// Keeps what went wrong, until it is told.
+    pub fn note(&self, done: Result<(), CheckpointError>) {
+        if let Err(error) = done {
+            let mut troubles = self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+            troubles.truncate(TROUBLES_MAX - 1);
+            troubles.push(error.to_string());
+        }
+    }
+
+    /// What went wrong and was not told yet.
+    pub fn take_troubles(&self) -> Vec<String> {
+        std::mem::take(&mut *self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Says which turn runs, by its first entry. What is changed from here on is its own.

@@ -135,6 +135,8 @@ impl<'a> JsonLines<'a> {
             | Change::Undone { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
                 Some(line) => self.notice("info", &line),
@@ -144,6 +146,7 @@ impl<'a> JsonLines<'a> {
             | Change::Framed { .. }
             | Change::Queued { .. }
             | Change::Commanded { .. }
+            | Change::Forked { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }

@@ -274,6 +274,8 @@ impl<'a> Printer<'a> {
             | Change::Undone { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
                 Some(line) => self.line(Kind::Call, Ink::Cyan, &line),
@@ -283,6 +285,7 @@ impl<'a> Printer<'a> {
             | Change::Framed { .. }
             | Change::Queued { .. }
             | Change::Commanded { .. }
+            | Change::Forked { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }
