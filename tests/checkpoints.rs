@@ -624,3 +624,28 @@ proptest! {
         prop_assert_eq!(&bench.tree(), trees.last().expect("there is one"));
     }
 }
+
+/// How long looks take; run by hand, because times are no matter of tests.
+#[test]
+#[ignore = "it measures, and asserts nothing"]
+fn looks_at_workspaces_of_several_sizes() {
+    for files in [1_000, 10_000] {
+        let bench = Bench::new();
+        for nth in 0..files {
+            bench.write(&format!("d{}/f{nth}.rs", nth / 50), &format!("fn f{nth}() {{}}\n").repeat(300));
+        }
+        let time = |what: &str, work: &dyn Fn()| {
+            let began = std::time::Instant::now();
+            work();
+            eprintln!("{files} files of 5 KB: {what} {:?}", began.elapsed());
+        };
+        time("first command, before and behind", &|| bench.command(10, || {}));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        time("next command, before and behind", &|| bench.command(20, || {}));
+        time("next command, before and behind", &|| bench.command(30, || bench.write("d0/f0.rs", "changed")));
+        time("a file tool", &|| bench.tool(40, "d1/f60.rs", || bench.write("d1/f60.rs", "changed")));
+        time("a rewind of two files", &|| drop(bench.rewind(10)));
+        time("a command that changes all", &|| bench.command(50, || bench.sh("for f in d*/*; do echo x >> $f; done")));
+        time("a rewind of all", &|| drop(bench.rewind(50)));
+    }
+}

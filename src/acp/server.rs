@@ -285,7 +285,8 @@ impl<P: SessionPort> Server<P> {
         let at = match meta.as_ref().map(|meta| &meta["epitome"]["at"]) {
             None | Some(Value::Null) => None,
             Some(at) => {
-                let part = at.as_str().and_then(|at| at.parse::<Part>().ok()).filter(|part| part.part.is_none());
+                let part =
+                    at.as_str().and_then(|at| at.parse::<Part>().ok()).filter(|part| part.part.is_none());
                 let wrong = || BadParams("`_meta.epitome.at` names an entry, as \"e12\"".to_owned());
                 Some(part.ok_or_else(wrong)?.entry)
             }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ use crate::thread::{Seq, SessionId};
 
 /// Rewinds that can be taken back, the newest of them first. What older ones need is let go.
 const REWINDS_MAX: usize = 20;
+
+/// How long the look behind a call may take that has ended: twice what a look takes at most.
+const CALL_END_MAX: Duration = Duration::from_secs(10);
 
 /// Troubles that are kept until they are told: more would be the same again.
 const TROUBLES_MAX: usize = 4;
@@ -76,6 +80,8 @@ struct Inner {
     /// The turn that runs.
     turn: Mutex<Seq>,
     troubles: Mutex<Vec<String>>,
+    /// Calls that have begun and whose end is not recorded yet.
+    under_way: (Mutex<usize>, Condvar),
 }
 
 struct State {
@@ -115,6 +121,7 @@ impl Checkpoints {
             state: Mutex::default(),
             turn: Mutex::default(),
             troubles: Mutex::default(),
+            under_way: Default::default(),
         };
         Checkpoints { inner: Arc::new(inner) }
     }
@@ -144,7 +151,10 @@ impl Checkpoints {
     }
 
     /// A call begins. `roots` are the workspace. It returns when what may be changed is kept.
+    ///
+    /// Each call of this has one of `after` behind it, also where it fails.
     pub fn before(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+        *self.inner.under_way.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         self.open_record(state)?;
@@ -157,6 +167,23 @@ impl Checkpoints {
 
     /// The same call has ended, in whatever way.
     pub fn after(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+        let recorded = self.record_after(roots, what);
+        let (under_way, ended) = &self.inner.under_way;
+        let mut count = under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        *count = count.saturating_sub(1);
+        ended.notify_all();
+        recorded
+    }
+
+    /// Waits until the end of each call is recorded: one that was cancelled just now is still being looked at.
+    fn wait_for_calls(&self) {
+        let (under_way, ended) = &self.inner.under_way;
+        let count = under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        // What takes longer runs on beside the conversation, and is not waited for.
+        drop(ended.wait_timeout_while(count, CALL_END_MAX, |count| *count > 0));
+    }
+
+    fn record_after(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         self.open_record(state)?;
@@ -173,6 +200,7 @@ impl Checkpoints {
 
     /// What turns did to files, oldest first; those that changed nothing are not in it.
     pub fn turns(&self) -> Result<Vec<TurnRecord>, CheckpointError> {
+        self.wait_for_calls();
         let _guard = self.state()?;
         let (records, _) = record::all(&self.turns_directory())?;
         Ok(records.into_iter().filter(|record| !record.is_empty()).collect())
@@ -180,6 +208,7 @@ impl Checkpoints {
 
     /// Says what would be taken back. It changes nothing.
     pub fn preview(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
+        self.wait_for_calls();
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         Ok(self.plan(state, asked, forced, Keep::No)?.1)
@@ -187,6 +216,7 @@ impl Checkpoints {
 
     /// Takes back. An error says that nothing was changed.
     pub fn rewind(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
+        self.wait_for_calls();
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         let (rewind, mut report) = self.plan(state, asked, forced, Keep::Yes)?;

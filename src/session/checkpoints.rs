@@ -47,7 +47,8 @@ impl Session {
 
     /// Tells what could not be recorded.
     pub(super) fn tell_checkpoint_troubles(&mut self) {
-        let troubles = { self.services.checkpoints.iter() }.flat_map(Checkpoints::take_troubles).collect::<Vec<_>>();
+        let troubles =
+            { self.services.checkpoints.iter() }.flat_map(Checkpoints::take_troubles).collect::<Vec<_>>();
         for trouble in troubles {
             self.say(Severity::Warning, format!("What a call changes may not be taken back: {trouble}."));
         }
@@ -67,7 +68,9 @@ impl Session {
                 session.rewinding = false;
                 match taken_up {
                     Ok(Ok(reports)) => reports.iter().for_each(|report| session.tell_of_late(report)),
-                    Ok(Err(error)) => session.say(Severity::Warning, format!("The checkpoints of files: {error}.")),
+                    Ok(Err(error)) => {
+                        session.say(Severity::Warning, format!("The checkpoints of files: {error}."))
+                    }
                     Err(error) => tracing::error!(session = %session.id, %error, "checkpoints panicked"),
                 }
             }))
@@ -79,7 +82,8 @@ impl Session {
         let mut changes = self.files_rewound(report, false);
         let failed = report.failures.len();
         let text = match failed {
-            0 => "A rewind of files that was broken off is finished now. The conversation was left as it is.".to_owned(),
+            0 => "A rewind of files that was broken off is finished now. The conversation was left as it is."
+                .to_owned(),
             _ => format!("A rewind of files that was broken off is finished, but for {failed} files."),
         };
         changes.push(Change::Noted { message: self.fresh_message(), text });
@@ -112,7 +116,9 @@ impl Session {
 
     /// The log tells of it now. Where that can't be noted, it is told of once more at the next start.
     pub(super) fn told_of(&mut self, report: &Report) {
-        let (Some(number), Some(checkpoints)) = (report.number, self.services.checkpoints.clone()) else { return };
+        let (Some(number), Some(checkpoints)) = (report.number, self.services.checkpoints.clone()) else {
+            return;
+        };
         let session = self.id.clone();
         let syncer = self.journal.syncer();
         self.background.spawn_blocking(move || {
@@ -140,14 +146,15 @@ impl Session {
     }
 
     /// Lets go of what is kept for commands to come. Nobody else may have these checkpoints open.
-    pub(super) async fn rest_checkpoints(&self) {
-        let Some(checkpoints) = self.services.checkpoints.clone().filter(Checkpoints::exist) else { return };
-        if self.lineage.is_child() {
-            return;
-        }
-        let rested = tokio::task::spawn_blocking(move || checkpoints.rest()).await;
-        if let Ok(Err(error)) = rested {
-            tracing::warn!(session = %self.id, %error, "checkpoints that are not needed could not be let go");
+    pub(super) fn rest_checkpoints(&self) -> impl Future<Output = ()> + Send + use<> {
+        let own = self.services.checkpoints.clone().filter(|_| !self.lineage.is_child());
+        let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id.clone());
+        async move {
+            let Some(checkpoints) = checkpoints else { return };
+            let rested = tokio::task::spawn_blocking(move || checkpoints.rest()).await;
+            if let Ok(Err(error)) = rested {
+                tracing::warn!(%session, %error, "checkpoints that are not needed could not be let go");
+            }
         }
     }
 }

@@ -58,8 +58,8 @@ impl Thread {
 
     /// Whether a layer may be taken back, or why not, in words.
     pub fn can_undo(&self, layer: Seq) -> Result<(), String> {
-        let Layer { holds, .. } = self.known_layer(layer)?;
-        if !holds {
+        self.known_layer(layer)?;
+        if self.is_undone(layer) {
             return Err(format!("{layer} is taken back already; /redo {layer} brings it again"));
         }
         self.is_outermost(layer)?;
@@ -141,7 +141,8 @@ impl Thread {
             Change::Compacted { .. } | Change::Mutated { .. } => self.next_replacement(entry.seq),
             _ => self.covered_by(entry),
         });
-        Layer { entry: entry.seq, holds: !self.is_undone(entry.seq), inside }
+        let holds = !self.is_undone(entry.seq) && !self.is_taken_back(entry.seq);
+        Layer { entry: entry.seq, holds, inside }
     }
 
     /// The next compaction or mutation that holds. It always replaces what an older one has put in front.
@@ -170,7 +171,8 @@ impl Thread {
 
     /// The layer behind which it makes no difference any more whether this one holds.
     fn covered_by(&self, layer: &Arc<Entry>) -> Option<Seq> {
-        let holds_but = |holds: bool| move |seq: Seq| if seq == layer.seq { holds } else { !self.is_undone(seq) };
+        let holds_but =
+            |holds: bool| move |seq: Seq| if seq == layer.seq { holds } else { !self.is_undone(seq) };
         let mut without = self.fold_before(layer.seq);
         let mut with = self.fold_to(layer.seq, holds_but(true));
         if is_same(&with, &without) {

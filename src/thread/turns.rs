@@ -64,7 +64,9 @@ impl Thread {
         let mut trial = self.clone();
         trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change }));
         match trial.view().begins_with_agent() && !self.view().begins_with_agent() {
-            true => Err("the conversation would begin with the agent's words, which no model takes".to_owned()),
+            true => {
+                Err("the conversation would begin with the agent's words, which no model takes".to_owned())
+            }
             false => Ok(()),
         }
     }

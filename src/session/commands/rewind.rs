@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::Ran;
 use super::layers::entry_named;
 use super::why::line_of;
-use super::Ran;
 use crate::checkpoint::{Asked, CheckpointError, Checkpoints, Report, TurnRecord};
 use crate::session::actor::Session;
 use crate::session::checkpoints::BY;
@@ -139,7 +139,9 @@ impl Session {
             Some(entry) => {
                 let start = self.thread.turn_start(entry);
                 let found = turns.iter().find(|turn| turn.start == start);
-                found.ok_or_else(|| format!("{entry} belongs to no turn that a prompt began. /checkpoints lists them"))?
+                found.ok_or_else(|| {
+                    format!("{entry} belongs to no turn that a prompt began. /checkpoints lists them")
+                })?
             }
             // Without the conversation, what is to be taken back may be of a turn that is no longer in it.
             None if wish.scope == Scope::Files => {
@@ -275,7 +277,9 @@ impl Session {
             (false, true) => format!("Taken back: {what}.\n"),
         };
         let _ = match (conversation, wish.undo) {
-            (true, false) => writeln!(out, "\n- the conversation: the model no longer sees what was said from there on"),
+            (true, false) => {
+                writeln!(out, "\n- the conversation: the model no longer sees what was said from there on")
+            }
             (true, true) => writeln!(out, "\n- the conversation: what was said stands in it again"),
             (false, _) => writeln!(out, "\n- the conversation stays as it is"),
         };
@@ -301,10 +305,13 @@ impl Session {
             let _ = writeln!(out, "- and {} more", report.conflicts.len() - FILES_SHOWN_MAX);
         }
         if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
-            out.push_str("\nThe word force takes back also what somebody else has changed; it can be undone.\n");
+            out.push_str(
+                "\nThe word force takes back also what somebody else has changed; it can be undone.\n",
+            );
         }
         for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
-            let _ = writeln!(out, "- {} could not be put back: {}", self.shown_path(&failure.path), failure.why);
+            let _ =
+                writeln!(out, "- {} could not be put back: {}", self.shown_path(&failure.path), failure.why);
         }
         for beyond in &report.beyond {
             let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
@@ -330,14 +337,18 @@ impl Session {
         let mut out = "Turns and the files that they changed, newest first:\n\n".to_owned();
         for (turn, record) in turns.iter().rev().take(TURNS_SHOWN_MAX) {
             let gone = if turn.is_taken_back { " (not in the conversation any more)" } else { "" };
-            let _ = writeln!(out, "- {} {}{gone}: {}", turn.prompt, quoted(&turn.text), self.summary(*record));
+            let _ =
+                writeln!(out, "- {} {}{gone}: {}", turn.prompt, quoted(&turn.text), self.summary(*record));
             for touched in record.iter().flat_map(|record| record.changed()).take(FILES_SHOWN_MAX) {
                 let _ = writeln!(
                     out,
                     "  - {}: {}{}",
                     self.shown_path(&touched.path),
                     touched.verb(),
-                    touched.lines.map(|lines| format!(", +{} −{}", lines.added, lines.removed)).unwrap_or_default()
+                    touched
+                        .lines
+                        .map(|lines| format!(", +{} −{}", lines.added, lines.removed))
+                        .unwrap_or_default()
                 );
             }
             let count = record.map_or(0, |record| record.changed().count());
@@ -351,7 +362,9 @@ impl Session {
         if turns.len() > TURNS_SHOWN_MAX {
             let _ = writeln!(out, "- older: {}", turns.len() - TURNS_SHOWN_MAX);
         }
-        out.push_str("\n/rewind and an entry goes back to before its turn; /rewind dry shows what that would do.");
+        out.push_str(
+            "\n/rewind and an entry goes back to before its turn; /rewind dry shows what that would do.",
+        );
         let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
         let told = json!({ "text": out, "turns": told });
         self.said(out).with("checkpoints", told)
@@ -363,7 +376,8 @@ impl Session {
         };
         let files = record.changed().filter(|touched| !touched.is_directory()).count();
         let lines = record.changed().filter_map(|touched| touched.lines);
-        let (added, removed) = lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
+        let (added, removed) =
+            lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
         let back = if record.taken_back.is_some() { ", taken back" } else { "" };
         let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
         format!("{files}, +{added} −{removed}{back}")

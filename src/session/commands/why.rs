@@ -134,9 +134,7 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             line(&message.text()),
             if reason.trim().is_empty() { "it gave no reason".to_owned() } else { line(reason) }
         )),
-        Change::Rewound { to } => {
-            Some(format!("you took the conversation back to before {to} (/rewind)"))
-        }
+        Change::Rewound { to } => Some(format!("you took the conversation back to before {to} (/rewind)")),
         Change::FilesRewound { turn, undo, files, more, left, .. } => {
             let count = counted(files.len() + *more as usize, "file");
             let named: Vec<String> =
