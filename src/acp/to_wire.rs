@@ -232,9 +232,9 @@ impl Cursor {
             Change::Undone { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
             | Change::Forked { .. } => entry_line(entry, updates),
+            // The note of the same command tells of it.
+            Change::Rewound { .. } | Change::FilesRewound { .. } => {}
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } => {
                 if !shown.replay {

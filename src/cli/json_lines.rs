@@ -135,8 +135,6 @@ impl<'a> JsonLines<'a> {
             | Change::Undone { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
                 Some(line) => self.notice("info", &line),
@@ -147,6 +145,9 @@ impl<'a> JsonLines<'a> {
             | Change::Queued { .. }
             | Change::Commanded { .. }
             | Change::Forked { .. }
+            // The note of the same command tells of it.
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }

@@ -274,8 +274,6 @@ impl<'a> Printer<'a> {
             | Change::Undone { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
             | Change::Noted { .. }
             | Change::Planned { .. } => match text::one_line(change) {
                 Some(line) => self.line(Kind::Call, Ink::Cyan, &line),
@@ -286,6 +284,9 @@ impl<'a> Printer<'a> {
             | Change::Queued { .. }
             | Change::Commanded { .. }
             | Change::Forked { .. }
+            // The note of the same command tells of it.
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }

@@ -78,7 +78,7 @@ impl Store {
         let fork = super::new_id();
         let at = Seq(self.fork(session, at, &fork)?.saturating_sub(1));
         let (mut journal, _) = self.load(&fork)?;
-        journal.append(Change::Forked { from: session.clone(), at })?;
+        journal.append(Change::Forked { from: session.clone(), through: at })?;
         let header = self.header(&fork)?;
         let old = header.title.as_deref().map(|title| title.split(FORK_MARK).next().unwrap_or(title).trim());
         let title = format!("{}{FORK_MARK}{session} at {at})", old.unwrap_or("Untitled"));

@@ -65,8 +65,8 @@ impl Header {
             }
             Change::Titled { title } => self.title = Some(title.clone()),
             Change::TurnEnded { .. } => self.turns += 1,
-            Change::Forked { from, at } => {
-                self.forked = Some(ForkOrigin { session: from.clone(), at: *at });
+            Change::Forked { from, through } => {
+                self.forked = Some(ForkOrigin { session: from.clone(), at: *through });
             }
             Change::Opened { .. }
             | Change::Framed { .. }

@@ -222,10 +222,10 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "is_zero")]
         left: u32,
     },
-    /// What stands before was taken over from another session, up to and with its entry `at`.
+    /// What stands before was taken over from another session, up to and with its entry `through`.
     Forked {
         from: SessionId,
-        at: Seq,
+        through: Seq,
     },
     /// Something that the person is told and the model is not.
     Noted {

@@ -47,7 +47,9 @@ pub fn one_line(change: &Change) -> Option<String> {
                 true => format!("Brought again: {files} as before the rewind{left}."),
             })
         }
-        Change::Forked { from, at } => Some(format!("Forked: what stands above is that of {from} up to {at}.")),
+        Change::Forked { from, through } => {
+            Some(format!("Forked: what stands above is that of {from} up to {through}."))
+        }
         Change::Pruned { masks, tokens_before, tokens_after, .. } => {
             Some(pruned(masks.len(), *tokens_before, *tokens_after))
         }

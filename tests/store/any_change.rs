@@ -176,7 +176,7 @@ pub fn one_of_each() -> Vec<Change> {
             more: 2,
             left: 3,
         },
-        Change::Forked { from: SessionId("s_00000000000000000002".into()), at: Seq(4) },
+        Change::Forked { from: SessionId("s_00000000000000000002".into()), through: Seq(4) },
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());

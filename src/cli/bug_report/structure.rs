@@ -142,7 +142,7 @@ fn shape(entry: &Entry) -> String {
             "{kind} turn={turn} rewind={rewind} undo={undo} files={} left={left}",
             files.len() + *more as usize
         ),
-        Change::Forked { from, at } => format!("{kind} from={from} at={at}"),
+        Change::Forked { from, through } => format!("{kind} from={from} through={through}"),
         Change::Noted { message, text } => format!("{kind} {message} text={}", text.len()),
         Change::ModelChosen { model } => format!("{kind} {model}"),
         Change::ModeChosen { mode } => format!("{kind} {}", mode.id()),

@@ -153,7 +153,9 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             }
             Some(done)
         }
-        Change::Forked { from, at } => Some(format!("what stands before comes from {from}, up to {at}")),
+        Change::Forked { from, through } => {
+            Some(format!("what stands before comes from {from}, up to {through}"))
+        }
         Change::Undone { entry } => Some(format!("you took {entry} back (/undo)")),
         Change::Redone { entry } => Some(format!("you brought {entry} again (/redo)")),
         Change::Pruned { masks, trigger, tokens_before, tokens_after } => Some(format!(
