@@ -127,6 +127,8 @@
 //! - A call is in the view with its outcome, or neither is.
 //! - No compaction, shortening, undo or redo takes what is pinned out of the view, or changes a byte of it.
 //! - Undo of a layer gives the view that there would be without it, whatever came later; redo gives it back.
+//! - A rewind gives the view before its turn, and puts back every file that a turn changed as it was, or says which
+//!   it left and why; it writes over nothing that somebody else has changed, and what it writes over is kept first.
 //! - A dry run shows the bytes that are committed when nothing comes between, the model's summary excepted.
 //! - What a hook asked for is done, or its refusal is in the trail with the reason; a hook that fails,
 //!   hangs or prints nonsense costs its own result alone.

@@ -530,6 +530,8 @@ fn take_step(thread: &mut Thread, step: &Step) {
             let Some(turn) = turns.get(place % turns.len().max(1)) else { return };
             if thread.can_rewind(turn.start).is_ok() {
                 append(thread, Change::Rewound { to: turn.start });
+                // Nothing may be left, and then it is the person who goes on.
+                take_step(thread, &Step::Said("again".into()));
             }
         }
         Step::Ended => {
