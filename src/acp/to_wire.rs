@@ -229,10 +229,9 @@ impl Cursor {
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
-            Change::Undone { .. }
-            | Change::Redone { .. }
-            | Change::Pruned { .. }
-            | Change::Forked { .. } => entry_line(entry, updates),
+            Change::Undone { .. } | Change::Redone { .. } | Change::Pruned { .. } | Change::Forked { .. } => {
+                entry_line(entry, updates)
+            }
             // The note of the same command tells of it.
             Change::Rewound { .. } | Change::FilesRewound { .. } => {}
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),

@@ -103,14 +103,34 @@ impl Blobs {
 
     /// Brings the contents of these names to the disk.
     pub fn sync<'a>(&self, hashes: impl Iterator<Item = &'a str>) -> io::Result<()> {
-        for hash in hashes {
-            File::open(self.directory.join(hash))?.sync_all()?;
+        let mut hashes = hashes.peekable();
+        if hashes.peek().is_none() {
+            return Ok(());
         }
+        sync_all(&self.directory, hashes.map(|hash| self.directory.join(hash)))?;
         match File::open(&self.directory) {
             Ok(directory) => directory.sync_all(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Brings files to the disk that lie on the file system of a directory: at once where the system can, for one by one
+/// takes ten milliseconds each.
+pub fn sync_all(directory: &Path, files: impl Iterator<Item = PathBuf>) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        drop(files);
+        Ok(rustix::fs::syncfs(File::open(directory)?)?)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = directory;
+        for file in files {
+            File::open(file)?.sync_all()?;
+        }
+        Ok(())
     }
 }
 

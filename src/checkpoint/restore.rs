@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::blobs::{Blobs, Durable};
+use super::blobs::{Blobs, Durable, sync_all};
 use super::node::{self, Node};
 use super::plan::Step;
 use super::record::{self, PathName};
@@ -85,7 +85,18 @@ impl Rewind {
                 return Err(error);
             }
         }
-        Ok(())
+        let is_file = |step: &Step| matches!(step.to, Node::File { .. });
+        let files = self.steps.iter().zip(&self.beside).filter(|(step, _)| is_file(step));
+        let mut files =
+            files.filter_map(|(_, beside)| beside.as_ref().map(|PathName(path)| path.clone())).peekable();
+        let Some(directory) = files.peek().and_then(|first| first.parent()).map(Path::to_path_buf) else {
+            return Ok(());
+        };
+        // Some file systems would otherwise show empty files after a loss of power.
+        sync_all(&directory, files).map_err(|error| {
+            self.unstage();
+            CheckpointError(format!("what is to be put back can't be brought to the disk: {error}"))
+        })
     }
 
     /// Takes away what was written beside.
@@ -192,8 +203,7 @@ fn write_beside(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.sync_all()
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 /// Takes away what stands where nothing is to stand, or something of another kind.

@@ -1,7 +1,7 @@
 //! Looks at a whole workspace: what stands at each path, with the contents of files kept. A file that was seen
 //! before and has the same stamp is not read again. It changes nothing, and follows no link.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -230,8 +230,8 @@ pub struct Difference {
 /// Compares two looks at the same workspace.
 ///
 /// A path that only the second look has seen may have been there all the time: ignored then and not now, or
-/// beyond a bound. It counts as new where the first look was whole, and the path was made or changed since; where
-/// what is ignored has changed too, that is not known, and is the second part.
+/// beyond a bound. It counts as new where the first look was whole, and the path was made or changed since, or came
+/// along with a directory that was renamed; where that is not known it is in the second part.
 pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>, Vec<PathBuf>) {
     let mut differences = Vec::new();
     let mut unsure = Vec::new();
@@ -252,15 +252,23 @@ pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>
     let new: Vec<(&PathBuf, &Node)> = new.collect();
     let rules_changed = differences.iter().any(|difference| is_ignore_file(&difference.path))
         || new.iter().any(|(path, _)| is_ignore_file(path));
+    // A directory that is renamed takes along files that show no sign of it.
+    let gone: HashSet<Node> = differences.iter().map(|difference| difference.before.clone()).collect();
+    let mut new_directories: HashSet<&Path> = HashSet::new();
     for (path, node) in new {
+        let came_along = path.parent().is_some_and(|parent| new_directories.contains(parent));
         let changed = std::fs::symlink_metadata(path).map(|metadata| Stamp::of(&metadata).changed);
         let is_older = changed.is_ok_and(|at| at.saturating_add(TICK.as_nanos() as i64) < before.began);
-        if is_older {
+        if is_older && !came_along {
             continue;
         }
-        if !before.is_whole || (rules_changed && !is_ignore_file(path)) {
+        let is_known = !is_older || node.is_directory() || gone.contains(node);
+        if !is_known || !before.is_whole || (rules_changed && !is_ignore_file(path)) {
             unsure.push(path.clone());
             continue;
+        }
+        if node.is_directory() {
+            new_directories.insert(path);
         }
         differences.push(Difference { path: path.clone(), before: Node::Missing, after: node.clone() });
     }

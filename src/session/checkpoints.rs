@@ -79,6 +79,11 @@ impl Session {
 
     /// A rewind that the process before this one did, or only began, and did not write into the log.
     fn tell_of_late(&mut self, report: &Report) {
+        let is_it = |change: &Change| matches!(change, Change::FilesRewound { rewind, .. } if Some(*rewind) == report.number);
+        if self.thread.entries().iter().any(|entry| is_it(&entry.change)) {
+            // The process ended before it could be noted that the log has it.
+            return self.told_of(report);
+        }
         let mut changes = self.files_rewound(report, false);
         let failed = report.failures.len();
         let text = match failed {

@@ -255,7 +255,9 @@ impl Model {
         let mut prompts = Vec::new();
         for entry in self.thread.entries() {
             match &entry.change {
-                Change::Said { origin, .. } if origin.is_prompt() && open.is_empty() => prompts.push(entry.seq),
+                Change::Said { origin, .. } if origin.is_prompt() && open.is_empty() => {
+                    prompts.push(entry.seq)
+                }
                 Change::Replied { message, .. } => open.extend(message.calls().map(|call| &call.id)),
                 Change::ToolFinished { outcome } => open.retain(|call| **call != outcome.call),
                 _ => {}
