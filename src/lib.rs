@@ -95,6 +95,7 @@
 //! | `tokens` | counting, fitted to each model | thread, family |
 //! | `recall` | finds and reads what left the view, pure | thread |
 //! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
+//! | `checkpoint` | files as they were before a turn changed them | thread |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
@@ -105,7 +106,7 @@
 //! | `store` | journals, blobs, sled | thread, paths, whole |
 //! | `mcp` | tools of servers that are not ours, through the protocol's SDK | thread, config, provider, tools |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
-//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store |
+//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store, checkpoint |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
 //! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, mcp, store, transfer, shelf, session, acp, daemon |
@@ -128,6 +129,8 @@
 //! - A call is in the view with its outcome, or neither is.
 //! - No compaction, shortening, undo or redo takes what is pinned out of the view, or changes a byte of it.
 //! - Undo of a layer gives the view that there would be without it, whatever came later; redo gives it back.
+//! - A rewind gives the view before its turn, and puts back every file that a turn changed as it was, or says which
+//!   it left and why; it writes over nothing that somebody else has changed, and what it writes over is kept first.
 //! - A dry run shows the bytes that are committed when nothing comes between, the model's summary excepted.
 //! - What a hook asked for is done, or its refusal is in the trail with the reason; a hook that fails,
 //!   hangs or prints nonsense costs its own result alone.
@@ -148,6 +151,7 @@
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;
+pub mod checkpoint;
 pub mod cli;
 pub mod compaction;
 pub mod config;

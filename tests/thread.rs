@@ -31,6 +31,8 @@ enum Step {
     /// Takes back, or brings again, the layer at this place of all, where that may be.
     Toggled(usize),
     ThinkingDropped,
+    /// Takes the conversation back to before the turn at this place of all, where that may be.
+    Rewound(usize),
     Ended,
 }
 
@@ -82,7 +84,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Undone),
         2 => (0..16usize).prop_map(Step::Toggled),
         1 => Just(Step::ThinkingDropped),
-        1 => Just(Step::Ended),
+        1 => (0..8usize).prop_map(Step::Rewound),
+        2 => Just(Step::Ended),
     ];
     prop::collection::vec(step, 0..40)
 }
@@ -234,6 +237,36 @@ proptest! {
         }
         for before in views.into_iter().rev() {
             take_step(&mut thread, &Step::Undone);
+            prop_assert_eq!(shown(thread.view()), before);
+        }
+    }
+
+    /// Of any log and any turn of it: a rewind gives the view that stood before that turn, byte for byte, and its
+    /// undo the one that stood before the rewind.
+    #[test]
+    fn a_rewind_gives_the_view_before_the_turn(steps in steps(), at in 0..8usize) {
+        let mut thread = play(&steps);
+        let turns = thread.prompted_turns();
+        let Some(turn) = turns.get(at % turns.len().max(1)) else { return Ok(()) };
+        let pins = thread.pins();
+        if thread.can_rewind(turn.start).is_err() {
+            return Ok(());
+        }
+        let before = shown(thread.view());
+        let rewind = append(&mut thread, Change::Rewound { to: turn.start });
+        prop_assert_eq!(thread.pins(), pins);
+        prop_assert_eq!(thread.last_layer().map(|layer| layer.seq), Some(rewind));
+        // A layer from before it that was taken back, or brought again, since then stays so.
+        let switched = thread.entries()[turn.start.0 as usize..].iter().any(|entry| match entry.change {
+            Change::Undone { entry } | Change::Redone { entry } => entry < turn.start,
+            _ => false,
+        });
+        if !switched {
+            let then = Thread::replay(thread.entries()[..turn.start.0 as usize].to_vec()).expect("a log");
+            prop_assert_eq!(shown(thread.view()), shown(then.view()));
+        }
+        if thread.can_undo(rewind).is_ok() {
+            append(&mut thread, Change::Undone { entry: rewind });
             prop_assert_eq!(shown(thread.view()), before);
         }
     }
@@ -505,6 +538,15 @@ fn take_step(thread: &mut Thread, step: &Step) {
         Step::ThinkingDropped => {
             let through = thread.entries().last().expect("a thread has entries").seq;
             append(thread, Change::ThinkingDropped { through, why: "no".into() });
+        }
+        Step::Rewound(place) => {
+            let turns = thread.prompted_turns();
+            let Some(turn) = turns.get(place % turns.len().max(1)) else { return };
+            if thread.can_rewind(turn.start).is_ok() {
+                append(thread, Change::Rewound { to: turn.start });
+                // Nothing may be left, and then it is the person who goes on.
+                take_step(thread, &Step::Said("again".into()));
+            }
         }
         Step::Ended => {
             append(

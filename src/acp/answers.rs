@@ -40,7 +40,8 @@ pub const AUTH_METHOD: &str = "environment";
 /// The result of a request that the session has answered.
 pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::Error> {
     match (kind, answer) {
-        (RequestKind::New, Answer::Attached { session, options }) => {
+        // The answer to a fork, which the schema's types know as unstable only, has the form of a new session's.
+        (RequestKind::New | RequestKind::Fork, Answer::Attached { session, options }) => {
             raw(&wire::NewSessionResponse::new(session.0)
                 .modes(modes(&options))
                 .config_options(config_options(&options)))
@@ -153,6 +154,14 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
             wire::Implementation::new("epitome", env!("CARGO_PKG_VERSION")).title("Epitome".to_owned()),
         )
         .meta(steering)
+}
+
+/// The same with `session/fork`, which the schema's types know as unstable only.
+pub fn initialized_with_fork(configured: bool) -> Result<Box<RawValue>, wire::Error> {
+    let response = serde_json::to_value(initialized(configured));
+    let mut response = response.map_err(|error| internal(error.to_string()))?;
+    response["agentCapabilities"]["sessionCapabilities"]["fork"] = json!({});
+    raw(&response)
 }
 
 /// Everything that the client can choose, the most important first.

@@ -151,7 +151,7 @@ impl Post {
         };
         let gone = match (&answer, open.kind) {
             (Ok(Answer::Closed), _) => true,
-            (Err(_), RequestKind::New | RequestKind::Load | RequestKind::Resume) => true,
+            (Err(_), RequestKind::New | RequestKind::Fork | RequestKind::Load | RequestKind::Resume) => true,
             (Ok(_) | Err(_), _) => false,
         };
         if gone {

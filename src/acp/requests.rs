@@ -14,6 +14,7 @@ pub const REQUESTS_OPEN_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     New,
+    Fork,
     Load,
     Resume,
     Prompt,

@@ -24,7 +24,7 @@ use crate::session::registry::{Header, Overrides};
 use crate::session::{
     Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Shows, Ticket,
 };
-use crate::thread::SessionId;
+use crate::thread::{Part, SessionId};
 
 /// Sessions on one page of a listing.
 pub const PAGE_SESSIONS: usize = 50;
@@ -172,6 +172,7 @@ impl<P: SessionPort> Server<P> {
                 let replay = if taken_up { Replay::Repairs } else { Replay::Nothing };
                 self.attach(id, &params, RequestKind::Resume, replay)
             }
+            "session/fork" => self.fork(id, &Params::read(params)?),
             "session/list" => self.list(id, &Params::read(params)?),
             "session/delete" => self.delete(id, &Params::read(params)?),
             "session/prompt" => {
@@ -254,7 +255,7 @@ impl<P: SessionPort> Server<P> {
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
         self.outbox.set_traits(ClientTraits::from_initialize(params));
         self.initialized.store(true, Ordering::Relaxed);
-        answers::raw(&answers::initialized((self.parts.configured)()))
+        answers::initialized_with_fork((self.parts.configured)())
     }
 
     fn authenticate(&self, params: &Params<'_>) -> Result<Routed, wire::Error> {
@@ -286,6 +287,38 @@ impl<P: SessionPort> Server<P> {
         let session = from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))?;
         let ticket = self.open(id, kind, Some(session.clone()))?;
         self.parts.sessions.attach(ticket, session, opening, replay);
+        Ok(Routed::Later)
+    }
+
+    /// A new session with the context of another, which need not be open. `_meta.epitome.at` names the last entry
+    /// that it has.
+    fn fork(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
+        let text = params.session_id()?;
+        let opening = self.opening(params)?;
+        let session = from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))?;
+        let meta: Option<Value> = params.optional("_meta")?;
+        let at = match meta.as_ref().map(|meta| &meta["epitome"]["at"]) {
+            None | Some(Value::Null) => None,
+            Some(at) => {
+                let part =
+                    at.as_str().and_then(|at| at.parse::<Part>().ok()).filter(|part| part.part.is_none());
+                let wrong = || BadParams("`_meta.epitome.at` names an entry, as \"e12\"".to_owned());
+                Some(part.ok_or_else(wrong)?.entry)
+            }
+        };
+        let ticket = self.open(id, RequestKind::Fork, Some(session.clone()))?;
+        let (sessions, outbox, background) =
+            (self.parts.sessions.clone(), self.outbox.clone(), self.background.clone());
+        background.one_more();
+        self.parts.runtime.spawn_blocking(move || {
+            let forked = catch_unwind(AssertUnwindSafe(|| sessions.fork(&session, at)));
+            let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
+            match forked.unwrap_or_else(|_| Err(failed())) {
+                Ok(fork) => sessions.attach(ticket, fork, opening, Replay::Nothing),
+                Err(error) => outbox.put(&session, Out::Answer { ticket, answer: Err(error) }),
+            }
+            background.one_less();
+        });
         Ok(Routed::Later)
     }
 

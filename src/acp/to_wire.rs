@@ -233,9 +233,11 @@ impl Cursor {
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
-            Change::Undone { .. } | Change::Redone { .. } | Change::Pruned { .. } => {
+            Change::Undone { .. } | Change::Redone { .. } | Change::Pruned { .. } | Change::Forked { .. } => {
                 entry_line(entry, updates)
             }
+            // The note of the same command tells of it.
+            Change::Rewound { .. } | Change::FilesRewound { .. } => {}
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } => {
                 if !shown.replay {
@@ -400,6 +402,9 @@ impl Cursor {
             | Change::Undone { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Forked { .. }
             | Change::Noted { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }

@@ -146,6 +146,10 @@ impl<'a> JsonLines<'a> {
             | Change::Framed { .. }
             | Change::Queued { .. }
             | Change::Commanded { .. }
+            | Change::Forked { .. }
+            // The note of the same command tells of it.
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }

@@ -61,6 +61,7 @@ pub fn services(paths: Paths) -> Services {
         rulers: Rulers::with_vocabulary(),
         functions: Functions::default(),
         rest_after: rest_after(),
+        checkpoints: None,
     }
 }
 

@@ -158,7 +158,12 @@ impl Search {
             Change::Planned { steps } => steps.iter().for_each(|step| self.text(&step.content)),
             Change::Titled { title } => self.text(title),
             Change::ModelChosen { model } => self.text(&model.0),
+            Change::FilesRewound { files, .. } => {
+                files.iter().for_each(|file| self.text(&file.to_string_lossy()));
+            }
             Change::Pruned { .. }
+            | Change::Rewound { .. }
+            | Change::Forked { .. }
             | Change::Hooked { .. }
             | Change::ThinkingDropped { .. }
             | Change::Undone { .. }

@@ -89,7 +89,7 @@ fn last_swap(thread: &Thread) -> Option<Seq> {
             let layer = usize::try_from(layer.0).ok().and_then(|layer| thread.entries().get(layer));
             layer.is_some_and(|layer| is_swap(&layer.change))
         }
-        change => is_swap(change) && !thread.is_undone(entry.seq),
+        change => is_swap(change) && !thread.is_undone(entry.seq) && !thread.is_taken_back(entry.seq),
     };
     thread.entries().iter().rev().find(|entry| swaps(entry)).map(|entry| entry.seq)
 }

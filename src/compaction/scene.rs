@@ -186,12 +186,12 @@ pub(super) struct Rewritten {
 impl Rewritten {
     pub fn of(thread: &Thread) -> Rewritten {
         let mut rewritten = Rewritten { through: None, single: HashSet::new() };
-        for entry in thread.entries() {
+        for entry in thread.standing() {
             match &entry.change {
-                Change::Mutated { through, .. } if !thread.is_undone(entry.seq) => {
+                Change::Mutated { through, .. } => {
                     rewritten.through = rewritten.through.max(Some(*through));
                 }
-                Change::Edited { edits, .. } if !thread.is_undone(entry.seq) => {
+                Change::Edited { edits, .. } => {
                     let parts = edits.iter().filter(|edit| edit.rewrites()).filter_map(Edit::at);
                     rewritten.single.extend(parts.map(|part| part.entry));
                 }

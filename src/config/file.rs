@@ -14,7 +14,7 @@ use super::values::{
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
-const KEYS: [&str; 10] = [
+const KEYS: &[&str] = &[
     "model",
     "mode",
     "thought",

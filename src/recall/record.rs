@@ -88,6 +88,9 @@ pub(super) fn of<'a>(
         | Change::Hooked { .. }
         | Change::GoalSet { .. }
         | Change::ThinkingDropped { .. }
+        | Change::Rewound { .. }
+        | Change::FilesRewound { .. }
+        | Change::Forked { .. }
         | Change::Undone { .. }
         | Change::Redone { .. }
         | Change::Noted { .. }

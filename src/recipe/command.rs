@@ -12,8 +12,22 @@ use super::parse::{Argument, Recipe};
 
 /// Names of commands that are no recipes, sorted. A recipe of such a name can't be typed; hooks and other
 /// recipes may still call it.
-pub const RESERVED: [&str; 12] = [
-    "context", "goal", "help", "history", "hooks", "mcp", "pin", "redo", "rename", "undo", "unpin", "usage",
+pub const RESERVED: &[&str] = &[
+    "checkpoints",
+    "context",
+    "goal",
+    "help",
+    "history",
+    "hooks",
+    "mcp",
+    "permissions",
+    "pin",
+    "redo",
+    "rename",
+    "rewind",
+    "undo",
+    "unpin",
+    "usage",
     "why",
 ];
 

@@ -33,6 +33,7 @@ use super::tasks::Follower;
 use super::trace;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
+use crate::checkpoint::{Bounds, Checkpoints};
 use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
 use crate::config::Settings;
@@ -164,6 +165,8 @@ pub struct Session {
     next_message: u64,
     pub(super) watch: Option<Arc<Registration>>,
     pub(super) rendering: Option<Rendering>,
+    /// Files are being put back, or looked at for it: prompts wait.
+    pub(super) rewinding: bool,
 }
 
 enum Event {
@@ -188,6 +191,9 @@ impl Session {
         (sender, commands): (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
         opening: &Opening,
     ) -> Session {
+        services.checkpoints.get_or_insert_with(|| {
+            Checkpoints::new(&services.paths.data, thread.session(), Bounds::default())
+        });
         let (settings, problems) =
             Settings::load(&services.paths, Some(thread.cwd()), |name| variable(&opening.environment, name));
         let settings = opening.overrides.over(settings);
@@ -268,6 +274,7 @@ impl Session {
             commands,
             watch: None,
             rendering: None,
+            rewinding: false,
             sender,
         };
         session.show_problems(&problems);
@@ -281,6 +288,7 @@ impl Session {
     /// too late: the log can be opened again for them.
     pub(super) async fn run(mut self) -> Vec<TooLate> {
         self.await_rest();
+        self.take_up_checkpoints();
         loop {
             self.drive().await;
             self.let_go();
@@ -289,7 +297,11 @@ impl Session {
                 break;
             }
             let event = self.event().await;
-            if let Event::Background(Ok(Background::Idle)) = event
+            let is_idle = matches!(event, Event::Background(Ok(Background::Idle)));
+            if is_idle && self.may_rest() {
+                self.rest_checkpoints().await;
+            }
+            if is_idle
                 && self.may_rest()
                 && let Some(sessions) = self.others.upgrade()
             {
@@ -391,7 +403,8 @@ impl Session {
             | Change::Mutated { .. }
             | Change::Edited { .. }
             | Change::Undone { .. }
-            | Change::Redone { .. } => self.announce_usage(),
+            | Change::Redone { .. }
+            | Change::Rewound { .. } => self.announce_usage(),
             _ => {}
         }
         self.sync_soon();
@@ -458,7 +471,7 @@ impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
     pub(super) async fn drive(&mut self) {
         loop {
-            if self.rendering.is_some() || self.waits_for_hooks() {
+            if self.rendering.is_some() || self.rewinding || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {

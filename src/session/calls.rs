@@ -10,7 +10,7 @@ use tracing::{Instrument as _, info_span};
 use super::actor::Session;
 use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
-use super::{effects, trace};
+use super::{checkpoints, effects, trace};
 use crate::hooks::output::PermissionDecision;
 use crate::recall::Log;
 use crate::spans::Timed;
@@ -179,8 +179,9 @@ impl Session {
         let is_hidden = self.is_seen_before_shown(&call);
         self.mark_started(&id);
         self.announce(&Out::CallStarted { call: id.clone() });
-        let reads =
-            matches!(tool.access(&call.input, &self.workspace), Ok(Access::Read(_) | Access::Nothing));
+        let access = tool.access(&call.input, &self.workspace);
+        let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
+        let kept = self.kept(&access);
         let sync_first = (!reads).then(|| self.journal.syncer());
         let sender = self.progress.0.clone();
         let progress_id = id.clone();
@@ -201,7 +202,7 @@ impl Session {
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
         let mut timed = Timed::new(span.clone());
         let job = async move {
-            let run = effects::run_tool(tool, call, context, sync_first);
+            let run = checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first));
             let (outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
             timed.end(trace::outcome(outcome.status));
             Done::Tool(id, Box::new(outcome), plan)
@@ -223,6 +224,7 @@ impl Session {
     pub(super) fn job_done(&mut self, done: Done) {
         match done {
             Done::Tool(call, outcome, plan) => {
+                self.tell_checkpoint_troubles();
                 if let Some(steps) = plan
                     && let Err(error) = self.commit(Change::Planned { steps })
                 {

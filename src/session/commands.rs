@@ -14,11 +14,13 @@ mod mcp;
 mod pins;
 pub(super) mod plan_mode;
 mod usage;
+pub(super) mod rewind;
 pub mod why;
 
 use super::actor::Session;
-use super::work::Prompt;
-use super::{Answer, CommandInfo, Out, Severity, summary};
+use super::work::{Background, Prompt};
+use super::{Answer, CommandInfo, Out, Severity, summary, thinking};
+use crate::checkpoint::Report;
 use crate::compaction::{Budget, Preview};
 use crate::config::Summariser;
 use crate::provider::models;
@@ -42,7 +44,7 @@ pub(super) struct BuiltIn {
 }
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
-const BUILT_IN: [BuiltIn; 12] = [
+const BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         name: "help",
         description: "List the commands, and where recipes come from",
@@ -98,6 +100,18 @@ const BUILT_IN: [BuiltIn; 12] = [
         run: Session::redo,
     },
     BuiltIn {
+        name: "rewind",
+        description: "Take a turn back: the files that it changed, the conversation, or both",
+        hint: Some("[an entry, as e12] [files | conversation] [dry] [force] | undo"),
+        run: Session::rewind,
+    },
+    BuiltIn {
+        name: "checkpoints",
+        description: "List the turns with the files that each of them changed",
+        hint: None,
+        run: Session::checkpoints,
+    },
+    BuiltIn {
         name: "history",
         description: "List what changed the history, who asked for it, and what can be undone now",
         hint: None,
@@ -128,11 +142,22 @@ pub(super) struct Ran {
     changes: Vec<Change>,
     /// Goes into the answer's `_meta`.
     meta: Option<serde_json::Value>,
+    /// What has to be done on the disk before it is known what the command comes to; the rest is nothing then.
+    later: Option<Later>,
+    /// A rewind of files that the changes tell of.
+    told_of: Option<Report>,
 }
+
+/// Work on the disk, and how the session goes on with what it came to.
+type Later = Box<dyn FnOnce() -> Box<dyn FnOnce(&mut Session) -> Ran + Send> + Send>;
 
 impl Ran {
     fn of(changes: Vec<Change>) -> Ran {
-        Ran { changes, meta: None }
+        Ran { changes, meta: None, later: None, told_of: None }
+    }
+
+    fn later(work: Later) -> Ran {
+        Ran { later: Some(work), ..Ran::of(Vec::new()) }
     }
 
     /// With what a machine is told of it, below the command's name.
@@ -180,13 +205,37 @@ impl Session {
         if let Err(error) = self.commit(commanded) {
             return prompt.responder.answer(Err(error));
         }
-        let Ran { changes, meta } = run(self);
+        let ran = run(self);
+        self.finish_command(prompt, ran);
+    }
+
+    /// Commits what a command came to and ends its turn, at once or when the disk has done its part.
+    fn finish_command(&mut self, prompt: Prompt, ran: Ran) {
+        let Ran { changes, meta, later, told_of } = ran;
+        if let Some(work) = later {
+            self.rewinding = true;
+            self.background.spawn(async move {
+                let made = tokio::task::spawn_blocking(work).await;
+                Background::Thought(Box::new(move |session: &mut Session| {
+                    session.rewinding = false;
+                    let ran = match made {
+                        Ok(then) => then(session),
+                        Err(_) => session.said(format!("Not done: {}.", thinking::FAULT)),
+                    };
+                    session.finish_command(prompt, ran);
+                }))
+            });
+            return;
+        }
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
         for change in changes.into_iter().chain([ended]) {
             if let Err(error) = self.commit(change) {
                 return prompt.responder.answer(Err(error));
             }
+        }
+        if let Some(report) = &told_of {
+            self.told_of(report);
         }
         self.answer_when_synced(prompt.responder, Answer::TurnEnded { reason, usage, meta });
     }

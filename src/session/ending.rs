@@ -248,6 +248,7 @@ impl Session {
         self.end_foreign(|_| true);
         let too_late = self.take_no_more();
         self.timed.end("closed");
+        self.rest_checkpoints().await;
         let syncer = self.journal.syncer();
         drop(self.journal);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {

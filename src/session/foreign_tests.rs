@@ -104,6 +104,7 @@ impl Parent {
             rulers: crate::tokens::Rulers::default(),
             functions: crate::hooks::functions::Functions::default(),
             rest_after: REST_AFTER,
+            checkpoints: None,
         };
         let cwd = directory.path().to_path_buf();
         let opened = Change::Opened { format: FORMAT_VERSION, session: id("s_parent"), cwd };

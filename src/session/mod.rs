@@ -10,6 +10,7 @@ mod arrival;
 mod audience;
 mod callbacks;
 mod calls;
+mod checkpoints;
 pub mod child;
 mod clients;
 mod commands;

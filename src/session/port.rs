@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::registry::{Header, Sessions};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
-use crate::thread::SessionId;
+use crate::thread::{Seq, SessionId};
 
 /// The sessions as a connection sees them. `Sessions` tells what each promises.
 pub trait SessionPort: Clone + Send + Sync + 'static {
@@ -14,6 +14,8 @@ pub trait SessionPort: Clone + Send + Sync + 'static {
     fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError>;
     fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError>;
     fn delete(&self, session: &SessionId) -> Result<(), SessionError>;
+    /// Makes a session that goes on from another, up to and with an entry or as it is now.
+    fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError>;
     fn detach(&self, client: ClientId);
 }
 
@@ -36,6 +38,10 @@ impl SessionPort for Sessions {
 
     fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
         Sessions::delete(self, session)
+    }
+
+    fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
+        Sessions::fork(self, session, at)
     }
 
     fn detach(&self, client: ClientId) {

@@ -17,6 +17,7 @@ use super::elsewhere::{self, Mutation, Replaced};
 use super::resting::Resting;
 use super::work::{Responder, TooLate};
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
+use crate::checkpoint::Checkpoints;
 use crate::config::{Settings, Threshold, Trust};
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
@@ -61,6 +62,8 @@ pub struct Services {
     pub functions: Functions,
     /// How long nothing happens before a session rests.
     pub rest_after: Duration,
+    /// Where what files were is kept, in a session and its children; `None` where no session has these yet.
+    pub checkpoints: Option<Checkpoints>,
 }
 
 /// What the command line of a client set: it holds above every file and variable, for the sessions that it
@@ -408,6 +411,22 @@ impl Sessions {
                 deleted => return deleted.map_err(|error| SessionError::Store(error.to_string())),
             }
         }
+    }
+
+    /// Makes a session that goes on from another, up to and with an entry or as it is now. Reads the disk.
+    pub fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
+        let store = &self.inner.services.store;
+        if let Some(at) = at {
+            let header = store.header(session).map_err(|error| store_error(session, error))?;
+            if at.0 >= header.entries {
+                return Err(SessionError::Invalid(format!(
+                    "session {session} has no entry {at}; the last is {}",
+                    Seq(header.entries.saturating_sub(1))
+                )));
+            }
+        }
+        let forked = store.fork_with_origin(session, at).map_err(|error| store_error(session, error))?;
+        Ok(forked.session)
     }
 
     fn end(&self, session: &SessionId) {

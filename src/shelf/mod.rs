@@ -5,14 +5,15 @@
 mod files;
 mod search;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::store::{Header, Store, StoreError, new_id};
-use crate::thread::{Change, Entry, Seq, SessionId, Thread};
+pub use crate::store::Forked;
+use crate::store::{Header, Store, StoreError};
+use crate::thread::{Entry, Seq, SessionId, Thread};
 
 pub use files::{Form, ImportAsk, Imported, export, export_all, import};
 pub use search::{Found, SearchAsk, SessionFind, search};
@@ -165,19 +166,8 @@ fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, ShelfEr
     })
 }
 
-/// A session that goes on from another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Forked {
-    pub session: SessionId,
-    pub from: SessionId,
-    /// The entry up to which they are the same.
-    pub at: Seq,
-    pub title: String,
-    pub cwd: PathBuf,
-}
-
-/// Makes a session that goes on from another, up to and with an entry of it or as it is now. Its title says
-/// where it comes from; the other is not changed, and may be open.
+/// Makes a session that goes on from another, up to and with an entry of it or as it is now. Its log
+/// says where it comes from; the other is not changed, and may be open.
 pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forked, ShelfError> {
     let header = match store.header(session) {
         Err(StoreError::Damaged { .. }) if at.is_some() => None,
@@ -192,21 +182,8 @@ pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forke
             "`epitome sessions show ID` has them",
         ));
     }
-    let fork = new_id();
-    let entries = store.fork(session, at, &fork)?;
-    let at = Seq(entries - 1);
-    let (mut journal, log) = store.load(&fork)?;
-    let thread = fold(&fork, log)?;
-    let old = thread.title().map(|title| title.split(FORK_MARK).next().unwrap_or(title).trim().to_owned());
-    let origin = format!("{FORK_MARK}{session} at {at})");
-    let title = format!("{}{origin}", old.as_deref().unwrap_or("Untitled"));
-    journal.append(Change::Titled { title: title.clone() })?;
-    journal.syncer().sync()?;
-    Ok(Forked { session: fork, from: session.clone(), at, title, cwd: thread.cwd().to_path_buf() })
+    Ok(store.fork_with_origin(session, at)?)
 }
-
-/// What stands in a fork's title before its origin. A fork of a fork names the newer one alone.
-const FORK_MARK: &str = " (fork of ";
 
 #[cfg(test)]
 mod tests {

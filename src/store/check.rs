@@ -169,6 +169,21 @@ fn check_blob_directories(
     sessions: &BTreeSet<SessionId>,
     health: &mut Health,
 ) -> Result<(), StoreError> {
+    for name in names(&places.data.join("checkpoints"))? {
+        let Some(session) = SessionId::parse(&name) else { continue };
+        let has_journal = sessions.contains(&session) || places.journal(&session).exists();
+        if !has_journal && places.damaged(&session)?.is_empty() {
+            health.add(Finding {
+                severity: Severity::Warning,
+                kind: FindingKind::OrphanCheckpoints,
+                path: places.checkpoints(&session),
+                what: format!("session {session} has checkpoints of files and no journal: a delete was broken off, or the journal was lost"),
+                session: Some(session),
+                line: None,
+                todo: Some("remove the directory, if nothing in it is wanted any more".to_owned()),
+            });
+        }
+    }
     let directory = places.data.join("blobs");
     for name in names(&directory)? {
         let Some(session) = SessionId::parse(&name) else { continue };

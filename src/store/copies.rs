@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde::Serialize;
 
 use super::blobs::Blobs;
 use super::check::{damage_finding, names};
@@ -16,6 +17,20 @@ use super::line::{self, Bodies, EncodeError};
 use super::scan::{self, Scan};
 use super::{Header, Places, Store, StoreError, io_error, open_private, private_directory, sync_directory};
 use crate::thread::{Change, Entry, Seq, SessionId};
+
+/// A session that goes on from another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forked {
+    pub session: SessionId,
+    pub from: SessionId,
+    /// The entry up to which they are the same.
+    pub at: Seq,
+    pub title: String,
+    pub cwd: PathBuf,
+}
+
+/// What stands in a fork's title before its origin. A fork of a fork names the newer one alone.
+const FORK_MARK: &str = " (fork of ";
 
 impl Store {
     /// What a listing shows of one session, from its journal.
@@ -55,6 +70,21 @@ impl Store {
         }
         self.publish(fork, &journal)?;
         Ok(lines.len() as u64)
+    }
+
+    /// Makes a session that goes on from another, up to and with an entry of it or as it is now, and says in its
+    /// log where it comes from. The other is not changed, and may be open.
+    pub fn fork_with_origin(&self, session: &SessionId, at: Option<Seq>) -> Result<Forked, StoreError> {
+        let fork = super::new_id();
+        let at = Seq(self.fork(session, at, &fork)?.saturating_sub(1));
+        let (mut journal, _) = self.load(&fork)?;
+        journal.append(Change::Forked { from: session.clone(), through: at })?;
+        let header = self.header(&fork)?;
+        let old = header.title.as_deref().map(|title| title.split(FORK_MARK).next().unwrap_or(title).trim());
+        let title = format!("{}{FORK_MARK}{session} at {at})", old.unwrap_or("Untitled"));
+        journal.append(Change::Titled { title: title.clone() })?;
+        journal.syncer().sync()?;
+        Ok(Forked { session: fork, from: session.clone(), at, title, cwd: header.cwd })
     }
 
     /// Stores a log that comes from elsewhere, as a session that is not there yet. The entries must be

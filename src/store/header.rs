@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::thread::{Change, Entry, SessionId};
+use crate::thread::{Change, Entry, Seq, SessionId};
 
 /// What a listing shows of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,16 @@ pub struct Header {
     pub turns: u64,
     /// Whether a person ever said something in it; others are not listed to clients.
     pub has_prompt: bool,
+    /// Where a fork was taken from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked: Option<ForkOrigin>,
+}
+
+/// Where a fork was taken from: its log is that of the other session up to and with this entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkOrigin {
+    pub session: SessionId,
+    pub at: Seq,
 }
 
 impl Header {
@@ -37,6 +47,7 @@ impl Header {
             entries: 1,
             turns: 0,
             has_prompt: false,
+            forked: None,
         })
     }
 
@@ -54,12 +65,17 @@ impl Header {
             }
             Change::Titled { title } => self.title = Some(title.clone()),
             Change::TurnEnded { .. } => self.turns += 1,
+            Change::Forked { from, through } => {
+                self.forked = Some(ForkOrigin { session: from.clone(), at: *through });
+            }
             Change::Opened { .. }
             | Change::Framed { .. }
             | Change::ToolFinished { .. }
             | Change::Compacted { .. }
             | Change::Undone { .. }
             | Change::Redone { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
             | Change::Pruned { .. }
             | Change::Mutated { .. }
             | Change::Edited { .. }

@@ -89,6 +89,8 @@ pub enum FindingKind {
     ChangedBlob,
     /// Bodies of a session that has no journal.
     OrphanBlobs,
+    /// What files were, kept for a session that has no journal.
+    OrphanCheckpoints,
     /// A file among the bodies that no entry names.
     UnnamedBlob,
     /// A last line that a crash broke off, kept when the session was opened again.

@@ -367,6 +367,11 @@ pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreEr
     }
     let blobs = places.blobs(session);
     blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
+    let checkpoints = places.checkpoints(session);
+    match std::fs::remove_dir_all(&checkpoints) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed.map_err(|source| io_error("remove", &checkpoints, source))?,
+    }
     match sync_directory(&places.journals()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         synced => synced.map_err(|source| io_error("sync the directory", &places.journals(), source)),

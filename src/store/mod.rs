@@ -7,6 +7,7 @@
 //! <data>/journals/<session>.torn    last lines that a crash broke off
 //! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line         (blobs)
+//! <data>/checkpoints/<session>/     files as they were; deleted with the session
 //! <data>/db/                        sled: rows and headers            (rows, index, index_thread)
 //! ```
 //!
@@ -47,7 +48,8 @@ use index::Index;
 use line::Bodies;
 use scan::Scan;
 
-pub use header::Header;
+pub use copies::Forked;
+pub use header::{ForkOrigin, Header};
 pub use health::{
     Backup, Finding, FindingKind, Health, IndexState, Rebuilt, Repair, Repaired, Severity, Sizes,
 };
@@ -259,6 +261,11 @@ impl Places {
 
     fn blobs(&self, session: &SessionId) -> Blobs {
         Blobs::new(self.data.join("blobs").join(&session.0))
+    }
+
+    /// What files were before turns changed them, which is kept and read elsewhere: here it goes with its session.
+    fn checkpoints(&self, session: &SessionId) -> PathBuf {
+        self.data.join("checkpoints").join(&session.0)
     }
 
     fn db(&self) -> PathBuf {

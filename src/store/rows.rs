@@ -257,6 +257,7 @@ mod tests {
             entries,
             turns: 0,
             has_prompt: false,
+            forked: None,
         };
         MarkedHeader { header, mark: Mark { entries, bytes: 7, crc: 9 } }
     }

@@ -198,6 +198,35 @@ pub enum Change {
     Redone {
         entry: Seq,
     },
+    /// The conversation is taken back: the view is again what it was before the entry `to`. What was said from
+    /// there on stays in the log. A layer like a compaction, which can be undone.
+    Rewound {
+        to: Seq,
+    },
+    /// Files were put back as they were before turns, or as they were before that. What they held is beside the
+    /// log, not in it.
+    FilesRewound {
+        /// The first entry of the oldest turn whose changes were taken back.
+        turn: Seq,
+        /// The rewind's number in its session.
+        rewind: u32,
+        /// It took an earlier rewind back: the turns' changes stand again.
+        #[serde(default, skip_serializing_if = "is_false")]
+        undo: bool,
+        /// The paths that were put back; not all, where there are very many.
+        files: Vec<PathBuf>,
+        /// How many more there were.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more: u32,
+        /// How many were left as they are.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        left: u32,
+    },
+    /// What stands before was taken over from another session, up to and with its entry `through`.
+    Forked {
+        from: SessionId,
+        through: Seq,
+    },
     /// Something that the person is told and the model is not.
     Noted {
         message: MessageId,
@@ -239,6 +268,10 @@ pub enum Change {
     },
 }
 
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -265,6 +298,9 @@ impl Change {
             Change::Pruned { .. } => "pruned",
             Change::Undone { .. } => "undone",
             Change::Redone { .. } => "redone",
+            Change::Rewound { .. } => "rewound",
+            Change::FilesRewound { .. } => "files_rewound",
+            Change::Forked { .. } => "forked",
             Change::Noted { .. } => "noted",
             Change::ModelChosen { .. } => "model_chosen",
             Change::ModeChosen { .. } => "mode_chosen",
@@ -281,7 +317,11 @@ impl Change {
     pub fn can_be_undone(&self) -> bool {
         matches!(
             self,
-            Change::Compacted { .. } | Change::Pruned { .. } | Change::Mutated { .. } | Change::Edited { .. }
+            Change::Compacted { .. }
+                | Change::Pruned { .. }
+                | Change::Mutated { .. }
+                | Change::Edited { .. }
+                | Change::Rewound { .. }
         )
     }
 

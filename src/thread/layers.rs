@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::view::standing;
 use super::{Change, Edit, Entry, Part, Seq, Thread, View};
 
 /// One compaction, mutation, shortening or edit of the view.
@@ -57,8 +58,8 @@ impl Thread {
 
     /// Whether a layer may be taken back, or why not, in words.
     pub fn can_undo(&self, layer: Seq) -> Result<(), String> {
-        let Layer { holds, .. } = self.known_layer(layer)?;
-        if !holds {
+        self.known_layer(layer)?;
+        if self.is_undone(layer) {
             return Err(format!("{layer} is taken back already; /redo {layer} brings it again"));
         }
         self.is_outermost(layer)?;
@@ -91,7 +92,10 @@ impl Thread {
         let mut view = View::default();
         let (mut fate, mut shown) = (Fate::NeverShown, Vec::new());
         for entry in self.entries().iter().filter(|entry| self.is_folded(entry)) {
-            view.take(entry);
+            match &entry.change {
+                Change::Rewound { .. } => view = self.fold_to(entry.seq, |seq| !self.is_undone(seq)),
+                _ => view.take(entry),
+            }
             if entry.seq < seq || (entry.seq > seq && !entry.change.rewrites()) {
                 continue;
             }
@@ -116,6 +120,7 @@ impl Thread {
             Some(Change::Pruned { .. }) => format!("the shortening {layer}"),
             Some(Change::Mutated { by, .. }) => format!("the history {layer} by {by}"),
             Some(Change::Edited { by, .. }) => format!("the edit {layer} by {by}"),
+            Some(Change::Rewound { .. }) => format!("the rewind {layer}"),
             Some(_) | None => layer.to_string(),
         }
     }
@@ -132,32 +137,59 @@ impl Thread {
     }
 
     fn layer_of(&self, entry: &Arc<Entry>) -> Layer {
-        let inside = match &entry.change {
+        let inside = self.taken_back_by(entry.seq).or_else(|| match &entry.change {
             Change::Compacted { .. } | Change::Mutated { .. } => self.next_replacement(entry.seq),
             _ => self.covered_by(entry),
-        };
-        Layer { entry: entry.seq, holds: !self.is_undone(entry.seq), inside }
+        });
+        let holds = !self.is_undone(entry.seq) && !self.is_taken_back(entry.seq);
+        Layer { entry: entry.seq, holds, inside }
     }
 
     /// The next compaction or mutation that holds. It always replaces what an older one has put in front.
     fn next_replacement(&self, layer: Seq) -> Option<Seq> {
-        let later = self.entries().iter().skip(layer.0 as usize + 1).filter(|later| self.is_folded(later));
+        let later = self.standing().filter(|later| later.seq > layer);
         let replaces = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Mutated { .. });
         later.into_iter().find(|later| replaces(&later.change)).map(|later| later.seq)
     }
 
+    /// The rewind that holds and has taken this entry back.
+    pub(super) fn taken_back_by(&self, seq: Seq) -> Option<Seq> {
+        let mut below = Seq(u64::MAX);
+        for entry in self.entries().iter().rev().take_while(|entry| entry.seq > seq) {
+            if let Change::Rewound { to } = &entry.change
+                && entry.seq < below
+                && !self.is_undone(entry.seq)
+            {
+                below = (*to).min(entry.seq);
+                if seq >= below {
+                    return Some(entry.seq);
+                }
+            }
+        }
+        None
+    }
+
     /// The layer behind which it makes no difference any more whether this one holds.
     fn covered_by(&self, layer: &Arc<Entry>) -> Option<Seq> {
+        let holds_but =
+            |holds: bool| move |seq: Seq| if seq == layer.seq { holds } else { !self.is_undone(seq) };
         let mut without = self.fold_before(layer.seq);
-        let mut with = without.clone();
-        with.take(layer);
+        let mut with = self.fold_to(layer.seq, holds_but(true));
         if is_same(&with, &without) {
             return None;
         }
         let later = self.entries().iter().skip(layer.seq.0 as usize + 1);
         for later in later.filter(|later| self.is_folded(later)) {
-            with.take(later);
-            without.take(later);
+            match &later.change {
+                Change::Rewound { .. } => {
+                    with = self.fold_to(later.seq, holds_but(true));
+                    without = self.fold_to(later.seq, holds_but(false));
+                }
+                _ => {
+                    with.take(later);
+                    without.take(later);
+                }
+            }
             if later.change.is_layer() && is_same(&with, &without) {
                 return Some(later.seq);
             }
@@ -252,8 +284,16 @@ impl Thread {
     /// The view in front of an entry, made of the layers that hold now.
     fn fold_before(&self, seq: Seq) -> View {
         let mut view = View::default();
-        let before = self.entries().iter().take(seq.0 as usize);
-        before.filter(|entry| self.is_folded(entry)).for_each(|entry| view.take(entry));
+        let before = &self.entries()[..self.entries().len().min(seq.0 as usize)];
+        standing(before, |seq| !self.is_undone(seq)).for_each(|entry| view.take(entry));
+        view
+    }
+
+    /// The view up to and with an entry, made of the layers that hold by this word.
+    fn fold_to(&self, seq: Seq, holds: impl Fn(Seq) -> bool) -> View {
+        let mut view = View::default();
+        let through = &self.entries()[..self.entries().len().min(seq.0 as usize + 1)];
+        standing(through, holds).for_each(|entry| view.take(entry));
         view
     }
 
@@ -270,11 +310,7 @@ impl Thread {
         if !undone.remove(&layer) {
             undone.insert(layer);
         }
-        let begins_with_agent = |view: &View| match view.entries().first().map(|entry| &entry.change) {
-            None | Some(Change::Said { .. } | Change::Compacted { .. }) => false,
-            Some(_) => true,
-        };
-        if begins_with_agent(&View::fold(self.entries(), &undone)) && !begins_with_agent(self.view()) {
+        if View::fold(self.entries(), &undone).begins_with_agent() && !self.view().begins_with_agent() {
             return Err(
                 "the conversation would begin with the agent's words, which no model takes".to_owned()
             );
@@ -284,7 +320,7 @@ impl Thread {
 
     /// Refuses what would take a pinned part out of the view: a summary quotes what was pinned when it was
     /// made, and nothing that was pinned since.
-    fn keeps_pins(&self, switch: Change) -> Result<(), String> {
+    pub(super) fn keeps_pins(&self, switch: Change) -> Result<(), String> {
         let mut trial = self.clone();
         trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: switch }));
         let known = self.pinned();

@@ -35,6 +35,21 @@ pub fn one_line(change: &Change) -> Option<String> {
             Some(format!("Undone: {entry} is taken back; the conversation is as it would be without it."))
         }
         Change::Redone { entry } => Some(format!("Redone: {entry} holds again.")),
+        Change::Rewound { to } => Some(format!(
+            "Taken back: the conversation is as it was before {to}; /rewind undo brings the rest again."
+        )),
+        Change::FilesRewound { turn, undo, files, more, left, .. } => {
+            let count = files.len() + *more as usize;
+            let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+            let left = if *left == 0 { String::new() } else { format!("; {left} left as they are") };
+            Some(match undo {
+                false => format!("Put back: {files} as before {turn}{left}. /rewind undo takes that back."),
+                true => format!("Brought again: {files} as before the rewind{left}."),
+            })
+        }
+        Change::Forked { from, through } => {
+            Some(format!("Forked: what stands above is that of {from} up to {through}."))
+        }
         Change::Pruned { masks, tokens_before, tokens_after, .. } => {
             Some(pruned(masks.len(), *tokens_before, *tokens_after))
         }

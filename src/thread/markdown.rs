@@ -56,6 +56,9 @@ pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
                 let _ = write!(text, "\n---\n\n*{line}*\n\n{}\n", quoted(&summary.text()));
             }
             Change::Undone { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Forked { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
             | Change::Edited { .. }

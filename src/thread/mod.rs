@@ -18,6 +18,7 @@ mod markdown;
 pub mod message;
 mod pins;
 pub mod text;
+mod turns;
 pub mod view;
 
 use std::collections::HashSet;
@@ -30,6 +31,7 @@ pub use hooked::*;
 pub use layers::{Fate, Layer};
 pub use message::*;
 pub use pins::PINNED_BY_PERSON;
+pub use turns::PromptedTurn;
 pub use view::{Piece, View, ViewItem};
 
 /// Everything that a log says, kept up to date entry by entry.
@@ -183,7 +185,8 @@ impl Thread {
                 self.undone.remove(layer);
                 self.fold_again(entry.seq);
             }
-            Change::Pruned { .. } => {}
+            Change::Rewound { .. } => self.fold_again(entry.seq),
+            Change::Pruned { .. } | Change::FilesRewound { .. } | Change::Forked { .. } => {}
             Change::Noted { message, .. } => self.saw_message(*message),
             Change::Commanded { message, .. } => {
                 self.saw_message(*message);
@@ -359,9 +362,14 @@ impl Thread {
         self.undone.contains(&entry)
     }
 
+    /// Whether a rewind that holds has taken this entry back.
+    pub fn is_taken_back(&self, entry: Seq) -> bool {
+        self.taken_back_by(entry).is_some()
+    }
+
     /// Whether a hook rewrote this entry, alone or with the history around it, and that still holds.
     pub fn is_rewritten(&self, entry: Seq) -> bool {
-        let after = self.entries.iter().skip(entry.0 as usize).filter(|later| !self.is_undone(later.seq));
+        let after = self.standing().filter(|later| later.seq >= entry);
         after.into_iter().any(|later| match &later.change {
             Change::Mutated { through, .. } => *through >= entry,
             Change::Edited { edits, .. } => {
@@ -386,6 +394,7 @@ impl Thread {
         let since = self.entries.iter().rev().take_while(|entry| entry.seq > reply);
         since.into_iter().all(|entry| match &entry.change {
             Change::Undone { entry: layer } => *layer > reply,
+            Change::Rewound { to } => self.undone.contains(&entry.seq) || *to > reply,
             change => !change.rewrites() || self.undone.contains(&entry.seq),
         })
     }
@@ -395,8 +404,15 @@ impl Thread {
         self.view.set_revision(revision);
     }
 
+    /// The newest one that holds, and that no rewind has taken back.
     fn newest_active(&self, is_one: impl Fn(&Change) -> bool) -> Option<&Arc<Entry>> {
-        self.entries.iter().rev().find(|entry| is_one(&entry.change) && !self.undone.contains(&entry.seq))
+        let holds = |entry: &&Arc<Entry>| !self.undone.contains(&entry.seq) && !self.is_taken_back(entry.seq);
+        self.entries.iter().rev().filter(|entry| is_one(&entry.change)).find(holds)
+    }
+
+    /// The entries that the view is made of, oldest first.
+    pub fn standing(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        view::standing(&self.entries, |seq| !self.undone.contains(&seq))
     }
 
     fn saw_message(&mut self, id: MessageId) {

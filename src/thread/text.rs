@@ -150,6 +150,9 @@ impl<'a> Reader<'a> {
                 block
             }
             Change::Undone { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Forked { .. }
             | Change::Redone { .. }
             | Change::Pruned { .. }
             | Change::GoalSet { .. }

@@ -68,16 +68,17 @@ impl Piece<'_> {
 }
 
 impl View {
-    /// Folds a log, leaving out the layers that were undone.
+    /// Folds a log, leaving out the layers that were undone, and what a rewind has taken back.
     pub fn fold(entries: &[Arc<Entry>], undone: &HashSet<Seq>) -> View {
         let mut view = View::default();
-        for entry in entries {
-            match &entry.change {
-                Change::Undone { .. } | Change::Redone { .. } => view.revision = entry.seq,
-                change if change.can_be_undone() && undone.contains(&entry.seq) => {}
-                _ => view.take(entry),
-            }
-        }
+        let stands = |seq: Seq| !undone.contains(&seq);
+        standing(entries, stands).for_each(|entry| view.take(entry));
+        // What was taken back was a change of the view all the same.
+        let rewrites = |entry: &&Arc<Entry>| match &entry.change {
+            Change::Undone { .. } | Change::Redone { .. } => true,
+            change => change.rewrites() && !(change.can_be_undone() && undone.contains(&entry.seq)),
+        };
+        view.revision = entries.iter().rev().find(rewrites).map_or(Seq(0), |entry| entry.seq);
         view
     }
 
@@ -95,6 +96,14 @@ impl View {
     pub fn ends_with_agent(&self) -> bool {
         let last = self.shown.last().map(|entry| &entry.change);
         matches!(last, Some(Change::Replied { message, .. }) if message.calls().next().is_none())
+    }
+
+    /// Whether the agent has the first word, which no model takes.
+    pub(super) fn begins_with_agent(&self) -> bool {
+        match self.shown.first().map(|entry| &entry.change) {
+            None | Some(Change::Said { .. } | Change::Compacted { .. }) => false,
+            Some(_) => true,
+        }
     }
 
     /// The last change that altered the view other than by appending.
@@ -246,6 +255,10 @@ impl View {
             | Change::GoalSet { .. }
             | Change::Undone { .. }
             | Change::Redone { .. }
+            // It is a matter of the log before it: who folds leaves out what it takes back.
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Forked { .. }
             | Change::Noted { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
@@ -311,6 +324,27 @@ impl View {
         }
         cut
     }
+}
+
+/// The entries that the view is made of, oldest first: without the layers that do not hold, and without what a
+/// rewind that holds takes back. A rewind that lies in what a later one takes back is as good as not made.
+pub(super) fn standing(
+    entries: &[Arc<Entry>],
+    holds: impl Fn(Seq) -> bool,
+) -> impl Iterator<Item = &Arc<Entry>> {
+    let mut below = Seq(u64::MAX);
+    let mut standing: Vec<&Arc<Entry>> = Vec::with_capacity(entries.len());
+    for entry in entries.iter().rev().filter(|entry| !entry.change.can_be_undone() || holds(entry.seq)) {
+        if entry.seq >= below {
+            continue;
+        }
+        match &entry.change {
+            // A log from elsewhere may name what is still to come; there is nothing to take back then.
+            Change::Rewound { to } => below = (*to).min(entry.seq),
+            _ => standing.push(entry),
+        }
+    }
+    standing.into_iter().rev()
 }
 
 impl Place {

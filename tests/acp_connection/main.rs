@@ -363,6 +363,7 @@ fn the_pages_of_a_listing_come_to_the_whole() {
         entries: 1,
         turns: 1,
         has_prompt: n != 4,
+        forked: None,
     };
     let count = 2 * PAGE_SESSIONS as u64 + 20;
     let mut editor = Editor::initialized();

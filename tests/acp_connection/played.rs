@@ -214,6 +214,10 @@ impl SessionPort for Played {
         Ok(())
     }
 
+    fn fork(&self, session: &SessionId, _: Option<Seq>) -> Result<SessionId, SessionError> {
+        Err(SessionError::NotFound(session.clone()))
+    }
+
     fn detach(&self, client: ClientId) {
         let mut state = self.state.lock().unwrap();
         state.detached.push(client);

@@ -194,6 +194,12 @@ impl Model {
                     self.redo(*layer);
                 }
             }
+            Step::Rewound(pick) => {
+                let prompts = self.rewindable();
+                if let Some(to) = picked(&prompts, *pick) {
+                    self.rewind(*to);
+                }
+            }
             Step::Pinned(pick) => {
                 let parts: Vec<_> = self.thread.view().pieces().iter().map(|(part, _)| *part).collect();
                 if let Some(at) = picked(&parts, *pick).copied() {

@@ -38,6 +38,8 @@ pub enum Step {
     Redone(usize),
     /// The last thing is taken back and made again, as a person does who compares the two.
     UndoneAndRedone,
+    /// The conversation is taken back to before any prompt that it may be.
+    Rewound(usize),
     /// The person pins or unpins something.
     Pinned(usize),
     Chosen(usize),
@@ -144,6 +146,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => any::<usize>().prop_map(Step::Undone),
         2 => any::<usize>().prop_map(Step::Redone),
         1 => Just(Step::UndoneAndRedone),
+        1 => any::<usize>().prop_map(Step::Rewound),
         1 => any::<usize>().prop_map(Step::Pinned),
         4 => any::<usize>().prop_map(Step::Chosen),
         1 => any::<usize>().prop_map(Step::Changed),

@@ -201,6 +201,7 @@ impl Desk {
             rulers: epitome::tokens::Rulers::default(),
             functions,
             rest_after,
+            checkpoints: None,
         };
         let sessions = Sessions::new(services.clone(), runtime.handle().clone());
         let mut desk = Desk {

@@ -2,6 +2,7 @@
 //! windows, and what survives a restart.
 
 mod caching;
+mod checkpoints;
 mod child;
 mod commands;
 mod compaction;

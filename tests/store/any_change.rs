@@ -168,6 +168,16 @@ pub fn one_of_each() -> Vec<Change> {
         },
         Change::GoalSet { goal: Some("all tests pass".into()) },
         Change::ThinkingDropped { through: Seq(3), why: "another conversation".into() },
+        Change::Rewound { to: Seq(4) },
+        Change::FilesRewound {
+            turn: Seq(4),
+            rewind: 1,
+            undo: true,
+            files: vec!["/w/a.txt".into()],
+            more: 2,
+            left: 3,
+        },
+        Change::Forked { from: SessionId("s_00000000000000000002".into()), through: Seq(4) },
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
@@ -219,6 +229,9 @@ fn kind(change: &Change) -> usize {
         Change::Pruned { .. } => 24,
         Change::Redone { .. } => 25,
         Change::Spent { .. } => 26,
+        Change::Rewound { .. } => 26,
+        Change::FilesRewound { .. } => 27,
+        Change::Forked { .. } => 28,
     }
 }
 

@@ -137,6 +137,12 @@ fn shape(entry: &Entry) -> String {
         Change::GoalSet { goal } => format!("{kind} goal={}", goal.as_ref().map_or(0, String::len)),
         Change::ThinkingDropped { through, .. } => format!("{kind} through={through}"),
         Change::Undone { entry } | Change::Redone { entry } => format!("{kind} {entry}"),
+        Change::Rewound { to } => format!("{kind} to={to}"),
+        Change::FilesRewound { turn, rewind, undo, files, more, left } => format!(
+            "{kind} turn={turn} rewind={rewind} undo={undo} files={} left={left}",
+            files.len() + *more as usize
+        ),
+        Change::Forked { from, through } => format!("{kind} from={from} through={through}"),
         Change::Noted { message, text } => format!("{kind} {message} text={}", text.len()),
         Change::ModelChosen { model } => format!("{kind} {model}"),
         Change::ModeChosen { mode } => format!("{kind} {}", mode.id()),

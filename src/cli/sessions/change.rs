@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Request, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
@@ -47,6 +47,38 @@ pub(super) fn undo(paths: &Paths, request: Request) -> Result<i32, CliError> {
     let session = named(paths, &request.id)?;
     let arguments = ["--resume".to_owned(), session.0].into_iter().map(OsString::from);
     run::own("undo", arguments.chain(request.words).collect())
+}
+
+pub(super) fn rewind(paths: &Paths, request: Request) -> Result<i32, CliError> {
+    let mut params = json!({
+        "session": request.id, "dry_run": request.has("dry-run"), "force": request.has("force"),
+        "undo": request.has("undo"),
+    });
+    if let Some(entry) = request.words.first() {
+        params["entry"] = json!(entry.to_string_lossy());
+    }
+    match (request.has("files"), request.has("conversation")) {
+        (true, true) | (false, false) => {}
+        (true, false) => params["scope"] = json!("files"),
+        (false, true) => params["scope"] = json!("conversation"),
+    }
+    let done = methods::call(paths, "sessions.rewind", params)?;
+    tell(&request, &done, "rewind")
+}
+
+pub(super) fn checkpoints(paths: &Paths, request: Request) -> Result<i32, CliError> {
+    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": request.id }))?;
+    tell(&request, &listed, "checkpoints")
+}
+
+/// Prints what a command came to; the exit code says whether it was refused.
+fn tell(request: &Request, done: &Value, command: &str) -> Result<i32, CliError> {
+    let told = &done["outcome"][command];
+    match request.has("json") {
+        true => print_json(told)?,
+        false => terminal::print(&format!("{}\n", told["text"].as_str().unwrap_or_default().trim_end()))?,
+    }
+    Ok(i32::from(told["status"] == "refused"))
 }
 
 pub(super) fn delete(paths: &Paths, request: Request) -> Result<i32, CliError> {

@@ -37,6 +37,13 @@ epitome sessions: what was said, and where
   epitome sessions rename ID TITLE...
   epitome sessions undo ID [ENTRY]
         takes back the newest compaction or other change of the history, or the one of this entry
+  epitome sessions checkpoints ID [--json]
+        the turns with the files that each of them changed
+  epitome sessions rewind ID [ENTRY] [--files | --conversation] [--dry-run] [--force] [--json]
+        goes back to before the last turn, or the one of this entry: the files that it and all behind it
+        changed, the conversation, or both; --force also where somebody else has changed a file since
+  epitome sessions rewind ID --undo [--files | --conversation] [--dry-run] [--json]
+        takes the last rewind back
   epitome sessions export ID [FILE] [--format json|markdown|raw]
   epitome sessions export --all DIR [--format ...]
         json (the log's entries, a line each; a compaction has its `compact_boundary` record as
@@ -72,6 +79,8 @@ pub fn main(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Kind::Undo => change::undo(&paths, request),
         Kind::List => list::list(&paths, request),
         Kind::Fork => change::fork(&paths, request),
+        Kind::Rewind => change::rewind(&paths, request),
+        Kind::Checkpoints => change::checkpoints(&paths, request),
         Kind::Import => files::import(&paths, request),
         Kind::Delete => change::delete(&paths, request),
         // The logs alone know enough.
@@ -114,6 +123,8 @@ enum Kind {
     Fork,
     Rename,
     Undo,
+    Rewind,
+    Checkpoints,
     Export,
     Import,
     Delete,
@@ -135,7 +146,7 @@ struct Verb {
 /// Words of a title or a search, files of an import.
 const WORDS_MAX: usize = 10_000;
 
-const VERBS: [Verb; 9] = [
+const VERBS: [Verb; 11] = [
     Verb {
         name: "list",
         kind: Kind::List,
@@ -170,6 +181,22 @@ const VERBS: [Verb; 9] = [
         options: &[],
     },
     Verb { name: "undo", kind: Kind::Undo, has_id: true, words: (0, 1), flags: &[], options: &[] },
+    Verb {
+        name: "rewind",
+        kind: Kind::Rewind,
+        has_id: true,
+        words: (0, 1),
+        flags: &["json", "files", "conversation", "dry-run", "force", "undo"],
+        options: &[],
+    },
+    Verb {
+        name: "checkpoints",
+        kind: Kind::Checkpoints,
+        has_id: true,
+        words: (0, 0),
+        flags: &["json"],
+        options: &[],
+    },
     Verb {
         name: "export",
         kind: Kind::Export,
@@ -247,7 +274,14 @@ impl Request {
                 Kind::Search => "words to look for",
                 Kind::Rename => "a title",
                 Kind::Import => "a file",
-                Kind::List | Kind::Show | Kind::Fork | Kind::Undo | Kind::Export | Kind::Delete => "more",
+                Kind::List
+                | Kind::Show
+                | Kind::Fork
+                | Kind::Undo
+                | Kind::Rewind
+                | Kind::Checkpoints
+                | Kind::Export
+                | Kind::Delete => "more",
             };
             return Err(CliError::usage(format!("{name} needs {what}")));
         }

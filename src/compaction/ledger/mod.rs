@@ -33,6 +33,7 @@ mod values;
 mod words;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use calls::Called;
 use fact::{Kind, Source, Store};
@@ -70,9 +71,22 @@ pub struct Told {
 
 impl Ledger {
     /// Takes in what was appended since. The work is that of the new entries alone.
+    /// Where the conversation was taken back, or brought again, all of it is read anew: what was taken back is no
+    /// fact of it.
     pub fn follow(&mut self, thread: &Thread) {
-        for entry in &thread.entries()[self.seen.min(thread.entries().len())..] {
-            self.take(thread, entry);
+        let new = &thread.entries()[self.seen.min(thread.entries().len())..];
+        if new.iter().any(|entry| turns_back(thread, &entry.change)) {
+            *self = Ledger::default();
+            let standing: HashSet<Seq> = thread.standing().map(|entry| entry.seq).collect();
+            // What was undone may be redone, and is known then.
+            let is_read = |entry: &&Arc<Entry>| entry.change.can_be_undone() || standing.contains(&entry.seq);
+            for entry in thread.entries().iter().filter(is_read) {
+                self.take(thread, entry);
+            }
+        } else {
+            for entry in new {
+                self.take(thread, entry);
+            }
         }
         self.seen = thread.entries().len();
     }
@@ -155,6 +169,9 @@ impl Ledger {
             | Change::ThinkingDropped { .. }
             | Change::Undone { .. }
             | Change::Redone { .. }
+            | Change::Rewound { .. }
+            | Change::FilesRewound { .. }
+            | Change::Forked { .. }
             | Change::Noted { .. }
             | Change::ModelChosen { .. }
             | Change::ModeChosen { .. }
@@ -190,6 +207,19 @@ impl Ledger {
             self.calls.clear();
         }
         self.calls.insert(id, called);
+    }
+}
+
+/// Whether other entries of the log count from here on.
+fn turns_back(thread: &Thread, change: &Change) -> bool {
+    let is_rewind = |layer: Seq| {
+        let layer = usize::try_from(layer.0).ok().and_then(|layer| thread.entries().get(layer));
+        layer.is_some_and(|layer| matches!(layer.change, Change::Rewound { .. }))
+    };
+    match change {
+        Change::Rewound { .. } => true,
+        Change::Undone { entry } | Change::Redone { entry } => is_rewind(*entry),
+        _ => false,
     }
 }
 

@@ -46,7 +46,7 @@ use wire::Caller;
 type Reply = Result<Value, Fault>;
 
 /// The methods that are told of to who names none of them.
-pub const METHODS: [&str; 30] = [
+pub const METHODS: [&str; 32] = [
     "status",
     "stop",
     "metrics",
@@ -65,6 +65,8 @@ pub const METHODS: [&str; 30] = [
     "sessions.compact",
     "sessions.undo",
     "sessions.redo",
+    "sessions.rewind",
+    "sessions.checkpoints",
     "sessions.rename",
     "sessions.search",
     "sessions.fork",

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
-use super::params::{EntryName, Environment, Name, directory};
+use super::params::{EntryName, Environment, Name, OfSession, directory};
 use super::visit::{Luggage, Visit};
 use super::wire::Caller;
 use super::{Reply, Table, json_of};
@@ -23,6 +23,8 @@ pub(super) fn register(table: &mut Table) {
     table.waiting("sessions.compact", compact);
     table.waiting("sessions.undo", |daemon, params, caller| layer("undo", daemon, params, caller));
     table.waiting("sessions.redo", |daemon, params, caller| layer("redo", daemon, params, caller));
+    table.waiting("sessions.rewind", rewind);
+    table.waiting("sessions.checkpoints", checkpoints);
     table.waiting("sessions.set", |daemon, params, _| set(daemon, params));
     table.waiting("sessions.rename", rename);
 }
@@ -155,6 +157,52 @@ async fn layer(way: &'static str, daemon: Arc<Daemon>, params: Layer, caller: Ca
         None => format!("/{way}"),
     };
     command(daemon, params.session, text, None, caller).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rewound {
+    session: Name,
+    /// An entry of the turn that is taken back, with all behind it; without one it is the last turn.
+    #[serde(default)]
+    entry: Option<EntryName>,
+    #[serde(default)]
+    scope: RewindScope,
+    #[serde(default)]
+    dry_run: bool,
+    /// Also what somebody else has changed since.
+    #[serde(default)]
+    force: bool,
+    /// The last rewind is taken back instead.
+    #[serde(default)]
+    undo: bool,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RewindScope {
+    #[default]
+    Both,
+    Files,
+    Conversation,
+}
+
+async fn rewind(daemon: Arc<Daemon>, params: Rewound, caller: Caller) -> Reply {
+    let mut words = vec!["/rewind".to_owned()];
+    words.extend(params.entry.map(|EntryName(entry)| entry.to_string()));
+    words.extend(match params.scope {
+        RewindScope::Both => None,
+        RewindScope::Files => Some("files".to_owned()),
+        RewindScope::Conversation => Some("conversation".to_owned()),
+    });
+    for (word, is_given) in [("dry", params.dry_run), ("force", params.force), ("undo", params.undo)] {
+        words.extend(is_given.then(|| word.to_owned()));
+    }
+    command(daemon, params.session, words.join(" "), None, caller).await
+}
+
+async fn checkpoints(daemon: Arc<Daemon>, params: OfSession, caller: Caller) -> Reply {
+    command(daemon, params.session, "/checkpoints".to_owned(), None, caller).await
 }
 
 /// Runs a command of a session, as its person would type it.

@@ -14,7 +14,7 @@ use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
 use crate::session::port::SessionPort;
 use crate::session::registry::Header;
 use crate::session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
-use crate::thread::SessionId;
+use crate::thread::{Seq, SessionId};
 
 /// Sessions over a connection to the control API. Its calls wait for the daemon, and must not be made on a
 /// thread of the runtime. One client of sessions at a time: a connection is one.
@@ -172,6 +172,16 @@ impl SessionPort for RemoteSessions {
 
     fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
         self.call("sessions.delete", json!({ "session": session })).map(drop)
+    }
+
+    fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
+        let mut params = json!({ "session": session });
+        if let Some(at) = at {
+            params["entry"] = json!(at);
+        }
+        let forked = self.call("sessions.fork", params)?;
+        serde_json::from_value(forked["session"].clone())
+            .map_err(|error| SessionError::Internal(error.to_string()))
     }
 
     fn detach(&self, _: ClientId) {

@@ -64,6 +64,9 @@ fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
         "session": header.session, "cwd": header.cwd, "title": header.title, "model": header.model,
         "created_at": header.created_at, "updated_at": header.updated_at,
         "entries": header.entries, "turns": header.turns,
+        "forked_from": header.forked.as_ref().map(|origin| json!({
+            "session": origin.session, "entry": origin.at.to_string(),
+        })),
         "live": live.is_some(),
         "running": live.is_some_and(|live| live.running),
         "clients": live.map_or(0, |live| live.clients),

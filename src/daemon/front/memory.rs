@@ -130,7 +130,7 @@ impl Memory {
                 self.initialize = Some(Initialize { line: whole(line), answered: false });
                 Wants::Initialize
             }
-            ("session/new", Some(params)) => Wants::New(params.to_owned()),
+            ("session/new" | "session/fork", Some(params)) => Wants::New(params.to_owned()),
             ("session/load" | "session/resume", Some(params)) => {
                 session().map_or(Wants::Other, |session| Wants::Attach(session, params.to_owned()))
             }

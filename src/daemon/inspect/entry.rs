@@ -113,6 +113,9 @@ fn blocks_of(change: &Change) -> Vec<Block> {
         | Change::Hooked { .. }
         | Change::GoalSet { .. }
         | Change::ThinkingDropped { .. }
+        | Change::Rewound { .. }
+        | Change::FilesRewound { .. }
+        | Change::Forked { .. }
         | Change::Undone { .. }
         | Change::Redone { .. }
         | Change::ModelChosen { .. }

@@ -525,6 +525,9 @@ fn is_waited_for(change: &Change) -> bool {
         | Change::Pruned { .. }
         | Change::Mutated { .. }
         | Change::Edited { .. }
+        | Change::Rewound { .. }
+        | Change::FilesRewound { .. }
+        | Change::Forked { .. }
         | Change::Undone { .. }
         | Change::Redone { .. }
         | Change::ThinkingDropped { .. } => true,

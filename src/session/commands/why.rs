@@ -15,6 +15,8 @@ const SHOWN_MAX: usize = 15;
 const REMARKS_SHOWN_MAX: usize = 2;
 /// Edits told of one change.
 const EDITS_SHOWN_MAX: usize = 10;
+/// Files named of one change.
+const FILES_NAMED_MAX: usize = 10;
 /// Entries named in one line.
 const ENTRIES_NAMED_MAX: usize = 20;
 /// Characters of one line; the log has the whole.
@@ -132,6 +134,28 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             line(&message.text()),
             if reason.trim().is_empty() { "it gave no reason".to_owned() } else { line(reason) }
         )),
+        Change::Rewound { to } => Some(format!("you took the conversation back to before {to} (/rewind)")),
+        Change::FilesRewound { turn, undo, files, more, left, .. } => {
+            let count = counted(files.len() + *more as usize, "file");
+            let named: Vec<String> =
+                files.iter().take(FILES_NAMED_MAX).map(|file| file.display().to_string()).collect();
+            let rest = files.len() + *more as usize - named.len();
+            let mut done = match undo {
+                false => format!("you put {count} back as they were before the turn at {turn} (/rewind): "),
+                true => format!("you took a rewind of files back (/rewind undo), {count}: "),
+            };
+            done.push_str(&line(&named.join(", ")));
+            if rest > 0 {
+                let _ = write!(done, " and {rest} more");
+            }
+            if *left > 0 {
+                let _ = write!(done, "; {} left as they were", counted(*left as usize, "file"));
+            }
+            Some(done)
+        }
+        Change::Forked { from, through } => {
+            Some(format!("what stands before comes from {from}, up to {through}"))
+        }
         Change::Undone { entry } => Some(format!("you took {entry} back (/undo)")),
         Change::Redone { entry } => Some(format!("you brought {entry} again (/redo)")),
         Change::Pruned { masks, trigger, tokens_before, tokens_after } => Some(format!(
@@ -439,6 +463,7 @@ fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
                 _ => false,
             },
             Change::Undone { entry } | Change::Redone { entry } => *entry == seq,
+            Change::Rewound { to } => *to <= seq,
             _ => false,
         };
         if touches && let Some(done) = what_was_done(thread, &later.change) {

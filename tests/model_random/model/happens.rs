@@ -248,6 +248,41 @@ impl Model {
         self.append(Change::Undone { entry });
     }
 
+    /// The prompts to before which the conversation may be taken back: no call is open there, and nothing that is
+    /// pinned would leave the view.
+    pub(super) fn rewindable(&self) -> Vec<Seq> {
+        let mut open: Vec<&CallId> = Vec::new();
+        let mut prompts = Vec::new();
+        for entry in self.thread.entries() {
+            match &entry.change {
+                Change::Said { origin, .. } if origin.is_prompt() && open.is_empty() => {
+                    prompts.push(entry.seq)
+                }
+                Change::Replied { message, .. } => open.extend(message.calls().map(|call| &call.id)),
+                Change::ToolFinished { outcome } => open.retain(|call| **call != outcome.call),
+                _ => {}
+            }
+        }
+        let pins = self.thread.pins();
+        let may = |to: &Seq| {
+            let mut trial = self.thread.clone();
+            let rewound = Change::Rewound { to: *to };
+            trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: rewound }));
+            let texts = |thread: &Thread| -> Vec<Option<String>> {
+                pins.iter().map(|(pin, _)| thread.view().piece(*pin).map(|piece| piece.text())).collect()
+            };
+            let first = trial.view().entries().first().map(|entry| &entry.change);
+            let is_begun = matches!(first, None | Some(Change::Said { .. } | Change::Compacted { .. }));
+            !self.thread.is_taken_back(*to) && texts(&trial) == texts(&self.thread) && is_begun
+        };
+        prompts.into_iter().filter(may).collect()
+    }
+
+    pub(super) fn rewind(&mut self, to: Seq) {
+        self.count("conversations taken back");
+        self.append(Change::Rewound { to });
+    }
+
     pub(super) fn redo(&mut self, entry: Seq) {
         self.count("layers redone");
         self.append(Change::Redone { entry });

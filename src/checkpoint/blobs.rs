@@ -1,0 +1,206 @@
+//! The contents of files, each below its SHA-256 and compressed, in a directory of one session. A content that
+//! was damaged is noticed when it is read. It decides nothing about which are needed.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use miniz_oxide::deflate::compress_to_vec_zlib;
+use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
+use sha2::{Digest, Sha256};
+
+/// How hard contents are compressed, from 0 to 10: a command waits for the first look at a workspace, and the
+/// lowest level takes source code to a third already.
+const COMPRESSION: u8 = 1;
+
+/// The kept contents of one session.
+pub struct Blobs {
+    directory: PathBuf,
+    /// Those that are there.
+    known: HashSet<String>,
+    /// What they take on the disk.
+    bytes: u64,
+}
+
+impl Blobs {
+    /// Looks at what is there already.
+    pub fn open(directory: PathBuf) -> io::Result<Blobs> {
+        let mut blobs = Blobs { directory, known: HashSet::new(), bytes: 0 };
+        let listing = match fs::read_dir(&blobs.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(blobs),
+            listing => listing?,
+        };
+        for file in listing {
+            let file = file?;
+            let Ok(name) = file.file_name().into_string() else { continue };
+            match is_hash(&name) {
+                true => {
+                    blobs.bytes += file.metadata()?.len();
+                    blobs.known.insert(name);
+                }
+                // A crash broke it off.
+                false => drop(fs::remove_file(file.path())),
+            }
+        }
+        Ok(blobs)
+    }
+
+    /// Bytes on the disk.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Keeps a content and returns its name.
+    pub fn put(&mut self, content: &[u8]) -> io::Result<String> {
+        let hash = hash(content);
+        if self.known.contains(&hash) {
+            return Ok(hash);
+        }
+        let packed = compress_to_vec_zlib(content, COMPRESSION);
+        match write_private(&self.directory.join(&hash), &packed, Durable::No) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                private_directory(&self.directory)?;
+                write_private(&self.directory.join(&hash), &packed, Durable::No)?;
+            }
+            written => written?,
+        }
+        self.bytes += packed.len() as u64;
+        self.known.insert(hash.clone());
+        Ok(hash)
+    }
+
+    /// A content by its name, or what is wrong with it, as the rest of a sentence.
+    pub fn get(&self, wanted: &str, bytes: u64) -> Result<Vec<u8>, String> {
+        let packed = fs::read(self.directory.join(wanted)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => "what it held is not kept any more".to_owned(),
+            _ => format!("what it held can't be read: {error}"),
+        })?;
+        let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let content = decompress_to_vec_zlib_with_limit(&packed, limit)
+            .map_err(|_| "what was kept of it is damaged".to_owned())?;
+        match hash(&content) == wanted {
+            true => Ok(content),
+            false => Err("what was kept of it is damaged".to_owned()),
+        }
+    }
+
+    /// Lets go of all others.
+    pub fn retain(&mut self, needed: &HashSet<String>) {
+        let unneeded: Vec<String> =
+            self.known.iter().filter(|hash| !needed.contains(*hash)).cloned().collect();
+        for hash in unneeded {
+            let path = self.directory.join(&hash);
+            let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            // One that can't be removed now goes with the session.
+            if fs::remove_file(&path).is_ok() {
+                self.bytes = self.bytes.saturating_sub(bytes);
+            }
+            self.known.remove(&hash);
+        }
+    }
+
+    /// Brings the contents of these names to the disk.
+    pub fn sync<'a>(&self, hashes: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        let mut hashes = hashes.peekable();
+        if hashes.peek().is_none() {
+            return Ok(());
+        }
+        sync_all(&self.directory, hashes.map(|hash| self.directory.join(hash)))?;
+        match File::open(&self.directory) {
+            Ok(directory) => directory.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Brings files to the disk that lie on the file system of a directory: at once where the system can, for one by one
+/// takes ten milliseconds each.
+pub fn sync_all(directory: &Path, files: impl Iterator<Item = PathBuf>) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        drop(files);
+        Ok(rustix::fs::syncfs(File::open(directory)?)?)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = directory;
+        for file in files {
+            File::open(file)?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a write is waited for until it is on the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Durable {
+    Yes,
+    No,
+}
+
+/// Writes a file that only its owner reads: the whole of it, or what was there before.
+pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
+    let unfinished = path.with_extension("new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| if durable == Durable::Yes { file.sync_all() } else { Ok(()) })
+        .and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+/// Makes a directory that only its owner enters, and those above it.
+pub fn private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+pub fn hash(content: &[u8]) -> String {
+    let mut name = String::with_capacity(64);
+    for byte in Sha256::digest(content) {
+        let digit = |four: u8| char::from_digit(u32::from(four), 16).unwrap_or('0');
+        name.push(digit(byte >> 4));
+        name.push(digit(byte & 15));
+    }
+    name
+}
+
+fn is_hash(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_content_comes_back_and_a_damaged_one_is_told() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut blobs = Blobs::open(directory.path().join("blobs")).expect("opened");
+        let name = blobs.put(b"\0binary\xff").expect("kept");
+        assert_eq!(blobs.get(&name, 8).expect("it is there"), b"\0binary\xff");
+        assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").contains("not kept"));
+        fs::write(directory.path().join("blobs").join(&name), b"nonsense").expect("written");
+        assert!(blobs.get(&name, 8).expect_err("it is damaged").contains("damaged"));
+    }
+
+    #[test]
+    fn what_is_not_needed_any_more_goes() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let place = directory.path().join("blobs");
+        let mut blobs = Blobs::open(place.clone()).expect("opened");
+        let (a, b) = (blobs.put(b"a").expect("kept"), blobs.put(b"b").expect("kept"));
+        blobs.retain(&HashSet::from([a.clone()]));
+        let mut again = Blobs::open(place).expect("opened");
+        assert_eq!(again.bytes(), blobs.bytes());
+        assert!(again.get(&a, 1).is_ok() && again.get(&b, 1).is_err());
+        again.put(b"b").expect("kept again");
+        assert!(again.get(&b, 1).is_ok());
+    }
+}

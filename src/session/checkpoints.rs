@@ -1,0 +1,199 @@
+//! A session and its checkpoints: what is recorded around calls, and what `/rewind` and `/checkpoints` do. What a
+//! rewind of files does to the disk is decided and done in `checkpoint`.
+
+use std::path::{Path, PathBuf};
+
+use super::Severity;
+use super::actor::Session;
+use super::commands::rewind::model_line;
+use super::rounds::text_content;
+use super::work::Background;
+use crate::checkpoint::{Checkpoints, Report, What};
+use crate::thread::{Change, Message, Origin};
+use crate::tools::Access;
+
+/// Who says in the log what became of files. No hook has this name: a hook's is that of a file.
+pub(super) const BY: &str = "/rewind";
+
+/// Files that one entry of the log names.
+const FILES_NAMED_MAX: usize = 1_000;
+
+/// What is recorded around one call.
+pub(super) struct Kept {
+    checkpoints: Checkpoints,
+    roots: Vec<PathBuf>,
+    what: What,
+}
+
+impl Session {
+    /// What has to be recorded around a call that touches this; `None` where it changes no file.
+    pub(super) fn kept(&self, access: &Result<Access, String>) -> Option<Kept> {
+        let what = match access {
+            Ok(Access::Write(paths)) => What::Files(paths.clone()),
+            Ok(Access::Command { .. } | Access::External { .. }) => What::Anything,
+            Ok(Access::Read(_) | Access::Nothing | Access::Fetch { .. }) | Err(_) => return None,
+        };
+        let checkpoints = self.services.checkpoints.clone()?;
+        // A child's work is that of the turn that started it.
+        if !self.lineage.is_child() {
+            checkpoints.begin_turn(self.thread.turn_start(self.thread.next_seq()));
+        }
+        Some(Kept { checkpoints, roots: self.roots(), what })
+    }
+
+    pub(super) fn roots(&self) -> Vec<PathBuf> {
+        std::iter::once(&self.workspace.cwd).chain(&self.workspace.directories).cloned().collect()
+    }
+
+    /// Tells what could not be recorded.
+    pub(super) fn tell_checkpoint_troubles(&mut self) {
+        let troubles =
+            { self.services.checkpoints.iter() }.flat_map(Checkpoints::take_troubles).collect::<Vec<_>>();
+        for trouble in troubles {
+            self.say(Severity::Warning, format!("What a call changes may not be taken back: {trouble}."));
+        }
+    }
+
+    /// Finishes what a process before this one left half done. Prompts wait for it.
+    pub(super) fn take_up_checkpoints(&mut self) {
+        let Some(checkpoints) = self.services.checkpoints.clone() else { return };
+        if self.lineage.is_child() || !checkpoints.exist() {
+            return;
+        }
+        self.rewinding = true;
+        let roots = self.roots();
+        self.background.spawn(async move {
+            let taken_up = tokio::task::spawn_blocking(move || checkpoints.take_up(&roots)).await;
+            Background::Thought(Box::new(move |session: &mut Session| {
+                session.rewinding = false;
+                match taken_up {
+                    Ok(Ok(reports)) => reports.iter().for_each(|report| session.tell_of_late(report)),
+                    Ok(Err(error)) => {
+                        session.say(Severity::Warning, format!("The checkpoints of files: {error}."))
+                    }
+                    Err(error) => tracing::error!(session = %session.id, %error, "checkpoints panicked"),
+                }
+            }))
+        });
+    }
+
+    /// A rewind that the process before this one did, or only began, and did not write into the log.
+    fn tell_of_late(&mut self, report: &Report) {
+        let is_it = |change: &Change| matches!(change, Change::FilesRewound { rewind, .. } if Some(*rewind) == report.number);
+        if self.thread.entries().iter().any(|entry| is_it(&entry.change)) {
+            // The process ended before it could be noted that the log has it.
+            return self.told_of(report);
+        }
+        let mut changes = self.files_rewound(report, false);
+        let failed = report.failures.len();
+        let text = match failed {
+            0 => "A rewind of files that was broken off is finished now. The conversation was left as it is."
+                .to_owned(),
+            _ => format!("A rewind of files that was broken off is finished, but for {failed} files."),
+        };
+        changes.push(Change::Noted { message: self.fresh_message(), text });
+        self.commit_all(changes);
+        self.told_of(report);
+    }
+
+    /// The entries by which the log, and the model, know of a rewind of files.
+    pub(super) fn files_rewound(&mut self, report: &Report, undo: bool) -> Vec<Change> {
+        let Some(rewind) = report.number else { return Vec::new() };
+        let named = report.changed.iter().take(FILES_NAMED_MAX);
+        let more = report.changed.len().saturating_sub(FILES_NAMED_MAX);
+        let left = report.conflicts.len() + report.failures.len();
+        let rewound = Change::FilesRewound {
+            turn: report.turns.first().copied().unwrap_or_default(),
+            rewind,
+            undo,
+            // What is no text can't be stored as a path.
+            files: named.map(|(path, _)| PathBuf::from(path.to_string_lossy().into_owned())).collect(),
+            more: u32::try_from(more).unwrap_or(u32::MAX),
+            left: u32::try_from(left).unwrap_or(u32::MAX),
+        };
+        vec![rewound, self.told_the_model(model_line(&self.shown_paths(report), undo))]
+    }
+
+    pub(super) fn told_the_model(&mut self, text: String) -> Change {
+        let message = Message { id: self.fresh_message(), content: text_content(text) };
+        Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
+    }
+
+    /// The log tells of it now. Where that can't be noted, it is told of once more at the next start.
+    pub(super) fn told_of(&mut self, report: &Report) {
+        let (Some(number), Some(checkpoints)) = (report.number, self.services.checkpoints.clone()) else {
+            return;
+        };
+        let session = self.id.clone();
+        let syncer = self.journal.syncer();
+        self.background.spawn_blocking(move || {
+            let synced = syncer.sync();
+            if synced.is_ok()
+                && let Err(error) = checkpoints.told(number)
+            {
+                tracing::warn!(%session, %error, "a rewind can't be marked as told");
+            }
+            Background::Synced(synced)
+        });
+    }
+
+    /// The paths of a report as a person would write them here.
+    pub(super) fn shown_paths(&self, report: &Report) -> Vec<(String, &'static str)> {
+        report.changed.iter().map(|(path, verb)| (self.shown_path(path), *verb)).collect()
+    }
+
+    pub(super) fn shown_path(&self, path: &Path) -> String {
+        let real = self.workspace.cwd.canonicalize();
+        match real.ok().and_then(|real| path.strip_prefix(real).ok().map(Path::to_path_buf)) {
+            Some(below) if !below.as_os_str().is_empty() => below.display().to_string(),
+            Some(_) | None => self.workspace.display(path),
+        }
+    }
+
+    /// Lets go of what is kept for commands to come. Nobody else may have these checkpoints open.
+    pub(super) fn rest_checkpoints(&self) -> impl Future<Output = ()> + Send + use<> {
+        let own = self.services.checkpoints.clone().filter(|_| !self.lineage.is_child());
+        let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id.clone());
+        async move {
+            let Some(checkpoints) = checkpoints else { return };
+            let rested = tokio::task::spawn_blocking(move || checkpoints.rest()).await;
+            if let Ok(Err(error)) = rested {
+                tracing::warn!(%session, %error, "checkpoints that are not needed could not be let go");
+            }
+        }
+    }
+}
+
+/// Records what a call changes while it runs. What can't be recorded is told, and the call runs all the same.
+pub(super) async fn around<T>(kept: Option<Kept>, run: impl Future<Output = T>) -> T {
+    let Some(kept) = kept else { return run.await };
+    let Kept { checkpoints, roots, what } = kept;
+    let (first, at, before) = (checkpoints.clone(), roots.clone(), what.clone());
+    // A panic there is no reason not to run.
+    drop(tokio::task::spawn_blocking(move || first.note(first.before(&at, &before))).await);
+    let behind = Behind(Some(move || checkpoints.note(checkpoints.after(&roots, &what))));
+    let came_to = run.await;
+    behind.now().await;
+    came_to
+}
+
+/// What is done behind a call, also where it is cancelled and nobody waits for it.
+struct Behind<F: FnOnce() + Send + 'static>(Option<F>);
+
+impl<F: FnOnce() + Send + 'static> Behind<F> {
+    async fn now(mut self) {
+        if let Some(work) = self.0.take() {
+            drop(tokio::task::spawn_blocking(work).await);
+        }
+    }
+}
+
+impl<F: FnOnce() + Send + 'static> Drop for Behind<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.0.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn_blocking(work);
+        }
+    }
+}

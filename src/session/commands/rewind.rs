@@ -1,0 +1,492 @@
+//! `/rewind` and `/checkpoints`: what turns did to files, and taking it back, with the conversation or without.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::Ran;
+use super::layers::entry_named;
+use super::why::line_of;
+use crate::checkpoint::{Asked, CheckpointError, Checkpoints, Report, TurnRecord};
+use crate::session::actor::Session;
+use crate::session::checkpoints::BY;
+use crate::session::rounds::apply_to;
+use crate::thread::{Change, PromptedTurn, Seq, Thread};
+
+/// Turns that are listed, and files of one turn; of more it says how many. The machine's form has all.
+const TURNS_SHOWN_MAX: usize = 50;
+const FILES_SHOWN_MAX: usize = 20;
+
+/// Files that the model is told of by name.
+const FILES_TOLD_MAX: usize = 50;
+
+/// Characters of a prompt that stand for its turn.
+const PROMPT_CHARS: usize = 60;
+
+const HOW: &str = "Say /rewind, and what you want of: an entry of the turn (e12; without one it is the last turn), files or \
+                   conversation (without: both), dry (to see what it would do), force (also what somebody else has \
+                   changed since), undo (to take the last rewind back). /checkpoints lists the turns.";
+
+/// What is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Files,
+    Conversation,
+    Both,
+}
+
+impl Scope {
+    fn files(self) -> bool {
+        matches!(self, Scope::Files | Scope::Both)
+    }
+
+    fn conversation(self) -> bool {
+        matches!(self, Scope::Conversation | Scope::Both)
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Scope::Files => "files",
+            Scope::Conversation => "conversation",
+            Scope::Both => "both",
+        }
+    }
+}
+
+/// What a person wants of `/rewind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    entry: Option<Seq>,
+    scope: Scope,
+    dry: bool,
+    force: bool,
+    undo: bool,
+}
+
+fn parse(typed: &str) -> Result<Wish, String> {
+    let mut wish = Wish { entry: None, scope: Scope::Both, dry: false, force: false, undo: false };
+    for word in typed.split_whitespace() {
+        match word.trim_start_matches("--") {
+            "files" => wish.scope = Scope::Files,
+            "conversation" => wish.scope = Scope::Conversation,
+            "both" => wish.scope = Scope::Both,
+            "dry" | "dry-run" => wish.dry = true,
+            "force" => wish.force = true,
+            "undo" => wish.undo = true,
+            other => match entry_named(other) {
+                Some(entry) => wish.entry = Some(entry),
+                None => return Err(format!("{other:?} is none of its words. {HOW}")),
+            },
+        }
+    }
+    match wish.undo && wish.entry.is_some() {
+        true => Err(format!("undo takes the last rewind back, whichever it was. {HOW}")),
+        false => Ok(wish),
+    }
+}
+
+/// What is to be done about the conversation beside the files.
+struct Plan {
+    wish: Wish,
+    files: Option<Asked>,
+    /// The change of the conversation.
+    conversation: Option<Change>,
+    /// What it is about, in words: `before e12 “fix the parser”`.
+    what: String,
+    target: Seq,
+}
+
+impl Session {
+    pub(super) fn rewind(&mut self, typed: &str) -> Ran {
+        let plan = match parse(typed).and_then(|wish| self.plan_rewind(wish)) {
+            Ok(plan) => plan,
+            Err(why) => return self.not_rewound(&why),
+        };
+        let Some(checkpoints) = self.services.checkpoints.clone() else {
+            return self.not_rewound("this session keeps no checkpoints");
+        };
+        Ran::later(Box::new(move || {
+            let came = plan.files.map(|asked| act(&checkpoints, asked, plan.wish));
+            Box::new(move |session: &mut Session| session.rewound(plan, came))
+        }))
+    }
+
+    pub(super) fn checkpoints(&mut self, typed: &str) -> Ran {
+        let Some(checkpoints) = self.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
+            return self.said("/checkpoints takes nothing behind it; /rewind takes changes back.");
+        };
+        Ran::later(Box::new(move || {
+            let turns = checkpoints.turns();
+            Box::new(move |session: &mut Session| match turns {
+                Ok(turns) => session.list_checkpoints(&turns),
+                Err(error) => session.not_rewound(&error.to_string()),
+            })
+        }))
+    }
+
+    fn not_rewound(&mut self, why: &str) -> Ran {
+        let text = format!("Not taken back: {}", sentence(why));
+        let told = json!({ "status": "refused", "reason": why, "text": text });
+        self.said(text).with("rewind", told)
+    }
+
+    fn plan_rewind(&self, wish: Wish) -> Result<Plan, String> {
+        if wish.undo {
+            return self.plan_undo(wish);
+        }
+        let turns = self.thread.prompted_turns();
+        let turn = match wish.entry {
+            Some(entry) => {
+                let start = self.thread.turn_start(entry);
+                let found = turns.iter().find(|turn| turn.start == start);
+                found.ok_or_else(|| {
+                    format!("{entry} belongs to no turn that a prompt began. /checkpoints lists them")
+                })?
+            }
+            // Without the conversation, what is to be taken back may be of a turn that is no longer in it.
+            None if wish.scope == Scope::Files => {
+                turns.last().ok_or("there is no turn yet that could be taken back")?
+            }
+            None => {
+                let standing = turns.iter().rev().find(|turn| !turn.is_taken_back);
+                standing.ok_or("there is no turn in the conversation that could be taken back")?
+            }
+        };
+        let conversation = match wish.scope.conversation() {
+            true => {
+                self.thread.can_rewind(turn.start)?;
+                let change = Change::Rewound { to: turn.start };
+                self.fits_window(change.clone())?;
+                Some(change)
+            }
+            false => None,
+        };
+        Ok(Plan {
+            wish,
+            files: wish.scope.files().then_some(Asked::From(turn.start)),
+            conversation,
+            what: format!("before {} {}", turn.prompt, quoted(&turn.text)),
+            target: turn.start,
+        })
+    }
+
+    fn plan_undo(&self, wish: Wish) -> Result<Plan, String> {
+        let Rewinds { files, conversation } = rewinds(&self.thread);
+        let (mut files, mut conversation) =
+            (files.filter(|_| wish.scope.files()), conversation.filter(|_| wish.scope.conversation()));
+        // Those of one command belong together; else it is the newer one.
+        if let (Some(of_files), Some(of_conversation)) = (files, conversation)
+            && self.thread.turn_start(of_files) != self.thread.turn_start(of_conversation)
+        {
+            match of_files > of_conversation {
+                true => conversation = None,
+                false => files = None,
+            }
+        }
+        let newest = files.max(conversation).ok_or("there is no rewind that could be taken back")?;
+        let change = match conversation {
+            Some(layer) => {
+                self.thread.can_undo(layer)?;
+                let change = Change::Undone { entry: layer };
+                self.fits_window(change.clone())?;
+                Some(change)
+            }
+            None => None,
+        };
+        Ok(Plan {
+            wish,
+            files: files.map(|_| Asked::Undo),
+            conversation: change,
+            what: format!("the rewind at {newest}"),
+            target: newest,
+        })
+    }
+
+    /// Refuses what the window does not hold: the next prompt would only be compacted again.
+    fn fits_window(&self, change: Change) -> Result<(), String> {
+        let mut then = self.thread.clone();
+        apply_to(&mut then, change);
+        let ruler = self.ruler();
+        let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
+        let Some(endpoint) = &self.endpoint else { return Ok(()) };
+        let reserve = self.budget().reserve;
+        if after <= before || after.saturating_add(reserve) <= endpoint.window {
+            return Ok(());
+        }
+        Err(format!(
+            "the conversation would take about {after} tokens, and {} takes {}, of which {reserve} are for its reply. \
+             Choose a model with a larger window, or say /rewind files",
+            endpoint.name, endpoint.window
+        ))
+    }
+
+    /// The files are done, or were looked at: the rest of it.
+    fn rewound(&mut self, plan: Plan, came: Option<Result<Report, CheckpointError>>) -> Ran {
+        let report = match came.transpose() {
+            Ok(report) => report.unwrap_or_default(),
+            Err(error) => return self.not_rewound(&format!("{error}. No file was changed")),
+        };
+        let Plan { wish, files, conversation, what, target } = plan;
+        let has_files = !report.changed.is_empty();
+        let nothing = !has_files && report.conflicts.is_empty() && conversation.is_none();
+        let status = match (wish.dry, nothing) {
+            (_, true) => "nothing_to_do",
+            (true, false) => "dry",
+            (false, false) => "done",
+        };
+        let text = self.words_of(&report, wish, conversation.is_some(), files.is_some(), &what);
+        let told = json!({
+            "status": status,
+            "text": text,
+            "target": target.to_string(),
+            "scope": wish.scope.word(),
+            "undo": wish.undo,
+            "conversation": conversation.is_some(),
+            "rewind": report.number,
+            "turns": report.turns.iter().map(Seq::to_string).collect::<Vec<_>>(),
+            "files": report.changed.iter().map(|(path, verb)| json!({ "path": path, "change": verb })).collect::<Vec<_>>(),
+            "conflicts": report.conflicts.iter().map(|conflict| {
+                json!({ "path": conflict.path, "why": conflict.why.words(), "force": conflict.why.can_be_forced() })
+            }).collect::<Vec<_>>(),
+            "failures": report.failures.iter().map(|failure| {
+                json!({ "path": failure.path, "why": failure.why })
+            }).collect::<Vec<_>>(),
+            "beyond": report.beyond,
+        });
+        let mut changes = Vec::new();
+        if !wish.dry {
+            let left_as_they_are = conversation.is_some() && !wish.scope.files() && !wish.undo;
+            changes.extend(conversation);
+            changes.extend(self.files_rewound(&report, wish.undo));
+            if left_as_they_are {
+                let line = "The conversation was taken back to here. Files were left as they are now: what was said of \
+                            them above may be out of date.";
+                changes.push(self.told_the_model(line.to_owned()));
+            }
+        }
+        changes.push(self.noted(text));
+        let reported = (!wish.dry).then_some(report);
+        Ran { told_of: reported, ..Ran::of(changes) }.with("rewind", told)
+    }
+
+    fn words_of(&self, report: &Report, wish: Wish, conversation: bool, files: bool, what: &str) -> String {
+        let mut out = match (wish.dry, wish.undo) {
+            (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
+            (true, true) => format!("Nothing was done. /rewind undo would take back {what}:\n"),
+            (false, false) => format!("Taken back to {what}:\n"),
+            (false, true) => format!("Taken back: {what}.\n"),
+        };
+        let _ = match (conversation, wish.undo) {
+            (true, false) => {
+                writeln!(out, "\n- the conversation: the model no longer sees what was said from there on")
+            }
+            (true, true) => writeln!(out, "\n- the conversation: what was said stands in it again"),
+            (false, _) => writeln!(out, "\n- the conversation stays as it is"),
+        };
+        let changed = self.shown_paths(report);
+        match (files, changed.len()) {
+            (false, _) => out.push_str("- files stay as they are\n"),
+            (true, 0) => out.push_str("- no file has to be put back\n"),
+            (true, _) => {}
+        }
+        for (path, verb) in changed.iter().take(FILES_SHOWN_MAX) {
+            let _ = writeln!(out, "- {path}: {verb}");
+        }
+        if changed.len() > FILES_SHOWN_MAX {
+            let _ = writeln!(out, "- and {} more", changed.len() - FILES_SHOWN_MAX);
+        }
+        if !report.conflicts.is_empty() {
+            out.push_str("\nLeft alone:\n\n");
+        }
+        for conflict in report.conflicts.iter().take(FILES_SHOWN_MAX) {
+            let _ = writeln!(out, "- {}: {}", self.shown_path(&conflict.path), conflict.why.words());
+        }
+        if report.conflicts.len() > FILES_SHOWN_MAX {
+            let _ = writeln!(out, "- and {} more", report.conflicts.len() - FILES_SHOWN_MAX);
+        }
+        if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
+            out.push_str(
+                "\nThe word force takes back also what somebody else has changed; it can be undone.\n",
+            );
+        }
+        for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
+            let _ =
+                writeln!(out, "- {} could not be put back: {}", self.shown_path(&failure.path), failure.why);
+        }
+        for beyond in &report.beyond {
+            let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
+        }
+        if !wish.dry && !wish.undo && (conversation || !changed.is_empty()) {
+            out.push_str("\n/rewind undo takes this back.");
+        }
+        out.trim_end().to_owned()
+    }
+
+    // ── The list ───────────────────────────────────────────────────────────────────────────────────
+
+    fn list_checkpoints(&mut self, records: &[TurnRecord]) -> Ran {
+        let prompted = self.thread.prompted_turns();
+        let turns: Vec<(&PromptedTurn, Option<&TurnRecord>)> = prompted
+            .iter()
+            .map(|turn| (turn, records.iter().find(|record| record.turn == turn.start)))
+            .collect();
+        if turns.is_empty() {
+            let text = "There is no turn yet.";
+            return self.said(text).with("checkpoints", json!({ "text": text, "turns": [] }));
+        }
+        let mut out = "Turns and the files that they changed, newest first:\n\n".to_owned();
+        for (turn, record) in turns.iter().rev().take(TURNS_SHOWN_MAX) {
+            let gone = if turn.is_taken_back { " (not in the conversation any more)" } else { "" };
+            let _ =
+                writeln!(out, "- {} {}{gone}: {}", turn.prompt, quoted(&turn.text), self.summary(*record));
+            for touched in record.iter().flat_map(|record| record.changed()).take(FILES_SHOWN_MAX) {
+                let _ = writeln!(
+                    out,
+                    "  - {}: {}{}",
+                    self.shown_path(&touched.path),
+                    touched.verb(),
+                    touched
+                        .lines
+                        .map(|lines| format!(", +{} −{}", lines.added, lines.removed))
+                        .unwrap_or_default()
+                );
+            }
+            let count = record.map_or(0, |record| record.changed().count());
+            if count > FILES_SHOWN_MAX {
+                let _ = writeln!(out, "  - and {} more", count - FILES_SHOWN_MAX);
+            }
+            for beyond in record.iter().flat_map(|record| &record.beyond) {
+                let _ = writeln!(out, "  - not all is known: {beyond}");
+            }
+        }
+        if turns.len() > TURNS_SHOWN_MAX {
+            let _ = writeln!(out, "- older: {}", turns.len() - TURNS_SHOWN_MAX);
+        }
+        out.push_str(
+            "\n/rewind and an entry goes back to before its turn; /rewind dry shows what that would do.",
+        );
+        let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
+        let told = json!({ "text": out, "turns": told });
+        self.said(out).with("checkpoints", told)
+    }
+
+    fn summary(&self, record: Option<&TurnRecord>) -> String {
+        let Some(record) = record.filter(|record| record.changed().next().is_some()) else {
+            return "no files".to_owned();
+        };
+        let files = record.changed().filter(|touched| !touched.is_directory()).count();
+        let lines = record.changed().filter_map(|touched| touched.lines);
+        let (added, removed) =
+            lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
+        let back = if record.taken_back.is_some() { ", taken back" } else { "" };
+        let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+        format!("{files}, +{added} −{removed}{back}")
+    }
+}
+
+fn turn_json(turn: &PromptedTurn, record: Option<&TurnRecord>) -> Value {
+    let files: Vec<Value> = record
+        .iter()
+        .flat_map(|record| record.changed())
+        .map(|touched| {
+            json!({
+                "path": touched.path, "change": touched.verb(),
+                "added": touched.lines.map(|lines| lines.added), "removed": touched.lines.map(|lines| lines.removed),
+            })
+        })
+        .collect();
+    json!({
+        "turn": turn.start.to_string(), "prompt": turn.prompt.to_string(), "text": line_of(&turn.text, PROMPT_CHARS),
+        "in_conversation": !turn.is_taken_back, "files": files,
+        "taken_back": record.is_some_and(|record| record.taken_back.is_some()),
+        "beyond": record.map(|record| record.beyond.clone()).unwrap_or_default(),
+    })
+}
+
+/// Does what is asked of the files, or looks at what it would be.
+fn act(checkpoints: &Checkpoints, asked: Asked, wish: Wish) -> Result<Report, CheckpointError> {
+    match wish.dry {
+        true => checkpoints.preview(asked, wish.force),
+        false => checkpoints.rewind(asked, wish.force),
+    }
+}
+
+/// The newest rewinds that hold: of files and of the conversation.
+struct Rewinds {
+    files: Option<Seq>,
+    conversation: Option<Seq>,
+}
+
+fn rewinds(thread: &Thread) -> Rewinds {
+    let mut files = Vec::new();
+    let mut conversation = None;
+    for entry in thread.entries() {
+        match &entry.change {
+            Change::FilesRewound { undo: false, .. } => files.push(entry.seq),
+            Change::FilesRewound { undo: true, .. } => drop(files.pop()),
+            Change::Rewound { .. } if !thread.is_undone(entry.seq) && !thread.is_taken_back(entry.seq) => {
+                conversation = Some(entry.seq);
+            }
+            _ => {}
+        }
+    }
+    Rewinds { files: files.pop(), conversation }
+}
+
+/// What the model is told of files that were put back, in one line.
+pub(in crate::session) fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
+    let named: Vec<String> =
+        changed.iter().take(FILES_TOLD_MAX).map(|(path, verb)| format!("{path} ({verb})")).collect();
+    let more = match changed.len().saturating_sub(FILES_TOLD_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let did = match undo {
+        false => "The person took changes to files back",
+        true => "The person took back an earlier rewind of files",
+    };
+    format!("{did} ({BY}): {}{more}. Read them again before you rely on what they hold.", named.join(", "))
+}
+
+fn quoted(text: &str) -> String {
+    format!("“{}”", line_of(text, PROMPT_CHARS))
+}
+
+fn sentence(text: &str) -> String {
+    let text = text.trim_end().trim_end_matches('.');
+    format!("{text}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_of_a_rewind_is_read_from_its_words() {
+        let plain = Wish { entry: None, scope: Scope::Both, dry: false, force: false, undo: false };
+        for (typed, wanted) in [
+            ("", plain),
+            ("e12", Wish { entry: Some(Seq(12)), ..plain }),
+            ("files E7 dry", Wish { entry: Some(Seq(7)), scope: Scope::Files, dry: true, ..plain }),
+            ("conversation", Wish { scope: Scope::Conversation, ..plain }),
+            ("undo --force", Wish { undo: true, force: true, ..plain }),
+        ] {
+            assert_eq!(parse(typed), Ok(wanted), "{typed:?}");
+        }
+        for typed in ["everything", "12", "undo e4", "e4.1"] {
+            assert!(parse(typed).expect_err("it can't be meant").contains("/checkpoints"), "{typed}");
+        }
+    }
+
+    #[test]
+    fn the_model_is_told_in_one_line() {
+        let line = model_line(&[("a.rs".to_owned(), "put back"), ("b".to_owned(), "deleted")], false);
+        assert_eq!(
+            line,
+            "The person took changes to files back (/rewind): a.rs (put back), b (deleted). Read them again before you \
+             rely on what they hold."
+        );
+        let many: Vec<(String, &str)> = (0..60).map(|nth| (nth.to_string(), "deleted")).collect();
+        assert!(model_line(&many, true).contains("49 (deleted) and 10 more."));
+    }
+}

@@ -1,0 +1,73 @@
+//! The turns of a thread, as a person counts them: where each begins, and whether the conversation can be taken back
+//! to before one. Pure.
+
+use std::sync::Arc;
+
+use super::{Change, Entry, Origin, Seq, Thread};
+
+/// A turn that began with a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptedTurn {
+    /// Its first entry, which may be what hooks had to say to the prompt.
+    pub start: Seq,
+    /// The entry that holds the prompt.
+    pub prompt: Seq,
+    /// What the person typed.
+    pub text: String,
+    /// A rewind has taken it out of the conversation.
+    pub is_taken_back: bool,
+}
+
+impl Thread {
+    /// Where the turn begins that an entry belongs to: behind the end of the one before.
+    pub fn turn_start(&self, entry: Seq) -> Seq {
+        let before = self.entries().iter().take(usize::try_from(entry.0).unwrap_or(usize::MAX));
+        let ended = before.rev().find(|entry| matches!(entry.change, Change::TurnEnded { .. }));
+        // A log begins with its opening entry.
+        ended.map_or(Seq(1), |ended| Seq(ended.seq.0 + 1))
+    }
+
+    /// The turns that a person's prompt began, oldest first.
+    pub fn prompted_turns(&self) -> Vec<PromptedTurn> {
+        let mut turns: Vec<PromptedTurn> = Vec::new();
+        let (mut start, mut is_new) = (Seq(1), true);
+        let mut standing = self.standing().peekable();
+        for entry in self.entries() {
+            let stands = standing.next_if(|stands| stands.seq == entry.seq).is_some();
+            match &entry.change {
+                Change::TurnEnded { .. } => (start, is_new) = (Seq(entry.seq.0 + 1), true),
+                Change::Said { message, origin } if origin.is_prompt() && is_new => {
+                    is_new = false;
+                    let text = match origin {
+                        Origin::Recipe { typed, .. } if !typed.is_empty() => typed.clone(),
+                        _ => message.text(),
+                    };
+                    turns.push(PromptedTurn { start, prompt: entry.seq, text, is_taken_back: !stands });
+                }
+                _ => {}
+            }
+        }
+        turns
+    }
+
+    /// Whether the conversation may be taken back to before this entry, which begins a turn, or why not, in words.
+    pub fn can_rewind(&self, to: Seq) -> Result<(), String> {
+        if let Some(rewind) = self.taken_back_by(to) {
+            return Err(format!("{to} is taken back already, by {}", self.named(rewind)));
+        }
+        let begins_turn = to < self.next_seq() && to > Seq(0) && self.turn_start(to) == to;
+        if !begins_turn {
+            return Err(format!("no turn begins at {to}"));
+        }
+        let change = Change::Rewound { to };
+        self.keeps_pins(change.clone())?;
+        let mut trial = self.clone();
+        trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change }));
+        match trial.view().begins_with_agent() && !self.view().begins_with_agent() {
+            true => {
+                Err("the conversation would begin with the agent's words, which no model takes".to_owned())
+            }
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,655 @@
+//! Checkpoints from outside: whatever a turn did to a workspace, by file tools and by commands, a rewind gives the
+//! tree back as it was, and what somebody else has done is left alone.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use epitome::checkpoint::{Asked, Bounds, Checkpoints, Report, What, Why};
+use epitome::thread::{Seq, SessionId};
+use proptest::prelude::*;
+
+/// A workspace with its session's checkpoints.
+struct Bench {
+    home: tempfile::TempDir,
+    checkpoints: Checkpoints,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::within(Bounds::default())
+    }
+
+    fn within(bounds: Bounds) -> Bench {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(home.path().join("w")).expect("a directory");
+        let checkpoints = Checkpoints::new(&home.path().join("data"), &session(), bounds);
+        Bench { home, checkpoints }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.home.path().join("w").canonicalize().expect("it is there")
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().expect("below the root")).expect("directories");
+        fs::write(path, text).expect("written");
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).expect("it is there")
+    }
+
+    /// A turn with one command, which does this.
+    fn command(&self, turn: u64, act: impl FnOnce()) {
+        self.call(turn, &What::Anything, act);
+    }
+
+    /// A turn with one call of a file tool.
+    fn tool(&self, turn: u64, path: &str, act: impl FnOnce()) {
+        self.call(turn, &What::Files(vec![self.at(path)]), act);
+    }
+
+    fn call(&self, turn: u64, what: &What, act: impl FnOnce()) {
+        self.checkpoints.begin_turn(Seq(turn));
+        self.checkpoints.before(&[self.root()], what).expect("recorded");
+        act();
+        self.checkpoints.after(&[self.root()], what).expect("recorded");
+    }
+
+    fn sh(&self, script: &str) {
+        let done = Command::new("sh").arg("-ec").arg(script).current_dir(self.root()).status();
+        assert!(done.expect("a shell").success(), "{script}");
+    }
+
+    fn rewind(&self, turn: u64) -> Report {
+        self.checkpoints.rewind(Asked::From(Seq(turn)), false).expect("taken back")
+    }
+
+    fn undo(&self) -> Report {
+        self.checkpoints.rewind(Asked::Undo, false).expect("brought again")
+    }
+
+    fn tree(&self) -> Tree {
+        tree(&self.root())
+    }
+}
+
+fn session() -> SessionId {
+    SessionId("s_00000000000000000001".to_owned())
+}
+
+/// All that a rewind answers for: kinds, contents, modes, where links lead.
+type Tree = BTreeMap<PathBuf, (u32, Held)>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Held {
+    Bytes(Vec<u8>),
+    Link(PathBuf),
+    Directory,
+}
+
+fn tree(root: &Path) -> Tree {
+    let mut tree = Tree::new();
+    let mut left = vec![root.to_path_buf()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).expect("listed") {
+            let path = entry.expect("an entry").path();
+            let found = fs::symlink_metadata(&path).expect("it is there");
+            let mode = found.permissions().mode() & 0o7777;
+            let held = if found.is_symlink() {
+                (0, Held::Link(fs::read_link(&path).expect("a link")))
+            } else if found.is_dir() {
+                left.push(path.clone());
+                (mode, Held::Directory)
+            } else {
+                (mode, Held::Bytes(fs::read(&path).expect("read")))
+            };
+            tree.insert(path, held);
+        }
+    }
+    tree
+}
+
+/// What every workspace of the table begins with.
+const BEGINNING: &str = "
+    mkdir -p src empty deep/er target
+    printf 'one\\ntwo\\n' > src/a.txt
+    printf '#!/bin/sh\\n' > run.sh; chmod 750 run.sh
+    printf '\\000\\377binary' > image.bin
+    printf 'x' > deep/er/file
+    ln -s src/a.txt link
+    ln -s /nowhere dangling
+    printf 'target/\\n' > .gitignore
+    printf 'built' > target/out
+";
+
+#[test]
+fn whatever_a_command_does_to_a_workspace_is_taken_back_and_brought_again() {
+    for script in [
+        "echo new > new.txt",
+        "echo more >> src/a.txt",
+        "rm src/a.txt",
+        "mv src/a.txt src/b.txt",
+        "mv src source",
+        "chmod 644 run.sh",
+        "chmod 700 deep/er",
+        "printf 'other\\000' > image.bin",
+        "rm link; ln -s src/b.txt link",
+        "rm dangling; echo a file now > dangling",
+        "rm src/a.txt; ln -s ../image.bin src/a.txt",
+        "rmdir empty",
+        "rmdir empty; echo file > empty",
+        "rm -r deep; echo file > deep",
+        "rm run.sh; mkdir run.sh; echo in > run.sh/in",
+        "mkdir -p one/two/three; chmod 711 one",
+        "rm -r src; ln -s deep src",
+        "rm -r deep; ln -s src deep",
+        "rm -rf src deep empty link dangling image.bin run.sh",
+        "mv image.bin src/a.txt",
+        "printf '' > src/a.txt; : > nothing",
+        "printf 'no newline' > 'a name with  spaces\n and a line'",
+        "printf 'x' > \"$(printf 'latin-\\351')\"",
+        "chmod 4755 run.sh",
+    ] {
+        let bench = Bench::new();
+        bench.sh(BEGINNING);
+        // Files that are older than a file system's clock ticks: what is renamed with its directory shows no sign of it.
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let before = bench.tree();
+        bench.command(5, || bench.sh(script));
+        let after = bench.tree();
+        assert_ne!(before, after, "{script} does something");
+        let report = bench.rewind(5);
+        assert_eq!((&report.conflicts, &report.failures), (&Vec::new(), &Vec::new()), "{script}");
+        assert_eq!(bench.tree(), before, "{script}");
+        let report = bench.undo();
+        assert_eq!((&report.conflicts, &report.failures), (&Vec::new(), &Vec::new()), "{script}");
+        assert_eq!(bench.tree(), after, "{script}, brought again");
+    }
+}
+
+#[test]
+fn what_a_file_tool_does_is_taken_back_with_the_directories_that_it_made() {
+    let bench = Bench::new();
+    bench.sh(BEGINNING);
+    let before = bench.tree();
+    bench.tool(3, "src/a.txt", || bench.write("src/a.txt", "two\nthree\nfour\n"));
+    bench.tool(3, "new/below/it.txt", || bench.write("new/below/it.txt", "new"));
+    let turns = bench.checkpoints.turns().expect("listed");
+    let lines: Vec<_> = turns[0].changed().map(|touched| (touched.verb(), touched.lines)).collect();
+    let count = |added, removed| Some(epitome::checkpoint::LineCount { added, removed });
+    assert_eq!(
+        lines,
+        [
+            ("changed", count(2, 1)),
+            ("directory created", None),
+            ("directory created", None),
+            ("created", count(1, 0))
+        ]
+    );
+    bench.rewind(3);
+    assert_eq!(bench.tree(), before);
+}
+
+#[test]
+fn a_dry_run_says_the_same_and_changes_nothing() {
+    let bench = Bench::new();
+    bench.sh(BEGINNING);
+    bench.command(3, || bench.sh("rm src/a.txt; echo new > new.txt"));
+    let after = bench.tree();
+    let dry = bench.checkpoints.preview(Asked::From(Seq(3)), false).expect("told");
+    assert_eq!(bench.tree(), after);
+    let wanted = [(bench.at("new.txt"), "deleted"), (bench.at("src/a.txt"), "brought back")];
+    assert_eq!(dry.changed, wanted);
+    assert_eq!(dry.number, None);
+    assert_eq!(bench.rewind(3).changed, wanted);
+}
+
+#[test]
+fn several_turns_go_back_to_before_the_first_and_each_by_itself() {
+    let bench = Bench::new();
+    bench.write("a", "0");
+    bench.command(1, || bench.write("a", "1"));
+    bench.tool(4, "a", || bench.write("a", "2"));
+    bench.command(8, || bench.write("a", "3"));
+    assert_eq!(bench.rewind(8).turns, [Seq(8)]);
+    assert_eq!(bench.read("a"), "2");
+    // What is taken back already is not taken back again.
+    assert_eq!(bench.rewind(1).turns, [Seq(1), Seq(4)]);
+    assert_eq!(bench.read("a"), "0");
+    bench.undo();
+    assert_eq!(bench.read("a"), "2");
+    bench.undo();
+    assert_eq!(bench.read("a"), "3");
+    assert_eq!(bench.undo(), Report::default());
+    bench.rewind(1);
+    assert_eq!(bench.read("a"), "0");
+}
+
+#[test]
+fn what_somebody_else_changed_since_is_left_alone_until_it_is_forced() {
+    let bench = Bench::new();
+    bench.sh(BEGINNING);
+    bench.command(2, || {
+        bench.sh("echo agent > src/a.txt; echo agent > new.txt; echo agent > run.sh; rm image.bin")
+    });
+    bench.write("src/a.txt", "the person's own");
+    bench.write("new.txt", "the person's own");
+    bench.write("image.bin", "the person's own");
+    let report = bench.rewind(2);
+    let left: Vec<_> =
+        report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
+    let edited = |path: &str| (bench.at(path), Why::Edited);
+    assert_eq!(left, [edited("image.bin"), edited("new.txt"), edited("src/a.txt")]);
+    assert_eq!(
+        (bench.read("src/a.txt").as_str(), bench.read("run.sh").as_str()),
+        ("the person's own", "#!/bin/sh\n")
+    );
+    bench.undo();
+    let forced = bench.checkpoints.rewind(Asked::From(Seq(2)), true).expect("taken back");
+    assert_eq!(forced.conflicts, []);
+    assert_eq!(bench.read("src/a.txt"), "one\ntwo\n");
+    assert!(!bench.at("new.txt").exists());
+    // Even that can be taken back.
+    bench.undo();
+    assert_eq!(bench.read("src/a.txt"), "the person's own");
+}
+
+#[test]
+fn what_somebody_changed_between_two_calls_of_a_turn_is_theirs() {
+    for by_command in [true, false] {
+        let bench = Bench::new();
+        bench.write("a", "0");
+        let what = if by_command { What::Anything } else { What::Files(vec![bench.at("a")]) };
+        bench.call(2, &what, || bench.write("a", "agent"));
+        bench.write("a", "person");
+        bench.call(2, &what, || bench.write("a", "agent again"));
+        let report = bench.rewind(2);
+        assert_eq!(report.conflicts.iter().map(|conflict| conflict.why).collect::<Vec<_>>(), [Why::Between]);
+        assert_eq!(bench.read("a"), "agent again");
+    }
+}
+
+#[test]
+fn what_is_back_already_is_no_conflict() {
+    let bench = Bench::new();
+    bench.write("a", "0");
+    bench.command(2, || bench.write("a", "1"));
+    bench.write("a", "0");
+    let report = bench.rewind(2);
+    assert_eq!((report.changed.len(), report.conflicts.len()), (0, 0));
+}
+
+#[test]
+fn nothing_is_written_or_deleted_behind_a_link() {
+    // A command makes a link of a directory that leads out of the workspace; the files of that name behind it are
+    // somebody else's.
+    let bench = Bench::new();
+    let outside = bench.home.path().join("outside");
+    fs::create_dir(&outside).expect("a directory");
+    fs::write(outside.join("a.txt"), "mine").expect("written");
+    fs::write(outside.join("new.txt"), "mine").expect("written");
+    bench.sh(BEGINNING);
+    let before = bench.tree();
+    bench.command(1, || bench.sh("echo agent > src/a.txt; echo agent > src/new.txt"));
+    fs::remove_dir_all(bench.at("src")).expect("removed");
+    symlink(&outside, bench.at("src")).expect("a link");
+    let report = bench.rewind(1);
+    assert!(report.failures.is_empty(), "{report:?}");
+    assert_eq!(fs::read_to_string(outside.join("a.txt")).expect("there"), "mine");
+    assert_eq!(fs::read_to_string(outside.join("new.txt")).expect("there"), "mine");
+    fs::remove_file(bench.at("src")).expect("removed");
+    // The same in a turn: the link goes, the directory comes back.
+    fs::create_dir(bench.at("src")).expect("made");
+    bench.write("src/a.txt", "one\ntwo\n");
+    bench.command(2, || bench.sh(&format!("rm -r src; ln -s {} src", outside.display())));
+    let report = bench.rewind(2);
+    assert!(report.failures.is_empty() && report.conflicts.is_empty(), "{report:?}");
+    assert_eq!(fs::read_to_string(outside.join("a.txt")).expect("there"), "mine");
+    assert_eq!(bench.tree(), before);
+}
+
+#[test]
+fn what_is_beyond_the_bounds_is_told_and_left_alone() {
+    let bench = Bench::within(Bounds { file_bytes: 10, ..Bounds::default() });
+    bench.write("large", "more than ten bytes");
+    bench.write("small", "small");
+    bench.command(1, || {
+        bench.sh("echo something else that is large > large; echo s > small; echo large too, and new > new")
+    });
+    let report = bench.rewind(1);
+    let whys: Vec<_> =
+        report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
+    assert_eq!(whys, [(bench.at("large"), Why::NotKept)]);
+    assert!(
+        report.beyond.iter().any(|beyond| beyond.contains("too large to be kept")),
+        "{:?}",
+        report.beyond
+    );
+    assert_eq!(bench.read("small"), "small");
+    assert!(!bench.at("new").exists(), "a large file that is new is kept before it goes");
+    bench.undo();
+    assert_eq!(bench.read("new"), "large too, and new\n");
+    // A file tool's own file is kept whatever its size.
+    bench.tool(2, "large", || bench.write("large", "x"));
+    bench.rewind(2);
+    assert_eq!(bench.read("large"), "something else that is large\n");
+}
+
+#[test]
+fn where_not_all_was_looked_at_a_file_that_may_be_old_is_not_deleted() {
+    let bench = Bench::within(Bounds { paths: 3, ..Bounds::default() });
+    for name in ["a", "b", "c", "d"] {
+        bench.write(name, name);
+    }
+    // Its place is behind the bound at the first look, and before it at the second.
+    bench.command(1, || bench.sh("rm a; echo changed > d"));
+    let report = bench.rewind(1);
+    assert_eq!(report.conflicts.iter().map(|conflict| conflict.why).collect::<Vec<_>>(), [Why::Unsure]);
+    assert!(report.beyond.iter().any(|beyond| beyond.contains("only the first 3")), "{:?}", report.beyond);
+    assert_eq!((bench.read("a").as_str(), bench.read("d").as_str()), ("a", "changed\n"));
+}
+
+#[test]
+fn a_file_that_is_not_ignored_any_more_is_not_taken_for_a_new_one() {
+    // It was there before, though the first look did not see it: to delete it would lose what was never kept.
+    let bench = Bench::new();
+    bench.write(".gitignore", "secret\n");
+    bench.write("secret", "mine");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    bench.command(1, || bench.sh(": > .gitignore; echo new > new"));
+    bench.rewind(1);
+    assert_eq!(bench.read("secret"), "mine");
+    assert_eq!(bench.read(".gitignore"), "secret\n");
+    // And one that is ignored from now on is none that was deleted.
+    bench.write("plain", "plain");
+    bench.command(2, || bench.sh("echo plain > .gitignore"));
+    bench.rewind(2);
+    assert_eq!(bench.read("plain"), "plain");
+}
+
+#[test]
+fn a_rewind_that_was_broken_off_is_finished_and_one_that_had_not_begun_is_cleared_away() {
+    for came in ["staging", "applying"] {
+        let bench = Bench::new();
+        bench.sh(BEGINNING);
+        let before = bench.tree();
+        bench.command(1, || bench.sh("rm -r deep; echo x > src/a.txt; echo new > new"));
+        let after = bench.tree();
+        bench.rewind(1);
+        // As a crash leaves it: the journal says how far it came, and the files are as before, or half of them.
+        let journal = bench.home.path().join("data/checkpoints").join(session().0).join("rewinds/1.json");
+        let text = fs::read_to_string(&journal).expect("it is there");
+        fs::write(&journal, text.replace("\"done\"", &format!("{came:?}"))).expect("written");
+        bench.sh("rm -r deep; echo x > src/a.txt; echo new > new");
+        if came == "staging" {
+            fs::write(bench.at(".epitome-rewind-1-2.tmp"), "half").expect("written");
+        }
+        let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
+        let reports = again.take_up(&[bench.root()]).expect("taken up");
+        match came {
+            "applying" => {
+                assert_eq!(bench.tree(), before);
+                assert_eq!(reports.len(), 1, "the log is told of it");
+                again.told(1).expect("noted");
+                assert_eq!(again.take_up(&[bench.root()]).expect("nothing is left"), []);
+            }
+            _ => {
+                fs::remove_file(bench.at(".epitome-rewind-1-2.tmp")).ok();
+                assert_eq!(bench.tree(), after);
+                assert_eq!(reports, []);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_command_did_that_a_crash_broke_off_is_its_turns() {
+    let bench = Bench::new();
+    bench.write("a", "0");
+    bench.checkpoints.begin_turn(Seq(7));
+    bench.checkpoints.before(&[bench.root()], &What::Anything).expect("recorded");
+    bench.write("a", "half");
+    let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
+    again.take_up(&[bench.root()]).expect("taken up");
+    let report = again.rewind(Asked::From(Seq(7)), false).expect("taken back");
+    assert_eq!(bench.read("a"), "0");
+    assert!(
+        report.beyond.iter().any(|beyond| beyond.contains("ended while a command")),
+        "{:?}",
+        report.beyond
+    );
+}
+
+#[test]
+fn where_the_disk_takes_no_more_nothing_is_half_done() {
+    // A directory that takes no new files stands for a full disk. Root may write there all the same.
+    if rustix_is_root() {
+        eprintln!("skipped: root writes into any directory");
+        return;
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir d e; echo 0 > d/a; echo 0 > e/b");
+    bench.command(1, || bench.sh("echo 1 > d/a; echo 1 > e/b"));
+    fs::set_permissions(bench.at("e"), Permissions::from_mode(0o555)).expect("set");
+    let after = bench.tree();
+    let error = bench.checkpoints.rewind(Asked::From(Seq(1)), false).expect_err("it can't be staged");
+    assert!(error.to_string().contains("e/b"), "{error}");
+    assert_eq!(bench.tree(), after);
+    fs::set_permissions(bench.at("e"), Permissions::from_mode(0o755)).expect("set");
+}
+
+fn rustix_is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout.starts_with(b"0\n"))
+}
+
+#[test]
+fn the_persons_git_state_is_not_touched() {
+    if Command::new("git").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no git");
+        return;
+    }
+    let bench = Bench::new();
+    bench.sh(BEGINNING);
+    bench.sh("git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm first");
+    bench.sh("echo staged > staged; git add staged; echo unstaged >> src/a.txt");
+    let state = || {
+        let run = |line: &str| {
+            let done = Command::new("sh").arg("-c").arg(line).current_dir(bench.root()).output();
+            String::from_utf8_lossy(&done.expect("git").stdout).into_owned()
+        };
+        [
+            run("git rev-parse HEAD"),
+            run("git diff --cached"),
+            run("git diff"),
+            run("git stash list"),
+            run("git status --porcelain"),
+        ]
+    };
+    let before = state();
+    bench.command(1, || bench.sh("rm image.bin; echo x > src/a.txt; echo y > staged; echo z > z"));
+    assert_ne!(state(), before);
+    bench.rewind(1);
+    assert_eq!(state(), before);
+    assert!(!bench.read("src/a.txt").is_empty());
+}
+
+#[test]
+fn what_no_turn_needs_any_more_is_let_go_and_the_oldest_turns_first() {
+    let bench = Bench::within(Bounds { turns: 2, ..Bounds::default() });
+    for turn in 1..5 {
+        bench.command(turn * 10, || bench.write("a", &turn.to_string()));
+    }
+    let turns: Vec<_> = bench.checkpoints.turns().expect("listed").iter().map(|record| record.turn).collect();
+    assert_eq!(turns, [Seq(30), Seq(40)]);
+    let report = bench.rewind(10);
+    assert!(report.beyond.iter().any(|beyond| beyond.contains("not kept any more")), "{:?}", report.beyond);
+    assert_eq!(bench.read("a"), "2");
+    bench.write("unchanged", &"x".repeat(1000));
+    bench.command(50, || bench.write("a", "9"));
+    let contents = || {
+        fs::read_dir(bench.home.path().join("data/checkpoints").join(session().0).join("contents"))
+            .expect("there")
+            .count()
+    };
+    let (all, ()) = (contents(), bench.checkpoints.rest().expect("let go"));
+    assert!(contents() < all, "what only later commands would need is gone");
+    bench.rewind(50);
+    assert_eq!(bench.read("a"), "2");
+}
+
+/// Something that a command does.
+#[derive(Clone, Debug)]
+enum Deed {
+    Write(u8, Vec<u8>),
+    Append(u8),
+    Remove(u8),
+    Move(u8, u8),
+    Mode(u8, u32),
+    Link(u8, u8),
+    Directory(u8),
+}
+
+fn place(root: &Path, name: u8) -> PathBuf {
+    // Few names, so that deeds meet: files below what may be a file, a directory or a link.
+    let parts = ["a", "b", "c"];
+    let at = |digit: u8| parts[usize::from(digit % 3)];
+    match name % 3 {
+        0 => root.join(at(name / 3)),
+        1 => root.join(at(name / 3)).join(at(name / 9)),
+        _ => root.join(at(name / 3)).join(at(name / 9)).join(at(name / 27)),
+    }
+}
+
+/// Does it as far as it can be done; within the root, where links lead only to names in it.
+fn act(root: &Path, deed: &Deed) {
+    let real = |path: &PathBuf| {
+        path.parent()
+            .and_then(|parent| parent.canonicalize().ok())
+            .is_some_and(|parent| parent.starts_with(root))
+    };
+    let make = |path: &PathBuf| {
+        path.parent().map(|parent| fs::create_dir_all(parent).is_ok()).unwrap_or_default() && real(path)
+    };
+    match deed {
+        Deed::Write(name, bytes) => {
+            let path = place(root, *name);
+            if make(&path) {
+                fs::write(path, bytes).ok();
+            }
+        }
+        Deed::Append(name) => {
+            let path = place(root, *name);
+            let text = fs::read(&path).unwrap_or_default();
+            if real(&path) && path.exists() {
+                fs::write(path, [text, b"more".to_vec()].concat()).ok();
+            }
+        }
+        Deed::Remove(name) => {
+            let path = place(root, *name);
+            if real(&path) {
+                fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path)).ok();
+            }
+        }
+        Deed::Move(from, to) => {
+            let (from, to) = (place(root, *from), place(root, *to));
+            if real(&from) && real(&to) {
+                fs::rename(from, to).ok();
+            }
+        }
+        Deed::Mode(name, mode) => {
+            let path = place(root, *name);
+            if real(&path) && fs::symlink_metadata(&path).is_ok_and(|found| !found.is_symlink()) {
+                // A directory that its owner can't enter can't be looked at either.
+                fs::set_permissions(path, Permissions::from_mode(*mode | 0o700)).ok();
+            }
+        }
+        Deed::Link(name, to) => {
+            let path = place(root, *name);
+            if real(&path) {
+                symlink(place(root, *to), path).ok();
+            }
+        }
+        Deed::Directory(name) => drop(fs::create_dir_all(place(root, *name)).ok()),
+    }
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let name = || 0..81u8;
+    let deed = prop_oneof![
+        4 => (name(), prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(name, bytes)| Deed::Write(name, bytes)),
+        2 => name().prop_map(Deed::Append),
+        2 => name().prop_map(Deed::Remove),
+        2 => (name(), name()).prop_map(|(from, to)| Deed::Move(from, to)),
+        2 => (name(), 0..0o100u32).prop_map(|(name, mode)| Deed::Mode(name, mode)),
+        1 => (name(), name()).prop_map(|(name, to)| Deed::Link(name, to)),
+        1 => name().prop_map(Deed::Directory),
+    ];
+    prop::collection::vec(deed, 0..14)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_rewind_gives_any_tree_back_byte_for_byte(
+        beginning in deeds(),
+        turns in prop::collection::vec((deeds(), any::<bool>()), 1..4),
+        back in any::<prop::sample::Index>(),
+    ) {
+        let bench = Bench::new();
+        let root = bench.root();
+        beginning.iter().for_each(|deed| act(&root, deed));
+        let mut trees = vec![bench.tree()];
+        for (turn, (deeds, restarts)) in (1u64..).zip(&turns) {
+            bench.command(turn * 10, || deeds.iter().for_each(|deed| act(&root, deed)));
+            trees.push(bench.tree());
+            if *restarts {
+                bench.checkpoints.rest().expect("let go");
+            }
+        }
+        let back = back.index(turns.len());
+        let report = bench.rewind((back as u64 + 1) * 10);
+        prop_assert_eq!((&report.conflicts, &report.failures), (&Vec::new(), &Vec::new()));
+        prop_assert_eq!(&bench.tree(), &trees[back]);
+        let report = bench.undo();
+        prop_assert_eq!((&report.conflicts, &report.failures), (&Vec::new(), &Vec::new()));
+        prop_assert_eq!(&bench.tree(), trees.last().expect("there is one"));
+    }
+}
+
+/// How long looks take; run by hand, because times are no matter of tests.
+#[test]
+#[ignore = "it measures, and asserts nothing"]
+fn looks_at_workspaces_of_several_sizes() {
+    for files in [1_000, 10_000] {
+        let bench = Bench::new();
+        for nth in 0..files {
+            bench.write(&format!("d{}/f{nth}.rs", nth / 50), &format!("fn f{nth}() {{}}\n").repeat(300));
+        }
+        let time = |what: &str, work: &dyn Fn()| {
+            let began = std::time::Instant::now();
+            work();
+            eprintln!("{files} files of 5 KB: {what} {:?}", began.elapsed());
+        };
+        time("first command, before and behind", &|| bench.command(10, || {}));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        time("next command, before and behind", &|| bench.command(20, || {}));
+        time("next command, before and behind", &|| bench.command(30, || bench.write("d0/f0.rs", "changed")));
+        time("a file tool", &|| bench.tool(40, "d1/f60.rs", || bench.write("d1/f60.rs", "changed")));
+        time("a rewind of two files", &|| drop(bench.rewind(10)));
+        time("a command that changes all", &|| {
+            bench.command(50, || bench.sh("for f in d*/*; do echo x >> $f; done"))
+        });
+        time("a rewind of all", &|| drop(bench.rewind(50)));
+    }
+}
