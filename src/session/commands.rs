@@ -13,8 +13,8 @@ mod layers;
 mod mcp;
 mod pins;
 pub(super) mod plan_mode;
-mod usage;
 pub(super) mod rewind;
+mod usage;
 pub mod why;
 
 use super::actor::Session;

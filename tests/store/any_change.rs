@@ -229,9 +229,9 @@ fn kind(change: &Change) -> usize {
         Change::Pruned { .. } => 24,
         Change::Redone { .. } => 25,
         Change::Spent { .. } => 26,
-        Change::Rewound { .. } => 26,
-        Change::FilesRewound { .. } => 27,
-        Change::Forked { .. } => 28,
+        Change::Rewound { .. } => 27,
+        Change::FilesRewound { .. } => 28,
+        Change::Forked { .. } => 29,
     }
 }
 
