@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epitome::thread::{Location, Mode, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::tools::read_state::Files;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ struct Place {
     workspace: Arc<Workspace>,
     tools: Toolbox,
     progress: Arc<Mutex<String>>,
+    files: Arc<Files>,
 }
 
 impl Place {
@@ -43,6 +45,7 @@ impl Place {
             workspace: Arc::new(workspace),
             tools: Toolbox::built_in(Arc::new(Reaper::none())),
             progress: Arc::default(),
+            files: Arc::default(),
         }
     }
 
@@ -63,10 +66,9 @@ impl Place {
     fn start(&self, tool: &str, input: Value) -> epitome::tools::BoxFuture<ToolResult> {
         let progress = self.progress.clone();
         let context = ToolContext {
-            workspace: self.workspace.clone(),
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
-            log: Arc::default(),
-            mode: Mode::Ask,
+            files: self.files.clone(),
+            ..ToolContext::bare(self.workspace.clone())
         };
         self.tools.get(tool).expect("a built-in tool").run(input, context)
     }

@@ -14,8 +14,19 @@ use super::values::{
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
-const KEYS: [&str; 9] =
-    ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
+const KEYS: [&str; 10] = [
+    "model",
+    "mode",
+    "thought",
+    "max_rounds",
+    "models",
+    "providers",
+    "compaction",
+    "hooks",
+    "templates",
+    "web_fetch",
+];
+const WEB_FETCH_KEYS: [&str; 1] = ["private_networks"];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
@@ -82,7 +93,8 @@ impl Reader<'_> {
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks");
+            let of_person =
+                matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks" | "web_fetch");
             if of_person && self.refused(key.span(), name) {
                 continue;
             }
@@ -96,6 +108,7 @@ impl Reader<'_> {
                 "compaction" => self.compaction(value, &mut settings.compaction),
                 "hooks" => self.hooks(value, &mut settings.hooks),
                 "templates" => self.templates(value, settings),
+                "web_fetch" => self.web_fetch(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),
             }
         }
@@ -142,6 +155,16 @@ impl Reader<'_> {
             match &**key.get_ref() {
                 "go_compat" => self.set(value, &mut settings.go_compat, truth),
                 other => self.unknown(key.span(), other, &TEMPLATE_KEYS),
+            }
+        }
+    }
+
+    fn web_fetch(&mut self, value: &Value<'_>, settings: &mut Settings) {
+        let Some(table) = self.table(value, "web_fetch") else { return };
+        for (key, value) in table {
+            match &**key.get_ref() {
+                "private_networks" => self.set(value, &mut settings.fetch_private, truth),
+                other => self.unknown(key.span(), other, &WEB_FETCH_KEYS),
             }
         }
     }

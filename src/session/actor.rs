@@ -48,6 +48,7 @@ use crate::store::{Journal, StoreError};
 use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
+use crate::tools::read_state::Files;
 use crate::turn::{Answer as Told, Ask, Next};
 
 /// How many pieces of live output may wait for the session. What a command prints beyond that is not
@@ -127,6 +128,8 @@ pub struct Session {
     pub(super) ledger: Ledger,
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
+    /// What the model knows of files.
+    pub(super) files: Arc<Files>,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     pub(super) others: Others,
@@ -226,6 +229,7 @@ impl Session {
             eased_at: 0,
             ledger: Ledger::default(),
             wholes: Wholes::default(),
+            files: Arc::default(),
             instructions: Watch::default(),
             others: Others::default(),
             counts: Arc::default(),

@@ -1,6 +1,8 @@
 //! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
 //! in `permission`, asked for by the session, and never by a tool itself.
 
+mod apply_patch;
+mod attached;
 mod bash;
 pub mod command_line;
 pub(crate) mod disk;
@@ -13,11 +15,13 @@ pub(crate) mod group;
 mod input;
 mod output;
 pub mod permission;
+pub mod read_state;
 pub mod reaper;
 mod recall_tool;
 pub mod shell_output;
 mod todo_write;
 pub(crate) mod truncate;
+mod view_image;
 mod walk;
 
 use std::ffi::OsString;
@@ -30,6 +34,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use bash::shell;
+
+use read_state::Files;
 
 use crate::recall::Log;
 use crate::thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
@@ -57,6 +63,12 @@ pub trait Tool: Send + Sync {
         Box::pin(async { Vec::new() })
     }
 
+    /// Whether it can run as things stand, so that nobody is asked about a call that cannot. The error is a sentence
+    /// for the model. It may read the disk, and changes nothing.
+    fn check(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Whether it reads the conversation's log; other tools get an empty one.
     fn reads_log(&self) -> bool {
         false
@@ -76,6 +88,27 @@ pub struct ToolContext {
     pub log: Arc<Log>,
     /// The mode that the session is in as the call begins.
     pub mode: Mode,
+    /// What the model knows of files.
+    pub files: Arc<Files>,
+    /// Whether the model can be sent images.
+    pub sees_images: bool,
+    /// Whether addresses of this machine and of private networks may be fetched.
+    pub fetches_private: bool,
+}
+
+impl ToolContext {
+    /// A context for a call that no conversation is behind.
+    pub fn bare(workspace: Arc<Workspace>) -> ToolContext {
+        ToolContext {
+            workspace,
+            progress: Arc::new(|_| {}),
+            log: Arc::default(),
+            mode: Mode::Ask,
+            files: Arc::default(),
+            sees_images: true,
+            fetches_private: false,
+        }
+    }
 }
 
 /// The places and the environment that a session works in. `Debug` leaves the environment out, which
@@ -277,6 +310,8 @@ impl Toolbox {
             Arc::new(file_read::FileRead),
             Arc::new(file_write::FileWrite),
             Arc::new(file_edit::FileEdit),
+            Arc::new(apply_patch::ApplyPatch),
+            Arc::new(view_image::ViewImage),
             Arc::new(glob_tool::GlobTool),
             Arc::new(grep_tool::GrepTool),
             Arc::new(bash::Bash::new(reaper)),
