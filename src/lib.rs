@@ -100,7 +100,7 @@
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, spans, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, spans, config, tokens, transcript, family |
-//! | `tools` | what the model can do, and permission | thread, recall |
+//! | `tools` | what the model can do, and permission | thread, recall, provider |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
 //! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |

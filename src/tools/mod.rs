@@ -23,6 +23,7 @@ mod todo_write;
 pub(crate) mod truncate;
 mod view_image;
 mod walk;
+mod web_fetch;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -315,6 +316,7 @@ impl Toolbox {
             Arc::new(glob_tool::GlobTool),
             Arc::new(grep_tool::GrepTool),
             Arc::new(bash::Bash::new(reaper)),
+            Arc::new(web_fetch::WebFetch),
             Arc::new(todo_write::TodoWrite),
             Arc::new(recall_tool::RecallTool),
         ])
