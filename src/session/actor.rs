@@ -432,9 +432,9 @@ impl Session {
                 return;
             }
             let Some(work) = &mut self.work else {
-                // What begins with a slash may be a recipe's name, once the recipes are read.
-                let names_known =
-                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::may_be_command);
+                // What begins with a slash may be a recipe's name, and skills are in the frame, once all of them are read.
+                let may_be_command = self.waiting.front().is_some_and(Prompt::may_be_command);
+                let names_known = self.catalog_read || (self.thread.frame().is_some() && !may_be_command);
                 match self.waiting.pop_front_if(|_| names_known) {
                     Some(prompt) => {
                         if !self.begin(prompt) {

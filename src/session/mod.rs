@@ -39,6 +39,7 @@ pub mod resting;
 mod rounds;
 mod services;
 mod side;
+mod skills;
 mod summary;
 mod taken;
 mod thinking;

@@ -19,6 +19,7 @@ pub mod read_state;
 pub mod reaper;
 mod recall_tool;
 pub mod shell_output;
+pub mod skill_tool;
 mod todo_write;
 pub(crate) mod truncate;
 mod view_image;
@@ -324,6 +325,17 @@ impl Toolbox {
 
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
+    }
+
+    /// The same tools and this one, in the place of the one that has its name.
+    pub fn with(&self, tool: Arc<dyn Tool>) -> Toolbox {
+        let spec = tool.spec();
+        let mut tools = self.tools.to_vec();
+        match tools.iter_mut().find(|(own, _)| own.name == spec.name) {
+            Some(own) => *own = (spec, tool),
+            None => tools.push((spec, tool)),
+        }
+        Toolbox { tools: tools.into() }
     }
 
     /// Those of the tools that have one of these names.

@@ -377,7 +377,13 @@ fn window(part: &str, text: &str) -> String {
     let compared = TextDiff::from_lines(part, text);
     let matched = || compared.ops().iter().filter(|op| op.tag() != DiffTag::Insert);
     let (Some(first), Some(last)) = (matched().next(), matched().next_back()) else { return text.to_owned() };
-    let (start, end) = (first.new_range().start, last.new_range().end);
+    // What took the place of the lines at the borders may have what came before or behind in it.
+    let (first_new, last_new) = (first.new_range(), last.new_range());
+    let end = last_new.start + last_new.len().min(last.old_range().len());
+    let start = match first.old_range() == last.old_range() {
+        true => first_new.start,
+        false => first_new.end - first_new.len().min(first.old_range().len()),
+    };
     text.split_inclusive('\n').skip(start).take(end - start).collect()
 }
 
@@ -492,7 +498,7 @@ mod tests {
         let mut third = files.enter(&command);
         assert!(matches!(first, Entrance::Entered(Turn::Reading(_))));
         assert!(matches!((&second, &third), (Entrance::Waiting(_), Entrance::Waiting(_))));
-        let mut waits = |entrance: &mut Entrance| match entrance {
+        let waits = |entrance: &mut Entrance| match entrance {
             Entrance::Waiting(waiting) => waiting.now_or_never(),
             Entrance::Entered(_) => None,
         };

@@ -101,7 +101,10 @@ fn told(document: Document, offset: usize, sees_images: bool) -> Result<ToolResu
             "" => String::new(),
             said => format!(" It says:\n{}", outside(&url, None, said)),
         };
-        return Err(format!("{url} cannot be had: the server answered with status {}.{said}", document.status));
+        return Err(format!(
+            "{url} cannot be had: the server answered with status {}.{said}",
+            document.status
+        ));
     }
     if let Some(kind) = FileType::of(&document.body) {
         return file(kind, &document, sees_images);
@@ -119,7 +122,10 @@ fn told(document: Document, offset: usize, sees_images: bool) -> Result<ToolResu
         )));
     }
     if offset >= text.len() {
-        return Err(format!("The text of {url} has {} bytes; there is nothing from {offset} on.", text.len()));
+        return Err(format!(
+            "The text of {url} has {} bytes; there is nothing from {offset} on.",
+            text.len()
+        ));
     }
     let start = text.floor_char_boundary(offset);
     let part = truncate::head_of(&text[start..], TEXT_BYTES_MAX);
@@ -128,7 +134,9 @@ fn told(document: Document, offset: usize, sees_images: bool) -> Result<ToolResu
     if end < text.len() {
         told.push_str(&format!("\n[bytes {end}-{} remain: offset={end}]", text.len()));
     } else if document.is_cut {
-        told.push_str(&format!("\n[the document is longer than {BODY_BYTES_MAX} bytes; the rest was not taken]"));
+        told.push_str(&format!(
+            "\n[the document is longer than {BODY_BYTES_MAX} bytes; the rest was not taken]"
+        ));
     }
     let shown = vec![Shown::Text { text: disk::fenced("", part) }];
     Ok(ToolResult { shown, ..ToolResult::completed(told) })
@@ -148,12 +156,14 @@ fn outside(url: &str, title: Option<&str>, text: &str) -> String {
 fn file(kind: FileType, document: &Document, sees_images: bool) -> Result<ToolResult, String> {
     let (url, size) = (document.address.url(), document.body.len());
     if document.is_cut {
-        return Err(format!("{url} is larger than {BODY_BYTES_MAX} bytes. If the user wants it, a command can download it."));
+        return Err(format!(
+            "{url} is larger than {BODY_BYTES_MAX} bytes. If the user wants it, a command can download it."
+        ));
     }
     let mut text = format!("{url} ({}, {size} bytes)", kind.mime_type());
     if attached::is_image(kind) {
-        let (width, height) =
-            attached::fitting(kind, size, &document.body, sees_images).map_err(|why| format!("{url} {why}"))?;
+        let (width, height) = attached::fitting(kind, size, &document.body, sees_images)
+            .map_err(|why| format!("{url} {why}"))?;
         text = format!("{url} ({}, {width}×{height} pixels, {size} bytes)", kind.mime_type());
     } else if let Some(why) = kind.too_large(size) {
         return Err(format!("{url} is {why}."));
@@ -170,7 +180,8 @@ fn file(kind: FileType, document: &Document, sees_images: bool) -> Result<ToolRe
 /// A document's title and text; `None` where it is none.
 fn text_of(document: &Document) -> Option<(Option<String>, String)> {
     let kind = document.content_type.split(';').next().unwrap_or_default().trim();
-    let charset = document.content_type.split("charset=").nth(1).map(|name| name.trim_matches(['"', ' ', ';']));
+    let charset =
+        document.content_type.split("charset=").nth(1).map(|name| name.trim_matches(['"', ' ', ';']));
     let text = match charset {
         // One byte a character, as Latin 1 has it.
         Some("iso-8859-1" | "windows-1252" | "latin1" | "us-ascii") => {
@@ -228,7 +239,8 @@ mod tests {
         loop {
             let result = told(document(200, "text/plain", long.as_str()), offset, true).expect("a text");
             let told = text(&result);
-            let inside = told.split(">\n").nth(1).and_then(|rest| rest.split("\n</web_page").next()).expect("marks");
+            let inside =
+                told.split(">\n").nth(1).and_then(|rest| rest.split("\n</web_page").next()).expect("marks");
             whole.push_str(inside);
             whole.push('\n');
             calls += 1;
@@ -261,7 +273,8 @@ mod tests {
     fn other_text_stays_as_it_is() {
         let json = told(document(200, "application/json", "{\"a\": 1}"), 0, true).expect("a text");
         assert!(text(&json).contains("{\"a\": 1}"));
-        let latin = told(document(200, "text/plain; charset=iso-8859-1", b"caf\xe9".as_slice()), 0, true).expect("a text");
+        let latin = told(document(200, "text/plain; charset=iso-8859-1", b"caf\xe9".as_slice()), 0, true)
+            .expect("a text");
         assert!(text(&latin).contains("café"));
     }
 }

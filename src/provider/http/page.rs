@@ -32,7 +32,8 @@ const REDIRECTS_MAX: usize = 5;
 const ADDRESS_CHARS_MAX: usize = 4_096;
 
 /// What we would like best.
-const WANTED: &str = "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, image/*;q=0.5, */*;q=0.1";
+const WANTED: &str =
+    "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, image/*;q=0.5, */*;q=0.1";
 
 /// An address that can be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,9 @@ pub struct Address(Url);
 pub enum Fetched {
     Document(Document),
     /// It leads to another host, which was not asked.
-    Elsewhere { to: String },
+    Elsewhere {
+        to: String,
+    },
 }
 
 #[derive(Debug)]
@@ -65,13 +68,19 @@ impl Address {
         if text.chars().count() > ADDRESS_CHARS_MAX {
             return Err(format!("The address has more than {ADDRESS_CHARS_MAX} characters."));
         }
-        let mut url = Url::parse(text)
-            .map_err(|error| format!("{text:?} is no address that can be fetched ({error}). It begins with https://."))?;
+        let mut url = Url::parse(text).map_err(|error| {
+            format!("{text:?} is no address that can be fetched ({error}). It begins with https://.")
+        })?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("Only http and https addresses can be fetched, and this one is {}:.", url.scheme()));
+            return Err(format!(
+                "Only http and https addresses can be fetched, and this one is {}:.",
+                url.scheme()
+            ));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("An address with a user or a password in it is not fetched. Leave them out.".to_owned());
+            return Err(
+                "An address with a user or a password in it is not fetched. Leave them out.".to_owned()
+            );
         }
         url.set_fragment(None);
         match url.host_str() {
@@ -104,7 +113,8 @@ impl Address {
         let to = self.0.join(location).map_err(|_| location.to_owned())?;
         let upgraded = self.0.scheme() == "http" && to.scheme() == "https";
         let same_scheme = self.0.scheme() == to.scheme();
-        let same_port = self.0.port() == to.port() || (upgraded && to.port().is_none() && self.0.port().is_none());
+        let same_port =
+            self.0.port() == to.port() || (upgraded && to.port().is_none() && self.0.port().is_none());
         let same = self.0.host_str() == to.host_str() && same_port && (same_scheme || upgraded);
         match Address::parse(to.as_str()) {
             Ok(next) if same => Ok(next),
@@ -176,7 +186,8 @@ async fn checked(address: &Address, network: &Network, private: bool) -> Result<
 }
 
 async fn read(address: Address, mut response: Response) -> Result<Document, String> {
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type =
+        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (content_type, status) = (content_type.to_ascii_lowercase(), response.status().as_u16());
     let mut body = Vec::new();
     let mut is_cut = false;
@@ -317,7 +328,12 @@ mod tests {
 
     #[tokio::test]
     async fn this_machine_is_not_asked_under_any_name() {
-        for url in ["http://127.0.0.1:1/", "http://localhost:1/", "http://2130706433:1/", "http://[::ffff:7f00:1]:1/"] {
+        for url in [
+            "http://127.0.0.1:1/",
+            "http://localhost:1/",
+            "http://2130706433:1/",
+            "http://[::ffff:7f00:1]:1/",
+        ] {
             let address = Address::parse(url).expect("an address");
             let why = fetch(&address, &Network::default(), false).await.expect_err("it is refused");
             assert!(why.contains("private network"), "{url}: {why}");

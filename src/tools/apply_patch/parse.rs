@@ -94,9 +94,11 @@ fn envelope(lines: &[&str], begin: usize) -> Result<Vec<FilePatch>, String> {
     let mut files: Vec<FilePatch> = Vec::new();
     for (at, line) in lines.iter().enumerate().skip(begin) {
         if line.trim_end() == END {
+            without_gap(files.last_mut(), &lines[..at]);
             return finished(files);
         }
         if let Some(file) = file_of(line) {
+            without_gap(files.last_mut(), &lines[..at]);
             if file.paths().any(str::is_empty) {
                 return wrong(at, line, "the path is missing");
             }
@@ -200,18 +202,17 @@ fn changed(line: &str) -> Option<Line> {
     }
 }
 
+/// Takes empty lines between two sections of a patch, which are no part of the file, out of the hunk before them.
+fn without_gap(file: Option<&mut FilePatch>, before: &[&str]) {
+    let Some(FilePatch::Update { hunks, .. }) = file else { return };
+    let Some(hunk) = hunks.last_mut() else { return };
+    let gap = before.iter().rev().take_while(|line| line.is_empty()).count();
+    hunk.lines.truncate(hunk.lines.len().saturating_sub(gap));
+}
+
 fn finished(mut files: Vec<FilePatch>) -> Result<Vec<FilePatch>, String> {
     for file in &mut files {
         let FilePatch::Update { path, to, hunks } = file else { continue };
-        for hunk in hunks.iter_mut() {
-            // Blank lines between two sections of the patch are no part of the file.
-            while hunk.lines.len() > 1
-                && hunk.lines.last() == Some(&Line::Same(String::new()))
-                && !hunk.at_end
-            {
-                hunk.lines.pop();
-            }
-        }
         hunks.retain(|hunk| !(hunk.lines.is_empty() && hunk.headers.is_empty()));
         if hunks.iter().any(|hunk| hunk.lines.is_empty()) {
             return Err(format!("A hunk of {path} has an `@@` line and nothing below it."));
@@ -266,6 +267,8 @@ fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, String> {
             }
         } else if line.starts_with('\\') {
             no_break(files.last_mut());
+        } else if line.is_empty() && left == (0, 0) {
+            // Between two files.
         } else if let Some(changed) = changed(line) {
             let (old, new) = match &changed {
                 Line::Same(_) => (1, 1),

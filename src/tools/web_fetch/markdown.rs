@@ -8,18 +8,22 @@ const DEPTH_MAX: usize = 200;
 
 /// Elements that say nothing to a reader of the text.
 const LEFT_OUT: [&str; 17] = [
-    "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed", "head", "nav", "footer",
-    "aside", "form", "button", "select", "dialog",
+    "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed", "head", "nav",
+    "footer", "aside", "form", "button", "select", "dialog",
 ];
 
 /// Elements that hold no others, or are closed by the next of their kind.
 const SHALLOW: [&str; 27] = [
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr", "p", "li", "td",
-    "th", "tr", "dt", "dd", "option", "thead", "tbody", "tfoot", "colgroup", "param", "optgroup",
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
+    "p", "li", "td", "th", "tr", "dt", "dd", "option", "thead", "tbody", "tfoot", "colgroup", "param",
+    "optgroup",
 ];
 
 /// The page's title and its text. `link` makes an address whole; `None` leaves the words without it.
-pub fn markdown(html: &str, link: impl Fn(&str) -> Option<String> + Clone + Send + Sync + 'static) -> (Option<String>, String) {
+pub fn markdown(
+    html: &str,
+    link: impl Fn(&str) -> Option<String> + Clone + Send + Sync + 'static,
+) -> (Option<String>, String) {
     let title = title(html);
     if depth(html) > DEPTH_MAX {
         return (title, bare(html));
@@ -84,7 +88,11 @@ fn depth(html: &str) -> usize {
     for (at, _) in html.match_indices('<') {
         let rest = &html[at + 1..];
         let is_end = rest.starts_with('/');
-        let name: &str = rest.trim_start_matches('/').split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let name: &str = rest
+            .trim_start_matches('/')
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .next()
+            .unwrap_or_default();
         if name.is_empty() || SHALLOW.iter().any(|shallow| shallow.eq_ignore_ascii_case(name)) {
             continue;
         }
@@ -100,9 +108,9 @@ fn bare(html: &str) -> String {
     let mut rest = html;
     while let Some((words, behind)) = rest.split_once('<') {
         text.push_str(words);
-        let hidden = ["script", "style"].into_iter().find(|name| {
-            behind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-        });
+        let hidden = ["script", "style"]
+            .into_iter()
+            .find(|name| behind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)));
         let end = match hidden {
             Some(name) => behind.to_ascii_lowercase().find(&format!("</{name}")).unwrap_or(behind.len()),
             None => 0,
