@@ -130,7 +130,7 @@ impl Desk {
         functions: Functions,
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, functions, None, REST_AFTER, script)
+        Desk::start(files, functions, None, REST_AFTER, &[], script)
     }
 
     /// The same with a model of each format behind the same script, and this one to begin with; see
@@ -140,7 +140,7 @@ impl Desk {
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, Functions::default(), Some(format), REST_AFTER, script)
+        Desk::start(files, Functions::default(), Some(format), REST_AFTER, &[], script)
     }
 
     /// The same with sessions that rest after so long, and these files.
@@ -149,7 +149,18 @@ impl Desk {
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
-        Desk::start(files, Functions::default(), None, rest_after, script)
+        Desk::start(files, Functions::default(), None, rest_after, &[], script)
+    }
+
+    /// The same with these files, and these of the built-in tools beside its own.
+    pub fn with_tools(names: &[&str], files: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
+        let files: Vec<(String, String)> =
+            files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let mut replies = VecDeque::from(replies);
+        let script = move |_: &RecordedRequest| {
+            replies.pop_front().unwrap_or_else(|| vec![ModelStep::Text("ok".into())])
+        };
+        Desk::start(&files, Functions::default(), None, REST_AFTER, names, script)
     }
 
     fn start(
@@ -157,6 +168,7 @@ impl Desk {
         functions: Functions,
         format: Option<WireFormat>,
         rest_after: Duration,
+        more: &[&str],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> Desk {
         let model = ScriptedModel::start(script).expect("loopback");
@@ -180,6 +192,7 @@ impl Desk {
             ["does", "bash"].map(|name| Arc::new(Does { name, gate: gate.clone() }) as Arc<dyn Tool>).into();
         let built_in = Toolbox::built_in(Arc::new(epitome::tools::reaper::Reaper::none()));
         tools.extend(built_in.get(epitome::recall::NAME).cloned());
+        tools.extend(more.iter().filter_map(|name| built_in.get(name).cloned()));
         let services = Services {
             store: Store::new(&paths),
             paths,

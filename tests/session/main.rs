@@ -8,6 +8,7 @@ mod compaction;
 // `tests/full_disk.rs` uses the rest of it.
 #[allow(dead_code)]
 mod desk;
+mod files;
 mod formats;
 mod guards;
 mod hooks_callbacks;
@@ -24,6 +25,7 @@ mod learned;
 mod recall;
 mod resting;
 mod shared;
+mod skills;
 mod stage;
 mod steering;
 mod summaries;
