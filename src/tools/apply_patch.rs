@@ -217,6 +217,9 @@ impl Plan {
                 let at = self.existing(path, workspace, known)?;
                 let name = workspace.display(&self.files[at].real);
                 let old = self.files[at].new.clone().unwrap_or_default();
+                if old.contains(&0) {
+                    return Err(read_state::binary(&name));
+                }
                 let text = String::from_utf8(old)
                     .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
                 let fitted = fit::fit(&text, hunks).map_err(|why| format!("{name}: {why}"))?;
@@ -279,8 +282,12 @@ impl Plan {
         let Some(content) = &file.new else {
             return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
         };
-        // What is not text can't be read, and is only ever deleted.
-        if is_new && let (Some(known), Ok(text)) = (known, std::str::from_utf8(content)) {
+        // What is binary can't be read, and is only ever deleted.
+        let is_binary = content.contains(&0);
+        if is_new
+            && !is_binary
+            && let (Some(known), Ok(text)) = (known, std::str::from_utf8(content))
+        {
             known.check(
                 &file.real,
                 &read_state::state_of(content),

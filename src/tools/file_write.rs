@@ -116,7 +116,10 @@ fn known(real: &Path, context: &ToolContext) -> Result<Old, String> {
     let (state, text) = match &old {
         Old::Missing => return Ok(old),
         Old::Text(text) => (read_state::state_of(text.as_bytes()), Some(text.as_str())),
-        Old::Other { state } => (state.clone(), None),
+        Old::Other { is_binary: true, .. } => {
+            return Err(read_state::binary(&context.workspace.display(real)));
+        }
+        Old::Other { state, is_binary: false } => (state.clone(), None),
     };
     context.files.check(real, &state, text, &context.workspace.display(real))?;
     Ok(old)
@@ -129,6 +132,7 @@ enum Old {
     /// A file that is not text, or too large for a diff.
     Other {
         state: String,
+        is_binary: bool,
     },
 }
 
@@ -137,12 +141,17 @@ fn old_text(path: &Path, workspace: &Workspace) -> Result<Old, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Old::Missing),
         Err(error) => Err(disk::trouble("write", path, workspace, &error)),
         Ok(metadata) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => {
-            Ok(Old::Other { state: read_state::state_of_large(&metadata) })
+            Ok(Old::Other { state: read_state::state_of_large(&metadata), is_binary: false })
         }
         Ok(_) => {
             let bytes = disk::read_whole(path, workspace)?;
-            Ok(String::from_utf8(bytes)
-                .map_or_else(|error| Old::Other { state: read_state::state_of(error.as_bytes()) }, Old::Text))
+            Ok(String::from_utf8(bytes).map_or_else(
+                |error| Old::Other {
+                    state: read_state::state_of(error.as_bytes()),
+                    is_binary: error.as_bytes().contains(&0),
+                },
+                Old::Text,
+            ))
         }
     }
 }

@@ -85,6 +85,11 @@ pub fn state_of_large(metadata: &Metadata) -> String {
     format!("large:{}:{}.{:09}", metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
+/// What is said of a file that `file_read` does not show: to have it read first would lead nowhere.
+pub fn binary(name: &str) -> String {
+    format!("{name} is a binary file, which is not changed here. Use a command for that.")
+}
+
 /// What an outcome tells of files, with the state of each; `None` is a file that is gone.
 pub fn raw(files: &[(PathBuf, Option<String>)]) -> Value {
     let files: Vec<Value> =
@@ -142,6 +147,7 @@ impl Files {
             format!("Read it with file_read (file_path {name:?}), then make the change to what it holds");
         match self.standing(path, state) {
             Standing::Current => Ok(()),
+            Standing::Unread if content.is_some_and(|content| content.contains('\0')) => Err(binary(name)),
             Standing::Unread => {
                 Err(format!("{name} was not read in this session, so it is not changed. {again}."))
             }
@@ -439,7 +445,8 @@ mod tests {
         assert!(why.contains("What changed:\n  two\n- three\n+ 3\nRead it with file_read"), "{why}");
         let why = changed("one\ntwo\nthree\nfour\nFIVE\n");
         assert!(why.contains("(nothing in the lines that you read; something in others)"), "{why}");
-        let long = changed(&"new\n".repeat(1_000));
+        let long = what_changed(&Before::Whole("old\n".repeat(1_000)), &"new\n".repeat(1_000));
+        let long = long.expect("they are compared");
         assert!(long.contains("more lines of this diff]") && long.len() < 2 * CHANGE_BYTES_MAX, "{long}");
     }
 
