@@ -138,6 +138,7 @@
 //! - Nothing that is sent counts as no tokens.
 //! - When a daemon dies, each request has its one answer all the same, and a late answer to one of its questions
 //!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
+//! - A file that the model has not read, or that changed since, is changed by no tool of ours but a command.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - Every queue, loop, wait and output has a named bound.
 
