@@ -55,6 +55,8 @@ pub struct Settings {
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
+    /// Whether the model may fetch pages of this machine and of private networks. Only the person can set it.
+    pub fetch_private: bool,
 }
 
 /// Model calls in one turn, unless configured.
@@ -78,6 +80,7 @@ impl Default for Settings {
             agents: Agents::default(),
             mcp: Mcp::default(),
             go_compat: false,
+            fetch_private: false,
         }
     }
 }

@@ -102,7 +102,7 @@
 //! | `recipe` | Markdown files as slash commands and as agents | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, whole, spans, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, whole, spans, config, tokens, transcript, family |
-//! | `tools` | what the model can do, and permission | thread, whole, recall |
+//! | `tools` | what the model can do, and permission | thread, whole, recall, provider |
 //! | `store` | journals, blobs, sled | thread, paths, whole |
 //! | `mcp` | tools of servers that are not ours, through the protocol's SDK | thread, config, provider, tools |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
@@ -147,6 +147,7 @@
 //!   spends is in the log as it is spent.
 //! - A server of MCP is nobody's: what it names, says, asks and sends is bounded before anybody sees it, nothing
 //!   waits for it but a call of its own tools, and its process ends with its session.
+//! - A file that the model has not read, or that changed since, is changed by no tool of ours but a command.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - Every queue, loop, wait and output has a named bound.
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epitome::thread::{Location, Mode, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::tools::read_state::Files;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ struct Place {
     workspace: Arc<Workspace>,
     tools: Toolbox,
     progress: Arc<Mutex<String>>,
+    files: Arc<Files>,
 }
 
 impl Place {
@@ -43,6 +45,7 @@ impl Place {
             workspace: Arc::new(workspace),
             tools: Toolbox::built_in(Arc::new(Reaper::none())),
             progress: Arc::default(),
+            files: Arc::default(),
         }
     }
 
@@ -63,17 +66,24 @@ impl Place {
     fn start(&self, tool: &str, input: Value) -> epitome::tools::BoxFuture<ToolResult> {
         let progress = self.progress.clone();
         let context = ToolContext {
-            workspace: self.workspace.clone(),
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
-            log: Arc::default(),
-            mode: Mode::Ask,
-            agents: None,
+            files: self.files.clone(),
+            ..ToolContext::bare(self.workspace.clone())
         };
         self.tools.get(tool).expect("a built-in tool").run(input, context)
     }
 
     async fn run(&self, tool: &str, input: Value) -> ToolResult {
         tokio::time::timeout(PATIENCE, self.start(tool, input)).await.expect("it ends in time")
+    }
+
+    /// Has the model read a file.
+    async fn reads(&self, path: &str) {
+        assert_completed(&self.run("file_read", json!({"file_path": path})).await);
+    }
+
+    async fn patch(&self, patch: &str) -> ToolResult {
+        self.run("apply_patch", json!({"input": format!("*** Begin Patch\n{patch}\n*** End Patch")})).await
     }
 
     async fn bash(&self, command: &str) -> ToolResult {
@@ -126,8 +136,8 @@ async fn a_large_file_is_read_up_to_a_bound() {
     let place = Place::new();
     place.write("a.txt", format!("{}\n", "x".repeat(999)).repeat(1_000));
     let result = place.run("file_read", json!({"file_path": "a.txt"})).await;
-    assert!(text(&result).len() < 70_000);
-    assert!(text(&result).ends_with("-1000 remain: offset=66]"), "{}", &text(&result)[65_000..]);
+    assert!(text(&result).len() < 34_000);
+    assert!(text(&result).ends_with("[lines 33-1000 remain: offset=33]"), "{}", &text(&result)[32_000..]);
     place.write("b.txt", "y".repeat(3_000_000));
     let result = place.run("file_read", json!({"file_path": "b.txt"})).await;
     assert!(text(&result).ends_with("… [2998000 bytes of this line left out]"));
@@ -165,12 +175,18 @@ async fn an_empty_file_and_invalid_bytes_are_named() {
 #[tokio::test]
 async fn an_image_is_shown_as_one() {
     let place = Place::new();
-    let png = [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13];
-    place.write("a.png", png);
-    let result = place.run("file_read", json!({"file_path": "a.png"})).await;
-    assert_completed(&result);
-    let data = "iVBORw0KGgoAAAAN".to_string();
-    assert_eq!(result.content[1], OutcomeContent::Image { mime_type: "image/png".into(), data });
+    place.write("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03");
+    for (tool, input) in
+        [("file_read", json!({"file_path": "a.png"})), ("view_image", json!({"path": "a.png"}))]
+    {
+        let result = place.run(tool, input).await;
+        assert_completed(&result);
+        assert_eq!(text(&result), "a.png (image/png, 2×3 pixels, 24 bytes)");
+        let data = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAAD".to_string();
+        assert_eq!(result.content[1], OutcomeContent::Image { mime_type: "image/png".into(), data });
+    }
+    place.write("not.png", "plain text\n");
+    assert_failed(&place.run("view_image", json!({"path": "not.png"})).await, "no image");
 }
 
 #[tokio::test]
@@ -223,6 +239,7 @@ async fn an_old_file_is_replaced_and_its_mode_kept() {
     place.write("run.sh", "old\n");
     let path = place.workspace.cwd.join("run.sh");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+    place.reads("run.sh").await;
     let result = place.run("file_write", json!({"file_path": "run.sh", "text": "new\n"})).await;
     assert_eq!(text(&result), "Overwrote run.sh (4 bytes).");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o755);
@@ -234,6 +251,7 @@ async fn writing_through_a_link_writes_its_target() {
     let place = Place::new();
     place.write("real.txt", "old");
     symlink("real.txt", place.directory.path().join("link.txt")).expect("linked");
+    place.reads("real.txt").await;
     assert_completed(&place.run("file_write", json!({"file_path": "link.txt", "text": "new"})).await);
     assert_eq!(place.read("real.txt"), "new");
     let link = place.directory.path().join("link.txt");
@@ -263,6 +281,7 @@ async fn a_read_only_file_is_not_replaced() {
     place.write("a.txt", "old");
     let path = place.directory.path().join("a.txt");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("set");
+    place.reads("a.txt").await;
     let result = place.run("file_write", json!({"file_path": "a.txt", "text": "new"})).await;
     assert_failed(&result, "read-only");
     assert_eq!(place.read("a.txt"), "old");
@@ -292,6 +311,7 @@ async fn an_edit_shows_its_diff_and_its_line() {
     };
     let tool = place.tools.get("file_edit").expect("a built-in tool");
     assert_eq!(tool.preview(&input, &place.workspace).await, std::slice::from_ref(&diff));
+    place.reads("a.rs").await;
     let result = place.run("file_edit", input).await;
     assert_eq!(text(&result), "Edited a.rs at line 2.");
     assert_eq!(place.read("a.rs"), "fn a() {}\nfn c() {}\n");
@@ -303,12 +323,181 @@ async fn an_edit_shows_its_diff_and_its_line() {
 async fn an_edit_that_does_not_fit_changes_nothing_and_says_why() {
     let place = Place::new();
     place.write("a.rs", "let x = 1;\nlet x = 1;\n");
+    place.reads("a.rs").await;
     let edit = |old: &str| json!({"file_path": "a.rs", "old_text": old, "new_text": "y"});
     assert_failed(&place.run("file_edit", edit("let x = 1;")).await, "at lines 1, 2");
     assert_failed(&place.run("file_edit", edit("let x  = 1;")).await, "white space");
     let missing = json!({"file_path": "b.rs", "old_text": "x", "new_text": "y"});
     assert_failed(&place.run("file_edit", missing).await, "There is no file b.rs");
     assert_eq!(place.read("a.rs"), "let x = 1;\nlet x = 1;\n");
+}
+
+/// A model edited by an old memory of a file, and what the person had written meanwhile was lost.
+#[tokio::test]
+async fn a_file_is_changed_only_as_the_model_knows_it() {
+    let place = Place::new();
+    place.write("a.rs", "one\ntwo\nthree\n");
+    let edit = json!({"file_path": "a.rs", "old_text": "two", "new_text": "2"});
+    let write = json!({"file_path": "a.rs", "text": "new\n"});
+    let patch = json!({"input": "*** Begin Patch\n*** Update File: a.rs\n-two\n+2\n*** End Patch"});
+    let calls = [("file_edit", edit.clone()), ("file_write", write), ("apply_patch", patch)];
+    for (tool, input) in &calls {
+        assert_failed(&place.run(tool, input.clone()).await, "a.rs was not read in this session");
+    }
+    place.run("file_read", json!({"file_path": "a.rs", "offset": 2, "line_limit": 1})).await;
+    place.write("a.rs", "one\ntwo\nTHREE\n");
+    for (tool, input) in &calls {
+        let result = place.run(tool, input.clone()).await;
+        assert_failed(&result, "changed after you read it");
+        assert_failed(&result, "Read it with file_read (file_path \"a.rs\")");
+    }
+    assert_eq!(place.read("a.rs"), "one\ntwo\nTHREE\n");
+    place.reads("a.rs").await;
+    assert_completed(&place.run("file_edit", edit).await);
+    let again = json!({"file_path": "a.rs", "old_text": "one", "new_text": "1"});
+    assert_completed(&place.run("file_edit", again.clone()).await);
+    assert_completed(&place.bash("echo more >> a.rs").await);
+    assert_failed(&place.run("file_edit", again).await, "changed after you read it");
+    let check = place.tools.get("file_edit").expect("a built-in tool").check(
+        &json!({"file_path": "a.rs", "old_text": "1", "new_text": "one"}),
+        ToolContext { files: place.files.clone(), ..ToolContext::bare(place.workspace.clone()) },
+    );
+    assert!(check.await.is_err_and(|why| why.contains("changed")), "nobody is asked about it");
+}
+
+#[tokio::test]
+async fn a_patch_changes_all_its_files() {
+    let place = Place::new();
+    place.write("src/a.rs", "fn a() {\n    1\n}\n\nfn b() {\n    1\n}\n");
+    place.write("old.sh", "#!/bin/sh\nexit 0\n");
+    place.write("gone.bin", [0, 1, 2]);
+    let old = place.workspace.cwd.join("old.sh");
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).expect("set");
+    place.reads("src/a.rs").await;
+    place.reads("old.sh").await;
+    let patch = "*** Update File: src/a.rs\n@@ fn b() {\n-    1\n+    2\n*** Update File: old.sh\n*** Move to: bin/new.sh\n\
+                 -exit 0\n+exit 1\n*** Add File: docs/new.md\n+# New\n*** Delete File: gone.bin";
+    let result = place.patch(patch).await;
+    assert_eq!(
+        text(&result),
+        "Edited src/a.rs at line 6.\nMoved old.sh to bin/new.sh and edited it at line 2.\nCreated docs/new.md.\n\
+         Deleted gone.bin."
+    );
+    assert_eq!(place.read("src/a.rs"), "fn a() {\n    1\n}\n\nfn b() {\n    2\n}\n");
+    assert_eq!(
+        (place.read("bin/new.sh"), place.read("docs/new.md")),
+        ("#!/bin/sh\nexit 1\n".into(), "# New\n".into())
+    );
+    let mode = fs::metadata(place.workspace.cwd.join("bin/new.sh")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    assert!(!old.exists() && !place.workspace.cwd.join("gone.bin").exists());
+    let line = |path: &str, line| Location { path: place.workspace.cwd.join(path), line };
+    let locations = [line("src/a.rs", Some(6)), line("bin/new.sh", Some(2)), line("docs/new.md", None)];
+    assert_eq!(result.locations, locations);
+    let moved = Shown::Diff {
+        path: place.workspace.cwd.join("bin/new.sh"),
+        old: Some("#!/bin/sh\nexit 0\n".into()),
+        new: "#!/bin/sh\nexit 1\n".into(),
+    };
+    assert_eq!((result.shown.len(), &result.shown[1]), (4, &moved));
+    // What it wrote is known to it.
+    assert_completed(
+        &place.patch("*** Update File: bin/new.sh\n-exit 1\n+exit 2\n*** Delete File: docs/new.md").await,
+    );
+    let names = ["src/a.rs", "src/b.rs", "x.md"].map(|path| place.workspace.cwd.join(path));
+    let input = json!({"input": "*** Begin Patch\n*** Update File: src/a.rs\n*** Move to: src/b.rs\n*** Add File: x.md\n*** End Patch"});
+    assert_eq!(place.access("apply_patch", input), Ok(Access::Write(names.to_vec())));
+}
+
+#[tokio::test]
+async fn a_patch_that_fits_in_part_changes_nothing_and_tells_all_faults() {
+    let place = Place::new();
+    place.write("a.rs", "one\n");
+    place.write("b.rs", "two\n");
+    place.reads("a.rs").await;
+    let patch = "*** Update File: a.rs\n-one\n+1\n*** Update File: b.rs\n-two\n+2\n*** Update File: c.rs\n-x\n+y\n\
+                 *** Add File: b.rs\n+x\n*** Update File: a.rs\n-one\n+uno";
+    let result = place.patch(patch).await;
+    for part in [
+        "Nothing was changed:",
+        "b.rs was not read",
+        "no file c.rs",
+        "b.rs exists already",
+        "a.rs: The hunk does not fit",
+    ] {
+        assert_failed(&result, part);
+    }
+    assert_eq!((place.read("a.rs"), place.read("b.rs")), ("one\n".into(), "two\n".into()));
+}
+
+#[tokio::test]
+async fn a_patch_whose_writing_fails_takes_back_what_it_wrote() {
+    let place = Place::new();
+    place.write("a.rs", "one\n");
+    place.write("locked.rs", "two\n");
+    let locked = place.workspace.cwd.join("locked.rs");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o444)).expect("set");
+    place.reads("a.rs").await;
+    place.reads("locked.rs").await;
+    let patch =
+        "*** Update File: a.rs\n-one\n+1\n*** Add File: new/c.rs\n+x\n*** Update File: locked.rs\n-two\n+2";
+    assert_failed(&place.patch(patch).await, "No file was changed: what was written before was taken back.");
+    assert_eq!((place.read("a.rs"), place.read("locked.rs")), ("one\n".into(), "two\n".into()));
+    assert!(!place.workspace.cwd.join("new/c.rs").exists());
+    // What it was taken back to is what the model knows.
+    assert_completed(&place.patch("*** Update File: a.rs\n-one\n+1").await);
+}
+
+#[tokio::test]
+async fn a_page_of_this_machine_is_fetched_only_where_that_is_allowed() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/docs", listener.local_addr().expect("it listens"));
+    let asked = Arc::new(Mutex::new(0));
+    let count = asked.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a caller");
+            *count.lock().expect("not poisoned") += 1;
+            let mut request = vec![0; 4096];
+            let length = stream.read(&mut request).await.expect("a request");
+            let moved = String::from_utf8_lossy(&request[..length]).starts_with("GET /moved");
+            let answer = match moved {
+                true => {
+                    "HTTP/1.1 302 Found\r\nLocation: https://elsewhere.example/x\r\nContent-Length: 0\r\n\r\n"
+                        .to_owned()
+                }
+                false => {
+                    let page = "<h1>Docs</h1><p><a href='/more'>More</a></p>";
+                    format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{page}",
+                        page.len()
+                    )
+                }
+            };
+            stream.write_all(answer.as_bytes()).await.expect("written");
+        }
+    });
+    let place = Place::new();
+    let tool = place.tools.get("web_fetch").expect("a built-in tool");
+    let fetch = async |url: &str, fetches_private| {
+        let context = ToolContext { fetches_private, ..ToolContext::bare(place.workspace.clone()) };
+        tool.run(json!({"url": url}), context).await
+    };
+    assert_failed(&fetch(&url, false).await, "web_fetch.private_networks");
+    assert_eq!(*asked.lock().expect("not poisoned"), 0, "it was not even asked");
+    let page = fetch(&url, true).await;
+    assert_completed(&page);
+    let more = url.replace("/docs", "/more");
+    assert!(text(&page).contains(&format!("# Docs\n\n[More]({more})")), "{}", text(&page));
+    let elsewhere = fetch(&url.replace("/docs", "/moved"), true).await;
+    assert!(
+        text(&elsewhere).contains("which was not asked: https://elsewhere.example/x"),
+        "{}",
+        text(&elsewhere)
+    );
+    let access = place.access("web_fetch", json!({"url": "https://Docs.rs:443/serde#x"}));
+    assert_eq!(access, Ok(Access::Fetch { url: "https://docs.rs/serde".into(), host: "docs.rs".into() }));
 }
 
 #[tokio::test]
@@ -581,9 +770,12 @@ fn the_tools_have_the_names_that_hooks_know() {
             "file_read",
             "file_write",
             "file_edit",
+            "apply_patch",
+            "view_image",
             "glob_tool",
             "grep_tool",
             "bash",
+            "web_fetch",
             "todo_write",
             "recall",
             "task"

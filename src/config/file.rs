@@ -26,7 +26,9 @@ const KEYS: &[&str] = &[
     "agents",
     "mcp",
     "templates",
+    "web_fetch",
 ];
+const WEB_FETCH_KEYS: [&str; 1] = ["private_networks"];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
@@ -98,8 +100,10 @@ impl Reader<'_> {
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            let of_person =
-                matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks" | "agents");
+            let of_person = matches!(
+                name,
+                "model" | "mode" | "max_rounds" | "providers" | "hooks" | "agents" | "web_fetch"
+            );
             if of_person && self.refused(key.span(), name) {
                 continue;
             }
@@ -115,6 +119,7 @@ impl Reader<'_> {
                 "agents" => self.agents(value, &mut settings.agents),
                 "mcp" => self.mcp(value, &mut settings.mcp),
                 "templates" => self.templates(value, settings),
+                "web_fetch" => self.web_fetch(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),
             }
         }
@@ -161,6 +166,16 @@ impl Reader<'_> {
             match &**key.get_ref() {
                 "go_compat" => self.set(value, &mut settings.go_compat, truth),
                 other => self.unknown(key.span(), other, &TEMPLATE_KEYS),
+            }
+        }
+    }
+
+    fn web_fetch(&mut self, value: &Value<'_>, settings: &mut Settings) {
+        let Some(table) = self.table(value, "web_fetch") else { return };
+        for (key, value) in table {
+            match &**key.get_ref() {
+                "private_networks" => self.set(value, &mut settings.fetch_private, truth),
+                other => self.unknown(key.span(), other, &WEB_FETCH_KEYS),
             }
         }
     }

@@ -5,6 +5,7 @@ mod body;
 mod clients;
 mod limits;
 mod logged;
+pub mod page;
 mod reply;
 mod trouble;
 

@@ -37,10 +37,13 @@ pub fn skill(folder: &str, directory: &str, source: Source, text: &str) -> Recip
         format!("Files that these instructions name are below `{directory}`.\n\n{}", body.trim_start());
     let mut recipe = Recipe::plain(folder, source, Syntax::Plain, &body, line);
     recipe.description = format!("Use the {folder} skill");
+    recipe.callable_by.agent = true;
     for (name, value) in lines_of(front) {
         match name {
             "name" if !value.contains(char::is_whitespace) => recipe.id = value,
             "description" => recipe.description = value,
+            "disable-model-invocation" => recipe.callable_by.agent = value != "true",
+            "user-invocable" => recipe.hidden = value == "false",
             _ => {}
         }
     }

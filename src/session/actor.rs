@@ -56,6 +56,7 @@ use crate::tokens;
 use crate::tools::Workspace;
 use crate::tools::ask_user::AskUser;
 use crate::tools::question::{Asked, Door};
+use crate::tools::read_state::Files;
 use crate::turn::{Answer as Told, Ask, Next};
 
 /// How many pieces of live output may wait for the session. What a command prints beyond that is not
@@ -135,6 +136,8 @@ pub struct Session {
     pub(super) ledger: Ledger,
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
+    /// What the model knows of files.
+    pub(super) files: Arc<Files>,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     pub(super) others: Others,
@@ -259,6 +262,7 @@ impl Session {
             eased_at: 0,
             ledger: Ledger::default(),
             wholes: Wholes::default(),
+            files: Arc::default(),
             instructions: Watch::default(),
             others: Others::default(),
             counts: Arc::default(),
@@ -475,9 +479,9 @@ impl Session {
                 return;
             }
             let Some(work) = &mut self.work else {
-                // What begins with a slash may be a recipe's name, once the recipes are read.
-                let names_known =
-                    self.catalog_read || !self.waiting.front().is_some_and(Prompt::may_be_command);
+                // What begins with a slash may be a recipe's name, and skills are in the frame, once all of them are read.
+                let may_be_command = self.waiting.front().is_some_and(Prompt::may_be_command);
+                let names_known = self.catalog_read || (self.thread.frame().is_some() && !may_be_command);
                 match self.waiting.pop_front_if(|_| names_known) {
                     Some(prompt) => {
                         if !self.begin(prompt) {

@@ -17,7 +17,7 @@ use crate::spans::Timed;
 use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome};
 use crate::tools::command_line;
 use crate::tools::permission::{self, Verdict};
-use crate::tools::{Access, ToolContext, task};
+use crate::tools::{Access, Tool, ToolContext, task};
 use crate::turn::{Answer as Told, Permit};
 
 /// How much of unreadable arguments the model is shown, in bytes.
@@ -38,12 +38,19 @@ impl Session {
         let Some(call) = self.effective_call(&id) else { return };
         let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
         let workspace = self.workspace.clone();
+        let context = self.tool_context(&tool, &id);
+        // What an edit before it in the same reply writes is there when it is looked at.
+        let entrance = self.files.enter(&Access::Read(Vec::new()));
         let ask = AskId::fresh();
         let Some(work) = &mut self.work else { return };
         work.ask = Some(OpenAsk { ask, call: id.clone(), access, always, shown: None });
         work.jobs.spawn(async move {
-            let preview = async { tool.preview(&call.input, &workspace).await };
-            Done::Preview(id, effects::guarded(preview, Vec::new).await)
+            let looked = async {
+                let _turn = entrance.turn().await;
+                tool.check(&call.input, context).await?;
+                Ok(tool.preview(&call.input, &workspace).await)
+            };
+            Done::Preview(id, effects::guarded(looked, || Ok(Vec::new())).await)
         });
     }
 
@@ -121,6 +128,42 @@ impl Session {
         now.as_ref() == Some(access)
     }
 
+    /// A call that was to be asked about cannot run as things stand.
+    fn cannot_run(&mut self, id: CallId, why: String) {
+        let Some(work) = &mut self.work else { return };
+        if work.ask.take_if(|open| open.call == id).is_some() {
+            self.tell(Told::Permission(id, Permit::Impossible(why)));
+        }
+    }
+
+    /// What the tool has at hand for this call.
+    fn tool_context(&mut self, tool: &Arc<dyn Tool>, id: &CallId) -> ToolContext {
+        self.files.follow(&self.thread, &self.workspace);
+        // What a hook will see first may hold what it takes out.
+        let call = self.effective_call(id);
+        let is_hidden = call.is_some_and(|call| self.is_seen_before_shown(&call));
+        let sender = self.progress.0.clone();
+        let id = id.clone();
+        let progress = Arc::new(move |output: String| {
+            if is_hidden {
+                return;
+            }
+            // A full channel drops the piece: the outcome has the whole.
+            let _ = sender.try_send((id.clone(), output));
+        });
+        let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
+        ToolContext {
+            workspace: self.workspace.clone(),
+            progress,
+            log: Arc::new(log),
+            mode: self.thread.mode(),
+            files: self.files.clone(),
+            sees_images: self.endpoint.as_ref().is_none_or(|endpoint| endpoint.abilities.images),
+            fetches_private: self.settings.fetch_private,
+            agents: None,
+        }
+    }
+
     pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<Shown>) {
         let Some(call) = self.effective_call(id) else { return };
         let Some(work) = &mut self.work else { return };
@@ -176,33 +219,24 @@ impl Session {
     pub(super) fn run_tool(&mut self, id: CallId) {
         let Some(call) = self.effective_call(&id) else { return };
         let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
-        let is_hidden = self.is_seen_before_shown(&call);
         self.mark_started(&id);
         self.announce(&Out::CallStarted { call: id.clone() });
         let access = tool.access(&call.input, &self.workspace);
         let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
         let kept = self.kept(&access);
         let sync_first = (!reads).then(|| self.journal.syncer());
-        let sender = self.progress.0.clone();
-        let progress_id = id.clone();
-        let progress = Arc::new(move |output: String| {
-            // What a hook will see first may hold what it takes out.
-            if is_hidden {
-                return;
-            }
-            // A full channel drops the piece: the outcome has the whole.
-            let _ = sender.try_send((progress_id.clone(), output));
-        });
-        let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
-        let (workspace, mode) = (self.workspace.clone(), self.thread.mode());
         let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
-        let context = ToolContext { workspace, progress, log: Arc::new(log), mode, agents };
+        let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
+        let entrance = self.files.enter(&access.unwrap_or(Access::Nothing));
         let Some(work) = &mut self.work else { return };
         let span =
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
         let mut timed = Timed::new(span.clone());
         let job = async move {
-            let run = checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first));
+            let run = async {
+                let _turn = entrance.turn().await;
+                checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
+            };
             let (outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
             timed.end(trace::outcome(outcome.status));
             Done::Tool(id, Box::new(outcome), plan)
@@ -240,7 +274,8 @@ impl Session {
                 let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
                 self.outcome_known(Ended { outcome: *outcome, milliseconds, blocked: false });
             }
-            Done::Preview(call, preview) => self.show_ask(&call, preview),
+            Done::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
+            Done::Preview(call, Err(why)) => self.cannot_run(call, why),
             Done::Summary(summarised) => self.summarised(*summarised),
             Done::Thought(then) => then(self),
             Done::Hooks(point, resolution) => self.hooks_done(point, *resolution),

@@ -350,6 +350,7 @@ impl Session {
                 let first = !std::mem::replace(&mut self.catalog_read, true);
                 self.catalog = Arc::new(catalog);
                 self.watch = watch;
+                self.offer_skills();
                 let now = self.command_list();
                 if first || before != now {
                     self.announce(&Out::Commands(now));

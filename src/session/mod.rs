@@ -42,6 +42,7 @@ pub mod resting;
 mod rounds;
 mod services;
 mod side;
+mod skills;
 mod summary;
 mod taken;
 mod tasks;

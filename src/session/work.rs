@@ -226,7 +226,8 @@ pub type Then = Box<dyn FnOnce(&mut Session) + Send>;
 /// What a job of a turn came to.
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
-    Preview(CallId, Vec<Shown>),
+    /// What a person sees of a call, or why it cannot run as things stand.
+    Preview(CallId, Result<Vec<Shown>, String>),
     Summary(Box<Summarised>),
     Thought(Then),
     Hooks(Point, Box<Resolution>),

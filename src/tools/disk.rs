@@ -32,6 +32,9 @@ pub const DIFF_BYTES_MAX: usize = 512 * 1024;
 /// in a network file system or in a named pipe that somebody called `.gitignore`.
 const WORK_MAX: Duration = Duration::from_secs(60);
 
+/// How long the look may take that comes before a person is asked.
+const CHECK_MAX: Duration = Duration::from_secs(10);
+
 /// Names of a directory that are looked at to find near ones.
 const NEAR_NAMES_LOOKED_AT: usize = 2_000;
 
@@ -76,14 +79,27 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 
 pub fn run<C: Send + 'static>(
     call: Result<C, String>,
     context: ToolContext,
-    work: impl FnOnce(C, &Workspace, &Stop) -> Result<ToolResult, String> + Send + 'static,
+    work: impl FnOnce(C, &ToolContext, &Stop) -> Result<ToolResult, String> + Send + 'static,
 ) -> BoxFuture<ToolResult> {
     Box::pin(async move {
         let call = match call {
             Ok(call) => call,
             Err(sentence) => return ToolResult::failed(sentence),
         };
-        within(WORK_MAX, blocking(move |stop| work(call, &context.workspace, stop))).await
+        within(WORK_MAX, blocking(move |stop| work(call, &context, stop))).await
+    })
+}
+
+/// The check of a tool that works on the disk. A disk that hangs is left to the run, which says so.
+pub fn check<C: Send + 'static>(
+    call: Result<C, String>,
+    context: ToolContext,
+    work: impl FnOnce(C, &ToolContext) -> Result<(), String> + Send + 'static,
+) -> BoxFuture<Result<(), String>> {
+    Box::pin(async move {
+        let call = call?;
+        let checking = blocking(move |_| work(call, &context));
+        tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(()))
     })
 }
 

@@ -1,12 +1,14 @@
 //! `file_edit`: replaces an exact text in a file. It never guesses which place was meant: where the
 //! text is not there as given, it says what is there instead and changes nothing.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, read_state, truncate};
 
 /// Line numbers that are listed when a text is there more than once.
 const PLACES_LISTED_MAX: usize = 10;
@@ -29,7 +31,7 @@ impl Tool for FileEdit {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "file_edit".to_string(),
-            description: "Replaces old_text by new_text in a file. old_text must be in the file exactly as given, \
+            description: "Replaces old_text by new_text in a file that you have read. old_text must be in the file exactly as given, \
                           white space included and without file_read's line numbers, and only once unless \
                           replace_all is true: take enough lines around the place to make it the only one. An \
                           empty new_text deletes. To make a new file use file_write."
@@ -66,7 +68,7 @@ impl Tool for FileEdit {
         let (call, workspace) = (Call::read(input), workspace.clone());
         Box::pin(async move {
             let Ok(call) = call else { return Vec::new() };
-            disk::blocking(move |_| match prepare(&call, &workspace) {
+            disk::blocking(move |_| match prepared(&call, &workspace) {
                 Ok((old, edit)) => {
                     vec![disk::shown_diff(workspace.resolve(&call.path), Some(old), edit.text)]
                 }
@@ -74,6 +76,10 @@ impl Tool for FileEdit {
             })
             .await
         })
+    }
+
+    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(Call::read(input), context, |call, context| prepare(&call, context).map(drop))
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -108,11 +114,14 @@ impl Call {
     }
 }
 
-fn run(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn run(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
-    let (old, edit) = prepare(&call, workspace)?;
+    let (old, edit) = prepare(&call, context)?;
     disk::replace(&real, edit.text.as_bytes(), stop)
         .map_err(|error| disk::trouble("write", &real, workspace, &error))?;
+    let known = [(real.clone(), Some(read_state::state_of(edit.text.as_bytes())))];
+    context.files.note(&known);
     let name = workspace.display(&real);
     let text = match edit.lines.as_slice() {
         [line] => format!("Edited {name} at line {line}."),
@@ -123,17 +132,38 @@ fn run(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, Str
     Ok(ToolResult {
         shown: vec![disk::shown_diff(path.clone(), Some(old), edit.text)],
         locations: vec![Location { path, line }],
+        raw: Some(read_state::raw(&known)),
         ..ToolResult::completed(text)
     })
 }
 
-/// The file's text, and what it becomes. The error is a sentence for the model.
-fn prepare(call: &Call, workspace: &Workspace) -> Result<(String, Edit), String> {
+/// The file's text, and what it becomes, where the model knows the file as it is. The error is a sentence for the
+/// model.
+fn prepare(call: &Call, context: &ToolContext) -> Result<(String, Edit), String> {
+    let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
-    let bytes = disk::read_whole(&real, workspace)?;
-    let name = workspace.display(&real);
-    let text = String::from_utf8(bytes)
-        .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
+    let text = text(&real, workspace)?;
+    let state = read_state::state_of(text.as_bytes());
+    context.files.check(&real, &state, Some(&text), &workspace.display(&real))?;
+    edited(call, &real, text, workspace)
+}
+
+/// The same without a look at what the model knows.
+fn prepared(call: &Call, workspace: &Workspace) -> Result<(String, Edit), String> {
+    let real = workspace.real(&call.path);
+    let text = text(&real, workspace)?;
+    edited(call, &real, text, workspace)
+}
+
+fn text(real: &Path, workspace: &Workspace) -> Result<String, String> {
+    let bytes = disk::read_whole(real, workspace)?;
+    let name = workspace.display(real);
+    String::from_utf8(bytes)
+        .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))
+}
+
+fn edited(call: &Call, real: &Path, text: String, workspace: &Workspace) -> Result<(String, Edit), String> {
+    let name = workspace.display(real);
     let edit = edit(&text, &call.old, &call.new, call.all).map_err(|why| format!("{name}: {why}"))?;
     Ok((text, edit))
 }
@@ -197,7 +227,7 @@ fn places(text: &str, part: &str) -> Vec<usize> {
         .collect()
 }
 
-fn listed(lines: &[usize]) -> String {
+pub(super) fn listed(lines: &[usize]) -> String {
     let shown: Vec<String> = lines.iter().take(PLACES_LISTED_MAX).map(usize::to_string).collect();
     let more = if lines.len() > PLACES_LISTED_MAX { ", …" } else { "" };
     shown.join(", ") + more
@@ -246,7 +276,7 @@ fn explain_missing(text: &str, old: &str) -> String {
 }
 
 /// The index of the line that is most like `wanted`.
-fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
+pub(super) fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
     if wanted.is_empty() || wanted.len() > truncate::LINE_BYTES_MAX {
         return None;
     }

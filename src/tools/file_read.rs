@@ -1,25 +1,24 @@
 //! `file_read`: a file's text with line numbers, an image, or a PDF document. Reads regular files only, and of a large
 //! one no more than is asked for.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::thread::attached::FileType;
-use crate::thread::{Card, Location, OutcomeContent, Shown, ToolKind, ToolSpec};
+use crate::thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{
+    Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, disk, input, read_state, truncate,
+};
 
 /// Lines that are read if the model does not say.
 pub const LINES: u64 = 2_000;
 
-/// Bytes of text that one call gives: about 16,000 tokens, so that one large file cannot fill a window.
-pub const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of text that one call gives: as many as the model reads of one outcome, so that what it gets is lines that
+/// follow each other, and the next call goes on behind them.
+pub const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX;
 
 /// Bytes behind the last line shown that are read to count the lines that remain: a tenth of a second.
 const COUNTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -93,14 +92,15 @@ impl Call {
     }
 }
 
-fn read(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn read(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
     let (mut file, metadata) = disk::open(&real, workspace)?;
     let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, &error);
     let mut start = Vec::with_capacity(SNIFF_BYTES);
     (&mut file).take(SNIFF_BYTES as u64).read_to_end(&mut start).map_err(unreadable)?;
     if let Some(kind) = FileType::of(&start) {
-        return attached(kind, start, file, &real, workspace);
+        return attached::read(kind, start, file, &real, context);
     }
     if start.contains(&0) {
         return Err(format!(
@@ -110,6 +110,15 @@ fn read(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, St
             metadata.len()
         ));
     }
+    // All of it that an edit could take, whatever part is asked for: what is known is the state of the whole.
+    (&mut file)
+        .take(disk::FILE_BYTES_MAX - start.len() as u64)
+        .read_to_end(&mut start)
+        .map_err(unreadable)?;
+    let state = match metadata.len() <= disk::FILE_BYTES_MAX {
+        true => read_state::state_of(&start),
+        false => read_state::state_of_large(&metadata),
+    };
     let mut lines = Lines { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
     let page = page(&mut lines, &call).map_err(unreadable)?;
     let location = Location {
@@ -117,7 +126,10 @@ fn read(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, St
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
     };
     let text = page.text(&call, &workspace.display(&real))?;
-    Ok(ToolResult { locations: vec![location], ..ToolResult::of_files(text) })
+    let known = [(real, Some(state))];
+    context.files.note(&known);
+    let raw = Some(read_state::raw(&known));
+    Ok(ToolResult { locations: vec![location], raw, ..ToolResult::of_files(text) })
 }
 
 /// What one call shows of a file.
@@ -240,40 +252,4 @@ impl<R: BufRead> Lines<'_, R> {
             }
         }
     }
-}
-
-/// A file that the model reads as it is. Whether it can is for the request to it.
-fn attached(
-    kind: FileType,
-    mut bytes: Vec<u8>,
-    rest: File,
-    path: &Path,
-    workspace: &Workspace,
-) -> Result<ToolResult, String> {
-    let name = workspace.display(path);
-    let unreadable = |error: io::Error| disk::trouble("read", path, workspace, &error);
-    let size = rest.metadata().map_err(unreadable)?.len();
-    rest.take(kind.bytes_max() as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    // A file may grow while it is read.
-    let size = bytes.len().max(usize::try_from(size).unwrap_or(usize::MAX));
-    if let Some(why) = kind.too_large(size) {
-        return Err(format!("{name} is {why}. Use a command for that."));
-    }
-    let text = format!("{name} ({}, {} bytes)", kind.mime_type(), bytes.len());
-    let (mime_type, data) = (kind.mime_type().to_owned(), STANDARD.encode(&bytes));
-    let content = match kind {
-        FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp => {
-            OutcomeContent::Image { mime_type, data }
-        }
-        FileType::Pdf => {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            OutcomeContent::Document { mime_type, data, name }
-        }
-    };
-    Ok(ToolResult {
-        content: vec![OutcomeContent::Text { text: text.clone() }, content],
-        shown: vec![Shown::Text { text: text.clone() }],
-        locations: vec![Location { path: path.to_path_buf(), line: None }],
-        ..ToolResult::completed(text)
-    })
 }

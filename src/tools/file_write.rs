@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, read_state};
 
 pub struct FileWrite;
 
@@ -17,8 +17,8 @@ impl Tool for FileWrite {
         ToolSpec {
             name: "file_write".to_string(),
             description:
-                "Writes a file: makes it with its directories, or replaces all of its text. Read a file \
-                          before you replace it. To change a part of a file use file_edit."
+                "Writes a file: makes it with its directories, or replaces all of its text. Read an existing \
+                          file before you replace it. To change a part of a file use file_edit."
                     .to_string(),
             schema: json!({
                 "type": "object",
@@ -55,6 +55,13 @@ impl Tool for FileWrite {
         })
     }
 
+    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(Call::read(input), context, |call, context| {
+            let real = context.workspace.real(&call.path);
+            known(&real, context).map(drop)
+        })
+    }
+
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(Call::read(&input), context, write)
     }
@@ -78,24 +85,44 @@ impl Call {
     }
 }
 
-fn write(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
     let name = workspace.display(&real);
-    let old = old_text(&real, workspace)?;
+    let old = known(&real, context)?;
     disk::replace(&real, call.text.as_bytes(), stop)
         .map_err(|error| disk::trouble("write", &real, workspace, &error))?;
+    let state = Some(read_state::state_of(call.text.as_bytes()));
+    let files = [(real.clone(), state)];
+    context.files.note(&files);
     let done = match &old {
         Old::Missing => "Created",
         Old::Text(old) if *old == call.text => "Wrote the same text to",
-        Old::Text(_) | Old::Other => "Overwrote",
+        Old::Text(_) | Old::Other { .. } => "Overwrote",
     };
     let text = format!("{done} {name} ({} bytes).", call.text.len());
     let path = workspace.resolve(&call.path);
     Ok(ToolResult {
         shown: vec![diff(path.clone(), old, call.text)],
         locations: vec![Location { path, line: Some(1) }],
+        raw: Some(read_state::raw(&files)),
         ..ToolResult::completed(text)
     })
+}
+
+/// What the file holds, where the model knows it as it is or there is none.
+fn known(real: &Path, context: &ToolContext) -> Result<Old, String> {
+    let old = old_text(real, &context.workspace)?;
+    let (state, text) = match &old {
+        Old::Missing => return Ok(old),
+        Old::Text(text) => (read_state::state_of(text.as_bytes()), Some(text.as_str())),
+        Old::Other { is_binary: true, .. } => {
+            return Err(read_state::binary(&context.workspace.display(real)));
+        }
+        Old::Other { state, is_binary: false } => (state.clone(), None),
+    };
+    context.files.check(real, &state, text, &context.workspace.display(real))?;
+    Ok(old)
 }
 
 /// What a file holds before it is written.
@@ -103,17 +130,28 @@ enum Old {
     Missing,
     Text(String),
     /// A file that is not text, or too large for a diff.
-    Other,
+    Other {
+        state: String,
+        is_binary: bool,
+    },
 }
 
 fn old_text(path: &Path, workspace: &Workspace) -> Result<Old, String> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Old::Missing),
         Err(error) => Err(disk::trouble("write", path, workspace, &error)),
-        Ok(metadata) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => Ok(Old::Other),
+        Ok(metadata) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => {
+            Ok(Old::Other { state: read_state::state_of_large(&metadata), is_binary: false })
+        }
         Ok(_) => {
             let bytes = disk::read_whole(path, workspace)?;
-            Ok(String::from_utf8(bytes).map_or(Old::Other, Old::Text))
+            Ok(String::from_utf8(bytes).map_or_else(
+                |error| Old::Other {
+                    state: read_state::state_of(error.as_bytes()),
+                    is_binary: error.as_bytes().contains(&0),
+                },
+                Old::Text,
+            ))
         }
     }
 }
@@ -122,7 +160,7 @@ fn diff(path: PathBuf, old: Old, new: String) -> Shown {
     let old = match old {
         Old::Missing => None,
         Old::Text(old) => Some(old),
-        Old::Other => {
+        Old::Other { .. } => {
             return Shown::Text {
                 text: format!("Replaces {}, which is not text or very large.", path.display()),
             };

@@ -98,7 +98,8 @@ impl Call {
     }
 }
 
-fn find(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn find(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let workspace = &*context.workspace;
     let pattern = Pattern::new(&[&call.pattern])?;
     let root = directory(&call.root, workspace)?;
     let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();

@@ -161,7 +161,8 @@ impl Call {
     }
 }
 
-fn search(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn search(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let workspace = &*context.workspace;
     let matcher = call.matcher()?;
     let include = call.files()?;
     let root = super::real_path(&call.root);

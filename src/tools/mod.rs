@@ -1,7 +1,9 @@
 //! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
 //! in `permission`, asked for by the session, and never by a tool itself.
 
+mod apply_patch;
 pub mod ask_user;
+mod attached;
 mod bash;
 pub mod command_line;
 pub(crate) mod disk;
@@ -15,13 +17,17 @@ mod input;
 mod output;
 pub mod permission;
 pub mod question;
+pub mod read_state;
 pub mod reaper;
 mod recall_tool;
 pub mod shell_output;
+pub mod skill_tool;
 pub mod task;
 mod todo_write;
 pub(crate) mod truncate;
+mod view_image;
 mod walk;
+mod web_fetch;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -33,6 +39,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use bash::shell;
+
+use read_state::Files;
 
 use crate::recall::Log;
 use crate::thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
@@ -76,6 +84,12 @@ pub trait Tool: Send + Sync {
         input
     }
 
+    /// Whether it can run as things stand, so that nobody is asked about a call that cannot. The error is a sentence
+    /// for the model. It may read the disk, and changes nothing.
+    fn check(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Whether it reads the conversation's log; other tools get an empty one.
     fn reads_log(&self) -> bool {
         false
@@ -102,6 +116,28 @@ pub struct ToolContext {
     pub mode: Mode,
     /// Who starts agents, for tools that do.
     pub agents: Option<Arc<dyn task::Agents>>,
+    /// What the model knows of files.
+    pub files: Arc<Files>,
+    /// Whether the model can be sent images.
+    pub sees_images: bool,
+    /// Whether addresses of this machine and of private networks may be fetched.
+    pub fetches_private: bool,
+}
+
+impl ToolContext {
+    /// A context for a call that no conversation is behind.
+    pub fn bare(workspace: Arc<Workspace>) -> ToolContext {
+        ToolContext {
+            workspace,
+            progress: Arc::new(|_| {}),
+            log: Arc::default(),
+            mode: Mode::Ask,
+            files: Arc::default(),
+            sees_images: true,
+            fetches_private: false,
+            agents: None,
+        }
+    }
 }
 
 /// The places and the environment that a session works in. `Debug` leaves the environment out, which
@@ -303,9 +339,12 @@ impl Toolbox {
             Arc::new(file_read::FileRead),
             Arc::new(file_write::FileWrite),
             Arc::new(file_edit::FileEdit),
+            Arc::new(apply_patch::ApplyPatch),
+            Arc::new(view_image::ViewImage),
             Arc::new(glob_tool::GlobTool),
             Arc::new(grep_tool::GrepTool),
             Arc::new(bash::Bash::new(reaper)),
+            Arc::new(web_fetch::WebFetch),
             Arc::new(todo_write::TodoWrite),
             Arc::new(recall_tool::RecallTool),
             Arc::new(task::Task),
@@ -314,6 +353,17 @@ impl Toolbox {
 
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
+    }
+
+    /// The same tools and this one, in the place of the one that has its name.
+    pub fn renewed(&self, tool: Arc<dyn Tool>) -> Toolbox {
+        let spec = tool.spec();
+        let mut tools = self.tools.to_vec();
+        match tools.iter_mut().find(|(own, _)| own.name == spec.name) {
+            Some(own) => *own = (spec, tool),
+            None => tools.push((spec, tool)),
+        }
+        Toolbox { tools: tools.into() }
     }
 
     /// Those of the tools that have one of these names.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{ToolContext, Toolbox, Workspace};
-use crate::thread::{Mode, OutcomeContent};
+use crate::thread::OutcomeContent;
 
 /// How long one shell call of a recipe may take, in seconds.
 const SHELL_SECONDS_MAX: u64 = 30;
@@ -22,13 +22,7 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         "command": line,
         "timeout": SHELL_SECONDS_MAX,
     });
-    let context = ToolContext {
-        workspace: workspace.clone(),
-        progress: Arc::new(|_| {}),
-        log: Arc::default(),
-        mode: Mode::Ask,
-        agents: None,
-    };
+    let context = ToolContext::bare(workspace.clone());
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {
         return format!("[{line}: no end within {SHELL_SECONDS_MAX} s]");

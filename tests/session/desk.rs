@@ -160,6 +160,17 @@ impl Desk {
         Desk::start(files, Functions::default(), None, rest_after, &[], script)
     }
 
+    /// The same with these files, and these of the built-in tools beside its own.
+    pub fn with_tools(names: &[&str], files: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
+        let files: Vec<(String, String)> =
+            files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let mut replies = VecDeque::from(replies);
+        let script = move |_: &RecordedRequest| {
+            replies.pop_front().unwrap_or_else(|| vec![ModelStep::Text("ok".into())])
+        };
+        Desk::start(&files, Functions::default(), None, REST_AFTER, names, script)
+    }
+
     fn start(
         files: &[(String, String)],
         functions: Functions,

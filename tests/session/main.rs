@@ -9,6 +9,7 @@ mod compaction;
 // `tests/full_disk.rs` uses the rest of it.
 #[allow(dead_code)]
 mod desk;
+mod files;
 mod formats;
 mod guards;
 mod hooks_callbacks;
@@ -28,6 +29,7 @@ mod mcp_server;
 mod recall;
 mod resting;
 mod shared;
+mod skills;
 mod stage;
 mod steering;
 mod summaries;

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -87,9 +88,23 @@ impl Clients {
     }
 }
 
+/// A client for one host alone, whose name stands for these addresses whatever its servers say of it later. Kept
+/// nowhere.
+pub(super) fn pinned(key: &Key, host: &str, addresses: &[SocketAddr]) -> Result<Client, String> {
+    let (builder, _) = builder(key)?;
+    let builder = if addresses.is_empty() { builder } else { builder.resolve_to_addrs(host, addresses) };
+    builder.build().map_err(|_| "the HTTP client could not be made".to_owned())
+}
+
+fn build(key: &Key) -> Result<Made, String> {
+    let (builder, faults) = builder(key)?;
+    let client = builder.build().map_err(|_| "the HTTP client could not be made".to_owned())?;
+    Ok(Made { client, faults: faults.into() })
+}
+
 /// Redirects are not followed: the keys are in headers, and only some of those are known to the client as
 /// secrets.
-fn build(key: &Key) -> Result<Made, String> {
+fn builder(key: &Key) -> Result<(ClientBuilder, Vec<String>), String> {
     let (roots, faults) = trusted(key.network.certificates());
     // The platform's roots are not asked for: they cost 3 ms at every start of a client.
     let mut tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -113,8 +128,7 @@ fn build(key: &Key) -> Result<Made, String> {
         // What this process's own environment says of proxies is somebody else's.
         .no_proxy();
     let builder = if key.direct { builder } else { with_proxies(builder, &key.network)? };
-    let client = builder.build().map_err(|_| "the HTTP client could not be made".to_owned())?;
-    Ok(Made { client, faults: faults.into() })
+    Ok((builder, faults))
 }
 
 fn with_proxies(mut builder: ClientBuilder, network: &Network) -> Result<ClientBuilder, String> {

@@ -1,0 +1,342 @@
+//! Gets one document of the network, for who must not be led anywhere else: only `http` and `https`, no other host by a
+//! redirect, and, unless it is allowed, no address of this machine or of a private network. The address that was
+//! checked is the one that is asked: a name server that answers otherwise a moment later changes nothing.
+//!
+//! Behind a proxy it is the proxy that looks names up. What this machine knows of a name is checked there as well; what
+//! the proxy makes of it can't be seen from here.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
+use reqwest::{Response, Url};
+use tokio::time::timeout;
+
+use super::clients::{self, Key};
+use super::trouble::reason;
+use crate::provider::network::Network;
+
+/// Bytes of a document, unpacked.
+pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
+
+/// How long all of it may take, redirects included.
+pub const TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a connection may take to come about.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Redirects within a host that are followed.
+const REDIRECTS_MAX: usize = 5;
+
+/// Characters of an address: browsers and servers take about as many.
+const ADDRESS_CHARS_MAX: usize = 4_096;
+
+/// What we would like best.
+const WANTED: &str =
+    "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, image/*;q=0.5, */*;q=0.1";
+
+/// An address that can be fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address(Url);
+
+/// What came of it.
+#[derive(Debug)]
+pub enum Fetched {
+    Document(Document),
+    /// It leads to another host, which was not asked.
+    Elsewhere {
+        to: String,
+    },
+}
+
+#[derive(Debug)]
+pub struct Document {
+    /// Where it was in the end.
+    pub address: Address,
+    pub status: u16,
+    /// The content's type as the server names it, in lower case, with its parameters; may be empty.
+    pub content_type: String,
+    pub body: Vec<u8>,
+    /// There is more of it than was taken.
+    pub is_cut: bool,
+}
+
+impl Address {
+    /// Reads an address. The error is a sentence.
+    pub fn parse(text: &str) -> Result<Address, String> {
+        let text = text.trim();
+        if text.chars().count() > ADDRESS_CHARS_MAX {
+            return Err(format!("The address has more than {ADDRESS_CHARS_MAX} characters."));
+        }
+        let mut url = Url::parse(text).map_err(|error| {
+            format!("{text:?} is no address that can be fetched ({error}). It begins with https://.")
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!(
+                "Only http and https addresses can be fetched, and this one is {}:.",
+                url.scheme()
+            ));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(
+                "An address with a user or a password in it is not fetched. Leave them out.".to_owned()
+            );
+        }
+        url.set_fragment(None);
+        match url.host_str() {
+            Some(_) => Ok(Address(url)),
+            None => Err(format!("{text:?} names no host.")),
+        }
+    }
+
+    pub fn url(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Who is asked: the host, with the port where it is not the usual one.
+    pub fn host(&self) -> String {
+        let host = self.0.host_str().unwrap_or_default();
+        match self.0.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        }
+    }
+
+    /// The address of a link on this page; `None` for what leads to no page.
+    pub fn link(&self, link: &str) -> Option<String> {
+        let url = self.0.join(link.trim()).ok()?;
+        matches!(url.scheme(), "http" | "https" | "mailto").then(|| url.into())
+    }
+
+    /// Where a redirect leads, if it stays with who was asked. From http to https is the same.
+    fn next(&self, location: &str) -> Result<Address, String> {
+        let to = self.0.join(location).map_err(|_| location.to_owned())?;
+        let upgraded = self.0.scheme() == "http" && to.scheme() == "https";
+        let same_scheme = self.0.scheme() == to.scheme();
+        let same_port =
+            self.0.port() == to.port() || (upgraded && to.port().is_none() && self.0.port().is_none());
+        let same = self.0.host_str() == to.host_str() && same_port && (same_scheme || upgraded);
+        match Address::parse(to.as_str()) {
+            Ok(next) if same => Ok(next),
+            Ok(_) | Err(_) => Err(to.into()),
+        }
+    }
+}
+
+/// Fetches a document. `private` allows this machine and private networks. The error is a sentence. Dropping the future
+/// ends it.
+pub async fn fetch(address: &Address, network: &Network, private: bool) -> Result<Fetched, String> {
+    let fetching = timeout(TIME_MAX, follow(address.clone(), network, private));
+    fetching.await.unwrap_or_else(|_| {
+        Err(format!("{} did not answer whole within {} seconds.", address.host(), TIME_MAX.as_secs()))
+    })
+}
+
+async fn follow(mut address: Address, network: &Network, private: bool) -> Result<Fetched, String> {
+    for _ in 0..=REDIRECTS_MAX {
+        let response = ask(&address, network, private).await?;
+        let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+        match location.filter(|_| response.status().is_redirection()) {
+            None => return read(address, response).await.map(Fetched::Document),
+            Some(location) => match address.next(location) {
+                Ok(next) => address = next,
+                Err(to) => return Ok(Fetched::Elsewhere { to }),
+            },
+        }
+    }
+    Err(format!("{} redirects in a circle.", address.host()))
+}
+
+async fn ask(address: &Address, network: &Network, private: bool) -> Result<Response, String> {
+    let addresses = checked(address, network, private).await?;
+    let key = Key {
+        provider: String::new(),
+        network: network.clone(),
+        direct: network.is_direct(address.url()),
+        connect: CONNECT_MAX,
+    };
+    let host = address.0.host_str().unwrap_or_default();
+    let failed = |why: String| format!("{} could not be reached: {why}.", address.host());
+    let client = clients::pinned(&key, host, &addresses).map_err(failed)?;
+    let sent = client.get(address.0.clone()).header(ACCEPT, WANTED).send().await;
+    sent.map_err(|error| failed(reason(&error)))
+}
+
+/// The addresses of a host, each of them allowed. None where only a proxy knows the name.
+async fn checked(address: &Address, network: &Network, private: bool) -> Result<Vec<SocketAddr>, String> {
+    let host = address.0.host_str().unwrap_or_default();
+    let port = address.0.port_or_known_default().unwrap_or(443);
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let found: Vec<SocketAddr> = match bare.parse::<IpAddr>() {
+        Ok(ip) => vec![SocketAddr::new(ip, port)],
+        Err(_) => match tokio::net::lookup_host((host, port)).await {
+            Ok(found) => found.collect(),
+            Err(_) if network.variable_of(address.url()).is_some() => Vec::new(),
+            Err(error) => return Err(format!("{host} is not known: {error}.")),
+        },
+    };
+    if !private && let Some(inside) = found.iter().find(|found| !is_public(found.ip())) {
+        return Err(format!(
+            "{host} is {}, an address of this machine or of a private network, which is not fetched. Only the user can \
+             allow that, in the configuration (web_fetch.private_networks).",
+            inside.ip()
+        ));
+    }
+    Ok(found)
+}
+
+async fn read(address: Address, mut response: Response) -> Result<Document, String> {
+    let content_type =
+        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (content_type, status) = (content_type.to_ascii_lowercase(), response.status().as_u16());
+    let mut body = Vec::new();
+    let mut is_cut = false;
+    while let Some(piece) = response
+        .chunk()
+        .await
+        .map_err(|error| format!("{} broke off: {}.", address.host(), reason(&error)))?
+    {
+        let space = BODY_BYTES_MAX - body.len();
+        body.extend_from_slice(&piece[..piece.len().min(space)]);
+        if piece.len() > space {
+            is_cut = true;
+            break;
+        }
+    }
+    Ok(Document { address, status, content_type, body, is_cut })
+}
+
+/// Whether an address is one of the open network.
+fn is_public(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => is_public_v4(ip),
+        IpAddr::V6(ip) => is_public_v6(ip),
+    }
+}
+
+fn is_public_v4(ip: Ipv4Addr) -> bool {
+    let [a, b, c, _] = ip.octets();
+    let is_shared = a == 100 && (64..128).contains(&b);
+    let is_protocol = (a, b, c) == (192, 0, 0);
+    let is_benchmark = a == 198 && (18..20).contains(&b);
+    !(a == 0
+        || a >= 224
+        || ip.is_private()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || ip.is_documentation()
+        || is_shared
+        || is_protocol
+        || is_benchmark)
+}
+
+/// Addresses that stand for one of version 4 are judged by that.
+fn is_public_v6(ip: Ipv6Addr) -> bool {
+    let v4 = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        is_public_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    match ip.segments() {
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => v4(high, low),
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
+        [0x2002, high, low, ..] => v4(high, low),
+        // Teredo, documentation.
+        [0x2001, 0 | 0xdb8, ..] => false,
+        // Only these are given out.
+        [first, ..] => (0x2000..0x4000).contains(&first),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_the_open_network_are_public() {
+        for (ip, expected) in [
+            ("93.184.216.34", true),
+            ("127.0.0.1", false),
+            ("10.1.2.3", false),
+            ("172.16.0.1", false),
+            ("172.32.0.1", true),
+            ("192.168.1.1", false),
+            ("169.254.169.254", false),
+            ("100.64.0.1", false),
+            ("0.0.0.0", false),
+            ("198.18.0.1", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("2606:2800:220:1::1", true),
+            ("::1", false),
+            ("::", false),
+            ("fe80::1", false),
+            ("fd00::1", false),
+            ("ff02::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:93.184.216.34", true),
+            ("64:ff9b::10.0.0.1", false),
+            ("64:ff9b:1::1", false),
+            ("2002:7f00:1::", false),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(is_public(ip.parse().expect("an address")), expected, "{ip}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_read_as_it_will_be_asked() {
+        for (text, expected) in [
+            ("https://Example.com/a#b", Ok(("https://example.com/a", "example.com"))),
+            ("http://example.com:8080/", Ok(("http://example.com:8080/", "example.com:8080"))),
+            ("http://127.1/", Ok(("http://127.0.0.1/", "127.0.0.1"))),
+            ("http://0x7f000001/", Ok(("http://127.0.0.1/", "127.0.0.1"))),
+            ("http://[::1]/", Ok(("http://[::1]/", "[::1]"))),
+            ("https://good.example@evil.example/", Err("user")),
+            ("file:///etc/passwd", Err("Only http")),
+            ("ftp://example.com", Err("Only http")),
+            ("example.com", Err("no address")),
+            ("https://", Err("no address")),
+        ] {
+            match (Address::parse(text), expected) {
+                (Ok(address), Ok((url, host))) => {
+                    assert_eq!((address.url(), address.host().as_str()), (url, host), "{text}");
+                }
+                (Err(why), Err(part)) => assert!(why.contains(part), "{text}: {why}"),
+                (read, _) => panic!("{text}: {read:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_redirect_stays_with_who_was_asked() {
+        let from = |url: &str| Address::parse(url).expect("an address");
+        for (url, location, expected) in [
+            ("http://a.example/x", "/y", Ok("http://a.example/y")),
+            ("http://a.example/x", "https://a.example/x", Ok("https://a.example/x")),
+            ("https://a.example/x", "http://a.example/x", Err("http://a.example/x")),
+            ("https://a.example/x", "https://www.a.example/", Err("https://www.a.example/")),
+            ("https://a.example/x", "//b.example/", Err("https://b.example/")),
+            ("https://a.example/x", "https://a.example:8443/", Err("https://a.example:8443/")),
+            ("https://a.example/x", "file:///etc/passwd", Err("file:///etc/passwd")),
+            ("https://a.example/x", "https://me@a.example/", Err("https://me@a.example/")),
+        ] {
+            let next = from(url).next(location);
+            let next = next.as_ref().map(Address::url).map_err(String::as_str);
+            assert_eq!(next, expected, "{url} to {location}");
+        }
+    }
+
+    #[tokio::test]
+    async fn this_machine_is_not_asked_under_any_name() {
+        for url in [
+            "http://127.0.0.1:1/",
+            "http://localhost:1/",
+            "http://2130706433:1/",
+            "http://[::ffff:7f00:1]:1/",
+        ] {
+            let address = Address::parse(url).expect("an address");
+            let why = fetch(&address, &Network::default(), false).await.expect_err("it is refused");
+            assert!(why.contains("private network"), "{url}: {why}");
+        }
+    }
+}

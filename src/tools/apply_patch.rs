@@ -1,0 +1,422 @@
+//! `apply_patch`: changes of several files in one call, all of them or none. Everything is checked before anything is
+//! written; where a write fails then, what was written is taken back.
+
+mod fit;
+mod parse;
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use self::parse::FilePatch;
+use super::disk::Stop;
+use super::file_edit::listed;
+use super::read_state::{self, Files};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
+use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+
+/// Bytes of all files of a patch together, old and new: they are held in memory, to have a way back.
+const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Faults that are told at once.
+const FAULTS_TOLD_MAX: usize = 10;
+
+/// Files that a card lists.
+const LOCATIONS_MAX: usize = 20;
+
+pub struct ApplyPatch;
+
+impl Tool for ApplyPatch {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "apply_patch".to_string(),
+            description: "Changes one or several files by a patch, all of it or nothing. Read files before you change \
+                          them. The format:\n\
+                          *** Begin Patch\n\
+                          *** Update File: path/one\n\
+                          *** Move to: path/of/its/new/name (only to rename)\n\
+                          @@ a line above the place, such as the function's (only where the context is not unique)\n \
+                          context line\n\
+                          -line that goes\n\
+                          +line that comes\n \
+                          context line\n\
+                          *** Add File: path/two\n\
+                          +each line of it\n\
+                          *** Delete File: path/three\n\
+                          *** End Patch\n\
+                          Give 3 lines of context around a change, exactly as in the file, and hunks in the file's \
+                          order. `*** End of File` below a hunk says that it is at the end. A unified diff is taken as \
+                          well."
+                .to_string(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "input": {"type": "string", "description": "The whole patch."}
+                },
+                "required": ["input"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let files = read(input).unwrap_or_default();
+        let paths: BTreeSet<&str> = files.iter().flat_map(FilePatch::paths).collect();
+        let locations: Vec<Location> = paths
+            .iter()
+            .take(LOCATIONS_MAX)
+            .map(|path| Location { path: workspace.resolve(path), line: None })
+            .collect();
+        let title = match (files.as_slice(), locations.as_slice()) {
+            ([FilePatch::Delete { .. }], [only]) => format!("Delete {}", workspace.display(&only.path)),
+            ([FilePatch::Add { .. }], [only]) => format!("Write {}", workspace.display(&only.path)),
+            (_, [only]) => format!("Edit {}", workspace.display(&only.path)),
+            (_, []) => "Apply a patch".to_owned(),
+            (_, _) => format!("Edit {} files", paths.len()),
+        };
+        Card { title, kind: ToolKind::Edit, locations }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        let files = read(input)?;
+        let paths: BTreeSet<PathBuf> =
+            files.iter().flat_map(FilePatch::paths).map(|path| workspace.real(path)).collect();
+        Ok(Access::Write(paths.into_iter().collect()))
+    }
+
+    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
+        let (files, workspace) = (read(input), workspace.clone());
+        Box::pin(async move {
+            let Ok(files) = files else { return Vec::new() };
+            disk::blocking(move |_| match plan(&files, &workspace, None) {
+                Ok(plan) => plan.shown(),
+                Err(sentence) => vec![Shown::Text { text: sentence }],
+            })
+            .await
+        })
+    }
+
+    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(read(input), context, |files, context| {
+            plan(&files, &context.workspace, Some(&context.files)).map(drop)
+        })
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(read(&input), context, run)
+    }
+}
+
+fn read(input: &Value) -> Result<Vec<FilePatch>, String> {
+    parse::parse(&input::named(input, "input")?)
+}
+
+fn run(files: Vec<FilePatch>, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let plan = plan(&files, &context.workspace, Some(&context.files))?;
+    plan.write(&context.workspace, stop)?;
+    let states: Vec<(PathBuf, Option<String>)> = plan
+        .files
+        .iter()
+        .map(|file| (file.real.clone(), file.new.as_deref().map(read_state::state_of)))
+        .collect();
+    context.files.note(&states);
+    let locations = plan.files.iter().filter(|file| file.new.is_some()).take(LOCATIONS_MAX);
+    let locations = locations
+        .map(|file| Location {
+            path: file.path.clone(),
+            line: file.lines.first().and_then(|line| u32::try_from(*line).ok()),
+        })
+        .collect();
+    Ok(ToolResult {
+        shown: plan.shown(),
+        locations,
+        raw: Some(read_state::raw(&states)),
+        ..ToolResult::completed(plan.told(&context.workspace))
+    })
+}
+
+/// What a patch comes to, file by file in its order.
+#[derive(Default)]
+struct Plan {
+    files: Vec<Planned>,
+    notes: Vec<String>,
+}
+
+/// A file before and behind the patch; `None` is no file.
+struct Planned {
+    real: PathBuf,
+    /// As the patch names it, links not followed.
+    path: PathBuf,
+    old: Option<Vec<u8>>,
+    new: Option<Vec<u8>>,
+    /// Where it is changed, by the lines of the old text.
+    lines: Vec<usize>,
+    /// Of the file that it is moved from.
+    moved: Option<Moved>,
+    /// What it was is shown with the file that it became.
+    moved_away: bool,
+}
+
+struct Moved {
+    from: PathBuf,
+    old: Vec<u8>,
+    permissions: Permissions,
+}
+
+/// Finds out what all files become. The error lists what is wrong, for all files together, so that one more try is
+/// enough. Without `known`, what the model knows is not asked.
+fn plan(files: &[FilePatch], workspace: &Workspace, known: Option<&Files>) -> Result<Plan, String> {
+    let mut plan = Plan::default();
+    let mut faults: Vec<String> = Vec::new();
+    for file in files {
+        if let Err(fault) = plan.take(file, workspace, known)
+            && !faults.contains(&fault)
+        {
+            faults.push(fault);
+        }
+        let bytes = |text: &Option<Vec<u8>>| text.as_ref().map_or(0, Vec::len);
+        if plan.files.iter().map(|file| bytes(&file.old) + bytes(&file.new)).sum::<usize>() > ALL_BYTES_MAX {
+            return Err(format!(
+                "The files of this patch have more than {ALL_BYTES_MAX} bytes together. Make several of it."
+            ));
+        }
+    }
+    plan.files.retain(|file| file.old != file.new || file.moved.is_some());
+    if faults.is_empty() && plan.files.is_empty() {
+        faults.push("every file is already as the patch would make it".to_owned());
+    }
+    if faults.is_empty() {
+        return Ok(plan);
+    }
+    let more = faults.len().saturating_sub(FAULTS_TOLD_MAX);
+    faults.truncate(FAULTS_TOLD_MAX);
+    if more > 0 {
+        faults.push(format!("and {more} more"));
+    }
+    Err(format!("Nothing was changed:\n{}", faults.join("\n")))
+}
+
+impl Plan {
+    fn take(&mut self, file: &FilePatch, workspace: &Workspace, known: Option<&Files>) -> Result<(), String> {
+        match file {
+            FilePatch::Add { path, text } => {
+                let at = self.at(path, workspace)?;
+                if self.files[at].new.is_some() {
+                    let name = workspace.display(&self.files[at].real);
+                    return Err(format!("{name} exists already; change it with `*** Update File: {name}`."));
+                }
+                self.files[at].new = Some(text.clone().into_bytes());
+            }
+            FilePatch::Delete { path } => {
+                let at = self.existing(path, workspace, known)?;
+                self.files[at].new = None;
+            }
+            FilePatch::Update { path, to, hunks } => {
+                let at = self.existing(path, workspace, known)?;
+                let name = workspace.display(&self.files[at].real);
+                let old = self.files[at].new.clone().unwrap_or_default();
+                if old.contains(&0) {
+                    return Err(read_state::binary(&name));
+                }
+                let text = String::from_utf8(old)
+                    .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
+                let fitted = fit::fit(&text, hunks).map_err(|why| format!("{name}: {why}"))?;
+                if fitted.text.len() as u64 > disk::FILE_BYTES_MAX {
+                    return Err(format!("{name} would grow beyond {} bytes.", disk::FILE_BYTES_MAX));
+                }
+                self.notes.extend(fitted.notes.iter().map(|note| format!("{name}: {note}.")));
+                match to {
+                    None => {
+                        self.files[at].new = Some(fitted.text.into_bytes());
+                        self.files[at].lines.extend(fitted.lines);
+                    }
+                    Some(to) => self.move_to(at, to, fitted, workspace)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn move_to(
+        &mut self,
+        from: usize,
+        to: &str,
+        fitted: fit::Fitted,
+        workspace: &Workspace,
+    ) -> Result<(), String> {
+        let target = self.at(to, workspace)?;
+        let name = workspace.display(&self.files[target].real);
+        if target == from {
+            return Err(format!("{name} would be moved to itself; leave `*** Move to:` out."));
+        }
+        if self.files[target].new.is_some() {
+            return Err(format!("{name} exists already, so nothing is moved there."));
+        }
+        let source = &self.files[from];
+        let permissions = fs::metadata(&source.real)
+            .map_err(|error| disk::trouble("read", &source.real, workspace, &error))?
+            .permissions();
+        let old = source.new.clone().unwrap_or_default();
+        let moved = Moved { from: source.path.clone(), old, permissions };
+        self.files[from].new = None;
+        self.files[from].moved_away = true;
+        let target = &mut self.files[target];
+        target.new = Some(fitted.text.into_bytes());
+        target.lines = fitted.lines;
+        target.moved = Some(moved);
+        Ok(())
+    }
+
+    /// The file as the patch left it until here; it must be there, and the model must know it.
+    fn existing(
+        &mut self,
+        path: &str,
+        workspace: &Workspace,
+        known: Option<&Files>,
+    ) -> Result<usize, String> {
+        let is_new = !self.files.iter().any(|file| file.real == workspace.real(path));
+        let at = self.at(path, workspace)?;
+        let file = &self.files[at];
+        let Some(content) = &file.new else {
+            return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
+        };
+        // What is binary can't be read, and is only ever deleted.
+        let is_binary = content.contains(&0);
+        if is_new
+            && !is_binary
+            && let (Some(known), Ok(text)) = (known, std::str::from_utf8(content))
+        {
+            known.check(
+                &file.real,
+                &read_state::state_of(content),
+                Some(text),
+                &workspace.display(&file.real),
+            )?;
+        }
+        Ok(at)
+    }
+
+    /// The file's place in the plan; read from the disk when it is named first.
+    fn at(&mut self, path: &str, workspace: &Workspace) -> Result<usize, String> {
+        let real = workspace.real(path);
+        if let Some(at) = self.files.iter().position(|file| file.real == real) {
+            return Ok(at);
+        }
+        let old = match fs::symlink_metadata(&real) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => None,
+            Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
+            Ok(_) => Some(disk::read_whole(&real, workspace)?),
+        };
+        self.files.push(Planned {
+            real,
+            path: workspace.resolve(path),
+            new: old.clone(),
+            old,
+            lines: Vec::new(),
+            moved: None,
+            moved_away: false,
+        });
+        Ok(self.files.len() - 1)
+    }
+
+    /// Writes all files or none. Files go last, so that no text is nowhere at any moment.
+    fn write(&self, workspace: &Workspace, stop: &Stop) -> Result<(), String> {
+        let (writes, removals): (Vec<&Planned>, Vec<&Planned>) =
+            self.files.iter().partition(|file| file.new.is_some());
+        let mut done: Vec<&Planned> = Vec::new();
+        for file in writes.into_iter().chain(removals) {
+            // A cancelled call leaves nothing half done.
+            let written = if stop.requested() {
+                Err(io::Error::other("cancelled"))
+            } else {
+                put(
+                    &file.real,
+                    file.new.as_deref(),
+                    file.moved.as_ref().map(|moved| &moved.permissions),
+                    stop,
+                )
+            };
+            let Err(error) = written else {
+                done.push(file);
+                continue;
+            };
+            let why = disk::trouble("write", &file.real, workspace, &error);
+            let stuck: Vec<String> = done
+                .iter()
+                .rev()
+                .filter(|file| put(&file.real, file.old.as_deref(), None, &Stop::default()).is_err())
+                .map(|file| workspace.display(&file.real))
+                .collect();
+            return Err(match stuck.is_empty() {
+                true => format!("{why} No file was changed: what was written before was taken back."),
+                false => {
+                    format!("{why} What was written before could not be taken back in {}.", stuck.join(", "))
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn shown(&self) -> Vec<Shown> {
+        let shown = self.files.iter().filter(|file| !file.moved_away).map(|file| {
+            let old = file.moved.as_ref().map(|moved| &moved.old).or(file.old.as_ref());
+            let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).ok();
+            let new = file.new.as_ref().map_or(Some(String::new()), text);
+            match (old.map(text), new) {
+                (None, Some(new)) => disk::shown_diff(file.path.clone(), None, new),
+                (Some(Some(old)), Some(new)) => disk::shown_diff(file.path.clone(), Some(old), new),
+                (_, _) => {
+                    Shown::Text { text: format!("Deletes {}, which is not text.", file.path.display()) }
+                }
+            }
+        });
+        shown.collect()
+    }
+
+    /// What was done, for the model.
+    fn told(&self, workspace: &Workspace) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for file in &self.files {
+            let name = workspace.display(&file.real);
+            let at = match file.lines.as_slice() {
+                [] => String::new(),
+                [line] => format!(" at line {line}"),
+                lines => format!(" at lines {}", listed(lines)),
+            };
+            let line = match (&file.moved, &file.old, &file.new) {
+                (Some(moved), _, _) => format!(
+                    "Moved {} to {name}{}",
+                    workspace.display(&moved.from),
+                    match at.is_empty() {
+                        true => String::new(),
+                        false => format!(" and edited it{at}"),
+                    }
+                ),
+                (None, _, None) if file.moved_away => continue,
+                (None, _, None) => format!("Deleted {name}"),
+                (None, None, Some(_)) => format!("Created {name}"),
+                (None, Some(_), Some(_)) => format!("Edited {name}{at}"),
+            };
+            lines.push(format!("{line}."));
+        }
+        lines.extend(self.notes.iter().cloned());
+        lines.join("\n")
+    }
+}
+
+/// Makes a file hold this, or takes it away.
+fn put(
+    path: &Path,
+    content: Option<&[u8]>,
+    permissions: Option<&Permissions>,
+    stop: &Stop,
+) -> io::Result<()> {
+    let Some(content) = content else { return fs::remove_file(path) };
+    disk::replace(path, content, stop)?;
+    match permissions {
+        Some(permissions) => fs::set_permissions(path, permissions.clone()),
+        None => Ok(()),
+    }
+}

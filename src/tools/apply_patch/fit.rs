@@ -1,0 +1,426 @@
+//! Finds the places of a patch's hunks in a text and makes the new one. Pure. Lines that stay are the file's own, also
+//! where the patch quotes them with other blanks; line ends and a missing last line break are kept.
+
+use std::borrow::Cow;
+
+use super::parse::{Hunk, Line};
+use crate::tools::file_edit::{listed, nearest};
+use crate::tools::truncate;
+
+/// Lines around a near miss that are quoted.
+const QUOTED_LINES: usize = 3;
+
+/// Bytes of a quoted line.
+const QUOTE_BYTES_MAX: usize = 200;
+
+/// Lines that are compared to find the nearest one.
+const LINES_COMPARED_MAX: usize = 20_000;
+
+/// Places that are looked at to find the longest beginning of a hunk.
+const PLACES_COMPARED_MAX: usize = 1_000;
+
+/// What became of a text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Fitted {
+    pub text: String,
+    /// The line of the old text at which each hunk begins, from 1.
+    pub lines: Vec<usize>,
+    /// What is to be said of places that were not certain.
+    pub notes: Vec<String>,
+}
+
+/// How exactly lines are compared, the strictest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Care {
+    Exact,
+    /// But for blanks at the end.
+    End,
+    /// But for blanks at both ends.
+    Ends,
+    /// And with quotes, dashes and blanks of print as those of a keyboard.
+    Print,
+}
+
+impl Care {
+    const ALL: [Care; 4] = [Care::Exact, Care::End, Care::Ends, Care::Print];
+
+    fn of(self, line: &str) -> Cow<'_, str> {
+        match self {
+            Care::Exact => Cow::Borrowed(line),
+            Care::End => Cow::Borrowed(line.trim_end()),
+            Care::Ends => Cow::Borrowed(line.trim()),
+            Care::Print => Cow::Owned(line.trim().chars().map(keyboard).collect()),
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Care::Exact => "exactly",
+            Care::End => "but for blanks at line ends",
+            Care::Ends => "but for indentation",
+            Care::Print => "but for quotes, dashes or blanks",
+        }
+    }
+}
+
+/// The character of a keyboard for one of print.
+fn keyboard(character: char) -> char {
+    match character {
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
+        '\u{2018}'..='\u{201b}' => '\'',
+        '\u{201c}'..='\u{201f}' => '"',
+        '\u{a0}' | '\u{2002}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
+        other => other,
+    }
+}
+
+/// A text as lines, each with its break.
+struct Lines<'a> {
+    lines: Vec<(&'a str, &'a str)>,
+    /// The break that new lines get.
+    line_break: &'static str,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Lines<'a> {
+        let split = |line: &'a str| {
+            let content =
+                line.strip_suffix('\n').map_or(line, |line| line.strip_suffix('\r').unwrap_or(line));
+            (content, &line[content.len()..])
+        };
+        let lines: Vec<_> = text.split_inclusive('\n').map(split).collect();
+        let windows = lines.iter().filter(|(_, end)| *end == "\r\n").count();
+        let line_break = if windows * 2 > lines.len() { "\r\n" } else { "\n" };
+        Lines { lines, line_break }
+    }
+
+    fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Places from `from` on where these lines stand.
+    fn places(&self, wanted: &[&str], from: usize, care: Care) -> Vec<usize> {
+        let Some(last) = self.len().checked_sub(wanted.len()) else { return Vec::new() };
+        let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| care.of(line)).collect();
+        let own: Vec<Cow<'_, str>> = self.lines.iter().map(|(line, _)| care.of(line)).collect();
+        (from..=last).filter(|at| own[*at..at + wanted.len()] == wanted[..]).collect()
+    }
+
+    fn quoted(&self, at: usize) -> String {
+        let from = at.saturating_sub(1);
+        let quoted = self.lines.iter().enumerate().skip(from).take(QUOTED_LINES);
+        let quoted: Vec<String> = quoted
+            .map(|(at, (line, _))| format!("{:>6}\t{}", at + 1, truncate::line(line, QUOTE_BYTES_MAX)))
+            .collect();
+        quoted.join("\n")
+    }
+}
+
+/// Applies hunks one behind the other. The error is a sentence that says which one has no place, with what stands
+/// nearest.
+pub fn fit(text: &str, hunks: &[Hunk]) -> Result<Fitted, String> {
+    let lines = Lines::of(text);
+    let mut fitted = Fitted::default();
+    let mut pieces: Vec<(&str, &str)> = Vec::new();
+    let mut cursor = 0;
+    let mut last_break = text.is_empty() || text.ends_with('\n');
+    for (number, hunk) in hunks.iter().enumerate() {
+        let name = if hunks.len() == 1 { "The hunk".to_owned() } else { format!("Hunk {}", number + 1) };
+        let place = place(&lines, hunk, cursor).map_err(|why| format!("{name} {why}"))?;
+        fitted.notes.extend(place.note.map(|note| format!("{name} {note}")));
+        fitted.lines.push(place.at + 1);
+        pieces.extend(&lines.lines[cursor..place.at]);
+        cursor = place.at;
+        for line in &hunk.lines[..hunk.lines.len() - place.left_out] {
+            match line {
+                Line::Same(_) => {
+                    pieces.push(lines.lines[cursor]);
+                    cursor += 1;
+                }
+                Line::Out(_) => cursor += 1,
+                Line::In(added) => pieces.push((added, lines.line_break)),
+            }
+        }
+        last_break = hunk.last_break.unwrap_or(last_break);
+    }
+    pieces.extend(&lines.lines[cursor..]);
+    let last = pieces.len().saturating_sub(1);
+    for (at, (content, end)) in pieces.into_iter().enumerate() {
+        fitted.text.push_str(content);
+        if at < last || last_break {
+            fitted.text.push_str(if end.is_empty() { lines.line_break } else { end });
+        }
+    }
+    Ok(fitted)
+}
+
+struct Place {
+    /// From 0.
+    at: usize,
+    /// Lines at the hunk's end that the file does not have: a blank one that stands for its last line break.
+    left_out: usize,
+    note: Option<String>,
+}
+
+/// Where a hunk goes. The error stands behind its name.
+fn place(lines: &Lines<'_>, hunk: &Hunk, cursor: usize) -> Result<Place, String> {
+    let mut from = cursor;
+    for header in &hunk.headers {
+        from = header_place(lines, header, from)? + 1;
+    }
+    let wanted: Vec<&str> = hunk
+        .lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Same(text) | Line::Out(text) => Some(text.as_str()),
+            Line::In(_) => None,
+        })
+        .collect();
+    if wanted.is_empty() {
+        let at = match hunk.line {
+            // Behind the line that a unified diff names.
+            Some(line) => line.clamp(from, lines.len()),
+            None if hunk.headers.is_empty() || hunk.at_end => lines.len(),
+            None => from,
+        };
+        return Ok(Place { at, left_out: 0, note: None });
+    }
+    if let Some((at, note)) = found(lines, &wanted, hunk, from) {
+        return Ok(Place { at, left_out: 0, note });
+    }
+    if let (Some(Line::Same(last)), [shorter @ .., _]) = (hunk.lines.last(), wanted.as_slice())
+        && last.is_empty()
+        && !shorter.is_empty()
+        && let Some((at, note)) = found(lines, shorter, hunk, from)
+    {
+        return Ok(Place { at, left_out: 1, note });
+    }
+    Err(missing(lines, &wanted, from))
+}
+
+fn header_place(lines: &Lines<'_>, header: &str, from: usize) -> Result<usize, String> {
+    let found = Care::ALL.into_iter().find_map(|care| lines.places(&[header], from, care).first().copied());
+    found.ok_or_else(|| {
+        let why =
+            format!("has the header `@@ {header}`, and there is no such line from line {} on", from + 1);
+        match near(lines, header) {
+            Some(near) => format!("{why}. The nearest is:\n{}", lines.quoted(near)),
+            None => format!("{why}, and none like it."),
+        }
+    })
+}
+
+/// The place of some lines, and what is to be said of it.
+fn found(lines: &Lines<'_>, wanted: &[&str], hunk: &Hunk, from: usize) -> Option<(usize, Option<String>)> {
+    let at_end = lines.len().checked_sub(wanted.len()).filter(|at| *at >= from && hunk.at_end);
+    for care in Care::ALL {
+        if let Some(at) = at_end
+            && lines.places(wanted, at, care).first() == Some(&at)
+        {
+            return Some((at, None));
+        }
+    }
+    Care::ALL.into_iter().find_map(|care| {
+        let places = lines.places(wanted, from, care);
+        let at = match hunk.line {
+            Some(line) => places.iter().copied().min_by_key(|at| at.abs_diff(line.saturating_sub(1)))?,
+            None => *places.first()?,
+        };
+        let others: Vec<usize> = places.iter().filter(|place| **place != at).map(|place| place + 1).collect();
+        let fuzzy = (care != Care::Exact).then(|| format!("fits line {} {}", at + 1, care.words()));
+        let again = (!others.is_empty() && hunk.line.is_none()).then(|| {
+            format!(
+                "was applied at line {}, and would fit at lines {} too: if another was meant, give more lines around it \
+                 or an `@@` line",
+                at + 1,
+                listed(&others)
+            )
+        });
+        Some((at, again.or(fuzzy)))
+    })
+}
+
+/// Why lines have no place, with those that are nearest.
+fn missing(lines: &Lines<'_>, wanted: &[&str], from: usize) -> String {
+    let before = Care::ALL.into_iter().find_map(|care| lines.places(wanted, 0, care).first().copied());
+    if let Some(at) = before {
+        return format!(
+            "stands at line {}, which is before line {}, where the hunks and `@@` lines before it end. Give hunks in the \
+             file's order.",
+            at + 1,
+            from + 1
+        );
+    }
+    if let Some((at, length)) = longest_beginning(lines, wanted, from) {
+        return format!(
+            "does not fit: its first {length} of {} lines are at line {}, but then the file has\n{}\nwhere the patch \
+             has\n      \t{}",
+            wanted.len(),
+            at + 1,
+            lines.quoted(at + length),
+            truncate::line(wanted[length], QUOTE_BYTES_MAX)
+        );
+    }
+    let first = wanted.iter().find(|line| !line.trim().is_empty()).copied().unwrap_or_default();
+    match near(lines, first) {
+        Some(at) => format!(
+            "does not fit: there is no line `{}` from line {} on. The nearest is:\n{}",
+            truncate::line(first, QUOTE_BYTES_MAX),
+            from + 1,
+            lines.quoted(at)
+        ),
+        None => format!(
+            "does not fit: there is no line `{}` from line {} on, and none like it.",
+            truncate::line(first, QUOTE_BYTES_MAX),
+            from + 1
+        ),
+    }
+}
+
+/// Where most of the lines stand, counted from the first one, and how many. Blank lines alone say nothing.
+fn longest_beginning(lines: &Lines<'_>, wanted: &[&str], from: usize) -> Option<(usize, usize)> {
+    let alike = |at: usize| {
+        let own = lines.lines[at..].iter().map(|(line, _)| Care::Print.of(line));
+        own.zip(wanted).take_while(|(own, wanted)| *own == Care::Print.of(wanted)).count()
+    };
+    let places = lines.places(&wanted[..1], from, Care::Print).into_iter().take(PLACES_COMPARED_MAX);
+    let (at, length) =
+        places.map(|at| (at, alike(at))).max_by_key(|(at, length)| (*length, usize::MAX - at))?;
+    let says = wanted[..length].iter().any(|line| !line.trim().is_empty());
+    (says && length < wanted.len()).then_some((at, length))
+}
+
+fn near(lines: &Lines<'_>, wanted: &str) -> Option<usize> {
+    let candidates: Vec<&str> =
+        lines.lines.iter().take(LINES_COMPARED_MAX).map(|(line, _)| line.trim()).collect();
+    nearest(wanted.trim(), &candidates)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::parse::{FilePatch, parse};
+    use super::*;
+
+    /// The hunks of a patch's body.
+    fn hunks(body: &str) -> Vec<Hunk> {
+        let patch = format!("*** Begin Patch\n*** Update File: a\n{body}\n*** End Patch\n");
+        match parse(&patch).expect("well formed").remove(0) {
+            FilePatch::Update { hunks, .. } => hunks,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fitted(text: &str, body: &str) -> String {
+        fit(text, &hunks(body)).expect("it fits").text
+    }
+
+    #[test]
+    fn hunks_change_their_places() {
+        for (story, text, body, expected) in [
+            ("in the middle", "a\nb\nc\n", " a\n-b\n+B", "a\nB\nc\n"),
+            ("twice", "a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-d\n+D", "A\nb\nc\nD\n"),
+            (
+                "behind a header",
+                "def f():\n  x\ndef g():\n  x\n",
+                "@@ def g():\n-  x\n+  y",
+                "def f():\n  x\ndef g():\n  y\n",
+            ),
+            ("new lines below a header", "a\nb\n", "@@ a\n+x", "a\nx\nb\n"),
+            ("new lines at the end", "a\nb\n", "+x", "a\nb\nx\n"),
+            ("at the end of the file", "x\ny\nx\n", "@@\n-x\n+z\n*** End of File", "x\ny\nz\n"),
+            ("into an empty file", "", "+x", "x\n"),
+            ("all of it", "a\n", "-a", ""),
+            ("blanks at line ends", "a  \nb\n", " a\n-b\n+c", "a  \nc\n"),
+            ("indentation stays the file's", "\ta\n\tb\n", "     a\n-    b\n+\tc", "\ta\n\tc\n"),
+            (
+                "quotes of print",
+                "x = \u{201c}a\u{201d} \u{2013} b\ny\n",
+                " x = \"a\" - b\n-y\n+z",
+                "x = \u{201c}a\u{201d} \u{2013} b\nz\n",
+            ),
+            ("CRLF", "a\r\nb\r\n", " a\n-b\n+c\n+d", "a\r\nc\r\nd\r\n"),
+            ("no last line break", "a\nb", " a\n-b\n+c", "a\nc"),
+            ("none, and lines behind", "a\nb", " b\n+c", "a\nb\nc"),
+            ("a blank line that is the end", "a\nb\n", " a\n-b\n+c\n\n*** End of File", "a\nc\n"),
+        ] {
+            assert_eq!(fitted(text, body), expected, "{story}");
+        }
+    }
+
+    #[test]
+    fn a_unified_diff_goes_to_the_nearest_place() {
+        let text = "x\n1\nx\n2\nx\n3\n";
+        let diff = "--- a/a\n+++ b/a\n@@ -5 +5 @@\n-x\n+y\n";
+        let FilePatch::Update { hunks, .. } = parse(diff).expect("well formed").remove(0) else {
+            unreachable!()
+        };
+        assert_eq!(fit(text, &hunks).expect("it fits").text, "x\n1\nx\n2\ny\n3\n");
+    }
+
+    #[test]
+    fn a_last_line_break_goes_and_comes_as_a_unified_diff_says() {
+        let change = |text: &str, lines: &str| {
+            let diff = format!("--- a/a\n+++ b/a\n@@ -1 +1 @@\n{lines}");
+            let FilePatch::Update { hunks, .. } = parse(&diff).expect("well formed").remove(0) else {
+                unreachable!()
+            };
+            fit(text, &hunks).expect("it fits").text
+        };
+        let note = "\\ No newline at end of file\n";
+        assert_eq!(change("a\n", &format!("-a\n+b\n{note}")), "b");
+        assert_eq!(change("a", &format!("-a\n{note}+b\n")), "b\n");
+    }
+
+    #[test]
+    fn what_was_not_certain_is_said() {
+        let notes = |text: &str, body: &str| fit(text, &hunks(body)).expect("it fits").notes.join("\n");
+        assert_eq!(notes("a\nb\n", "-a\n+c"), "");
+        assert!(notes("a\nb\na\n", "-a\n+c").contains("would fit at lines 3 too"));
+        assert!(notes("  a\n", "-a\n+c").contains("but for indentation"));
+    }
+
+    #[test]
+    fn a_hunk_without_a_place_says_what_is_nearest() {
+        for (text, body, part) in [
+            (
+                "let total = 1;\nlet count = 2;\n",
+                "-let counts = 2;",
+                "The nearest is:\n     1\tlet total = 1;\n     2\tlet count = 2;",
+            ),
+            (
+                "a\nb\nc\n",
+                " a\n b\n-x\n+y",
+                "first 2 of 3 lines are at line 1, but then the file has\n     2\tb\n     3\tc",
+            ),
+            ("a\nb\n", "@@\n-b\n+c\n@@\n-a\n+d", "Hunk 2 stands at line 1, which is before line 3"),
+            ("fn one() {}\n", "@@ fn ones() {}\n+x", "The nearest is:\n     1\tfn one() {}"),
+            ("a\n", "-something else altogether", "and none like it"),
+        ] {
+            let why = fit(text, &hunks(body)).expect_err("it has no place");
+            assert!(why.contains(part), "{why}");
+        }
+    }
+
+    proptest! {
+        /// A diff of two texts, applied to the one, gives the other to the byte.
+        #[test]
+        fn a_unified_diff_of_two_texts_makes_the_one_of_the_other(
+            old in "([a-c]{0,2}(\n|\r\n)){0,12}[ab]{0,1}",
+            new in "([a-d]{0,2}\n){0,12}[ab]{0,1}",
+        ) {
+            let old = if old.contains("\r\n") { old.replace("\r\n", "\n").replace('\n', "\r\n") } else { old };
+            let new = if old.contains("\r\n") { new.replace('\n', "\r\n") } else { new };
+            prop_assume!(old != new && !old.is_empty());
+            let plain = |text: &str| text.replace("\r\n", "\n");
+            let (from, to) = (plain(&old), plain(&new));
+            prop_assume!(from != to);
+            let diff = similar::TextDiff::from_lines(&from, &to).unified_diff().header("a/a", "b/a").to_string();
+            let FilePatch::Update { hunks, .. } = parse(&diff).expect("well formed").remove(0) else { unreachable!() };
+            let made = fit(&old, &hunks).map_err(|why| TestCaseError::fail(format!("{why}\n{diff}")))?.text;
+            // A text of one line has no breaks to go by.
+            prop_assert_eq!(plain(&made), to);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `skill`: gives the model the text of a skill, a folder with instructions for one kind of work. Text only: nothing of
+//! a skill runs by it, and what the text asks for goes through the same permissions as all else.
+
+use serde_json::{Value, json};
+
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use crate::thread::{Card, Shown, ToolKind, ToolSpec};
+
+pub const NAME: &str = "skill";
+
+/// Bytes of the list of skills in the tool's description, which goes with every request.
+const LIST_BYTES_MAX: usize = 6 * 1024;
+
+/// Bytes of one skill's description in it: most say in two sentences what they are for.
+const ABOUT_BYTES_MAX: usize = 400;
+
+/// What a session knows of a skill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skill {
+    pub name: String,
+    /// What it is for, and when.
+    pub about: String,
+    /// Its instructions, with the directory of the files that they name.
+    pub text: String,
+}
+
+pub struct SkillTool {
+    skills: Vec<Skill>,
+}
+
+impl SkillTool {
+    pub fn new(skills: Vec<Skill>) -> SkillTool {
+        SkillTool { skills }
+    }
+
+    fn find(&self, name: &str) -> Result<&Skill, String> {
+        let wanted = name.trim().trim_start_matches('/');
+        self.skills.iter().find(|skill| skill.name == wanted).ok_or_else(|| {
+            let names: Vec<&str> = self.skills.iter().map(|skill| skill.name.as_str()).collect();
+            let names = truncate::line(&names.join(", "), LIST_BYTES_MAX);
+            match self.skills.is_empty() {
+                true => format!("There is no skill {name:?}, and no other now."),
+                false => format!("There is no skill {name:?}. The skills are {names}."),
+            }
+        })
+    }
+}
+
+/// The line that tells the model of a skill; its beginning up to the colon names it.
+pub fn line(skill: &Skill) -> String {
+    let about = skill.about.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{}{}", head(&skill.name), truncate::line(&about, ABOUT_BYTES_MAX))
+}
+
+/// How the line of a skill begins.
+pub fn head(name: &str) -> String {
+    format!("- {name}: ")
+}
+
+impl Tool for SkillTool {
+    fn spec(&self) -> ToolSpec {
+        let mut list = String::new();
+        for (at, skill) in self.skills.iter().enumerate() {
+            let line = line(skill);
+            if list.len() + line.len() > LIST_BYTES_MAX {
+                let names: Vec<&str> = self.skills[at..].iter().map(|skill| skill.name.as_str()).collect();
+                let names = truncate::line(&names.join(", "), LIST_BYTES_MAX);
+                list.push_str(&format!("\nand, without room for what they are for: {names}"));
+                break;
+            }
+            list.push('\n');
+            list.push_str(&line);
+        }
+        ToolSpec {
+            name: NAME.to_string(),
+            description: format!(
+                "Gives you the instructions of a skill, which the user or the project keeps for one kind of work. Where \
+                 a task is what a skill is for, get it first and follow it. The skills:{list}"
+            ),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "description": "The skill's name as it is listed."}
+                },
+                "required": ["name"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, _: &Workspace) -> Card {
+        let name = input.get("name").and_then(Value::as_str).unwrap_or_default().trim();
+        let title = match name.is_empty() {
+            true => "Use a skill".to_owned(),
+            false => format!("Use the skill {}", truncate::line(&name.replace('\n', " "), ABOUT_BYTES_MAX)),
+        };
+        Card { title, kind: ToolKind::Read, locations: Vec::new() }
+    }
+
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        self.find(&input::named(input, "name")?).map(|_| Access::Nothing)
+    }
+
+    fn run(&self, input: Value, _: ToolContext) -> BoxFuture<ToolResult> {
+        let found = input::named(&input, "name").and_then(|name| self.find(&name).cloned());
+        Box::pin(async move {
+            match found {
+                Ok(skill) => {
+                    let shown = vec![Shown::Text { text: disk::fenced("markdown", &skill.text) }];
+                    ToolResult { shown, ..ToolResult::completed(skill.text) }
+                }
+                Err(why) => ToolResult::failed(why),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skill(name: &str, about: &str) -> Skill {
+        Skill { name: name.to_owned(), about: about.to_owned(), text: format!("Do {name}.") }
+    }
+
+    #[test]
+    fn the_description_lists_skills_within_its_bounds() {
+        let few = SkillTool::new(vec![skill("pdf", "Fills\n  forms."), skill("logs", "Reads logs.")]).spec();
+        assert!(
+            few.description.ends_with("The skills:\n- pdf: Fills forms.\n- logs: Reads logs."),
+            "{}",
+            few.description
+        );
+        let many = (0..500).map(|number| skill(&format!("s{number}"), &"long ".repeat(200)));
+        let many = SkillTool::new(many.collect()).spec().description;
+        assert!(
+            many.len() < 3 * LIST_BYTES_MAX && many.contains("without room") && many.contains("s499"),
+            "{many}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_skill_is_given_by_its_name_and_another_name_tells_which_there_are() {
+        let tool = SkillTool::new(vec![skill("pdf", ""), skill("logs", "")]);
+        let workspace =
+            Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Default::default() };
+        assert_eq!(tool.access(&json!({"name": "/pdf"}), &workspace), Ok(Access::Nothing));
+        let why = tool.access(&json!({"name": "csv"}), &workspace).expect_err("there is none");
+        assert_eq!(why, "There is no skill \"csv\". The skills are pdf, logs.");
+        let result = tool.run(json!({"name": "logs"}), ToolContext::bare(workspace.into())).await;
+        assert_eq!(result.content, ToolResult::completed("Do logs.").content);
+    }
+}

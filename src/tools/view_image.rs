@@ -1,0 +1,75 @@
+//! `view_image`: an image of the workspace, shown to the model. By the first bytes of the file, never by its name.
+
+use std::io::Read;
+
+use serde_json::{Value, json};
+
+use super::disk::Stop;
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, disk, input};
+use crate::thread::attached::FileType;
+use crate::thread::{Card, Location, ToolKind, ToolSpec};
+
+/// Bytes that tell one type from another.
+const HEAD_BYTES: u64 = 64;
+
+pub struct ViewImage;
+
+impl Tool for ViewImage {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "view_image".to_string(),
+            description: "Shows you an image file (png, jpeg, gif, webp): a screenshot, a diagram, a plot that a command \
+                          has made."
+                .to_string(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "path": {
+                        "type": "string",
+                        "description": "The image: absolute, or relative to the workspace's directory."
+                    }
+                },
+                "required": ["path"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        let kind = ToolKind::Read;
+        let Ok(path) = path(input) else {
+            return Card { title: "View an image".to_owned(), kind, locations: Vec::new() };
+        };
+        let path = workspace.resolve(&path);
+        let title = format!("View {}", workspace.display(&path));
+        Card { title, kind, locations: vec![Location { path, line: None }] }
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Read(vec![workspace.real(&path(input)?)]))
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(path(&input), context, view)
+    }
+}
+
+fn path(input: &Value) -> Result<String, String> {
+    input::named(input, "path")
+}
+
+fn view(path: String, context: &ToolContext, _: &Stop) -> Result<ToolResult, String> {
+    let workspace = &*context.workspace;
+    let real = workspace.real(&path);
+    let (mut file, _) = disk::open(&real, workspace)?;
+    let mut head = Vec::new();
+    let read = (&mut file).take(HEAD_BYTES).read_to_end(&mut head);
+    read.map_err(|error| disk::trouble("read", &real, workspace, &error))?;
+    match FileType::of(&head).filter(|kind| attached::is_image(*kind)) {
+        Some(kind) => attached::read(kind, head, file, &real, context),
+        None => Err(format!(
+            "{} is no image that a model can be shown: it begins neither like a png nor like a jpeg, gif or webp file. \
+             Read it with file_read, or make an image of it with a command.",
+            workspace.display(&real)
+        )),
+    }
+}
