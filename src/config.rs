@@ -8,6 +8,7 @@
 mod file;
 mod hooks;
 mod models;
+mod sandbox;
 mod values;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::problem::Problem;
 use crate::thread::{Mode, ThoughtLevel};
 pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
+pub use sandbox::Sandbox;
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 
 /// Everything that can be configured, defaults filled in.
@@ -45,6 +47,7 @@ pub struct Settings {
     pub small_model: Option<String>,
     pub compaction: Compaction,
     pub hooks: Hooks,
+    pub sandbox: Sandbox,
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
@@ -68,6 +71,7 @@ impl Default for Settings {
             small_model: None,
             compaction: Compaction::default(),
             hooks: Hooks::default(),
+            sandbox: Sandbox::default(),
             go_compat: false,
         }
     }
@@ -258,7 +262,10 @@ impl Default for Compaction {
 /// Whose file it is, and with it what the file may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner<'a> {
-    Person,
+    /// `home` is what `~` stands for.
+    Person {
+        home: Option<&'a Path>,
+    },
     /// `instead` is the person's own file, where a refused key belongs.
     Repository {
         instead: &'a Path,
@@ -277,7 +284,7 @@ impl Settings {
         let mut problems = Vec::new();
         settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
         let person = paths.config_file();
-        settings.read(&person, Owner::Person, &mut problems);
+        settings.read(&person, Owner::Person { home: paths.user_home.as_deref() }, &mut problems);
         // A session in the directory above its own home: that file was read, and it is the person's.
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {

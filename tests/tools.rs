@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitome::thread::{Location, Mode, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::tools::background::Background;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ struct Place {
     workspace: Arc<Workspace>,
     tools: Toolbox,
     progress: Arc<Mutex<String>>,
+    background: Arc<Background>,
 }
 
 impl Place {
@@ -43,6 +45,7 @@ impl Place {
             workspace: Arc::new(workspace),
             tools: Toolbox::built_in(Arc::new(Reaper::none())),
             progress: Arc::default(),
+            background: Arc::default(),
         }
     }
 
@@ -67,6 +70,8 @@ impl Place {
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
             log: Arc::default(),
             mode: Mode::Ask,
+            sandbox: Arc::default(),
+            background: self.background.clone(),
         };
         self.tools.get(tool).expect("a built-in tool").run(input, context)
     }

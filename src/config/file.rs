@@ -14,8 +14,18 @@ use super::values::{
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
-const KEYS: [&str; 9] =
-    ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
+const KEYS: [&str; 10] = [
+    "model",
+    "mode",
+    "thought",
+    "max_rounds",
+    "models",
+    "providers",
+    "compaction",
+    "hooks",
+    "sandbox",
+    "templates",
+];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
@@ -82,7 +92,7 @@ impl Reader<'_> {
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks");
+            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks" | "sandbox");
             if of_person && self.refused(key.span(), name) {
                 continue;
             }
@@ -95,6 +105,13 @@ impl Reader<'_> {
                 "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),
                 "hooks" => self.hooks(value, &mut settings.hooks),
+                "sandbox" => {
+                    let home = match self.owner {
+                        Owner::Person { home } => home,
+                        Owner::Repository { .. } => None,
+                    };
+                    self.sandbox(value, &mut settings.sandbox, home);
+                }
                 "templates" => self.templates(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),
             }

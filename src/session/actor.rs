@@ -48,6 +48,7 @@ use crate::store::{Journal, StoreError};
 use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
 use crate::tokens;
 use crate::tools::Workspace;
+use crate::tools::background::Background as BackgroundCommands;
 use crate::turn::{Answer as Told, Ask, Next};
 
 /// How many pieces of live output may wait for the session. What a command prints beyond that is not
@@ -129,6 +130,10 @@ pub struct Session {
     pub(super) wholes: Wholes,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
+    /// The model's commands that run beside the conversation; with the session they end.
+    pub(super) background_commands: Arc<BackgroundCommands>,
+    /// The person was told what the sandbox does not hold here.
+    pub(super) told_of_sandbox: bool,
     pub(super) others: Others,
     pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
@@ -227,6 +232,8 @@ impl Session {
             ledger: Ledger::default(),
             wholes: Wholes::default(),
             instructions: Watch::default(),
+            background_commands: Arc::default(),
+            told_of_sandbox: false,
             others: Others::default(),
             counts: Arc::default(),
             side: None,

@@ -120,6 +120,10 @@ impl Session {
 
     pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<Shown>) {
         let Some(call) = self.effective_call(id) else { return };
+        let open = self.work.as_ref().and_then(|work| work.ask.as_ref()).filter(|open| open.call == *id);
+        if let Some(text) = open.and_then(|open| self.sandbox_remark(&open.access)) {
+            preview.push(Shown::Text { text });
+        }
         let Some(work) = &mut self.work else { return };
         if let Some((PermissionDecision::Ask, by, Some(why))) = work.decisions.get(id)
             && !why.trim().is_empty()
@@ -176,8 +180,9 @@ impl Session {
         let is_hidden = self.is_seen_before_shown(&call);
         self.mark_started(&id);
         self.announce(&Out::CallStarted { call: id.clone() });
-        let reads =
-            matches!(tool.access(&call.input, &self.workspace), Ok(Access::Read(_) | Access::Nothing));
+        let access = tool.access(&call.input, &self.workspace);
+        let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
+        self.tell_sandbox_gap(access.as_ref());
         let sync_first = (!reads).then(|| self.journal.syncer());
         let sender = self.progress.0.clone();
         let progress_id = id.clone();
@@ -191,7 +196,8 @@ impl Session {
         });
         let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
         let (workspace, mode) = (self.workspace.clone(), self.thread.mode());
-        let context = ToolContext { workspace, progress, log: Arc::new(log), mode };
+        let (sandbox, background) = (self.sandbox_rules(), self.background_commands.clone());
+        let context = ToolContext { workspace, progress, log: Arc::new(log), mode, sandbox, background };
         let Some(work) = &mut self.work else { return };
         let span =
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);

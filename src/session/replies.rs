@@ -35,6 +35,7 @@ impl Session {
             .ensure_frame()
             .and_then(|()| self.tell_instructions())
             .and_then(|()| self.tell_goal())
+            .and_then(|()| self.tell_background())
             .and_then(|()| self.give_word_to_agent());
         if ready.is_ok() && self.must_compact(&endpoint) {
             return self.tell(Told::Model(ModelAnswer::MustCompact));

@@ -1,7 +1,10 @@
 //! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
 //! in `permission`, asked for by the session, and never by a tool itself.
 
+pub mod background;
 mod bash;
+mod bash_kill;
+mod bash_output;
 pub mod command_line;
 pub(crate) mod disk;
 mod file_edit;
@@ -17,6 +20,7 @@ pub mod reaper;
 mod recall_tool;
 pub mod sandbox;
 pub mod shell_output;
+mod shell_run;
 mod stragglers;
 mod todo_write;
 pub(crate) mod truncate;
@@ -31,7 +35,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use bash::shell;
+pub use shell_run::shell;
 
 use crate::recall::Log;
 use crate::thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
@@ -78,6 +82,10 @@ pub struct ToolContext {
     pub log: Arc<Log>,
     /// The mode that the session is in as the call begins.
     pub mode: Mode,
+    /// What commands are held to.
+    pub sandbox: Arc<sandbox::Rules>,
+    /// The session's commands that run beside the conversation.
+    pub background: Arc<background::Background>,
 }
 
 /// The places and the environment that a session works in. `Debug` leaves the environment out, which
@@ -282,6 +290,8 @@ impl Toolbox {
             Arc::new(glob_tool::GlobTool),
             Arc::new(grep_tool::GrepTool),
             Arc::new(bash::Bash::new(reaper)),
+            Arc::new(bash_output::BashOutput),
+            Arc::new(bash_kill::BashKill),
             Arc::new(todo_write::TodoWrite),
             Arc::new(recall_tool::RecallTool),
         ])
