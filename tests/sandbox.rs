@@ -2,7 +2,7 @@
 //! what a row needs, its test says so and passes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,7 @@ use tempfile::TempDir;
 /// Longer than any of these may take on a busy machine; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A home with secrets in it, a workspace with a repository in it, and what lies beside them. None is below the
-/// temporary directory, which commands may change.
+/// A home with secrets in it, a workspace with a repository in it, what lies beside them, and a temporary directory.
 struct Place {
     root: PathBuf,
     workspace: Workspace,
@@ -28,10 +27,7 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let directory = tempfile::Builder::new()
-            .prefix("sandbox-")
-            .tempdir_in(Path::new(env!("CARGO_TARGET_TMPDIR")))
-            .expect("a directory");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let root = directory.path().canonicalize().expect("it is there");
         for (path, text) in [
             ("home/.ssh/id_ed25519", "the-private-key\n"),
@@ -51,6 +47,7 @@ impl Place {
             ("home/w/.envrc", "# mine\n"),
             ("home/w/src/main.rs", "fn main() {}\n"),
             ("beside/file", "beside\n"),
+            ("tmp/x", ""),
         ] {
             let path = root.join(path);
             fs::create_dir_all(path.parent().expect("it is below the root")).expect("made");
@@ -60,6 +57,7 @@ impl Place {
         let environment = vec![
             ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
             ("HOME".into(), home.clone().into_os_string()),
+            ("TMPDIR".into(), root.join("tmp").into_os_string()),
         ];
         Place {
             workspace: Workspace {
@@ -302,7 +300,7 @@ async fn there_is_no_network_but_a_loopback() {
     let netlink = python("s.socket(s.AF_NETLINK, s.SOCK_RAW)".to_owned());
     let packet = python("s.socket(s.AF_PACKET, s.SOCK_RAW)".to_owned());
     let abstract_one = python("s.socket(s.AF_UNIX).bind(\"\\0x\")".to_owned());
-    let pair = python("s.socketpair()[0].send(b\"x\")".to_owned());
+    let pair = python("a, b = s.socketpair()\na.send(b\"x\")".to_owned());
     let own = python(
         "l = s.create_server((\"127.0.0.1\", 0))\ns.create_connection(l.getsockname(), 3)".to_owned(),
     );
@@ -390,7 +388,7 @@ async fn full_mode_is_not_held_unless_the_person_wants_it() {
         return;
     }
     let mut place = Place::new();
-    let touch = json!({"description": "a test", "command": "touch ~/new"});
+    let touch = json!({"description": "a test", "command": "echo x > ~/new"});
     assert_eq!(place.call(Mode::Full, touch.clone()).await.status, OutcomeStatus::Completed);
     place.rules.in_full_mode = true;
     assert_eq!(place.call(Mode::Full, touch).await.status, OutcomeStatus::Failed);

@@ -5,6 +5,7 @@
 //! read before each model call.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::actor::Session;
@@ -12,7 +13,7 @@ use super::Severity;
 use crate::thread::{Change, Entry, Origin};
 use crate::tools::Access;
 use crate::tools::background::Standing;
-use crate::tools::sandbox::Rules;
+use crate::tools::sandbox::{Rules, TEMPORARY};
 
 /// Who tells it, in the log. No hook has this name: a hook's is that of a file.
 const BY: &str = "/background";
@@ -33,6 +34,7 @@ impl Session {
             in_full_mode: settings.in_full_mode,
             network: settings.network,
             unix_sockets: settings.unix_sockets,
+            temporary: TEMPORARY.map(PathBuf::from).into(),
             write: settings.write.clone(),
             hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),
         })

@@ -33,6 +33,9 @@ pub use support::{Namespaces, Support, support};
 use super::Workspace;
 use crate::thread::Mode;
 
+/// Where programs put what they need for a moment, whatever the environment says.
+pub const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+
 /// What holds for the commands of a session. By default nothing is held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -42,6 +45,8 @@ pub struct Rules {
     pub network: bool,
     /// Whether sockets in the file system may be used: the daemons behind them run outside of every sandbox.
     pub unix_sockets: bool,
+    /// Directories for what programs need for a moment, beside the one that the environment names.
+    pub temporary: Vec<PathBuf>,
     /// Further files and directories that commands may change; absolute.
     pub write: Vec<PathBuf>,
     /// Further files and directories that commands may not read; absolute.

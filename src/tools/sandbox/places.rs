@@ -171,7 +171,7 @@ impl Places {
         for git in &gits {
             places.freeze_git(git, support);
         }
-        let temporary = real(temporary(workspace));
+        let temporary = real(temporary(rules, workspace));
         let mut wide = roots;
         wide.extend(gits);
         let mut rest = real(in_home(&CACHES_IN_HOME));
@@ -236,10 +236,10 @@ impl Places {
 }
 
 /// Where programs put what they need for a moment.
-fn temporary(workspace: &Workspace) -> Vec<PathBuf> {
+fn temporary(rules: &Rules, workspace: &Workspace) -> Vec<PathBuf> {
     let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
     let named = named.map(|(_, path)| PathBuf::from(path)).filter(|path| path.is_absolute() && path.parent().is_some());
-    named.into_iter().chain(["/tmp", "/var/tmp"].map(PathBuf::from)).collect()
+    named.into_iter().chain(rules.temporary.clone()).collect()
 }
 
 /// The directory that Git keeps a repository in whose root this is: its own, or that of the repository whose
