@@ -25,8 +25,8 @@ use crate::problem::Problem;
 use crate::thread::{Mode, ThoughtLevel};
 pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
-pub use sandbox::Sandbox;
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
+pub use sandbox::Sandbox;
 
 /// Everything that can be configured, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -263,13 +263,9 @@ impl Default for Compaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner<'a> {
     /// `home` is what `~` stands for.
-    Person {
-        home: Option<&'a Path>,
-    },
+    Person { home: Option<&'a Path> },
     /// `instead` is the person's own file, where a refused key belongs.
-    Repository {
-        instead: &'a Path,
-    },
+    Repository { instead: &'a Path },
 }
 
 impl Settings {

@@ -301,9 +301,8 @@ async fn there_is_no_network_but_a_loopback() {
     let packet = python("s.socket(s.AF_PACKET, s.SOCK_RAW)".to_owned());
     let abstract_one = python("s.socket(s.AF_UNIX).bind(\"\\0x\")".to_owned());
     let pair = python("a, b = s.socketpair()\na.send(b\"x\")".to_owned());
-    let own = python(
-        "l = s.create_server((\"127.0.0.1\", 0))\ns.create_connection(l.getsockname(), 3)".to_owned(),
-    );
+    let own =
+        python("l = s.create_server((\"127.0.0.1\", 0))\ns.create_connection(l.getsockname(), 3)".to_owned());
     let mut place = Place::new();
     let held = [
         (connect.as_str(), false),

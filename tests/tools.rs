@@ -581,7 +581,18 @@ fn the_tools_have_the_names_that_hooks_know() {
     let names: Vec<String> = tools.specs().into_iter().map(|spec| spec.name).collect();
     assert_eq!(
         names,
-        ["file_read", "file_write", "file_edit", "glob_tool", "grep_tool", "bash", "todo_write", "recall"]
+        [
+            "file_read",
+            "file_write",
+            "file_edit",
+            "glob_tool",
+            "grep_tool",
+            "bash",
+            "bash_output",
+            "bash_kill",
+            "todo_write",
+            "recall"
+        ]
     );
 }
 

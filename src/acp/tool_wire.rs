@@ -136,8 +136,18 @@ pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Detail) 
 /// A signal as shells write it; clients take a text.
 fn signal_name(signal: i64) -> String {
     let names = [
-        (1, "SIGHUP"), (2, "SIGINT"), (3, "SIGQUIT"), (4, "SIGILL"), (5, "SIGTRAP"), (6, "SIGABRT"), (8, "SIGFPE"),
-        (9, "SIGKILL"), (11, "SIGSEGV"), (13, "SIGPIPE"), (14, "SIGALRM"), (15, "SIGTERM"),
+        (1, "SIGHUP"),
+        (2, "SIGINT"),
+        (3, "SIGQUIT"),
+        (4, "SIGILL"),
+        (5, "SIGTRAP"),
+        (6, "SIGABRT"),
+        (8, "SIGFPE"),
+        (9, "SIGKILL"),
+        (11, "SIGSEGV"),
+        (13, "SIGPIPE"),
+        (14, "SIGALRM"),
+        (15, "SIGTERM"),
     ];
     let name = names.iter().find(|(number, _)| *number == signal).map(|(_, name)| (*name).to_owned());
     name.unwrap_or_else(|| format!("signal {signal}"))

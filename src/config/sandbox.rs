@@ -63,7 +63,9 @@ fn places(value: &DeValue<'_>, home: Option<&Path>) -> Result<Vec<PathBuf>, Wron
         (_, _) if Path::new(&name).is_absolute() => Ok(PathBuf::from(name)),
         (_, _) => Err(Wrong {
             message: format!("{name:?} is neither absolute nor below ~/"),
-            hint: Some("the directories of a session may always be changed; write others as /… or ~/…".to_owned()),
+            hint: Some(
+                "the directories of a session may always be changed; write others as /… or ~/…".to_owned(),
+            ),
         }),
     };
     names(value)?.into_iter().map(place).collect()

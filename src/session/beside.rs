@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::actor::Session;
 use super::Severity;
+use super::actor::Session;
 use crate::thread::{Change, Entry, Origin};
 use crate::tools::Access;
 use crate::tools::background::Standing;
@@ -123,7 +123,8 @@ fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
             }
             Change::Said { message, origin: Origin::Context { by } } if by == BY => {
                 for line in message.text().lines() {
-                    let Some((id, rest)) = line.strip_prefix(HEAD).and_then(|line| line.split_once(' ')) else {
+                    let Some((id, rest)) = line.strip_prefix(HEAD).and_then(|line| line.split_once(' '))
+                    else {
                         continue;
                     };
                     let is_over = IS_OVER.iter().any(|over| rest.starts_with(over.trim_start()));

@@ -128,8 +128,11 @@ impl Background {
         });
         let task = tokio::spawn(follow(command.clone(), started)).abort_handle();
         commands.push(Kept { command: command.clone(), task });
-        let ended: Vec<String> =
-            commands.iter().filter(|kept| kept.task.is_finished()).map(|kept| kept.command.id.clone()).collect();
+        let ended: Vec<String> = commands
+            .iter()
+            .filter(|kept| kept.task.is_finished())
+            .map(|kept| kept.command.id.clone())
+            .collect();
         for id in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
             commands.retain(|kept| kept.command.id != *id);
         }
@@ -297,7 +300,9 @@ impl Command {
         raw["background"] = background;
         let mut say = format!("[{head}; it {stands}]");
         if forgotten > 0 {
-            say = format!("[{forgotten} bytes of its output before this are lost: they were not read in time]\n{say}");
+            say = format!(
+                "[{forgotten} bytes of its output before this are lost: they were not read in time]\n{say}"
+            );
         }
         if let Some(hint) = self.network.and_then(|network| {
             sandbox::hint(&shown, matches!(ending, None | Some(Ending::Code(0))), network)

@@ -21,9 +21,7 @@ use super::group::{Ending, KILL_GRACE};
 use super::output::{Finished, Output};
 use super::reaper::Reaper;
 use super::shell_run::{self, DRAIN, Live, Reading, Started};
-use super::{
-    Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
-};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate};
 
 /// Seconds that a command may take if the model does not say: most builds and tests are done by then.
 pub const TIMEOUT_SECONDS: u64 = 120;
@@ -184,11 +182,14 @@ impl Call {
         // use for "none".
         let seconds = if seconds == 0 { TIMEOUT_SECONDS } else { seconds.min(TIMEOUT_SECONDS_MAX) };
         let background = input::flag(input, "background")?;
-        let reason = input::optional_text(input, "reason")?.map(|reason| truncate::line(reason.trim(), REASON_BYTES_MAX));
+        let reason = input::optional_text(input, "reason")?
+            .map(|reason| truncate::line(reason.trim(), REASON_BYTES_MAX));
         let outside = match (input::flag(input, "outside_sandbox")?, reason) {
             (false, _) => None,
             (true, Some(reason)) if !reason.is_empty() => Some(reason),
-            (true, _) => return Err("outside_sandbox needs a reason for the person: say why in `reason`.".to_string()),
+            (true, _) => {
+                return Err("outside_sandbox needs a reason for the person: say why in `reason`.".to_string());
+            }
         };
         Ok(Call { command, timeout: Duration::from_secs(seconds), background, outside })
     }

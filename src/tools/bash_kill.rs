@@ -18,9 +18,10 @@ impl Tool for BashKill {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "bash_kill".to_string(),
-            description: "Ends a background command of bash and everything that it started, and returns what it \
+            description:
+                "Ends a background command of bash and everything that it started, and returns what it \
                           printed since it was read last."
-                .to_string(),
+                    .to_string(),
             schema: json!({
                 "type": "object",
                 "properties": {

@@ -166,7 +166,13 @@ pub(super) struct Live {
 impl Live {
     pub fn new(progress: Arc<dyn Fn(String) + Send + Sync>) -> Live {
         let began = Instant::now();
-        Live { began, passed_on: began - PASS_ON_EVERY, waiting: String::new(), has_left_out: false, progress }
+        Live {
+            began,
+            passed_on: began - PASS_ON_EVERY,
+            waiting: String::new(),
+            has_left_out: false,
+            progress,
+        }
     }
 
     pub fn take(&mut self, text: &str) {
@@ -200,7 +206,8 @@ impl Live {
     }
 
     fn due(&self) -> Instant {
-        self.passed_on + PASS_ON_EVERY.max(self.passed_on.saturating_duration_since(self.began) / PASS_ON_PART)
+        self.passed_on
+            + PASS_ON_EVERY.max(self.passed_on.saturating_duration_since(self.began) / PASS_ON_PART)
     }
 }
 

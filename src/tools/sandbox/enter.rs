@@ -120,7 +120,9 @@ impl World {
         for Mount { at, kind } in &self.mounts {
             let mounted = match kind {
                 Kind::Fixed => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC),
-                Kind::Frozen => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC).and_then(|()| freeze(at)),
+                Kind::Frozen => {
+                    mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC).and_then(|()| freeze(at))
+                }
                 Kind::Empty => mount(Some(c"none"), at, Some(c"tmpfs"), libc::MS_RDONLY | libc::MS_NOSUID),
                 Kind::Null => mount(Some(c"/dev/null"), at, None, libc::MS_BIND),
             };

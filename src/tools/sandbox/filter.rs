@@ -80,7 +80,9 @@ fn sockets(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<SeccompRu
             let refused = NEVER_FAMILIES.into_iter().chain(unix);
             refused.map(|refused| SeccompRule::new(vec![family(SeccompCmpOp::Eq, refused)?])).collect()
         }
-        (true, false) if unix => all_but(&[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX]).map(|rule| vec![rule]),
+        (true, false) if unix => {
+            all_but(&[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX]).map(|rule| vec![rule])
+        }
         (true, false) => all_but(&[libc::AF_INET, libc::AF_INET6]).map(|rule| vec![rule]),
         (false, _) if unix => all_but(&[libc::AF_UNIX]).map(|rule| vec![rule]),
         (false, _) => Ok(Vec::new()),

@@ -158,7 +158,8 @@ impl Places {
         let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
         // A session in `/` or above all homes: everything can't be what it works on.
         let is_too_wide = |root: &PathBuf| {
-            root.parent().is_none() || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
+            root.parent().is_none()
+                || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
         };
         let mut roots = real(std::iter::once(workspace.cwd.clone()).chain(workspace.directories.clone()));
         roots.retain(|root| !is_too_wide(root));
@@ -178,7 +179,8 @@ impl Places {
         rest.extend(real(rules.write.clone()));
         // Whoever hides a place that is also a cache wants it hidden.
         rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
-        let is_below = |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
+        let is_below =
+            |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
         match support.namespaces {
             Namespaces::OfAdministrator | Namespaces::OfUser => {
                 wide.extend(temporary);
@@ -227,9 +229,12 @@ impl Places {
                 // Only what is there can be frozen. Git makes this directory itself, in most repositories.
                 let _ = std::fs::create_dir(git.join("hooks"));
             }
-            self.frozen.extend(OF_GIT.map(|name| git.join(name)).into_iter().filter(|path| {
-                path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink())
-            }));
+            self.frozen.extend(
+                OF_GIT
+                    .map(|name| git.join(name))
+                    .into_iter()
+                    .filter(|path| path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink())),
+            );
             self.fixed.push(git);
         }
     }
@@ -238,7 +243,9 @@ impl Places {
 /// Where programs put what they need for a moment.
 fn temporary(rules: &Rules, workspace: &Workspace) -> Vec<PathBuf> {
     let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
-    let named = named.map(|(_, path)| PathBuf::from(path)).filter(|path| path.is_absolute() && path.parent().is_some());
+    let named = named
+        .map(|(_, path)| PathBuf::from(path))
+        .filter(|path| path.is_absolute() && path.parent().is_some());
     named.into_iter().chain(rules.temporary.clone()).collect()
 }
 
@@ -352,13 +359,8 @@ mod tests {
         ]);
         let places = disk.places("w", ALL);
         assert_eq!(disk.below(&places.writable), ["w", "w/.git", "home/.cache"]);
-        let frozen = [
-            "w/.epitome",
-            "w/.envrc",
-            "w/.git/hooks",
-            "w/.git/config",
-            "w/.git/modules/lib/deep/hooks",
-        ];
+        let frozen =
+            ["w/.epitome", "w/.envrc", "w/.git/hooks", "w/.git/config", "w/.git/modules/lib/deep/hooks"];
         assert_eq!(disk.below(&places.frozen), frozen);
         assert_eq!(disk.below(&places.fixed), ["w/.git", "w/.git/modules/lib/deep"]);
         assert_eq!(disk.below(&places.hidden), ["home/.ssh"]);

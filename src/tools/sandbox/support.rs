@@ -94,7 +94,9 @@ impl Support {
             0 => gaps.push("commands can read and change every file that you can".to_owned()),
             version => {
                 if version < WHOLE_FROM {
-                    gaps.push(format!("its landlock (ABI {version}) is an early one and can't hold every change"));
+                    gaps.push(format!(
+                        "its landlock (ABI {version}) is an early one and can't hold every change"
+                    ));
                 }
                 if version < SIGNALS_FROM {
                     gaps.push("commands can send signals to your other processes".to_owned());
@@ -102,7 +104,9 @@ impl Support {
             }
         }
         if self.namespaces == Namespaces::None {
-            gaps.push("what runs later in the workspace, such as .git/hooks, can be changed by commands".to_owned());
+            gaps.push(
+                "what runs later in the workspace, such as .git/hooks, can be changed by commands".to_owned(),
+            );
             if !self.filter {
                 gaps.push("commands reach the network".to_owned());
             }
