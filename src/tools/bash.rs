@@ -216,8 +216,8 @@ async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> T
                 running.end();
                 limit.as_mut().reset(Instant::now() + KILL_GRACE + GIVE_UP);
             }
-            () = live.wait() => live.pass_on(),
-            bytes = reading.next() => live.take(&output.take(bytes)),
+            () = live.wait() => live.pass_on(Instant::now()),
+            bytes = reading.next() => live.take(&output.take(bytes), Instant::now()),
         }
     };
     let drained = sleep(DRAIN);
@@ -226,10 +226,10 @@ async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> T
         tokio::select! {
             biased;
             () = &mut drained => break,
-            bytes = reading.next() => live.take(&output.take(bytes)),
+            bytes = reading.next() => live.take(&output.take(bytes), Instant::now()),
         }
     }
-    live.pass_on();
+    live.pass_on(Instant::now());
     running.release();
     let network = is_held.then_some(context.sandbox.network);
     result(output.finish(), ending, timed_out.then_some(timeout), network)
