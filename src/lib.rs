@@ -140,7 +140,7 @@
 //!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - What the model runs outside of full mode is held by what the system has to hold it, or the person is told what is
-//!   missing; it leaves the sandbox only by their word. Nothing that it starts outlives its session.
+//!   missing; it leaves the sandbox only by their word. What it starts ends with its session, if it keeps its mark.
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;
