@@ -11,6 +11,7 @@ mod hooks;
 mod mcp;
 mod mcp_json;
 mod models;
+mod sandbox;
 mod values;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
 pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, McpWay, origin};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
+pub use sandbox::Sandbox;
 
 /// Everything that can be configured, defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +54,7 @@ pub struct Settings {
     pub hooks: Hooks,
     pub agents: Agents,
     pub mcp: Mcp,
+    pub sandbox: Sandbox,
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
@@ -79,6 +82,7 @@ impl Default for Settings {
             hooks: Hooks::default(),
             agents: Agents::default(),
             mcp: Mcp::default(),
+            sandbox: Sandbox::default(),
             go_compat: false,
             fetch_private: false,
         }
@@ -270,11 +274,10 @@ impl Default for Compaction {
 /// Whose file it is, and with it what the file may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner<'a> {
-    Person,
+    /// `home` is what `~` stands for.
+    Person { home: Option<&'a Path> },
     /// `instead` is the person's own file, where a refused key belongs.
-    Repository {
-        instead: &'a Path,
-    },
+    Repository { instead: &'a Path },
 }
 
 impl Settings {
@@ -289,7 +292,7 @@ impl Settings {
         let mut problems = Vec::new();
         settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
         let person = paths.config_file();
-        settings.read(&person, Owner::Person, &mut problems);
+        settings.read(&person, Owner::Person { home: paths.user_home.as_deref() }, &mut problems);
         // A session in the directory above its own home: that file was read, and it is the person's.
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {

@@ -149,6 +149,8 @@
 //!   waits for it but a call of its own tools, and its process ends with its session.
 //! - A file that the model has not read, or that changed since, is changed by no tool of ours but a command.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
+//! - What the model runs outside of full mode is held by what the system has to hold it, or the person is told what is
+//!   missing; it leaves the sandbox only by their word. What it starts ends with its session, if it keeps its mark.
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitome::thread::{Location, OutcomeContent, OutcomeStatus, PlanStatus, Shown, ToolKind};
+use epitome::tools::background::Background;
 use epitome::tools::read_state::Files;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
@@ -23,6 +24,7 @@ struct Place {
     tools: Toolbox,
     progress: Arc<Mutex<String>>,
     files: Arc<Files>,
+    background: Arc<Background>,
 }
 
 impl Place {
@@ -46,6 +48,7 @@ impl Place {
             tools: Toolbox::built_in(Arc::new(Reaper::none())),
             progress: Arc::default(),
             files: Arc::default(),
+            background: Arc::default(),
         }
     }
 
@@ -68,6 +71,7 @@ impl Place {
         let context = ToolContext {
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
             files: self.files.clone(),
+            background: self.background.clone(),
             ..ToolContext::bare(self.workspace.clone())
         };
         self.tools.get(tool).expect("a built-in tool").run(input, context)
@@ -775,6 +779,8 @@ fn the_tools_have_the_names_that_hooks_know() {
             "glob_tool",
             "grep_tool",
             "bash",
+            "bash_output",
+            "bash_kill",
             "web_fetch",
             "todo_write",
             "recall",

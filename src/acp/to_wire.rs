@@ -22,8 +22,12 @@ use crate::thread::{
 };
 
 /// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
-/// and so repeats the tail; without a bound a chatty command costs many times its output.
-const PROGRESS_SENT_BYTES_MAX: usize = 256 * 1024;
+/// and so repeats the tail; without a bound a chatty command costs many times its output. Commands pass on
+/// fewer and fewer pieces the longer they run: one that writes all the time reaches this after some ten minutes.
+const PROGRESS_SENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// The same for a terminal, which gets the output itself.
+const TERMINAL_SENT_BYTES_MAX: usize = 256 * 1024;
 
 /// What is shown of a running command's output, in bytes: its end.
 const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
@@ -100,9 +104,9 @@ impl Cursor {
                 }
             }
             Out::CallStarted { call } => {
-                if self.calls.contains_key(&call) {
-                    let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
-                    updates.push(SessionUpdate::ToolCallUpdate(wire::ToolCallUpdate::new(call.0, fields)));
+                if let Some(running) = self.calls.get(&call) {
+                    let started = tool_wire::started(&call, running.terminal);
+                    updates.push(SessionUpdate::ToolCallUpdate(started));
                 }
             }
             Out::CallProgress { call, output } => updates.extend(self.progress(&call, &output)),
@@ -331,7 +335,8 @@ impl Cursor {
 
     fn progress(&mut self, call: &CallId, output: &str) -> Option<SessionUpdate> {
         let running = self.calls.get_mut(call)?;
-        if running.sent >= PROGRESS_SENT_BYTES_MAX {
+        let most = if running.terminal { TERMINAL_SENT_BYTES_MAX } else { PROGRESS_SENT_BYTES_MAX };
+        if running.sent >= most {
             return None;
         }
         let update = if running.terminal {

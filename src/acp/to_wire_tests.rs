@@ -652,6 +652,32 @@ fn a_terminal_gets_what_is_new_and_then_its_end() {
     );
 }
 
+/// A permission card shows the command in the place of the terminal, and the terminal did not come back before the
+/// command had ended: nobody saw its live output.
+#[test]
+fn a_terminal_comes_back_when_the_command_begins() {
+    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Read)], None));
+    client.put(Out::CallStarted { call: CallId("c1".into()) });
+    client.put(Out::CallStarted { call: CallId("c2".into()) });
+    let started = &client.told[client.told.len() - 2..];
+    assert_eq!(started[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
+    assert_eq!(started[1]["content"], Value::Null);
+}
+
+#[test]
+fn a_terminal_learns_by_which_signal_its_command_ended() {
+    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+    let outcome = ToolOutcome {
+        raw: Some(json!({ "stdout": "", "exitCode": 137, "signal": 9 })),
+        ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Failed, "")
+    };
+    client.entry(Change::ToolFinished { outcome });
+    let exit = json!({ "terminal_id": "c1", "exit_code": 137, "signal": "SIGKILL" });
+    assert_eq!(client.told.last().expect("the end")["_meta"]["terminal_exit"], exit);
+}
+
 #[test]
 fn a_terminal_that_missed_output_is_shown_beside_the_text() {
     for (output, expected) in [("one\n", 1), ("one\ntwo\n", 2)] {

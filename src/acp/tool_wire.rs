@@ -94,6 +94,15 @@ pub fn terminal_output(call: &CallId, output: &str) -> wire::ToolCallUpdate {
     wire::ToolCallUpdate::new(call.0.clone(), fields).meta(meta)
 }
 
+/// The call begins to run. A permission card showed other content in the place of the terminal.
+pub fn started(call: &CallId, terminal: bool) -> wire::ToolCallUpdate {
+    let mut fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
+    if terminal {
+        fields = fields.content(vec![wire::ToolCallContent::Terminal(wire::Terminal::new(call.0.clone()))]);
+    }
+    wire::ToolCallUpdate::new(call.0.clone(), fields)
+}
+
 /// What came of a call. The status is always there, the diffs come first: editors count on both.
 pub fn outcome(outcome: &ToolOutcome, detail: Detail) -> wire::ToolCallUpdate {
     finished(outcome, shown_content(outcome, detail), detail)
@@ -112,13 +121,36 @@ pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Detail) 
     if streamed > 0 && output.is_some_and(|output| output.len() > streamed) {
         content.extend(shown_content(outcome, detail));
     }
-    let code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
+    let number = |key: &str| outcome.raw.as_ref().and_then(|raw| raw.get(key)).and_then(Value::as_i64);
     let mut exit = json!({ "terminal_id": outcome.call.0 });
-    if let Some(code) = code {
+    if let Some(code) = number("exitCode") {
         exit["exit_code"] = code.into();
+    }
+    if let Some(signal) = number("signal") {
+        exit["signal"] = signal_name(signal).into();
     }
     updates.push(finished(outcome, content, detail).meta(object("terminal_exit", exit)));
     updates
+}
+
+/// A signal as shells write it; clients take a text.
+fn signal_name(signal: i64) -> String {
+    let names = [
+        (1, "SIGHUP"),
+        (2, "SIGINT"),
+        (3, "SIGQUIT"),
+        (4, "SIGILL"),
+        (5, "SIGTRAP"),
+        (6, "SIGABRT"),
+        (8, "SIGFPE"),
+        (9, "SIGKILL"),
+        (11, "SIGSEGV"),
+        (13, "SIGPIPE"),
+        (14, "SIGALRM"),
+        (15, "SIGTERM"),
+    ];
+    let name = names.iter().find(|(number, _)| *number == signal).map(|(_, name)| (*name).to_owned());
+    name.unwrap_or_else(|| format!("signal {signal}"))
 }
 
 fn finished(

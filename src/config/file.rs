@@ -25,6 +25,7 @@ const KEYS: &[&str] = &[
     "hooks",
     "agents",
     "mcp",
+    "sandbox",
     "templates",
     "web_fetch",
 ];
@@ -102,7 +103,7 @@ impl Reader<'_> {
             let name: &str = key.get_ref();
             let of_person = matches!(
                 name,
-                "model" | "mode" | "max_rounds" | "providers" | "hooks" | "agents" | "web_fetch"
+                "model" | "mode" | "max_rounds" | "providers" | "hooks" | "agents" | "sandbox" | "web_fetch"
             );
             if of_person && self.refused(key.span(), name) {
                 continue;
@@ -118,6 +119,13 @@ impl Reader<'_> {
                 "hooks" => self.hooks(value, &mut settings.hooks),
                 "agents" => self.agents(value, &mut settings.agents),
                 "mcp" => self.mcp(value, &mut settings.mcp),
+                "sandbox" => {
+                    let home = match self.owner {
+                        Owner::Person { home } => home,
+                        Owner::Repository { .. } => None,
+                    };
+                    self.sandbox(value, &mut settings.sandbox, home);
+                }
                 "templates" => self.templates(value, settings),
                 "web_fetch" => self.web_fetch(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),

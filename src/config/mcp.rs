@@ -251,7 +251,7 @@ impl Reader<'_> {
 
     fn source(&self) -> McpSource {
         match self.owner {
-            Owner::Person => McpSource::Person,
+            Owner::Person { home: _ } => McpSource::Person,
             Owner::Repository { .. } => {
                 McpSource::Repository { file: self.path.to_path_buf(), digest: String::new() }
             }

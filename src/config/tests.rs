@@ -475,3 +475,18 @@ fn a_repository_chooses_no_small_model_and_no_trial_features() {
     let told: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
     assert_eq!(told, ["a repository cannot set \"betas\"", "a repository cannot set \"models.small\""]);
 }
+
+#[test]
+fn what_commands_may_touch_is_for_the_person_to_say() {
+    let text = "[sandbox]\nnetwork = true\nwrite = [\"/srv/cache\", \"~/models\", \"here\"]\nhide = 3\n";
+    let apply = |owner| {
+        let mut settings = Settings::default();
+        let problems = file::apply(&mut settings, Path::new("c.toml"), text, owner);
+        (settings.sandbox, problems.len())
+    };
+    let (sandbox, problems) = apply(Owner::Person { home: Some(Path::new("/home/me")) });
+    assert!(sandbox.network && sandbox.enabled && sandbox.write.is_empty(), "{sandbox:?}");
+    assert_eq!(problems, 2, "a path that is not absolute, and a number");
+    let instead = Path::new("/home/me/.epitome/config.toml");
+    assert_eq!(apply(Owner::Repository { instead }), (Sandbox::default(), 1));
+}

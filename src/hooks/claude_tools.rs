@@ -8,8 +8,10 @@ use serde_json::{Map, Value, json};
 use super::moment::{Call, CallResult};
 
 /// Our tools with Claude Code's names.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 11] = [
     ("bash", "Bash"),
+    ("bash_output", "BashOutput"),
+    ("bash_kill", "KillShell"),
     ("file_read", "Read"),
     ("file_write", "Write"),
     ("file_edit", "Edit"),
@@ -37,6 +39,9 @@ pub fn aliases(theirs: &str) -> &'static [&'static str] {
 /// The keys of a tool's input: ours, then Claude Code's.
 fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
     match theirs {
+        "Bash" => &[("background", "run_in_background"), ("outside_sandbox", "dangerouslyDisableSandbox")],
+        "BashOutput" => &[("id", "bash_id")],
+        "KillShell" => &[("id", "shell_id")],
         "Read" => &[("line_limit", "limit")],
         "Write" => &[("text", "content")],
         "Edit" => &[("old_text", "old_string"), ("new_text", "new_string")],

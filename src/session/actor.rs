@@ -55,6 +55,7 @@ use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason
 use crate::tokens;
 use crate::tools::Workspace;
 use crate::tools::ask_user::AskUser;
+use crate::tools::background::Background as BackgroundCommands;
 use crate::tools::question::{Asked, Door};
 use crate::tools::read_state::Files;
 use crate::turn::{Answer as Told, Ask, Next};
@@ -140,6 +141,10 @@ pub struct Session {
     pub(super) files: Arc<Files>,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
+    /// The model's commands that run beside the conversation; with the session they end.
+    pub(super) background_commands: Arc<BackgroundCommands>,
+    /// The person was told what the sandbox does not hold here.
+    pub(super) told_of_sandbox: bool,
     pub(super) others: Others,
     pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
@@ -264,6 +269,8 @@ impl Session {
             wholes: Wholes::default(),
             files: Arc::default(),
             instructions: Watch::default(),
+            background_commands: Arc::default(),
+            told_of_sandbox: false,
             others: Others::default(),
             counts: Arc::default(),
             side: None,

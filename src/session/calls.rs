@@ -161,11 +161,17 @@ impl Session {
             sees_images: self.endpoint.as_ref().is_none_or(|endpoint| endpoint.abilities.images),
             fetches_private: self.settings.fetch_private,
             agents: None,
+            sandbox: self.sandbox_rules(),
+            background: self.background_commands.clone(),
         }
     }
 
     pub(super) fn show_ask(&mut self, id: &CallId, mut preview: Vec<Shown>) {
         let Some(call) = self.effective_call(id) else { return };
+        let open = self.work.as_ref().and_then(|work| work.ask.as_ref()).filter(|open| open.call == *id);
+        if let Some(text) = open.and_then(|open| self.sandbox_remark(&open.access)) {
+            preview.push(Shown::Text { text });
+        }
         let Some(work) = &mut self.work else { return };
         if let Some((PermissionDecision::Ask, by, Some(why))) = work.decisions.get(id)
             && !why.trim().is_empty()
@@ -223,6 +229,7 @@ impl Session {
         self.announce(&Out::CallStarted { call: id.clone() });
         let access = tool.access(&call.input, &self.workspace);
         let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
+        self.tell_sandbox_gap(access.as_ref());
         let kept = self.kept(&access);
         let sync_first = (!reads).then(|| self.journal.syncer());
         let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));

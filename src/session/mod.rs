@@ -8,6 +8,7 @@ mod actor;
 mod ahead;
 mod arrival;
 mod audience;
+mod beside;
 mod callbacks;
 mod calls;
 mod checkpoints;

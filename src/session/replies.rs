@@ -41,6 +41,7 @@ impl Session {
             .and_then(|()| self.tell_plan_mode())
             .and_then(|()| self.tell_late_tools())
             .and_then(|()| self.tell_skills())
+            .and_then(|()| self.tell_background())
             .and_then(|()| self.give_word_to_agent());
         if ready.is_ok() && self.must_compact(&endpoint) {
             return self.tell(Told::Model(ModelAnswer::MustCompact));

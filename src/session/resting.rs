@@ -2,7 +2,8 @@
 //! memory. What is not in the log stays here, a few hundred bytes, until somebody wants something of it again.
 //!
 //! Clients notice nothing: they stay where they are, and the next command finds the session as it was. Only one
-//! that holds something alive (a turn, a question, a resident hook, a callback in the background) never rests.
+//! that holds something alive (a turn, a question, a resident hook, a callback or a command in the background) never
+//! rests.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::actor::Session;
 use super::audience::Audience;
 use super::consent::Consent;
 use super::registry::{Overrides, Services};
-use super::work::Background;
+use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
 use crate::compaction::pace::Pace;
 use crate::config::{McpServer, Settings};
@@ -22,6 +23,7 @@ use crate::hooks::handlers::Fired;
 use crate::problem::Problem;
 use crate::store::Journal;
 use crate::thread::{Seq, Thread, Verdict};
+use crate::tools::background::Background;
 
 /// How long nobody wants anything of a session before it rests.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
@@ -44,6 +46,9 @@ pub struct Resting {
     told_problems: HashSet<Problem>,
     told_hooks: HashSet<(String, Verdict)>,
     told_of_cut: bool,
+    told_of_sandbox: bool,
+    /// They have ended, and what they printed last may not have been read.
+    background_commands: Arc<Background>,
     pace: Pace,
     speaker: Option<ClientId>,
     mcp_servers: Vec<McpServer>,
@@ -55,7 +60,7 @@ impl Session {
         let after = self.services.rest_after;
         self.background.spawn(async move {
             tokio::time::sleep(after).await;
-            Background::Idle
+            work::Background::Idle
         });
     }
 
@@ -71,6 +76,7 @@ impl Session {
             || self.open_consent().is_some()
             || !self.questions.is_empty()
             || self.sync_due
+            || self.background_commands.running() > 0
             || self.lineage.is_child()
             || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
         !holds && !self.closing && self.active_at.elapsed() >= self.services.rest_after
@@ -92,6 +98,8 @@ impl Session {
             told_problems: self.told_problems,
             told_hooks: self.told_hooks,
             told_of_cut: self.told_of_cut,
+            told_of_sandbox: self.told_of_sandbox,
+            background_commands: self.background_commands,
             pace: self.pace,
             speaker: self.speaker,
             mcp_servers: self.mcp.given(),
@@ -123,6 +131,8 @@ impl Resting {
         session.told_problems = self.told_problems;
         session.told_hooks = self.told_hooks;
         session.told_of_cut = self.told_of_cut;
+        session.told_of_sandbox = self.told_of_sandbox;
+        session.background_commands = self.background_commands;
         session.pace = self.pace;
         session.speaker = self.speaker;
         session.active_at = Instant::now();

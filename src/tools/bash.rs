@@ -1,34 +1,27 @@
 //! `bash`: runs a command line in a shell of its own process group.
 //!
 //! The command gets the environment of the session and nothing of ours: no descriptor but its output,
-//! no terminal, no standard input. It ends with its call. What it leaves running in the background is
-//! ended too; there is no way to keep it.
+//! no terminal, no standard input. It ends with its call, and what it leaves running is ended too; one that is to go
+//! on is started with `background`, and lives as long as the session. Outside of full mode it is held to the
+//! workspace (`sandbox`), unless the model asked to run outside and the person said yes.
 //!
 //! Both streams of the output share one pipe, so that they are read in the order in which they were
 //! written; `raw.stdout` therefore holds both, as a terminal would show them.
 
-use std::ffi::{OsStr, OsString};
-use std::future::pending;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep};
 
 use crate::thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
 
-use super::disk::Stop;
-use super::group::{Ending, KILL_GRACE, Running};
+use super::background::{self, RUNNING_MAX};
+use super::group::{Ending, KILL_GRACE};
 use super::output::{Finished, Output};
 use super::reaper::Reaper;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::shell_run::{self, DRAIN, Live, Reading, Started};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate};
 
 /// Seconds that a command may take if the model does not say: most builds and tests are done by then.
 pub const TIMEOUT_SECONDS: u64 = 120;
@@ -36,31 +29,14 @@ pub const TIMEOUT_SECONDS: u64 = 120;
 /// Seconds that the model may ask for: a person waits for the answer.
 pub const TIMEOUT_SECONDS_MAX: u64 = 600;
 
-/// How long output is still read when the shell has ended but something keeps the pipe open.
-const DRAIN: Duration = Duration::from_millis(200);
-
 /// How long after its KILL a command is waited for. One that hangs in the kernel is given up.
 const GIVE_UP: Duration = Duration::from_secs(2);
-
-/// Bytes read at once: the size of a Linux pipe.
-const READ_BYTES: usize = 64 * 1024;
-
-/// Bytes of output that are passed on while the command runs. Who follows has seen enough by then; the
-/// end comes with the result.
-const PROGRESS_BYTES_MAX: usize = 256 * 1024;
 
 /// Bytes of a command line in a title; the permission card shows all of it beside.
 const TITLE_BYTES_MAX: usize = 1_000;
 
-/// What keeps programs from asking a person who is not there; each only where the environment says
-/// nothing of it.
-const NOT_INTERACTIVE: [(&str, &str); 5] = [
-    ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_EDITOR", "true"),
-    ("GIT_PAGER", "cat"),
-    ("PAGER", "cat"),
-    ("TERM", "dumb"),
-];
+/// Bytes of a model's reason to run outside of the sandbox: a sentence or two.
+const REASON_BYTES_MAX: usize = 500;
 
 pub struct Bash {
     reaper: Arc<Reaper>,
@@ -80,8 +56,11 @@ impl Tool for Bash {
                 "Runs a command line with bash in the workspace's directory and returns its output and exit code. \
                  Every call starts a new shell: variables and `cd` do not carry over. There is no standard input \
                  and no terminal, so use flags that keep programs from asking. The call ends when the shell ends; \
-                 whatever still runs in the background is ended then, so a server must be started, used and \
-                 stopped in one command. Output of more than {} bytes is cut in the middle; `recall` reads the rest. Use file_read, \
+                 whatever it started and still runs is ended then. For a server, a watcher or anything long, set \
+                 `background`: the call answers at once with an id, bash_output reads what the command prints, \
+                 bash_kill ends it. Commands usually run in a sandbox: they change files only in the workspace, \
+                 the temporary directory and caches of builds, and have no network but a loopback of their own. \
+                 Output of more than {} bytes is cut in the middle; `recall` reads the rest. Use file_read, \
                  grep_tool and glob_tool to read and search files, and file_edit or file_write to change them.",
                 truncate::OUTPUT_BYTES_MAX
             ),
@@ -99,6 +78,22 @@ impl Tool for Bash {
                             "Seconds after which the command is ended: {TIMEOUT_SECONDS} if left out, at most \
                              {TIMEOUT_SECONDS_MAX}."
                         )
+                    },
+                    "background": {
+                        "type": "boolean",
+                        "description": format!(
+                            "Starts the command and answers at once; it runs until it ends, bash_kill or the \
+                             session's end. At most {RUNNING_MAX} at a time."
+                        )
+                    },
+                    "outside_sandbox": {
+                        "type": "boolean",
+                        "description": "Asks the person to run it outside of the sandbox. Only where the sandbox \
+                                        stopped it, or certainly would; `reason` is needed then."
+                    },
+                    "reason": {
+                        "type": "string",
+                        "description": "Why the command needs to run outside of the sandbox, for the person."
                     }
                 },
                 "required": ["description", "command"]
@@ -117,7 +112,8 @@ impl Tool for Bash {
     }
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        Call::read(input).map(|call| Access::Command { line: call.command, confined: true })
+        let call = Call::read(input)?;
+        Ok(Access::Command { line: call.command, confined: call.outside.is_none() })
     }
 
     fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
@@ -128,6 +124,15 @@ impl Tool for Bash {
             let mut text = disk::fenced("sh", &call.command);
             if let Some(description) = description.filter(|text| !text.trim().is_empty()) {
                 text = format!("{text}\n\n{}", description.trim());
+            }
+            if call.background {
+                text.push_str("\n\nRuns in the background until it ends, is ended, or the session ends.");
+            }
+            if let Some(reason) = call.outside {
+                text = format!(
+                    "{text}\n\n**Outside of the sandbox**: it can read and change every file that you can, and \
+                     reach the network. The model's reason: {reason}"
+                );
             }
             vec![Shown::Text { text }]
         })
@@ -140,11 +145,21 @@ impl Tool for Bash {
                 Ok(call) => call,
                 Err(sentence) => return ToolResult::failed(sentence),
             };
+            if call.background && !context.background.has_room() {
+                return ToolResult::failed(background::full());
+            }
             let workspace = context.workspace.clone();
-            let (command, timeout) = (call.command, call.timeout);
-            let started = disk::blocking(move |stop| start(&reaper, &command, &workspace, stop)).await;
-            match started {
-                Ok((running, output)) => follow(running, output, timeout, &context).await,
+            let hold = call.outside.is_none() && context.sandbox.hold_in(context.mode);
+            let rules = hold.then(|| context.sandbox.clone());
+            let command = call.command.clone();
+            let started = disk::blocking(move |stop| {
+                shell_run::start(&reaper, &command, &workspace, rules.as_deref(), stop)
+            });
+            match started.await {
+                Ok(started) if call.background => {
+                    background::start(&context.background, call.command, started, &context).await
+                }
+                Ok(started) => follow(started, call.timeout, &context).await,
                 Err(sentence) => ToolResult::failed(sentence),
             }
         })
@@ -154,6 +169,9 @@ impl Tool for Bash {
 struct Call {
     command: String,
     timeout: Duration,
+    background: bool,
+    /// Why it is to run outside of the sandbox, where it is.
+    outside: Option<String>,
 }
 
 impl Call {
@@ -163,77 +181,25 @@ impl Call {
         // More is not an error: the model reads the limit when it is reached. Nor is 0, which models
         // use for "none".
         let seconds = if seconds == 0 { TIMEOUT_SECONDS } else { seconds.min(TIMEOUT_SECONDS_MAX) };
-        Ok(Call { command, timeout: Duration::from_secs(seconds) })
+        let background = input::flag(input, "background")?;
+        let reason = input::optional_text(input, "reason")?
+            .map(|reason| truncate::line(reason.trim(), REASON_BYTES_MAX));
+        let outside = match (input::flag(input, "outside_sandbox")?, reason) {
+            (false, _) => None,
+            (true, Some(reason)) if !reason.is_empty() => Some(reason),
+            (true, _) => {
+                return Err("outside_sandbox needs a reason for the person: say why in `reason`.".to_string());
+            }
+        };
+        Ok(Call { command, timeout: Duration::from_secs(seconds), background, outside })
     }
-}
-
-/// Starts the shell; gives back where its output can be read.
-fn start(
-    reaper: &Arc<Reaper>,
-    line: &str,
-    workspace: &Workspace,
-    stop: &Stop,
-) -> Result<(Running, pipe::Receiver), String> {
-    if stop.requested() {
-        return Err("The call was cancelled before its command was started.".to_string());
-    }
-    if !workspace.cwd.is_dir() {
-        return Err(format!(
-            "The workspace's directory {} is gone; no command can be run.",
-            workspace.cwd.display()
-        ));
-    }
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::ArgumentListTooLong => {
-            "The command line is too long for the system. Write a script with file_write and run that."
-                .to_string()
-        }
-        _ => format!("The command could not be started: {error}."),
-    };
-    let (read, write) = io::pipe().map_err(failed)?;
-    let mut command = Command::new(shell(&workspace.environment));
-    command.arg("-c").arg(line).current_dir(&workspace.cwd).stdin(Stdio::null());
-    command.stdout(Stdio::from(OwnedFd::from(write.try_clone().map_err(failed)?)));
-    command.stderr(Stdio::from(OwnedFd::from(write)));
-    command.env_clear().envs(workspace.environment.iter().map(|(name, value)| (name, value)));
-    let given = |name: &str| workspace.environment.iter().any(|(given, _)| given == name);
-    for (name, value) in NOT_INTERACTIVE.iter().filter(|(name, _)| !given(name)) {
-        command.env(name, value);
-    }
-    if !given("HOME")
-        && let Some(home) = workspace.home()
-    {
-        command.env("HOME", home);
-    }
-    // The shell would look at it and find that it is the editor's.
-    command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
-    let running = reaper.spawn(&mut command).map_err(failed)?;
-    // Our copies of the pipe's other end are in `command`; while they are open there is no end.
-    drop(command);
-    let read = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
-    Ok((running, read))
-}
-
-/// The `bash` of the environment's PATH, else the system's, else `sh`.
-pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
-    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
-    let directories: Vec<PathBuf> = std::env::split_paths(path.unwrap_or(OsStr::new(""))).collect();
-    let runs = |path: &PathBuf| {
-        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    let ours = directories.iter().filter(|directory| directory.is_absolute()).map(|path| path.join("bash"));
-    let system = ["/bin/bash", "/usr/bin/bash"].map(PathBuf::from);
-    ours.chain(system).find(runs).unwrap_or_else(|| Path::new("/bin/sh").to_path_buf())
 }
 
 /// Reads the output until the shell has ended, or its time is up.
-async fn follow(
-    mut running: Running,
-    pipe: pipe::Receiver,
-    timeout: Duration,
-    context: &ToolContext,
-) -> ToolResult {
-    let mut reading = Reading::new(pipe, context);
+async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> ToolResult {
+    let Started { mut running, pipe, is_held } = started;
+    let (mut reading, mut output) = (Reading::new(pipe), Output::default());
+    let mut live = Live::new(context.progress.clone());
     let mut timed_out = false;
     let limit = sleep(timeout);
     tokio::pin!(limit);
@@ -250,77 +216,42 @@ async fn follow(
                 running.end();
                 limit.as_mut().reset(Instant::now() + KILL_GRACE + GIVE_UP);
             }
-            () = reading.next() => {}
+            () = live.wait() => live.pass_on(Instant::now()),
+            bytes = reading.next() => live.take(&output.take(bytes), Instant::now()),
         }
     };
     let drained = sleep(DRAIN);
     tokio::pin!(drained);
-    while reading.pipe.is_some() {
+    while reading.is_open() {
         tokio::select! {
             biased;
             () = &mut drained => break,
-            () = reading.next() => {}
+            bytes = reading.next() => live.take(&output.take(bytes), Instant::now()),
         }
     }
+    live.pass_on(Instant::now());
     running.release();
-    result(reading.output.finish(), ending, timed_out.then_some(timeout))
+    let network = is_held.then_some(context.sandbox.network);
+    result(output.finish(), ending, timed_out.then_some(timeout), network)
 }
 
-/// The reading end of a command's output.
-struct Reading<'a> {
-    /// `None` once the other end is closed.
-    pipe: Option<pipe::Receiver>,
-    buffer: Vec<u8>,
-    output: Output,
-    passed_on: usize,
-    context: &'a ToolContext,
-}
-
-impl Reading<'_> {
-    fn new(pipe: pipe::Receiver, context: &ToolContext) -> Reading<'_> {
-        Reading {
-            pipe: Some(pipe),
-            buffer: vec![0; READ_BYTES],
-            output: Output::default(),
-            passed_on: 0,
-            context,
-        }
-    }
-
-    /// Takes what there is to read; never resolves when there will be nothing more. May be dropped at
-    /// any time without losing a byte.
-    async fn next(&mut self) {
-        let Some(pipe) = &mut self.pipe else { return pending().await };
-        match pipe.read(&mut self.buffer).await {
-            Ok(0) | Err(_) => self.pipe = None,
-            Ok(length) => {
-                let text = self.output.take(&self.buffer[..length]);
-                if !text.is_empty() && self.passed_on < PROGRESS_BYTES_MAX {
-                    self.passed_on += text.len();
-                    (self.context.progress)(text);
-                }
-            }
-        }
-    }
-}
-
-fn result(output: Finished, ending: Ending, timed_out: Option<Duration>) -> ToolResult {
-    // A shell reports the end by a signal in this form too.
-    const BY_SIGNAL: i32 = 128;
+/// `network`: of a command that was held, whether it had one.
+fn result(
+    output: Finished,
+    ending: Ending,
+    timed_out: Option<Duration>,
+    network: Option<bool>,
+) -> ToolResult {
     let Finished { shown: output, whole } = output;
     let mut raw = json!({"stdout": output, "stderr": ""});
-    let mut say = match ending {
-        Ending::Code(code) => {
-            raw["exitCode"] = json!(code);
-            format!("[exit code {code}]")
-        }
-        Ending::Signal(signal) => {
-            raw["exitCode"] = json!(BY_SIGNAL + signal);
-            raw["signal"] = json!(signal);
-            format!("[ended by signal {signal}, exit code {}]", BY_SIGNAL + signal)
-        }
-        Ending::Unknown => "[the exit code is not known]".to_string(),
-    };
+    let (words, code) = shell_run::ended(ending);
+    let mut say = format!("[{words}]");
+    if let Some(code) = code {
+        raw["exitCode"] = json!(code);
+    }
+    if let Ending::Signal(signal) = ending {
+        raw["signal"] = json!(signal);
+    }
     if let Some(limit) = timed_out {
         raw["timedOut"] = json!(true);
         say = format!(
@@ -329,13 +260,19 @@ fn result(output: Finished, ending: Ending, timed_out: Option<Duration>) -> Tool
             limit.as_secs()
         );
     }
+    let well = ending == Ending::Code(0) && timed_out.is_none();
+    if let Some(network) = network {
+        raw["sandboxed"] = json!(true);
+        if let Some(hint) = sandbox::hint(&output, well, network) {
+            say = format!("{say}\n{hint}");
+        }
+    }
     let border = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
     let nothing = if output.is_empty() { "(no output)\n" } else { "" };
     let whole = whole.map(|whole| {
         let border = if whole.ends_with('\n') { "" } else { "\n" };
         format!("{whole}{border}{say}")
     });
-    let well = ending == Ending::Code(0) && timed_out.is_none();
     ToolResult {
         status: if well { OutcomeStatus::Completed } else { OutcomeStatus::Failed },
         content: vec![OutcomeContent::Text { text: format!("{output}{border}{nothing}{say}") }],

@@ -10,8 +10,8 @@
 //! then it is taken off the reaper's list, and only then is the leader reaped, under the same lock
 //! that every signal takes.
 //!
-//! Out of reach is what deliberately leaves the group: `setsid`, `set -m` in a shell, a daemon that
-//! detaches itself.
+//! What deliberately leaves the group (`setsid`, `set -m` in a shell, a daemon that detaches itself) is found by the
+//! mark in its environment (`stragglers`), where the command has one. Out of reach is what takes that away too.
 
 use std::io;
 use std::process::Child;
@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::sync::oneshot;
 
 use super::reaper::{Key, Reaper};
+use super::stragglers::Mark;
 
 /// Between TERM and KILL: enough for a compiler to remove its temporary files, short enough that
 /// nothing outlives its session by a second.
@@ -51,8 +52,15 @@ pub struct Running {
 
 impl Running {
     /// Takes the leader of `group`, which is on the list of `reaper` as `key`.
-    pub(super) fn new(child: Child, group: Pid, reaper: Arc<Reaper>, key: Key) -> io::Result<Running> {
-        let group = Arc::new(Group { id: group, leader: Mutex::new(Some(child)), reaped: Condvar::new() });
+    pub(super) fn new(
+        child: Child,
+        group: Pid,
+        mark: Option<Mark>,
+        reaper: Arc<Reaper>,
+        key: Key,
+    ) -> io::Result<Running> {
+        let group = Group { id: group, mark, leader: Mutex::new(Some(child)), reaped: Condvar::new() };
+        let group = Arc::new(group);
         let (tell_ending, ending) = oneshot::channel();
         let (release, released) = sync_channel(1);
         let keeper = {
@@ -101,6 +109,8 @@ impl Drop for Running {
 
 struct Group {
     id: Pid,
+    /// What all that the command starts has in its environment.
+    mark: Option<Mark>,
     /// `None` once it was reaped: from then on `id` may be somebody else's.
     leader: Mutex<Option<Child>>,
     reaped: Condvar,
@@ -116,6 +126,9 @@ impl Group {
         self.signal(Signal::TERM);
         thread::sleep(KILL_GRACE);
         self.signal(Signal::KILL);
+        if let Some(mark) = &self.mark {
+            mark.end_all();
+        }
         reaper.forget(key);
         self.reap();
     }

@@ -4,7 +4,10 @@
 mod apply_patch;
 pub mod ask_user;
 mod attached;
+pub mod background;
 mod bash;
+mod bash_kill;
+mod bash_output;
 pub mod command_line;
 pub(crate) mod disk;
 mod file_edit;
@@ -20,8 +23,11 @@ pub mod question;
 pub mod read_state;
 pub mod reaper;
 mod recall_tool;
+pub mod sandbox;
 pub mod shell_output;
+mod shell_run;
 pub mod skill_tool;
+mod stragglers;
 pub mod task;
 mod todo_write;
 pub(crate) mod truncate;
@@ -38,7 +44,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use bash::shell;
+pub use shell_run::shell;
 
 use read_state::Files;
 
@@ -122,6 +128,10 @@ pub struct ToolContext {
     pub sees_images: bool,
     /// Whether addresses of this machine and of private networks may be fetched.
     pub fetches_private: bool,
+    /// What commands are held to.
+    pub sandbox: Arc<sandbox::Rules>,
+    /// The session's commands that run beside the conversation.
+    pub background: Arc<background::Background>,
 }
 
 impl ToolContext {
@@ -136,6 +146,8 @@ impl ToolContext {
             sees_images: true,
             fetches_private: false,
             agents: None,
+            sandbox: Arc::default(),
+            background: Arc::default(),
         }
     }
 }
@@ -344,6 +356,8 @@ impl Toolbox {
             Arc::new(glob_tool::GlobTool),
             Arc::new(grep_tool::GrepTool),
             Arc::new(bash::Bash::new(reaper)),
+            Arc::new(bash_output::BashOutput),
+            Arc::new(bash_kill::BashKill),
             Arc::new(web_fetch::WebFetch),
             Arc::new(todo_write::TodoWrite),
             Arc::new(recall_tool::RecallTool),

@@ -87,7 +87,7 @@ impl Output {
 
 /// What a terminal would show at last of lines that were drawn over with carriage returns: a progress
 /// bar is one line and not thousands.
-fn drawn(text: &str) -> String {
+pub(super) fn drawn(text: &str) -> String {
     if !text.contains('\r') {
         return text.to_string();
     }
@@ -106,7 +106,7 @@ fn drawn(text: &str) -> String {
 /// Makes text of a stream of bytes: invalid UTF-8 becomes U+FFFD, escape sequences of terminals and
 /// control characters vanish. Pieces may be cut anywhere.
 #[derive(Default)]
-struct Cleaner {
+pub(super) struct Cleaner {
     /// The beginning of a character whose rest has not come yet.
     partial: Vec<u8>,
     state: State,
@@ -130,7 +130,7 @@ enum State {
 }
 
 impl Cleaner {
-    fn clean(&mut self, bytes: &[u8]) -> String {
+    pub fn clean(&mut self, bytes: &[u8]) -> String {
         let joined;
         let bytes = if self.partial.is_empty() {
             bytes
@@ -161,7 +161,7 @@ impl Cleaner {
     }
 
     /// The stream has ended: what was left unfinished will not be finished.
-    fn finish(&mut self) -> String {
+    pub fn finish(&mut self) -> String {
         let partial = std::mem::take(&mut self.partial);
         if partial.is_empty() { String::new() } else { char::REPLACEMENT_CHARACTER.to_string() }
     }

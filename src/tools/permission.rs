@@ -166,7 +166,7 @@ fn denied(what: &str) -> Verdict {
 }
 
 /// Directories whose files other programs run or obey: hooks, tasks, settings with commands in them.
-const DIRECTORIES_THAT_RUN: [&str; 16] = [
+pub(super) const DIRECTORIES_THAT_RUN: [&str; 16] = [
     ".git",
     ".hg",
     ".epitome",
@@ -186,7 +186,7 @@ const DIRECTORIES_THAT_RUN: [&str; 16] = [
 ];
 
 /// Files that shells, editors and tools run when they start.
-const FILES_THAT_RUN: [&str; 25] = [
+pub(super) const FILES_THAT_RUN: [&str; 25] = [
     ".bashrc",
     ".bash_profile",
     ".bash_login",

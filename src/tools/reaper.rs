@@ -3,7 +3,8 @@
 //! When we end in an orderly way we end our commands ourselves (`group`). Against `kill -9` and a crash
 //! a second process is needed. It is our own executable, started with a hidden argument before the first
 //! command; its standard input is a pipe on which the process groups of commands are announced. When
-//! the pipe closes, which the kernel does however we end, it ends every announced group and itself.
+//! the pipe closes, which the kernel does however we end, it ends every announced group, all that bears our mark
+//! (`stragglers`), and itself.
 //!
 //! It never runs anything, reads nothing else and writes nothing.
 //!
@@ -32,6 +33,7 @@ use rustix::process::{
 };
 
 use super::group::{KILL_GRACE, Running};
+use super::stragglers::Mark;
 
 /// The hidden argument: `epitome __reap`.
 pub const REAP_ARGUMENT: &str = "__reap";
@@ -40,6 +42,8 @@ pub const REAP_ARGUMENT: &str = "__reap";
 pub struct Reaper {
     /// What is started as the second process; `None` for none.
     program: Option<PathBuf>,
+    /// Begins the marks of all commands of this process.
+    mark: Mark,
     link: Mutex<Link>,
 }
 
@@ -79,7 +83,7 @@ impl Reaper {
 
     fn new(program: Option<PathBuf>) -> Reaper {
         keep_descriptors();
-        Reaper { program, link: Mutex::default() }
+        Reaper { program, mark: Mark::of_this_process(), link: Mutex::default() }
     }
 
     /// Starts a command as the leader of a new session and process group, known to the second process.
@@ -87,7 +91,20 @@ impl Reaper {
     /// A session of its own takes the terminal away from it: an editor that runs in one would
     /// otherwise find password prompts on its screen. Blocks for the time of a fork and an exec.
     pub(crate) fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
+        self.spawn_with(command, false)
+    }
+
+    /// The same for a command of which nothing may stay behind, wherever it goes: it gets a mark.
+    pub(crate) fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
+        self.spawn_with(command, true)
+    }
+
+    fn spawn_with(self: &Arc<Reaper>, command: &mut Command, is_marked: bool) -> io::Result<Running> {
         let (key, pipe) = self.prepare();
+        let mark = is_marked.then(|| self.mark.of_command(key));
+        if let Some(mark) = &mark {
+            mark.put_on(command);
+        }
         let before = DESCRIPTORS_BEFORE.get().copied();
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes
         // three system calls (setsid, setrlimit, write) on data that it owns, and allocates nothing.
@@ -108,7 +125,7 @@ impl Reaper {
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let group = group.ok_or_else(|| io::Error::other("the system gave an impossible process number"))?;
         self.link().groups.insert(key, group.as_raw_nonzero().get());
-        Running::new(child, group, self.clone(), key)
+        Running::new(child, group, mark, self.clone(), key)
     }
 
     /// Takes a group off the list. Called before its leader is reaped.
@@ -125,7 +142,7 @@ impl Reaper {
     fn prepare(&self) -> (Key, Option<Arc<OwnedFd>>) {
         let mut link = self.link();
         link.next += 1;
-        (link.next, self.program.as_ref().and_then(|program| link.pipe(program)))
+        (link.next, self.program.as_ref().and_then(|program| link.pipe(program, &self.mark)))
     }
 
     fn link(&self) -> MutexGuard<'_, Link> {
@@ -136,14 +153,14 @@ impl Reaper {
 impl Link {
     /// The pipe to the second process, which is started if none is alive. `None` when none can be had,
     /// which does not keep commands from running.
-    fn pipe(&mut self, program: &Path) -> Option<Arc<OwnedFd>> {
+    fn pipe(&mut self, program: &Path, mark: &Mark) -> Option<Arc<OwnedFd>> {
         if let Some((child, pipe)) = &mut self.process {
             if matches!(child.try_wait(), Ok(None)) {
                 return Some(pipe.clone());
             }
             self.process = None;
         }
-        match start(program, &self.groups) {
+        match start(program, mark, &self.groups) {
             Ok((child, pipe)) => {
                 let pipe = Arc::new(pipe);
                 self.process = Some((child, pipe.clone()));
@@ -190,7 +207,7 @@ fn keep_descriptors() {
     }
 }
 
-fn start(program: &Path, groups: &BTreeMap<Key, i32>) -> io::Result<(Child, OwnedFd)> {
+fn start(program: &Path, mark: &Mark, groups: &BTreeMap<Key, i32>) -> io::Result<(Child, OwnedFd)> {
     let (read, write) = io::pipe()?;
     let write = OwnedFd::from(write);
     // A process that was stopped must not stop us: a full pipe fails the command instead.
@@ -198,6 +215,7 @@ fn start(program: &Path, groups: &BTreeMap<Key, i32>) -> io::Result<(Child, Owne
     let child = Command::new(program)
         .arg0(OsStr::new("epitome"))
         .arg(REAP_ARGUMENT)
+        .arg(mark.text())
         // Its own group at once: an editor may end ours while it is still starting.
         .process_group(0)
         .current_dir("/")
@@ -254,6 +272,10 @@ pub fn reap_main() -> i32 {
         [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
     let _handlers: Vec<_> = ignored.into_iter().map(signal).collect();
     reap(BufReader::new(io::stdin().lock()));
+    // Of an older program that started this one there is none.
+    if let Some(mark) = std::env::args().nth(2) {
+        Mark::read(mark).end_all();
+    }
     0
 }
 

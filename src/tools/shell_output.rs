@@ -1,5 +1,5 @@
 //! What a recipe's own shell call prints: run as the bash tool runs it, in a process group of its own,
-//! bounded in time and output. Whether it may run is for the caller to know.
+//! bounded in time and output, and not held by the sandbox. Whether it may run is for the caller to know.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,7 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         "command": line,
         "timeout": SHELL_SECONDS_MAX,
     });
+    // The person has consented to the recipe, and it may need the network or their keys: nothing holds it.
     let context = ToolContext::bare(workspace.clone());
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::desk::{Agent, Desk, SILENCE_MAX, obey, within};
+use crate::desk::{Agent, Desk, SILENCE_MAX, obey, stop_reason, within};
 
 /// The commands get half a second to end by themselves; an agent that goes orderly takes as long
 /// before that. The rest is for a busy machine.
@@ -141,6 +141,65 @@ fn commands_end_with_a_deleted_session() {
         agent.call("session/delete", json!({ "sessionId": session }));
         assert!(!desk.journal(session).exists());
     });
+}
+
+/// Starts a sleeper in the background and one that left its group, has a turn cancelled, ends the session some way,
+/// and sees that both are gone.
+fn background_sleepers_end_by(end: impl FnOnce(&Desk, &mut Agent, &str)) {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start_trusted();
+    let session = desk.new_session(&mut agent);
+    let marker = long_time();
+    agent.turn(&session, &format!("beside setsid sleep {marker} & trap '' TERM; sleep {marker}"));
+    let sleepers = || processes_with(&format!("sleep\0{marker}"));
+    within(SILENCE_MAX, "the sleepers", || (sleepers() == 2).then_some(()));
+    let hanging = agent.prompt(&session, "hang");
+    agent.cancel(&session);
+    let (_, answer) = agent.answer(hanging);
+    assert_eq!(stop_reason(&answer), "cancelled");
+    assert_eq!(sleepers(), 2, "a cancel leaves what is the session's");
+    end(&desk, &mut agent, &session);
+    within(GONE_WITHIN, "the end of the sleepers", || (processes_with(&marker) == 0).then_some(()));
+}
+
+#[test]
+fn background_commands_outlive_a_cancel_but_not_their_session() {
+    background_sleepers_end_by(|_, agent, session| {
+        agent.request("session/close", json!({ "sessionId": session }));
+    });
+    background_sleepers_end_by(|desk, agent, session| {
+        agent.call("session/delete", json!({ "sessionId": session }));
+        assert!(!desk.journal(session).exists());
+    });
+}
+
+#[test]
+fn background_commands_do_not_outlive_the_agent() {
+    background_sleepers_end_by(|_, agent, _| agent.close_input());
+    background_sleepers_end_by(|_, agent, _| agent.kill_now());
+}
+
+#[test]
+fn the_model_is_told_when_a_background_command_ends_and_once_only() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start_trusted();
+    let session = desk.new_session(&mut agent);
+    let go = desk.workspace.join("go");
+    agent.turn(&session, "beside mkfifo go; read x < go; exit 3");
+    within(SILENCE_MAX, "the pipe", || go.exists().then_some(()));
+    let said = |words: &str| {
+        let messages = serde_json::to_string(&desk.last_messages()).expect("JSON is written");
+        messages.matches(words).count()
+    };
+    agent.turn(&session, "say hello");
+    assert_eq!((said("was started"), said("has ended")), (1, 0), "its start says that it runs");
+    std::fs::write(&go, "\n").expect("written");
+    within(SILENCE_MAX, "the news", || {
+        agent.turn(&session, "say hello");
+        (said("has ended (exit code 3)") == 1).then_some(())
+    });
+    agent.turn(&session, "say hello");
+    assert_eq!(said("has ended (exit code 3)"), 1);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::hooks::trust::Trust;
 use crate::paths::Paths;
 use crate::recipe::catalog::Catalog;
 use crate::tools::reaper::Reaper;
+use crate::tools::sandbox;
 
 /// The variables that models' keys and addresses come from, unless the settings name others.
 const KEY_VARIABLES: [&str; 5] =
@@ -33,7 +34,17 @@ pub(super) fn lines(paths: &Paths) -> Vec<Line> {
         lines.push(directory(what, path));
     }
     lines.push(daemon(&Place::of(paths)));
+    lines.push(sandbox());
     lines
+}
+
+/// What there is here to hold commands with.
+fn sandbox() -> Line {
+    let support = sandbox::support();
+    match support.gap() {
+        None => Line::ok("sandbox", format!("commands are held to their workspace ({})", support.words())),
+        Some(gap) => Line::warning("sandbox", gap, "docs/sandbox.md tells what each of them is for"),
+    }
 }
 
 fn directory(what: &str, path: &Path) -> Line {

@@ -1,0 +1,213 @@
+//! A session's commands: what they are held to, and those that run in the background: whether the model knows how
+//! they stand, or has to be told.
+//!
+//! What the model knows is what its view says: a compaction, an undo or a mask may have taken it out. So the view is
+//! read before each model call.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Severity;
+use super::actor::Session;
+use crate::thread::{Change, Entry, Origin};
+use crate::tools::Access;
+use crate::tools::background::Standing;
+use crate::tools::sandbox::{Rules, TEMPORARY};
+
+/// Who tells it, in the log. No hook has this name: a hook's is that of a file.
+const BY: &str = "/background";
+
+/// How a line about a command begins; its id follows.
+const HEAD: &str = "Background command ";
+
+/// What it says of one that is over.
+const IS_OVER: [&str; 2] = [" has ended", " is gone"];
+
+impl Session {
+    /// What the session's commands are held to.
+    pub(super) fn sandbox_rules(&self) -> Arc<Rules> {
+        let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
+        let own = [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), paths.config_file()];
+        Arc::new(Rules {
+            enabled: settings.enabled,
+            in_full_mode: settings.in_full_mode,
+            network: settings.network,
+            unix_sockets: settings.unix_sockets,
+            temporary: TEMPORARY.map(PathBuf::from).into(),
+            write: settings.write.clone(),
+            hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),
+        })
+    }
+
+    /// Says once in the life of a session what the sandbox does not hold here.
+    pub(super) fn tell_sandbox_gap(&mut self, access: Result<&Access, &String>) {
+        let is_held = matches!(access, Ok(Access::Command { confined: true, .. }))
+            && self.sandbox_rules().hold_in(self.thread.mode());
+        if !is_held || self.told_of_sandbox {
+            return;
+        }
+        self.told_of_sandbox = true;
+        if let Some(gap) = self.sandbox_rules().gap() {
+            self.say(Severity::Warning, gap);
+        }
+    }
+
+    /// The same for the card of a command.
+    pub(super) fn sandbox_remark(&self, access: &Access) -> Option<String> {
+        let Access::Command { confined: true, .. } = access else { return None };
+        match self.settings.sandbox.enabled {
+            true => self.sandbox_rules().gap(),
+            false => Some("The sandbox is switched off in the settings.".to_owned()),
+        }
+    }
+
+    /// Tells the model of background commands that its view does not know as they are. No call is open here.
+    pub(super) fn tell_background(&mut self) -> Result<(), String> {
+        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
+        if self.work.as_ref().is_some_and(|work| work.turn.is_paused()) {
+            return Ok(());
+        }
+        let standings = self.background_commands.standings();
+        // A child was given its parent's view, whose commands are not its own, and are not gone.
+        let lines = untold(self.thread.view().entries(), &standings, !self.lineage.is_child());
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let said = self.context(BY.to_owned(), lines.join("\n"));
+        self.commit(said).map_err(|error| error.to_string())?;
+        for standing in standings.iter().filter(|standing| standing.ended.is_some()) {
+            if let Some(command) = self.background_commands.get(&standing.id) {
+                command.end_is_told();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A line for each command that the view does not know as it stands. `all_ours`: whether every command that the view
+/// tells of was one of this session. Pure.
+fn untold(view: &[Arc<Entry>], standings: &[Standing], all_ours: bool) -> Vec<String> {
+    let known = known(view);
+    let mut lines = Vec::new();
+    for Standing { id, line, ended, is_end_told } in standings {
+        match ended {
+            None if !known.contains_key(id) => lines.push(format!(
+                "{HEAD}{id} still runs: `{line}`. bash_output reads what it prints, bash_kill ends it."
+            )),
+            Some(words) if !is_end_told => lines.push(format!(
+                "{HEAD}{id} has ended ({words}): `{line}`. bash_output reads what it printed last."
+            )),
+            None | Some(_) => {}
+        }
+    }
+    let is_here = |id: &String| standings.iter().any(|standing| standing.id == *id);
+    let gone = known.iter().filter(|(id, runs)| all_ours && **runs && !is_here(id));
+    lines.extend(gone.map(|(id, _)| {
+        format!("{HEAD}{id} is gone: it ended with the session's earlier life, or another session has it.")
+    }));
+    lines
+}
+
+/// The commands that the view tells of, each with whether it runs, by what is said last.
+fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
+    let mut known = BTreeMap::new();
+    for entry in view {
+        match &entry.change {
+            Change::ToolFinished { outcome } => {
+                let told = outcome.raw.as_ref().and_then(|raw| raw.get("background"));
+                if let Some(id) = told.and_then(|told| told["id"].as_str()) {
+                    let runs = told.is_some_and(|told| told["state"] == "running");
+                    known.insert(id.to_owned(), runs);
+                }
+            }
+            Change::Said { message, origin: Origin::Context { by } } if by == BY => {
+                for line in message.text().lines() {
+                    let Some((id, rest)) = line.strip_prefix(HEAD).and_then(|line| line.split_once(' '))
+                    else {
+                        continue;
+                    };
+                    let is_over = IS_OVER.iter().any(|over| rest.starts_with(over.trim_start()));
+                    known.insert(id.to_owned(), !is_over);
+                }
+            }
+            _ => {}
+        }
+    }
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::rounds;
+    use super::*;
+    use crate::thread::{CallId, Message, MessageId, OutcomeStatus, Seq, ToolOutcome};
+
+    fn entries(changes: Vec<Change>) -> Vec<Arc<Entry>> {
+        let entry = |(seq, change)| Arc::new(Entry { seq: Seq(seq as u64), at: 0, change });
+        changes.into_iter().enumerate().map(entry).collect()
+    }
+
+    fn outcome(id: &str, state: &str) -> Change {
+        let mut outcome = ToolOutcome::text(CallId("c".into()), OutcomeStatus::Completed, "…");
+        outcome.raw = Some(json!({"background": {"id": id, "state": state}}));
+        Change::ToolFinished { outcome }
+    }
+
+    fn said(line: &str) -> Change {
+        let message = Message { id: MessageId(1), content: rounds::text_content(line.to_owned()) };
+        Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
+    }
+
+    fn standing(id: &str, ended: Option<&str>, is_end_told: bool) -> Standing {
+        Standing { id: id.into(), line: "make watch".into(), ended: ended.map(str::to_owned), is_end_told }
+    }
+
+    fn first_words(view: Vec<Change>, standings: &[Standing]) -> Vec<String> {
+        let words = |line: &String| line.split(' ').skip(2).take(3).collect::<Vec<_>>().join(" ");
+        untold(&entries(view), standings, true).iter().map(words).collect()
+    }
+
+    #[test]
+    fn the_model_is_told_what_its_view_does_not_say() {
+        let runs = || standing("b1", None, false);
+        let ended = |told| standing("b1", Some("exit code 0"), told);
+        for (view, standings, told) in [
+            (vec![outcome("b1", "running")], vec![runs()], vec![]),
+            // A compaction took the start out of the view.
+            (vec![], vec![runs()], vec!["b1 still runs:"]),
+            (vec![outcome("b1", "running")], vec![ended(false)], vec!["b1 has ended"]),
+            (vec![outcome("b1", "running"), outcome("b1", "ended")], vec![ended(true)], vec![]),
+            (vec![], vec![ended(true)], vec![]),
+            // A process before this one ran it.
+            (vec![outcome("b1", "running")], vec![], vec!["b1 is gone:"]),
+            (vec![outcome("b1", "running"), outcome("b1", "ended")], vec![], vec![]),
+        ] {
+            assert_eq!(first_words(view, &standings), told);
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_known_the_next_time() {
+        for standings in
+            [vec![standing("b1", None, false)], vec![standing("b1", Some("exit code 1"), false)], vec![]]
+        {
+            let before = vec![outcome("b0", "running")];
+            let lines = untold(&entries(before.clone()), &standings, true);
+            assert!(!lines.is_empty());
+            let after: Vec<Change> = before.into_iter().chain([said(&lines.join("\n"))]).collect();
+            let told: Vec<Standing> = standings
+                .into_iter()
+                .map(|standing| Standing { is_end_told: standing.ended.is_some(), ..standing })
+                .collect();
+            assert_eq!(untold(&entries(after), &told, true), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn a_child_is_not_told_that_its_parents_commands_are_gone() {
+        assert!(untold(&entries(vec![outcome("b1", "running")]), &[], false).is_empty());
+    }
+}

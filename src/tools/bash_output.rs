@@ -1,0 +1,93 @@
+//! `bash_output`: reads what a background command printed since it was read last, and can wait for it.
+
+use std::time::Duration;
+
+use regex::RegexBuilder;
+use serde_json::{Value, json};
+
+use super::background::{Wanted, unknown};
+use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input};
+use crate::thread::{Card, ToolKind, ToolSpec};
+
+/// Seconds that can be waited for a command: a person waits for the answer.
+const WAIT_SECONDS_MAX: u64 = 300;
+
+/// Bytes of a pattern once it is compiled; the model's own are far smaller.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+pub struct BashOutput;
+
+struct Call {
+    id: String,
+    wait: Duration,
+    wanted: Wanted,
+}
+
+impl Call {
+    fn read(input: &Value) -> Result<Call, String> {
+        let id = input::named(input, "id")?;
+        let seconds = input::whole(input, "wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX);
+        let wanted = match input::optional_named(input, "until")? {
+            None => Wanted::News,
+            Some(pattern) => {
+                let pattern = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build();
+                Wanted::Line(pattern.map_err(|error| format!("`until` is no regular expression: {error}"))?)
+            }
+        };
+        Ok(Call { id: id.trim().to_string(), wait: Duration::from_secs(seconds), wanted })
+    }
+}
+
+impl Tool for BashOutput {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: "bash_output".to_string(),
+            description: "Reads what a background command of bash printed since it was read last, and says whether \
+                          it still runs. With `wait` it first waits for new output or the command's end, with \
+                          `until` for a line that fits. You are told when a background command ends; don't ask \
+                          again and again."
+                .to_string(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string", "description": "The id that bash gave the command."},
+                    "wait": {
+                        "type": "integer",
+                        "description": format!("Seconds to wait at most: 0 if left out, at most {WAIT_SECONDS_MAX}.")
+                    },
+                    "until": {
+                        "type": "string",
+                        "description": "A regular expression; waits until a new line fits it, such as \"listening on\"."
+                    }
+                },
+                "required": ["id"]
+            }),
+        }
+    }
+
+    fn card(&self, input: &Value, _: &Workspace) -> Card {
+        let title = match input::optional_named(input, "id") {
+            Ok(Some(id)) => format!("Output of the background command {id}"),
+            Ok(None) | Err(_) => "Output of a background command".to_string(),
+        };
+        Card { title, kind: ToolKind::Read, locations: Vec::new() }
+    }
+
+    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
+        Call::read(input).map(|_| Access::Nothing)
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        Box::pin(async move {
+            let call = match Call::read(&input) {
+                Ok(call) => call,
+                Err(sentence) => return ToolResult::failed(sentence),
+            };
+            let Some(command) = context.background.get(&call.id) else {
+                return ToolResult::failed(unknown(&context.background, &call.id));
+            };
+            command.wait(call.wait, call.wanted).await;
+            command.result("this is what it printed since it was read last")
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! Tells from a command's output whether the sandbox is likely to have stopped it. Pure. It may err: what it says is
+//! a hint, and the model decides.
+
+/// How the model asks to run outside.
+pub const HOW_TO_ASK: &str = "If that is what stopped it and the task needs it, call bash again with \
+     `outside_sandbox: true` and a `reason`; the person is asked then. Don't work around it.";
+
+/// What programs print when the network is not there.
+const NO_NETWORK: [&str; 13] = [
+    "could not resolve host",
+    "couldn't resolve host",
+    "temporary failure in name resolution",
+    "name or service not known",
+    "network is unreachable",
+    "failed to lookup address",
+    "eai_again",
+    "enetunreach",
+    "getaddrinfo",
+    "no address associated with hostname",
+    "dial tcp",
+    "failed to establish a new connection",
+    "unable to resolve host",
+];
+
+/// What they print when they may not do something to a file, a socket or a process.
+const NOT_ALLOWED: [&str; 7] = [
+    "permission denied",
+    "operation not permitted",
+    "read-only file system",
+    "device or resource busy",
+    "eacces",
+    "eperm",
+    "erofs",
+];
+
+/// Bytes of the end of an output that are looked at: that is where a program says why it failed.
+const LOOKED_AT_BYTES: usize = 8 * 1024;
+
+/// What to tell the model behind the output of a command that was held; `network` says whether it had one.
+pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
+    let end = &output[output.ceil_char_boundary(output.len().saturating_sub(LOOKED_AT_BYTES))..];
+    let end = end.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|words| end.contains(words));
+    let what = if !network && says(&NO_NETWORK) {
+        "has no network but a loopback of its own"
+    } else if !well && says(&NOT_ALLOWED) {
+        "can change files only in the workspace, the temporary directory and the caches of builds (of the workspace \
+         not .git/hooks, .git/config and the like), reads no secrets, and reaches no sockets and processes of others"
+    } else {
+        return None;
+    };
+    Some(format!("[this ran in a sandbox, which {what}. {HOW_TO_ASK}]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_recognised_by_what_programs_print() {
+        let (none, files, net) = (None, Some("can change files"), Some("no network"));
+        for (output, well, network, expected) in [
+            ("curl: (6) Could not resolve host: crates.io\n", false, false, net),
+            // `curl … | head` ends well.
+            ("curl: (6) Could not resolve host: crates.io\n", true, false, net),
+            ("curl: (6) Could not resolve host: crates.io\n", false, true, none),
+            ("touch: cannot touch '/etc/x': Permission denied\n", false, false, files),
+            ("error: could not lock config file .git/config: Read-only file system", false, true, files),
+            ("test permission_denied ... ok: Permission denied", true, false, none),
+            ("assertion failed", false, false, none),
+        ] {
+            let hint = hint(output, well, network);
+            assert_eq!(hint.is_some(), expected.is_some(), "{output}");
+            if let Some(expected) = expected {
+                assert!(hint.expect("just looked").contains(expected), "{output}");
+            }
+        }
+    }
+}

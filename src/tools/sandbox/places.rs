@@ -1,0 +1,401 @@
+//! Which places of this person a command may read, change, or not even see. It looks at the disk and decides; what
+//! holds a command to it is elsewhere.
+
+use std::path::{Path, PathBuf};
+
+use super::{Namespaces, Rules, Support};
+use crate::tools::Workspace;
+use crate::tools::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
+
+/// Below a home: keys, tokens, passwords, and what browsers keep. Most are of programs that talk to a network, which
+/// a held command does not.
+const HIDDEN_IN_HOME: [&str; 56] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".s3cfg",
+    ".boto",
+    ".vault-token",
+    ".git-credentials",
+    ".password-store",
+    ".terraform.d",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".m2/settings.xml",
+    ".gradle/gradle.properties",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/glab-cli",
+    ".config/hub",
+    ".config/git/credentials",
+    ".config/github-copilot",
+    ".config/rclone",
+    ".config/sops",
+    ".config/op",
+    ".config/doctl",
+    ".config/containers",
+    ".config/pip",
+    ".local/share/keyrings",
+    ".claude/.credentials.json",
+    ".codex/auth.json",
+    ".gemini/oauth_creds.json",
+    ".mozilla",
+    ".thunderbird",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/vivaldi",
+    ".config/opera",
+    "snap/firefox",
+    "snap/chromium",
+    ".var/app",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
+    ".local/share/fish/fish_history",
+];
+
+/// The same of the system; who is no administrator can't read most of them anyway.
+const HIDDEN: [&str; 5] = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/etc/ssh"];
+
+/// Below a home: what package managers and compilers keep so as not to fetch or build it again. Where an entry has
+/// a file beside it that programs run at their start, the entry is the part without it.
+const CACHES_IN_HOME: [&str; 24] = [
+    ".cache",
+    ".cargo/registry",
+    ".cargo/git",
+    ".cargo/.package-cache",
+    ".cargo/.package-cache-mutate",
+    ".cargo/.global-cache",
+    ".npm",
+    ".pnpm-store",
+    ".local/share/pnpm/store",
+    ".yarn/berry/cache",
+    ".bun/install/cache",
+    ".gradle/caches",
+    ".gradle/daemon",
+    ".m2/repository",
+    ".ivy2/cache",
+    "go/pkg",
+    ".nuget/packages",
+    ".bundle/cache",
+    ".cabal/packages",
+    ".composer/cache",
+    ".conda/pkgs",
+    ".julia/compiled",
+    ".hex/packages",
+    ".pub-cache/hosted",
+];
+
+/// Devices that every program may use.
+const DEVICES: [&str; 9] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+    "/dev/shm",
+];
+
+/// Where all devices are. Only `DEVICES` are read: as an administrator one could read a disk past every file.
+const ALL_DEVICES: &str = "/dev";
+
+/// What in a repository's own directory makes Git run something.
+const OF_GIT: [&str; 3] = ["hooks", "config", "config.worktree"];
+
+/// Repositories within a repository's own directory (submodules) that are looked for.
+const MODULES_MAX: usize = 64;
+
+/// How deep they are looked for: their paths are names of modules.
+const MODULES_DEPTH_MAX: usize = 4;
+
+/// What holds for the commands of one workspace. All paths are real ones of things that exist.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    /// May not be read, nor changed, wherever they are.
+    pub hidden: Vec<PathBuf>,
+    /// Of these, the ones that lie below what may be changed, and which landlock can't leave out there: something
+    /// empty is mounted over them.
+    pub covered: Vec<PathBuf>,
+    /// May be changed.
+    pub writable: Vec<PathBuf>,
+    /// May be read and written, and are no files of anybody's.
+    pub devices: Vec<PathBuf>,
+    /// Below what may be changed, and may not be.
+    pub frozen: Vec<PathBuf>,
+    /// Directories that stay where they are: with one of them, what is frozen in it could be put aside.
+    pub fixed: Vec<PathBuf>,
+}
+
+impl Places {
+    pub fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> Places {
+        let home = workspace.home();
+        let in_home = |names: &[&str]| -> Vec<PathBuf> {
+            home.iter().flat_map(|home| names.iter().map(|name| home.join(name))).collect()
+        };
+        let mut hidden = real(in_home(&HIDDEN_IN_HOME));
+        hidden.extend(real(HIDDEN.map(PathBuf::from)));
+        hidden.extend(real(rules.hide.clone()));
+        hidden.sort();
+        hidden.dedup();
+
+        let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
+        // A session in `/` or above all homes: everything can't be what it works on.
+        let is_too_wide = |root: &PathBuf| {
+            root.parent().is_none()
+                || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
+        };
+        let mut roots = real(std::iter::once(workspace.cwd.clone()).chain(workspace.directories.clone()));
+        roots.retain(|root| !is_too_wide(root));
+        let gits = roots.iter().filter_map(|root| git_directory(root)).collect::<Vec<_>>();
+
+        let mut places = Places { devices: real(DEVICES.map(PathBuf::from)), hidden, ..Places::default() };
+        for root in &roots {
+            places.freeze(root);
+        }
+        for git in &gits {
+            places.freeze_git(git, support);
+        }
+        let temporary = real(temporary(rules, workspace));
+        let mut wide = roots;
+        wide.extend(gits);
+        let mut rest = real(in_home(&CACHES_IN_HOME));
+        rest.extend(real(rules.write.clone()));
+        // Whoever hides a place that is also a cache wants it hidden.
+        rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
+        let is_below =
+            |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
+        match support.namespaces {
+            Namespaces::OfAdministrator | Namespaces::OfUser => {
+                wide.extend(temporary);
+                wide.extend(rest);
+                let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
+                places.covered = covered.cloned().collect();
+                places.writable = wide;
+            }
+            Namespaces::None => {
+                // Nothing can be taken out below a directory: what is hidden stays hidden, and its neighbours can be
+                // changed but nothing be put beside them. The temporary directory would be of no use that way.
+                for path in wide.iter().chain(&rest) {
+                    super::grants::all_but(path, &places.hidden, &mut places.writable);
+                }
+                places.hidden.retain(|hidden| !is_below(hidden, &temporary));
+                places.writable.extend(temporary);
+                places.frozen.clear();
+                places.fixed.clear();
+            }
+        }
+        places
+    }
+
+    /// Freezes what runs later in a directory of the workspace, where it is there.
+    fn freeze(&mut self, root: &Path) {
+        let directories = DIRECTORIES_THAT_RUN.iter().filter(|name| **name != ".git");
+        for name in directories.chain(&FILES_THAT_RUN) {
+            let path = root.join(name);
+            // A link can't be mounted over; what it leads to is somewhere else.
+            if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink()) {
+                self.frozen.push(path);
+            }
+        }
+        let git = root.join(".git");
+        if git.symlink_metadata().is_ok_and(|file| file.is_file()) {
+            self.frozen.push(git);
+        }
+    }
+
+    /// Freezes what makes Git run something, in a repository's own directory and those of its submodules.
+    fn freeze_git(&mut self, git: &Path, support: &Support) {
+        let mut found = vec![git.to_path_buf()];
+        modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
+        for git in found {
+            if support.namespaces != Namespaces::None {
+                // Only what is there can be frozen. Git makes this directory itself, in most repositories.
+                let _ = std::fs::create_dir(git.join("hooks"));
+            }
+            self.frozen.extend(
+                OF_GIT
+                    .map(|name| git.join(name))
+                    .into_iter()
+                    .filter(|path| path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink())),
+            );
+            self.fixed.push(git);
+        }
+    }
+}
+
+/// Where programs put what they need for a moment.
+fn temporary(rules: &Rules, workspace: &Workspace) -> Vec<PathBuf> {
+    let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
+    let named = named
+        .map(|(_, path)| PathBuf::from(path))
+        .filter(|path| path.is_absolute() && path.parent().is_some());
+    named.into_iter().chain(rules.temporary.clone()).collect()
+}
+
+/// The directory that Git keeps a repository in whose root this is: its own, or that of the repository whose
+/// worktree it is.
+///
+/// A worktree's file says where that is, and a command could write such a file. So it counts only where that place
+/// names the worktree, too: there a command can't have written.
+fn git_directory(root: &Path) -> Option<PathBuf> {
+    let git = root.join(".git");
+    let metadata = git.symlink_metadata().ok()?;
+    if metadata.is_dir() {
+        return git.join("HEAD").exists().then_some(git);
+    }
+    if !metadata.is_file() {
+        return None;
+    }
+    let text = std::fs::read_to_string(&git).ok()?;
+    let own = root.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
+    let back = std::fs::read_to_string(own.join("gitdir")).ok()?;
+    let is_ours = Path::new(back.trim()).canonicalize().is_ok_and(|back| back == git);
+    let worktrees = own.parent().filter(|parent| parent.ends_with("worktrees"))?;
+    let common = worktrees.parent()?.to_path_buf();
+    (is_ours && common.join("HEAD").exists()).then_some(common)
+}
+
+/// The submodules' directories below this one.
+fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if depth == 0 || found.len() > MODULES_MAX || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if path.join("HEAD").exists() {
+            found.push(path.clone());
+            modules(&path.join("modules"), depth - 1, found);
+        } else {
+            modules(&path, depth - 1, found);
+        }
+    }
+}
+
+/// Those that exist, links followed.
+fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// What is never read, beside what is hidden.
+pub(super) fn never_read() -> PathBuf {
+    PathBuf::from(ALL_DEVICES)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+
+    const ALL: Support = Support { landlock: 7, namespaces: Namespaces::OfUser, filter: true };
+
+    struct Disk {
+        root: PathBuf,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Disk {
+        fn with(files: &[&str]) -> Disk {
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            let root = directory.path().canonicalize().expect("it is there");
+            for file in files {
+                let path = root.join(file);
+                fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+                match file.ends_with('/') {
+                    true => fs::create_dir_all(path).expect("made"),
+                    false => fs::write(path, "").expect("written"),
+                }
+            }
+            Disk { root, _directory: directory }
+        }
+
+        fn places(&self, cwd: &str, support: Support) -> Places {
+            let home = self.root.join("home").into_os_string();
+            let workspace = Workspace {
+                cwd: self.root.join(cwd),
+                directories: Vec::new(),
+                environment: Arc::new(vec![("HOME".into(), home)]),
+            };
+            let rules = Rules { hide: vec![self.root.join("home/.epitome/data")], ..Rules::default() };
+            Places::find(&rules, &workspace, &support)
+        }
+
+        fn below(&self, paths: &[PathBuf]) -> Vec<String> {
+            let below = |path: &PathBuf| Some(path.strip_prefix(&self.root).ok()?.display().to_string());
+            paths.iter().filter_map(below).collect()
+        }
+    }
+
+    #[test]
+    fn a_workspace_may_be_changed_but_for_what_runs_later() {
+        let disk = Disk::with(&[
+            "w/.git/HEAD",
+            "w/.git/config",
+            "w/.git/modules/lib/deep/HEAD",
+            "w/.envrc",
+            "w/.epitome/hooks/a",
+            "w/src/.envrc",
+            "home/.cache/x",
+            "home/.ssh/id",
+        ]);
+        let places = disk.places("w", ALL);
+        assert_eq!(disk.below(&places.writable), ["w", "w/.git", "home/.cache"]);
+        let frozen =
+            ["w/.epitome", "w/.envrc", "w/.git/hooks", "w/.git/config", "w/.git/modules/lib/deep/hooks"];
+        assert_eq!(disk.below(&places.frozen), frozen);
+        assert_eq!(disk.below(&places.fixed), ["w/.git", "w/.git/modules/lib/deep"]);
+        assert_eq!(disk.below(&places.hidden), ["home/.ssh"]);
+    }
+
+    #[test]
+    fn a_home_as_workspace_keeps_its_secrets() {
+        let disk = Disk::with(&["home/.ssh/id", "home/.epitome/data/x", "home/notes/a", "home/b"]);
+        let places = disk.places("home", ALL);
+        assert_eq!(disk.below(&places.covered), ["home/.epitome/data", "home/.ssh"]);
+        assert_eq!(disk.below(&places.writable), ["home"]);
+        // Without mounts its neighbours can be changed, and nothing new be put beside them.
+        let places = disk.places("home", Support { namespaces: Namespaces::None, ..ALL });
+        let mut writable = disk.below(&places.writable);
+        writable.sort();
+        assert_eq!(writable, ["home/b", "home/notes"]);
+        assert!(places.covered.is_empty() && places.frozen.is_empty());
+    }
+
+    #[test]
+    fn what_is_above_a_home_is_no_workspace() {
+        let disk = Disk::with(&["home/a"]);
+        assert_eq!(disk.below(&disk.places("", ALL).writable), Vec::<String>::new());
+    }
+
+    /// A command could write a `.git` file that names any directory, and would have been let into it next time.
+    #[test]
+    fn a_worktree_leads_to_its_repository_only_where_that_names_it() {
+        let disk = Disk::with(&["main/.git/HEAD", "main/.git/worktrees/w/HEAD", "w/", "home/.ssh/HEAD"]);
+        let own = disk.root.join("main/.git/worktrees/w");
+        fs::write(disk.root.join("w/.git"), format!("gitdir: {}\n", own.display())).expect("written");
+        assert_eq!(git_directory(&disk.root.join("w")), None, "nothing names it yet");
+        fs::write(own.join("gitdir"), format!("{}\n", disk.root.join("w/.git").display())).expect("written");
+        assert_eq!(git_directory(&disk.root.join("w")), Some(disk.root.join("main/.git")));
+        fs::write(disk.root.join("w/.git"), "gitdir: ../home/.ssh\n").expect("written");
+        assert_eq!(git_directory(&disk.root.join("w")), None);
+    }
+}

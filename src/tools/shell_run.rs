@@ -1,0 +1,253 @@
+//! A shell that runs: started, read while it writes, and what is said of its end.
+
+use std::ffi::{OsStr, OsString};
+use std::future::pending;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, sleep_until};
+
+use super::Workspace;
+use super::disk::Stop;
+use super::group::{Ending, Running};
+use super::reaper::Reaper;
+use super::sandbox::{Confinement, Rules};
+
+/// How long output is still read when the shell has ended but something keeps the pipe open.
+pub(super) const DRAIN: Duration = Duration::from_millis(200);
+
+/// Bytes read at once: the size of a Linux pipe.
+const READ_BYTES: usize = 64 * 1024;
+
+/// The shortest time between two pieces of output that are passed on while a command runs.
+const PASS_ON_EVERY: Duration = Duration::from_millis(100);
+
+/// The part of a command's time so far that is the shortest between two pieces, as a divisor: who has waited for
+/// minutes does not need ten pieces a second, and so a command of ten minutes passes on some 300 of them.
+const PASS_ON_PART: u32 = 50;
+
+/// Bytes of one piece. Of more than that in so short a time nobody reads more than the end.
+const PIECE_BYTES_MAX: usize = 16 * 1024;
+
+/// What stands for what a piece does not hold.
+const LEFT_OUT: &str = "[…]\n";
+
+/// What keeps programs from asking a person who is not there; each only where the environment says
+/// nothing of it.
+const NOT_INTERACTIVE: [(&str, &str); 5] = [
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_PAGER", "cat"),
+    ("PAGER", "cat"),
+    ("TERM", "dumb"),
+];
+
+/// A shell that was started.
+pub(super) struct Started {
+    pub running: Running,
+    pub pipe: pipe::Receiver,
+    /// Whether the sandbox holds it.
+    pub is_held: bool,
+}
+
+/// Starts the shell, held to `rules` where there are some; gives back where its output can be read. Blocks.
+pub(super) fn start(
+    reaper: &Arc<Reaper>,
+    line: &str,
+    workspace: &Workspace,
+    rules: Option<&Rules>,
+    stop: &Stop,
+) -> Result<Started, String> {
+    if stop.requested() {
+        return Err("The call was cancelled before its command was started.".to_string());
+    }
+    if !workspace.cwd.is_dir() {
+        return Err(format!(
+            "The workspace's directory {} is gone; no command can be run.",
+            workspace.cwd.display()
+        ));
+    }
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::ArgumentListTooLong => {
+            "The command line is too long for the system. Write a script with file_write and run that."
+                .to_string()
+        }
+        _ => format!("The command could not be started: {error}."),
+    };
+    let (read, write) = io::pipe().map_err(failed)?;
+    let mut command = Command::new(shell(&workspace.environment));
+    command.arg("-c").arg(line).current_dir(&workspace.cwd).stdin(Stdio::null());
+    command.stdout(Stdio::from(OwnedFd::from(write.try_clone().map_err(failed)?)));
+    command.stderr(Stdio::from(OwnedFd::from(write)));
+    command.env_clear().envs(workspace.environment.iter().map(|(name, value)| (name, value)));
+    let given = |name: &str| workspace.environment.iter().any(|(given, _)| given == name);
+    for (name, value) in NOT_INTERACTIVE.iter().filter(|(name, _)| !given(name)) {
+        command.env(name, value);
+    }
+    if !given("HOME")
+        && let Some(home) = workspace.home()
+    {
+        command.env("HOME", home);
+    }
+    // The shell would look at it and find that it is the editor's.
+    command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
+    let confinement = rules.map(|rules| Confinement::prepare(rules, workspace)).transpose();
+    let confinement =
+        confinement.map_err(|error| format!("The command's sandbox could not be made: {error}."))?.flatten();
+    let is_held = confinement.is_some();
+    if let Some(confinement) = confinement {
+        confinement.hold(&mut command);
+    }
+    let running = reaper.spawn_marked(&mut command).map_err(failed)?;
+    // Our copies of the pipe's other end are in `command`; while they are open there is no end.
+    drop(command);
+    let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
+    Ok(Started { running, pipe, is_held })
+}
+
+/// The `bash` of the environment's PATH, else the system's, else `sh`.
+pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
+    let directories: Vec<PathBuf> = std::env::split_paths(path.unwrap_or(OsStr::new(""))).collect();
+    let runs = |path: &PathBuf| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let ours = directories.iter().filter(|directory| directory.is_absolute()).map(|path| path.join("bash"));
+    let system = ["/bin/bash", "/usr/bin/bash"].map(PathBuf::from);
+    ours.chain(system).find(runs).unwrap_or_else(|| Path::new("/bin/sh").to_path_buf())
+}
+
+/// The reading end of a command's output.
+pub(super) struct Reading {
+    /// `None` once the other end is closed.
+    pipe: Option<pipe::Receiver>,
+    buffer: Vec<u8>,
+}
+
+impl Reading {
+    pub fn new(pipe: pipe::Receiver) -> Reading {
+        Reading { pipe: Some(pipe), buffer: vec![0; READ_BYTES] }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// What there is to read, nothing at the end; never resolves behind the end. May be dropped at any time without
+    /// losing a byte.
+    pub async fn next(&mut self) -> &[u8] {
+        let Some(pipe) = &mut self.pipe else { return pending().await };
+        match pipe.read(&mut self.buffer).await {
+            Ok(0) | Err(_) => {
+                self.pipe = None;
+                &[]
+            }
+            Ok(length) => &self.buffer[..length],
+        }
+    }
+}
+
+/// Output on its way to those who look on while the command runs: in pieces that are bounded in size and number.
+pub(super) struct Live {
+    began: Instant,
+    passed_on: Instant,
+    waiting: String,
+    has_left_out: bool,
+    progress: Arc<dyn Fn(String) + Send + Sync>,
+}
+
+impl Live {
+    pub fn new(progress: Arc<dyn Fn(String) + Send + Sync>) -> Live {
+        let began = Instant::now();
+        Live {
+            began,
+            passed_on: began - PASS_ON_EVERY,
+            waiting: String::new(),
+            has_left_out: false,
+            progress,
+        }
+    }
+
+    pub fn take(&mut self, text: &str, now: Instant) {
+        self.waiting.push_str(text);
+        if self.waiting.len() > PIECE_BYTES_MAX {
+            let from = self.waiting.ceil_char_boundary(self.waiting.len() - PIECE_BYTES_MAX);
+            self.waiting.drain(..from);
+            self.has_left_out = true;
+        }
+        if self.due() <= now {
+            self.pass_on(now);
+        }
+    }
+
+    /// Waits until what waits is due; forever where nothing does.
+    pub async fn wait(&self) {
+        match self.waiting.is_empty() {
+            true => pending().await,
+            false => sleep_until(self.due()).await,
+        }
+    }
+
+    pub fn pass_on(&mut self, now: Instant) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.passed_on = now;
+        let text = std::mem::take(&mut self.waiting);
+        let head = if std::mem::take(&mut self.has_left_out) { LEFT_OUT } else { "" };
+        (self.progress)(format!("{head}{text}"));
+    }
+
+    fn due(&self) -> Instant {
+        self.passed_on
+            + PASS_ON_EVERY.max(self.passed_on.saturating_duration_since(self.began) / PASS_ON_PART)
+    }
+}
+
+/// What is said of an end, in brackets without them, and the code that shells give for it.
+pub(super) fn ended(ending: Ending) -> (String, Option<i32>) {
+    // A shell reports the end by a signal in this form too.
+    const BY_SIGNAL: i32 = 128;
+    match ending {
+        Ending::Code(code) => (format!("exit code {code}"), Some(code)),
+        Ending::Signal(signal) => {
+            let code = BY_SIGNAL + signal;
+            (format!("ended by signal {signal}, exit code {code}"), Some(code))
+        }
+        Ending::Unknown => ("the exit code is not known".to_string(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_fast_is_passed_on_in_few_bounded_pieces() {
+        let pieces: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = pieces.clone();
+        let mut live = Live::new(Arc::new(move |text| kept.lock().expect("not poisoned").push(text)));
+        let mut now = Instant::now();
+        for second in 0..60 {
+            for _ in 0..100 {
+                live.take(&format!("{second} {}\n", "x".repeat(1_000)), now);
+            }
+            now += Duration::from_secs(1);
+        }
+        live.pass_on(now);
+        let pieces = pieces.lock().expect("not poisoned");
+        assert!((20..=120).contains(&pieces.len()), "{}", pieces.len());
+        assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES_MAX + LEFT_OUT.len()));
+        assert!(pieces[0].starts_with("0 x"), "the first is passed on at once");
+        assert!(pieces.last().is_some_and(|last| last.starts_with(LEFT_OUT) && last.contains("59 x")));
+    }
+}

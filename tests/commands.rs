@@ -1,0 +1,247 @@
+//! Commands that stay, that leave their group, and that print what no reader wants, by example.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use epitome::thread::{Mode, OutcomeContent, OutcomeStatus};
+use epitome::tools::background::{Background, RUNNING_MAX};
+use epitome::tools::reaper::Reaper;
+use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than any of these may take on a busy machine; a test that reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Place {
+    directory: TempDir,
+    workspace: Arc<Workspace>,
+    tools: Toolbox,
+    background: Arc<Background>,
+    progress: Arc<Mutex<Vec<String>>>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let workspace = Workspace {
+            cwd: directory.path().canonicalize().expect("it exists"),
+            directories: Vec::new(),
+            environment: Arc::new(vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())]),
+        };
+        Place {
+            directory,
+            workspace: Arc::new(workspace),
+            tools: Toolbox::built_in(Arc::new(Reaper::none())),
+            background: Arc::default(),
+            progress: Arc::default(),
+        }
+    }
+
+    async fn run(&self, tool: &str, input: Value) -> ToolResult {
+        let progress = self.progress.clone();
+        let context = ToolContext {
+            workspace: self.workspace.clone(),
+            progress: Arc::new(move |text| progress.lock().expect("not poisoned").push(text)),
+            log: Arc::default(),
+            mode: Mode::Ask,
+            sandbox: Arc::default(),
+            background: self.background.clone(),
+        };
+        let run = self.tools.get(tool).expect("a built-in tool").run(input, context);
+        tokio::time::timeout(PATIENCE, run).await.expect("it ends in time")
+    }
+
+    async fn bash(&self, command: &str) -> ToolResult {
+        self.run("bash", json!({"description": "a test", "command": command})).await
+    }
+
+    /// Starts it in the background; its id and what is said of its start.
+    async fn beside(&self, command: &str) -> (String, String) {
+        let input = json!({"description": "a test", "command": command, "background": true});
+        let result = self.run("bash", input).await;
+        assert_eq!(result.status, OutcomeStatus::Completed, "{}", text(&result));
+        let raw = result.raw.as_ref().expect("it is there");
+        (raw["background"]["id"].as_str().expect("an id").to_owned(), text(&result).to_owned())
+    }
+
+    async fn output(&self, id: &str, more: Value) -> String {
+        let mut input = json!({"id": id});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            input[key] = value.clone();
+        }
+        text(&self.run("bash_output", input).await).to_owned()
+    }
+
+    /// The number that a command wrote to `pid`, once it is there.
+    async fn number(&self) -> u32 {
+        let started = Instant::now();
+        loop {
+            let text = fs::read_to_string(self.directory.path().join("pid")).unwrap_or_default();
+            if let Some(number) = text.strip_suffix('\n').and_then(|text| text.trim().parse().ok()) {
+                return number;
+            }
+            assert!(started.elapsed() < PATIENCE, "the command began");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn text(result: &ToolResult) -> &str {
+    match &result.content[0] {
+        OutcomeContent::Text { text } => text,
+        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => panic!("no text: {result:?}"),
+    }
+}
+
+/// Waits until the process is gone, or a zombie whose parent has not looked yet.
+async fn assert_ends(number: u32) {
+    let started = Instant::now();
+    let runs = || {
+        let status = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+        status.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
+    };
+    while runs() {
+        assert!(started.elapsed() < PATIENCE, "process {number} still runs");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+// In the background.
+
+#[tokio::test]
+async fn a_background_command_is_started_read_and_ended() {
+    let place = Place::new();
+    let line = "echo $$ > pid; echo listening on 80; while read -t 60 line <> fifo; do :; done; sleep 60";
+    let (id, said) = place.beside(line).await;
+    assert!(said.starts_with(&format!("Background command {id}: `echo $$")), "{said}");
+    assert!(said.contains("\nlistening on 80\n") && said.contains("still runs"), "{said}");
+    let again = place.output(&id, json!({})).await;
+    assert!(again.contains("(no new output)") && again.contains("still runs"), "{again}");
+    assert_eq!(place.background.running(), 1);
+    let number = place.number().await;
+    let result = place.run("bash_kill", json!({"id": id})).await;
+    assert!(text(&result).contains("has ended: ended by signal 15"), "{}", text(&result));
+    assert_ends(number).await;
+    assert_eq!(place.background.running(), 0);
+    let unknown = place.output("bzzzz", json!({})).await;
+    assert!(unknown.contains("no background command \"bzzzz\"") && unknown.contains(&id), "{unknown}");
+}
+
+#[tokio::test]
+async fn output_can_be_waited_for() {
+    let place = Place::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("go"), 0o600.into()).expect("made");
+    let (id, _) =
+        place.beside("echo one; read x < go; echo two $x; read x < go; printf 'ready: 80'; exit 3").await;
+    let go = |text: &'static str| {
+        let path = place.directory.path().join("go");
+        tokio::task::spawn_blocking(move || fs::write(path, text).expect("written"))
+    };
+    let (read, _) = tokio::join!(place.output(&id, json!({"wait": 20})), go("more\n"));
+    assert!(read.contains("two more"), "{read}");
+    let wait = json!({"wait": 20, "until": "^ready: \\d+$"});
+    let (read, _) = tokio::join!(place.output(&id, wait), go("\n"));
+    assert!(read.contains("ready: 80"), "{read}");
+    let read = place.output(&id, json!({"wait": 20, "until": "never"})).await;
+    assert!(read.contains("has ended: exit code 3") || read.contains("(no new output)"), "{read}");
+    let wrong = place.output(&id, json!({"until": "("})).await;
+    assert!(wrong.contains("no regular expression"), "{wrong}");
+}
+
+#[tokio::test]
+async fn what_fails_at_once_says_so_in_the_first_answer() {
+    let place = Place::new();
+    let (_, said) = place.beside("echo no such thing >&2; exit 7").await;
+    assert!(said.contains("no such thing") && said.contains("has ended: exit code 7"), "{said}");
+    assert_eq!(place.background.running(), 0);
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_at_a_time() {
+    let place = Place::new();
+    let starts = (0..RUNNING_MAX).map(|_| place.beside("sleep 60"));
+    futures_util::future::join_all(starts).await;
+    let input = json!({"description": "a test", "command": "sleep 60", "background": true});
+    let result = place.run("bash", input).await;
+    assert!(text(&result).contains("End one with bash_kill first"), "{}", text(&result));
+}
+
+#[tokio::test]
+async fn what_is_not_read_is_forgotten_from_its_beginning() {
+    let place = Place::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("go"), 0o600.into()).expect("made");
+    let (id, _) = place.beside("read x < go; seq 500000; echo the end; sleep 60").await;
+    fs::write(place.directory.path().join("go"), "\n").expect("written");
+    // Nobody reads meanwhile: it must come to its end all the same.
+    let read = place.output(&id, json!({"wait": 20, "until": "the end"})).await;
+    assert!(read.contains("499999\n500000\nthe end\n"), "{}", read.len());
+    assert!(read.contains("bytes of its output before this are lost"), "{}", read.len());
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_ends_its_commands() {
+    let mut place = Place::new();
+    place.beside("trap '' TERM; echo $$ > pid; while :; do sleep 1; done").await;
+    let number = place.number().await;
+    place.background = Arc::default();
+    assert_ends(number).await;
+}
+
+// What leaves its group.
+
+/// A daemon leaves the process group of its command, and stayed for good.
+#[tokio::test]
+async fn a_daemon_in_a_session_of_its_own_ends_with_its_command() {
+    let place = Place::new();
+    let result = place
+        .bash(
+            "setsid sh -c 'echo $$ > pid; exec sleep 600' < /dev/null > /dev/null 2>&1 & \
+                             while [ ! -s pid ]; do sleep 0.01; done; echo done",
+        )
+        .await;
+    assert_eq!(text(&result), "done\n[exit code 0]");
+    assert_ends(place.number().await).await;
+}
+
+#[tokio::test]
+async fn a_daemon_of_a_background_command_ends_with_it() {
+    let place = Place::new();
+    let (id, _) = place.beside("(setsid sh -c 'echo $$ > pid; exec sleep 600' &) ; sleep 600").await;
+    let number = place.number().await;
+    place.run("bash_kill", json!({"id": id})).await;
+    assert_ends(number).await;
+}
+
+#[tokio::test]
+async fn a_daemon_of_a_command_that_took_too_long_ends_with_it() {
+    let place = Place::new();
+    let line = "setsid sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 1; done' & sleep 60";
+    let result = place.run("bash", json!({"command": line, "timeout": 1})).await;
+    assert!(text(&result).contains("time limit"), "{}", text(&result));
+    assert_ends(place.number().await).await;
+}
+
+// What no reader wants.
+
+#[tokio::test]
+async fn whatever_is_printed_is_bounded_text() {
+    let place = Place::new();
+    for (line, begins) in [
+        ("head -c 3000000 /dev/urandom", ""),
+        ("head -c 8000000 /dev/zero", ""),
+        ("head -c 8000000 /dev/zero | tr '\\0' x", "xxxx"),
+        ("printf 'a\\0b\\xff\\033[31mc\\033[0m\\r\\nd'", "ab\u{fffd}c\nd"),
+        ("yes | head -c 16000000", "y\ny\n"),
+    ] {
+        let result = place.bash(line).await;
+        assert_eq!(result.status, OutcomeStatus::Completed, "{line}");
+        assert!(text(&result).len() < 40_000, "{line}: {}", text(&result).len());
+        assert!(text(&result).starts_with(begins), "{line}");
+        assert!(!text(&result).contains('\0') && !text(&result).contains('\u{1b}'), "{line}");
+        let shown: usize =
+            place.progress.lock().expect("not poisoned").drain(..).map(|text| text.len()).sum();
+        assert!(shown < 4_000_000, "{line}: {shown} bytes were passed on");
+    }
+}

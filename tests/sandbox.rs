@@ -1,0 +1,394 @@
+//! What the sandbox holds commands to, by example: each row is something that a command tries. On a kernel without
+//! what a row needs, its test says so and passes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use epitome::thread::{Mode, OutcomeContent, OutcomeStatus};
+use epitome::tools::reaper::Reaper;
+use epitome::tools::sandbox::{Namespaces, Rules, support};
+use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than any of these may take on a busy machine; a test that reaches it has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A home with secrets in it, a workspace with a repository in it, what lies beside them, and a temporary directory.
+struct Place {
+    root: PathBuf,
+    workspace: Workspace,
+    tools: Toolbox,
+    rules: Rules,
+    _directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        for (path, text) in [
+            ("home/.ssh/id_ed25519", "the-private-key\n"),
+            ("home/.aws/credentials", "the-aws-key\n"),
+            ("home/.netrc", "the-password\n"),
+            ("home/.bashrc", "# mine\n"),
+            ("home/.cache/pip/x", ""),
+            ("home/.cargo/registry/x", ""),
+            ("home/notes.txt", "a note\n"),
+            ("home/.epitome/config.toml", "the-header\n"),
+            ("home/.epitome/data/log", "the-log\n"),
+            ("home/w/.git/HEAD", "ref: refs/heads/main\n"),
+            ("home/w/.git/config", "[core]\n"),
+            ("home/w/.git/hooks/pre-commit.sample", "#!/bin/sh\n"),
+            ("home/w/.git/objects/x", ""),
+            ("home/w/.epitome/hooks/a", "#!/bin/sh\n"),
+            ("home/w/.envrc", "# mine\n"),
+            ("home/w/src/main.rs", "fn main() {}\n"),
+            ("beside/file", "beside\n"),
+            ("tmp/x", ""),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("it is below the root")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        let home = root.join("home");
+        let environment = vec![
+            ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
+            ("HOME".into(), home.clone().into_os_string()),
+            ("TMPDIR".into(), root.join("tmp").into_os_string()),
+        ];
+        Place {
+            workspace: Workspace {
+                cwd: home.join("w"),
+                directories: Vec::new(),
+                environment: Arc::new(environment),
+            },
+            tools: Toolbox::built_in(Arc::new(Reaper::none())),
+            rules: Rules {
+                enabled: true,
+                hide: vec![home.join(".epitome/data"), home.join(".epitome/config.toml")],
+                ..Rules::default()
+            },
+            root,
+            _directory: directory,
+        }
+    }
+
+    async fn call(&self, mode: Mode, input: Value) -> ToolResult {
+        let context = ToolContext {
+            workspace: Arc::new(self.workspace.clone()),
+            progress: Arc::new(|_| {}),
+            log: Arc::default(),
+            mode,
+            sandbox: Arc::new(self.rules.clone()),
+            background: Arc::default(),
+        };
+        let run = self.tools.get("bash").expect("a built-in tool").run(input, context);
+        tokio::time::timeout(PATIENCE, run).await.expect("it ends in time")
+    }
+
+    async fn bash(&self, line: &str) -> ToolResult {
+        self.call(Mode::Ask, json!({"description": "a test", "command": line})).await
+    }
+}
+
+fn text(result: &ToolResult) -> &str {
+    match &result.content[0] {
+        OutcomeContent::Text { text } => text,
+        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => panic!("no text: {result:?}"),
+    }
+}
+
+/// Whether the system has what a test needs; says so where not.
+fn has(what: &str, there: bool) -> bool {
+    if !there {
+        eprintln!("skipped: this system has no {what} ({})", support().words());
+    }
+    there
+}
+
+fn has_landlock() -> bool {
+    has("landlock", support().landlock > 0)
+}
+
+fn has_namespaces() -> bool {
+    has("namespaces", support().namespaces != Namespaces::None)
+}
+
+fn has_program(name: &str) -> bool {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|directory| directory.join(name).is_file());
+    has(name, found)
+}
+
+/// Runs each line and says which did not come to what was expected of it.
+async fn hold(place: &Place, rows: &[(&str, bool)]) {
+    for (line, works) in rows {
+        let result = place.bash(line).await;
+        assert_eq!(result.status == OutcomeStatus::Completed, *works, "{line}: {}", text(&result));
+    }
+}
+
+#[tokio::test]
+async fn commands_read_everything_but_secrets() {
+    if !has_landlock() {
+        return;
+    }
+    let place = Place::new();
+    hold(
+        &place,
+        &[
+            ("cat src/main.rs ../notes.txt ../../beside/file /etc/passwd > /dev/null", true),
+            ("ls ~ / /usr/bin > /dev/null", true),
+            ("cat ~/.ssh/id_ed25519", false),
+            ("cat ~/.aws/credentials", false),
+            ("cat ~/.netrc", false),
+            ("cat ~/.epitome/config.toml", false),
+            ("cat ~/.epitome/data/log", false),
+            ("cd ~/.ssh && cat id_ed25519", false),
+            ("cat ../.ssh/../.ssh/id_ed25519", false),
+            ("ln -s ~/.ssh/id_ed25519 link && cat link", false),
+            ("ln -s ~/.ssh d && cat d/id_ed25519", false),
+            ("ln ~/.ssh/id_ed25519 hard && cat hard", false),
+            ("mv ~/.ssh moved && cat moved/id_ed25519", false),
+            ("cp -r ~/.ssh copied && cat copied/id_ed25519", false),
+            ("cat /proc/self/root$HOME/.ssh/id_ed25519", false),
+            ("bash -c 'bash -c \"cat ~/.ssh/id_ed25519\"'", false),
+            ("tar cf - -C ~ .ssh | grep -q the-private-key", false),
+            ("test -e /dev/sda && head -c1 /dev/sda", false),
+            ("test -e /dev/vda && head -c1 /dev/vda", false),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn commands_change_the_workspace_temporary_files_and_caches_and_nothing_else() {
+    if !has_landlock() {
+        return;
+    }
+    let place = Place::new();
+    hold(
+        &place,
+        &[
+            ("echo x > new && mkdir -p a/b && mv new a/b/ && echo y >> src/main.rs && rm -r a", true),
+            ("f=$(mktemp) && echo x > $f && rm $f", true),
+            ("echo x > ~/.cache/pip/y && echo x > ~/.cargo/registry/y", true),
+            ("echo x > /dev/null && echo x > /dev/shm/$$ && rm /dev/shm/$$", true),
+            ("echo x > /dev/stdout", true),
+            ("echo x > ~/new", false),
+            ("echo x >> ~/.bashrc", false),
+            ("echo x > ~/.ssh/authorized_keys", false),
+            ("echo x > ../../beside/new", false),
+            ("rm ../../beside/file", false),
+            ("mv ../../beside/file .", false),
+            ("truncate -s0 ../../beside/file", false),
+            ("ln -s ../../../beside/file out && echo x > out", false),
+            ("ln -s ../../../beside dir && echo x > dir/new", false),
+            ("mkdir ~/.config", false),
+            ("echo x > /etc/epitome-was-here", false),
+            ("mknod node b 8 0", false),
+        ],
+    )
+    .await;
+    assert_eq!(fs::read_to_string(place.root.join("beside/file")).expect("it is there"), "beside\n");
+    assert_eq!(fs::read_to_string(place.root.join("home/.bashrc")).expect("it is there"), "# mine\n");
+}
+
+#[tokio::test]
+async fn what_runs_later_in_the_workspace_stays_as_it_is() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let evil = "printf '#!/bin/sh\\n' > .git/hooks/pre-commit";
+    hold(
+        &place,
+        &[
+            ("echo x > .git/index && echo x > .git/objects/y && rm .git/index", true),
+            ("cat .git/config .git/hooks/pre-commit.sample .envrc > /dev/null", true),
+            (evil, false),
+            ("echo '[core]' > .git/config", false),
+            ("echo x > .git/c && mv .git/c .git/config", false),
+            ("rm -rf .git/hooks && test ! -e .git/hooks", false),
+            ("mv .git/hooks .git/old", false),
+            ("mv .git old", false),
+            ("rm -rf .git 2> /dev/null; test -e .git/hooks/pre-commit.sample", true),
+            ("echo x > .envrc", false),
+            ("rm .envrc", false),
+            ("mv .envrc .e", false),
+            ("ln -sf /tmp/x .envrc", false),
+            ("echo x > .epitome/hooks/b", false),
+            ("mv .epitome e", false),
+            ("umount .git/hooks", false),
+            ("mount -o remount,rw,bind .git/hooks", false),
+            ("unshare -Urm sh -c 'mount -o remount,rw,bind .git/hooks && echo x > .git/hooks/y'", false),
+        ],
+    )
+    .await;
+    let hooks: Vec<_> = fs::read_dir(place.root.join("home/w/.git/hooks"))
+        .expect("it is there")
+        .map(|entry| entry.expect("readable").file_name())
+        .collect();
+    assert_eq!(hooks, ["pre-commit.sample"]);
+    assert_eq!(fs::read_to_string(place.root.join("home/w/.envrc")).expect("it is there"), "# mine\n");
+}
+
+#[tokio::test]
+async fn a_worktree_commits_into_its_repository_and_not_into_its_hooks() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let mut place = Place::new();
+    let outside = place.root.join("beside");
+    let made = "git init -q main && cd main && git config user.name a && git config user.email a@b && \
+                git commit -q --allow-empty -m one && git worktree add -q ../tree";
+    let status = std::process::Command::new("sh").args(["-c", made]).current_dir(&outside).status();
+    assert!(status.expect("git runs").success());
+    place.workspace.cwd = outside.join("tree");
+    hold(
+        &place,
+        &[
+            ("echo x > x && git add x && git commit -q -m two && git log --oneline | grep -q two", true),
+            ("echo x > ../main/.git/hooks/pre-commit", false),
+            ("git config core.hooksPath /tmp", false),
+            ("echo 'gitdir: /tmp' > .git", false),
+            ("echo x > ../main/x", false),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_home_as_workspace_still_hides_its_secrets() {
+    if !has_landlock() {
+        return;
+    }
+    let mut place = Place::new();
+    place.workspace.cwd = place.root.join("home");
+    let rows = [
+        ("cat notes.txt", true),
+        ("grep -q the-private-key .ssh/id_ed25519", false),
+        ("grep -q the-password .netrc", false),
+        ("grep -q the-log .epitome/data/log", false),
+        ("mv .ssh other && grep -q the-private-key other/id_ed25519", false),
+        ("echo x > .ssh/authorized_keys", false),
+    ];
+    hold(&place, &rows).await;
+    assert!(place.root.join("home/.ssh/id_ed25519").exists());
+}
+
+#[tokio::test]
+async fn there_is_no_network_but_a_loopback() {
+    if !has("filter or namespaces", support().filter || support().namespaces != Namespaces::None)
+        || !has_program("python3")
+    {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("it listens").port();
+    let path = std::env::temp_dir().join(format!("sandbox-{}.sock", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let _unix = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let python = |code: String| format!("python3 -c 'import socket as s\n{code}'");
+    let connect = python(format!("s.create_connection((\"127.0.0.1\", {port}), 3)"));
+    let unix = python(format!("s.socket(s.AF_UNIX).connect(\"{}\")", path.display()));
+    let far = python("s.create_connection((\"192.0.2.1\", 80), 3)".to_owned());
+    let udp = python("s.socket(s.AF_INET, s.SOCK_DGRAM).sendto(b\"x\", (\"192.0.2.1\", 53))".to_owned());
+    let netlink = python("s.socket(s.AF_NETLINK, s.SOCK_RAW)".to_owned());
+    let packet = python("s.socket(s.AF_PACKET, s.SOCK_RAW)".to_owned());
+    let abstract_one = python("s.socket(s.AF_UNIX).bind(\"\\0x\")".to_owned());
+    let pair = python("a, b = s.socketpair()\na.send(b\"x\")".to_owned());
+    let own =
+        python("l = s.create_server((\"127.0.0.1\", 0))\ns.create_connection(l.getsockname(), 3)".to_owned());
+    let mut place = Place::new();
+    let held = [
+        (connect.as_str(), false),
+        (&far, false),
+        (&udp, false),
+        (&netlink, false),
+        (&packet, false),
+        (&unix, false),
+        (&abstract_one, false),
+        (&pair, true),
+        (&own, support().namespaces != Namespaces::None),
+    ];
+    hold(&place, &held).await;
+    place.rules.network = true;
+    hold(&place, &[(&connect, true), (&unix, false), (&packet, false)]).await;
+    place.rules.unix_sockets = true;
+    hold(&place, &[(&connect, true), (&unix, true)]).await;
+    let _ = fs::remove_file(&path);
+}
+
+#[tokio::test]
+async fn the_processes_of_others_are_out_of_reach() {
+    if !has_landlock() {
+        return;
+    }
+    let mut other = std::process::Command::new("sleep")
+        .arg("60")
+        .env("A_KEY", "the-key-of-another")
+        .spawn()
+        .expect("sleep runs");
+    let number = other.id();
+    let place = Place::new();
+    let environment = format!("tr '\\0' '\\n' < /proc/{number}/environ | grep -q the-key-of-another");
+    let root = format!("cat /proc/{number}/root/etc/passwd");
+    hold(&place, &[(&environment, false), (&root, false), ("sleep 9 & kill $!", true)]).await;
+    if has("signals in landlock", support().landlock >= 6) {
+        hold(&place, &[(&format!("kill {number}"), false), ("kill -9 $PPID", false)]).await;
+        assert!(matches!(other.try_wait(), Ok(None)), "it still runs");
+    }
+    other.kill().expect("it is ours");
+    other.wait().expect("it was killed");
+}
+
+#[tokio::test]
+async fn no_new_rights_can_be_had() {
+    let place = Place::new();
+    if !has("sandbox", support().landlock > 0 || support().filter) {
+        return;
+    }
+    let result = place.bash("grep -E 'NoNewPrivs|CapBnd' /proc/self/status").await;
+    assert!(text(&result).contains("NoNewPrivs:\t1"), "{}", text(&result));
+    let bounding = text(&result).lines().find_map(|line| line.strip_prefix("CapBnd:\t")).expect("it is told");
+    let bounding = u64::from_str_radix(bounding.trim(), 16).expect("a number");
+    let is_administrator = rustix::process::geteuid().is_root();
+    if is_administrator || support().namespaces == Namespaces::OfUser {
+        assert_eq!(bounding & (1 << 21), 0, "the right to mount is given up");
+    }
+}
+
+#[tokio::test]
+async fn the_model_learns_what_stopped_a_command_and_how_to_ask() {
+    if !has_landlock() {
+        return;
+    }
+    let place = Place::new();
+    let result = place.bash("touch ~/new").await;
+    assert!(text(&result).contains("outside_sandbox: true"), "{}", text(&result));
+    assert_eq!(result.raw.as_ref().map(|raw| raw["sandboxed"].clone()), Some(json!(true)));
+    let outside = json!({
+        "description": "a test", "command": "touch ~/new", "outside_sandbox": true, "reason": "it is a test"
+    });
+    let result = place.call(Mode::Ask, outside).await;
+    assert_eq!(result.status, OutcomeStatus::Completed, "{}", text(&result));
+    let without = json!({"description": "a test", "command": "ls", "outside_sandbox": true, "reason": " "});
+    let result = place.call(Mode::Ask, without).await;
+    assert!(text(&result).contains("say why"), "{}", text(&result));
+}
+
+#[tokio::test]
+async fn full_mode_is_not_held_unless_the_person_wants_it() {
+    if !has_landlock() {
+        return;
+    }
+    let mut place = Place::new();
+    let touch = json!({"description": "a test", "command": "echo x > ~/new"});
+    assert_eq!(place.call(Mode::Full, touch.clone()).await.status, OutcomeStatus::Completed);
+    place.rules.in_full_mode = true;
+    assert_eq!(place.call(Mode::Full, touch).await.status, OutcomeStatus::Failed);
+}
