@@ -8,6 +8,7 @@
 mod file;
 mod hooks;
 mod models;
+mod permissions;
 mod values;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paths::Paths;
 use crate::problem::Problem;
+use crate::rules::Written;
 use crate::thread::{Mode, ThoughtLevel};
 pub(crate) use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
@@ -45,6 +47,10 @@ pub struct Settings {
     pub small_model: Option<String>,
     pub compaction: Compaction,
     pub hooks: Hooks,
+    /// Rules of all files, the person's own first. The strictest that fits holds, whichever file it is of.
+    pub permissions: Vec<Written>,
+    /// `secrets.mask`: whether what looks like a key is masked before it is stored.
+    pub mask_secrets: bool,
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
@@ -68,6 +74,8 @@ impl Default for Settings {
             small_model: None,
             compaction: Compaction::default(),
             hooks: Hooks::default(),
+            permissions: Vec::new(),
+            mask_secrets: true,
             go_compat: false,
         }
     }

@@ -89,21 +89,23 @@
 //! | `problem` | what is wrong in a person's file | |
 //! | `paths` | where a person's files are | |
 //! | `spans` | what takes time, in the log | |
-//! | `config` | layered settings | thread, problem, paths |
+//! | `rules` | permission rules as they are written, pure | problem |
+//! | `secrets` | what looks like a key, and the mask for it, pure | |
+//! | `config` | layered settings | thread, problem, paths, rules |
 //! | `family` | which model it is, by its name | |
 //! | `tokens` | counting, fitted to each model | thread, family |
 //! | `recall` | finds and reads what left the view, pure | thread |
 //! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
-//! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
+//! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript, secrets |
 //! | `recipe` | Markdown files as slash commands | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, spans, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, spans, config, tokens, transcript, family |
-//! | `tools` | what the model can do, and permission | thread, recall |
+//! | `tools` | what the model can do, and permission | thread, recall, rules |
 //! | `store` | journals, blobs, sled | thread, paths |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
-//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
+//! | `session` | the one writer | thread, problem, paths, rules, secrets, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
 //! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, store, transfer, shelf, session, acp, daemon |
@@ -139,6 +141,9 @@
 //! - When a daemon dies, each request has its one answer all the same, and a late answer to one of its questions
 //!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
+//! - What a rule denies is refused in every mode, whatever else allows it; what is allowed by rule, mode or person is
+//!   never wider than the words that they saw, and each decision is in the log with who made it.
+//! - What looks like a key is masked before an outcome is stored, so that log, view and client agree.
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;
@@ -153,6 +158,8 @@ pub mod problem;
 pub mod provider;
 pub mod recall;
 pub mod recipe;
+pub mod rules;
+pub mod secrets;
 pub mod session;
 pub mod shelf;
 pub mod spans;

@@ -252,7 +252,10 @@ impl Cursor {
                 }
             }
             // They show as options; the session sends those.
-            Change::ModelChosen { .. } | Change::ThoughtChosen { .. } | Change::Allowed { .. } => {}
+            Change::ModelChosen { .. }
+            | Change::ThoughtChosen { .. }
+            | Change::Allowed { .. }
+            | Change::Forgotten { .. } => {}
             // For those who ask: commands read the trail.
             Change::Hooked { .. } => {}
         }
@@ -400,6 +403,7 @@ impl Cursor {
             | Change::Titled { .. }
             | Change::Planned { .. }
             | Change::Allowed { .. }
+            | Change::Forgotten { .. }
             | Change::Mutated { .. }
             | Change::Edited { .. }
             | Change::CallChanged { .. }

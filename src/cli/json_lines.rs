@@ -149,6 +149,7 @@ impl<'a> JsonLines<'a> {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => Ok(()),
             Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
         }

@@ -288,6 +288,7 @@ impl<'a> Printer<'a> {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
+            | Change::Forgotten { .. }
             | Change::Hooked { .. }
             | Change::TurnEnded { .. } => Ok(()),
         }

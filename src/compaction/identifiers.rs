@@ -166,6 +166,7 @@ impl Search {
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }
             | Change::Allowed { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => {}
         }
     }

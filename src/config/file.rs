@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
@@ -14,8 +14,19 @@ use super::values::{
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
 use crate::problem::{Problem, nearest, place_in};
 
-const KEYS: [&str; 9] =
-    ["model", "mode", "thought", "max_rounds", "models", "providers", "compaction", "hooks", "templates"];
+const KEYS: [&str; 11] = [
+    "model",
+    "mode",
+    "thought",
+    "max_rounds",
+    "models",
+    "providers",
+    "compaction",
+    "hooks",
+    "permissions",
+    "secrets",
+    "templates",
+];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers whose address need not be configured.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
@@ -79,10 +90,15 @@ impl Reader<'_> {
         }
     }
 
+    /// The file, and the line of a place in it.
+    pub(super) fn place(&self, span: Range<usize>) -> (PathBuf, u64) {
+        (self.path.to_path_buf(), place_in(self.text, span.start).0)
+    }
+
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks");
+            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks" | "secrets");
             if of_person && self.refused(key.span(), name) {
                 continue;
             }
@@ -95,6 +111,8 @@ impl Reader<'_> {
                 "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),
                 "hooks" => self.hooks(value, &mut settings.hooks),
+                "permissions" => self.permissions(value, &mut settings.permissions),
+                "secrets" => self.secrets(value, &mut settings.mask_secrets),
                 "templates" => self.templates(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),
             }

@@ -97,6 +97,7 @@ pub(super) fn of<'a>(
         | Change::Titled { .. }
         | Change::Planned { .. }
         | Change::Allowed { .. }
+        | Change::Forgotten { .. }
         | Change::TurnEnded { .. } => {}
     }
 }

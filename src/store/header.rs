@@ -71,7 +71,8 @@ impl Header {
             | Change::ModeChosen { .. }
             | Change::ThoughtChosen { .. }
             | Change::Planned { .. }
-            | Change::Allowed { .. } => {}
+            | Change::Allowed { .. }
+            | Change::Forgotten { .. } => {}
         }
     }
 }

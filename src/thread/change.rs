@@ -222,6 +222,10 @@ pub enum Change {
     Allowed {
         rule: Rule,
     },
+    /// The person took back what they had allowed for the rest of the session.
+    Forgotten {
+        rule: Rule,
+    },
     TurnEnded {
         reason: StopReason,
         /// Tokens of the whole turn.
@@ -265,6 +269,7 @@ impl Change {
             Change::Titled { .. } => "titled",
             Change::Planned { .. } => "planned",
             Change::Allowed { .. } => "allowed",
+            Change::Forgotten { .. } => "forgotten",
             Change::TurnEnded { .. } => "turn_ended",
         }
     }

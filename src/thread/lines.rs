@@ -58,6 +58,7 @@ pub fn one_line(change: &Change) -> Option<String> {
         | Change::ThoughtChosen { .. }
         | Change::Titled { .. }
         | Change::Allowed { .. }
+        | Change::Forgotten { .. }
         | Change::Hooked { .. } => None,
     }
 }

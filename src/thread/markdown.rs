@@ -70,6 +70,7 @@ pub fn markdown(thread: &Thread) -> String {
             | Change::Titled { .. }
             | Change::Planned { .. }
             | Change::Allowed { .. }
+            | Change::Forgotten { .. }
             | Change::Hooked { .. } => {}
         }
     }

@@ -163,7 +163,8 @@ impl<'a> Reader<'a> {
             | Change::Opened { .. }
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
-            | Change::Allowed { .. } => return None,
+            | Change::Allowed { .. }
+            | Change::Forgotten { .. } => return None,
         };
         Some(block)
     }

@@ -253,6 +253,7 @@ impl View {
             | Change::Titled { .. }
             | Change::Planned { .. }
             | Change::Allowed { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => {}
         }
         if entry.change.rewrites() {

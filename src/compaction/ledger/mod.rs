@@ -161,6 +161,7 @@ impl Ledger {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => {}
         }
     }

@@ -121,6 +121,7 @@ fn blocks_of(change: &Change) -> Vec<Block> {
         | Change::Titled { .. }
         | Change::Planned { .. }
         | Change::Allowed { .. }
+        | Change::Forgotten { .. }
         | Change::TurnEnded { .. } => vec![block("as it is stored", &stored(change))],
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::meter::{Meter, Point};
-use super::words::{head, rule_words};
+use super::words::head;
 use crate::config::Settings;
 use crate::provider::spent::{Spent, cost_of_change};
 use crate::session::meter::Kinds;
@@ -342,7 +342,8 @@ impl<'a> Walk<'a> {
                     remarks: run.remarks.iter().take(REMARKS_MAX).map(|remark| head(remark)).collect(),
                 }));
             }
-            Change::Allowed { rule } => self.permit(entry, "allowed", rule_words(rule)),
+            Change::Allowed { rule } => self.permit(entry, "allowed", head(&rule.words())),
+            Change::Forgotten { rule } => self.permit(entry, "forgotten", head(&rule.words())),
             Change::ModeChosen { mode } => self.permit(entry, "mode", mode.name().to_owned()),
             _ => {}
         }
@@ -539,6 +540,7 @@ fn is_waited_for(change: &Change) -> bool {
         | Change::Titled { .. }
         | Change::Planned { .. }
         | Change::Allowed { .. }
+        | Change::Forgotten { .. }
         | Change::TurnEnded { .. } => false,
     }
 }
