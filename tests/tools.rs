@@ -67,6 +67,7 @@ impl Place {
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push_str(&text)),
             log: Arc::default(),
             mode: Mode::Ask,
+            hidden: Arc::default(),
         };
         self.tools.get(tool).expect("a built-in tool").run(input, context)
     }

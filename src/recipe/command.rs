@@ -12,8 +12,20 @@ use super::parse::{Argument, Recipe};
 
 /// Names of commands that are no recipes, sorted. A recipe of such a name can't be typed; hooks and other
 /// recipes may still call it.
-pub const RESERVED: [&str; 11] =
-    ["context", "goal", "help", "history", "hooks", "pin", "redo", "rename", "undo", "unpin", "why"];
+pub const RESERVED: [&str; 12] = [
+    "context",
+    "goal",
+    "help",
+    "history",
+    "hooks",
+    "permissions",
+    "pin",
+    "redo",
+    "rename",
+    "undo",
+    "unpin",
+    "why",
+];
 
 /// A slash command as clients list it; `name` has no slash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

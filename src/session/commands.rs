@@ -10,6 +10,7 @@ pub(super) mod goal;
 mod help;
 mod hooks;
 mod layers;
+mod permissions;
 mod pins;
 pub mod why;
 
@@ -39,7 +40,7 @@ pub(super) struct BuiltIn {
 }
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
-const BUILT_IN: [BuiltIn; 11] = [
+const BUILT_IN: [BuiltIn; 12] = [
     BuiltIn {
         name: "help",
         description: "List the commands, and where recipes come from",
@@ -63,6 +64,12 @@ const BUILT_IN: [BuiltIn; 11] = [
         description: "Show the hooks of this session, in the order in which they run",
         hint: None,
         run: Session::show_hooks,
+    },
+    BuiltIn {
+        name: "permissions",
+        description: "Show what may run without a question, take it back, or keep it for this workspace",
+        hint: Some("[forget N | forget all | keep N]"),
+        run: Session::permissions,
     },
     BuiltIn {
         name: "rename",

@@ -27,6 +27,7 @@ mod foreign;
 mod foreign_tests;
 mod hooks;
 mod instructions;
+pub mod kept;
 pub mod meter;
 mod models;
 mod moments;

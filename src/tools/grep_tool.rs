@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
+use super::permission::ruled::Hidden;
 use super::walk::{self, Ignored, Pattern};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, permission, truncate};
 
@@ -98,7 +99,8 @@ impl Tool for GrepTool {
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(Call::read(&input, &context.workspace), context, search)
+        let (call, hidden) = (Call::read(&input, &context.workspace), context.hidden.clone());
+        disk::run(call, context, move |call, workspace, stop| search(call, workspace, &hidden, stop))
     }
 }
 
@@ -161,7 +163,7 @@ impl Call {
     }
 }
 
-fn search(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, String> {
+fn search(call: Call, workspace: &Workspace, hidden: &Hidden, stop: &Stop) -> Result<ToolResult, String> {
     let matcher = call.matcher()?;
     let include = call.files()?;
     let root = super::real_path(&call.root);
@@ -183,6 +185,10 @@ fn search(call: Call, workspace: &Workspace, stop: &Stop) -> Result<ToolResult, 
             }
             if permission::is_secret(path) {
                 found.secrets += 1;
+                return true;
+            }
+            if hidden.hides(path) {
+                found.hidden += 1;
                 return true;
             }
             let name = workspace.display(&call.root.join(relative));
@@ -216,6 +222,8 @@ struct Found {
     results: u64,
     full: Option<Full>,
     secrets: u64,
+    /// Files that a rule of the person's keeps from being read without a question.
+    hidden: u64,
     unreadable: u64,
     /// A sentence on the first of these.
     trouble: Option<String>,
@@ -268,6 +276,9 @@ impl Found {
         }
         if self.secrets > 0 {
             notes.push(format!("[{} files that are likely to hold secrets were not searched]", self.secrets));
+        }
+        if self.hidden > 0 {
+            notes.push(format!("[{} files were not searched, because a permission rule is about them]", self.hidden));
         }
         if let Some(first) = &self.trouble {
             notes.push(format!("[{} files could not be searched; the first: {first}]", self.unreadable));

@@ -76,6 +76,8 @@ pub struct ToolContext {
     pub log: Arc<Log>,
     /// The mode that the session is in as the call begins.
     pub mode: Mode,
+    /// What a search leaves out of what lies below its directory.
+    pub hidden: Arc<permission::ruled::Hidden>,
 }
 
 /// The places and the environment that a session works in. `Debug` leaves the environment out, which

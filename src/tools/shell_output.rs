@@ -27,6 +27,7 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         progress: Arc::new(|_| {}),
         log: Arc::default(),
         mode: Mode::Ask,
+        hidden: Arc::default(),
     };
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {

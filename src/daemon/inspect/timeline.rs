@@ -211,7 +211,7 @@ pub struct CallMark {
 pub struct PermissionMark {
     pub entry: Seq,
     pub at: u64,
-    /// `allowed` for the rest of the session, `denied` once, or `mode`.
+    /// `allowed` for the rest of the session, `forgotten` again, `let` or `denied` for one call, or `mode`.
     pub decision: &'static str,
     pub told: String,
 }
@@ -446,8 +446,16 @@ impl<'a> Walk<'a> {
         if let Some(round) = self.rounds.iter_mut().rev().find(|round| round.entry == reply) {
             round.ended = round.ended.max(entry.at);
         }
-        if outcome.status == OutcomeStatus::Denied {
-            self.permit(entry, "denied", head(&format!("{title}: {text}")));
+        match &outcome.decided {
+            Some(decided) => {
+                let decision = if decided.allowed { "let" } else { "denied" };
+                self.permit(entry, decision, head(&format!("{title}: {decided}")));
+            }
+            // By an older build, whose log does not say who decided.
+            None if outcome.status == OutcomeStatus::Denied => {
+                self.permit(entry, "denied", head(&format!("{title}: {text}")));
+            }
+            None => {}
         }
     }
 
