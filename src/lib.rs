@@ -104,7 +104,7 @@
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, spans, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread, recall, rules |
 //! | `store` | journals, blobs, sled | thread, paths |
-//! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
+//! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, secrets, recall, store, transfer |
 //! | `session` | the one writer | thread, problem, paths, rules, secrets, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |

@@ -119,7 +119,10 @@ pub fn parse(text: &str) -> Result<Pattern, Wrong> {
         return wrong(format!("this rule has more than {RULE_BYTES_MAX} bytes"), form);
     }
     if let Some(c) = text.chars().find(|c| c.is_control() || (c.is_whitespace() && *c != ' ')) {
-        return wrong(format!("this rule has the character {c:?}"), "write a rule on one line, with plain blanks");
+        return wrong(
+            format!("this rule has the character {c:?}"),
+            "write a rule on one line, with plain blanks",
+        );
     }
     let (tool, about) = match text.split_once('(') {
         None => (text, None),
@@ -141,7 +144,10 @@ pub fn parse(text: &str) -> Result<Pattern, Wrong> {
     }
     let Some(about) = about else { return Ok(Pattern { tool: tool.to_owned(), about: None }) };
     if about.is_empty() {
-        return wrong(format!("the parentheses of {text:?} are empty"), "leave them out for every call of the tool");
+        return wrong(
+            format!("the parentheses of {text:?} are empty"),
+            "leave them out for every call of the tool",
+        );
     }
     if tool.starts_with("mcp__") || WITHOUT_ABOUT.contains(&tool) {
         let hint = format!("write \"{tool}\"");
@@ -172,7 +178,9 @@ fn host(about: &str) -> Result<String, Wrong> {
         true => Ok(host),
         false => Err(Wrong {
             message: format!("{about:?} is no host"),
-            hint: Some("write the host alone: \"web_fetch(docs.rs)\" or \"web_fetch(*.example.com)\"".to_owned()),
+            hint: Some(
+                "write the host alone: \"web_fetch(docs.rs)\" or \"web_fetch(*.example.com)\"".to_owned(),
+            ),
         }),
     }
 }
@@ -183,17 +191,28 @@ fn path(about: &str) -> Result<String, Wrong> {
         let below = about.trim_start_matches('/');
         return wrong(
             format!("it is not certain what {about:?} begins at"),
-            format!("an absolute path begins with two slashes (\"/{about}\"), one in the workspace with none ({below:?})"),
+            format!(
+                "an absolute path begins with two slashes (\"/{about}\"), one in the workspace with none ({below:?})"
+            ),
         );
     }
     if about.split('/').any(|part| part == "..") {
-        return wrong(format!("{about:?} has .. in it"), "write where it leads: ~/, // or a path in the workspace".to_owned());
+        return wrong(
+            format!("{about:?} has .. in it"),
+            "write where it leads: ~/, // or a path in the workspace".to_owned(),
+        );
     }
     if about.starts_with('~') && !about.starts_with("~/") {
-        return wrong(format!("{about:?} names another person's home"), "~/ is yours; others begin with //".to_owned());
+        return wrong(
+            format!("{about:?} names another person's home"),
+            "~/ is yours; others begin with //".to_owned(),
+        );
     }
     if let Err(error) = globset::Glob::new(about) {
-        return wrong(format!("{about:?} is no pattern for paths: {}", error.kind()), "for example src/**".to_owned());
+        return wrong(
+            format!("{about:?} is no pattern for paths: {}", error.kind()),
+            "for example src/**".to_owned(),
+        );
     }
     Ok(about.to_owned())
 }

@@ -144,7 +144,8 @@ impl Masker {
     pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = match &self.values {
             Some((values, names)) if values.is_match(text) => {
-                let masks: Vec<String> = names.iter().map(|name| masked(&format!("the value of {name}"))).collect();
+                let masks: Vec<String> =
+                    names.iter().map(|name| masked(&format!("the value of {name}"))).collect();
                 Cow::Owned(values.replace_all(text, &masks))
             }
             Some(_) | None => Cow::Borrowed(text),
@@ -164,7 +165,9 @@ impl Masker {
             Value::String(text) => self.mask_in(text),
             // Each of them, also behind the first that was masked.
             Value::Array(items) => items.iter_mut().fold(false, |any, item| self.mask_json(item) | any),
-            Value::Object(fields) => fields.values_mut().fold(false, |any, field| self.mask_json(field) | any),
+            Value::Object(fields) => {
+                fields.values_mut().fold(false, |any, field| self.mask_json(field) | any)
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
     }
@@ -246,7 +249,8 @@ fn key(which: usize, form: &Form, text: &str) -> Option<usize> {
     let goes_on = text[end..].starts_with(|c: char| c.is_ascii_alphanumeric());
     let has = |is: fn(&u8) -> bool| found.as_str().bytes().any(|byte| is(&byte));
     // `sk-learn-something` and the name of a variable are no keys.
-    let is_mixed = has(u8::is_ascii_digit) && found.as_str()[form.begins.len()..].bytes().any(|byte| byte.is_ascii_alphabetic());
+    let is_mixed = has(u8::is_ascii_digit)
+        && found.as_str()[form.begins.len()..].bytes().any(|byte| byte.is_ascii_alphabetic());
     let is_id = matches!(form.begins, "AKIA" | "ASIA");
     (!goes_on && (is_mixed || is_id) && !is_all_the_same(&found.as_str()[form.begins.len()..])).then_some(end)
 }
@@ -273,7 +277,9 @@ fn begins_a_word(text: &str, at: usize) -> bool {
 fn block(text: &str) -> Option<usize> {
     let begin = BLOCK_BEGIN.find(text)?.end();
     let within = &text[begin..text.floor_char_boundary(begin + BLOCK_BYTES_MAX)];
-    let has_key = |body: &str| body.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=".contains(c))).any(|run| run.len() >= 40);
+    let has_key = |body: &str| {
+        body.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=".contains(c))).any(|run| run.len() >= 40)
+    };
     if let Some(end) = BLOCK_END.find(within)
         && has_key(&within[..end.start()])
         // Source that has both lines in it has other things between them.
@@ -282,7 +288,8 @@ fn block(text: &str) -> Option<usize> {
         return Some(begin + end.end());
     }
     let lines = BLOCK_LINES.find(within)?;
-    has_key(lines.as_str()).then(|| begin + lines.as_str().trim_end().len())
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    has_key(lines.as_str()).then(|| begin + lines.as_str().trim_end_matches(|c| !is_of_key(c)).len())
 }
 
 /// Masks the values of names that say what they are.
@@ -327,14 +334,17 @@ fn looks_random(value: &str) -> bool {
 /// Whether what bears this name is a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    let is_word = |word: &str| ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY"].contains(&word);
+    let is_word =
+        |word: &str| ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY"].contains(&word);
     // `KEYBOARD_LAYOUT` and `MONKEY` are none; `SSH_AUTH_SOCK` and `KEY_FILE` hold a path.
-    name.split('_').any(is_word) && !["FILE", "PATH", "DIR", "SOCK", "ID", "NAME", "VARIABLE"].iter().any(|end| name.ends_with(end))
+    name.split('_').any(is_word)
+        && !["FILE", "PATH", "DIR", "SOCK", "ID", "NAME", "VARIABLE"].iter().any(|end| name.ends_with(end))
 }
 
 fn is_long_enough(value: &str) -> bool {
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
-    let is_text = value.contains(char::is_whitespace) || value.starts_with(['/', '~', '.']) || value.contains("://");
+    let is_text =
+        value.contains(char::is_whitespace) || value.starts_with(['/', '~', '.']) || value.contains("://");
     let long = value.len() >= VALUE_BYTES_MIN && has_digit || value.len() >= WORD_BYTES_MIN;
     long && !is_text
 }

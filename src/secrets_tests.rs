@@ -29,7 +29,13 @@ fn keys() -> Vec<(String, &'static str)> {
 #[test]
 fn keys_of_known_forms_are_masked_with_what_they_look_like() {
     for (key, what) in keys() {
-        for (before, after) in [("", ""), ("key = \"", "\"\n"), ("Bearer ", " and more"), ("{\"a\":\"x\\n", "\\n\"}"), ("     7\t", "\n")] {
+        for (before, after) in [
+            ("", ""),
+            ("key = \"", "\"\n"),
+            ("Bearer ", " and more"),
+            ("{\"a\":\"x\\n", "\\n\"}"),
+            ("     7\t", "\n"),
+        ] {
             let text = format!("{before}{key}{after}");
             let wanted = format!("{before}[secret masked: looks like {what}]{after}");
             assert_eq!(mask(&text), wanted, "{text}");
@@ -47,7 +53,10 @@ fn private_keys_are_masked_as_a_whole_also_numbered_escaped_and_cut_off() {
     let mask_words = "[secret masked: looks like a private key]";
     for (text, wanted) in [
         (format!("a\n{begin}\n{line}\n{line}==\n{end}\nb"), format!("a\n{mask_words}\nb")),
-        (format!("     1\t{begin}\n     2\t{line}\n     3\t{end}\n     4\tb"), format!("     1\t{mask_words}\n     4\tb")),
+        (
+            format!("     1\t{begin}\n     2\t{line}\n     3\t{end}\n     4\tb"),
+            format!("     1\t{mask_words}\n     4\tb"),
+        ),
         (format!("\"{begin}\\n{line}\\n{end}\\n\""), format!("\"{mask_words}\\n\"")),
         (format!("{begin}\n{line}\n{line}"), mask_words.to_owned()),
     ] {
@@ -65,9 +74,18 @@ fn private_keys_are_masked_as_a_whole_also_numbered_escaped_and_cut_off() {
 #[test]
 fn values_of_names_that_say_what_they_are_are_masked() {
     for (text, wanted) in [
-        ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI7K7MDENGbPxRfiCY0AMPLEKEY", "AWS_SECRET_ACCESS_KEY=[secret masked: the value of AWS_SECRET_ACCESS_KEY]"),
-        ("export DB_PASSWORD='aB3dE6gH9jK2mN5pQ8'", "export DB_PASSWORD='[secret masked: the value of DB_PASSWORD]'"),
-        ("\"API_TOKEN\": \"0123456789abcdef0123456789abcdef\"", "\"API_TOKEN\": \"[secret masked: the value of API_TOKEN]\""),
+        (
+            "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI7K7MDENGbPxRfiCY0AMPLEKEY",
+            "AWS_SECRET_ACCESS_KEY=[secret masked: the value of AWS_SECRET_ACCESS_KEY]",
+        ),
+        (
+            "export DB_PASSWORD='aB3dE6gH9jK2mN5pQ8'",
+            "export DB_PASSWORD='[secret masked: the value of DB_PASSWORD]'",
+        ),
+        (
+            "\"API_TOKEN\": \"0123456789abcdef0123456789abcdef\"",
+            "\"API_TOKEN\": \"[secret masked: the value of API_TOKEN]\"",
+        ),
     ] {
         assert_eq!(mask(text), wanted);
     }
@@ -98,7 +116,8 @@ fn what_the_environment_calls_secret_is_masked_by_its_name() {
     for plain in ["production-12345", "production", "/home/me/.ssh/id_rsa2", "abc1"] {
         assert_eq!(masker.mask(plain), plain);
     }
-    let mut value = serde_json::json!({"a": ["hunter2-and-more", 1], "b": "x", "c": {"d": "hunter2-and-more"}});
+    let mut value =
+        serde_json::json!({"a": ["hunter2-and-more", 1], "b": "x", "c": {"d": "hunter2-and-more"}});
     assert!(masker.mask_json(&mut value));
     assert!(!value.to_string().contains("hunter2") && has_mask_in(&value));
     assert!(!Masker::default().mask_json(&mut serde_json::json!({"a": "plain"})));

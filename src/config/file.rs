@@ -98,7 +98,8 @@ impl Reader<'_> {
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            let of_person = matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks" | "secrets");
+            let of_person =
+                matches!(name, "model" | "mode" | "max_rounds" | "providers" | "hooks" | "secrets");
             if of_person && self.refused(key.span(), name) {
                 continue;
             }

@@ -11,8 +11,8 @@ use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
 use super::{arrival, effects, kept, trace};
 use crate::hooks::output::PermissionDecision;
-use crate::recall::Log;
 use crate::problem::Problem;
+use crate::recall::Log;
 use crate::secrets::{self, Masker};
 use crate::spans::Timed;
 use crate::thread::{
@@ -36,7 +36,11 @@ const MASK_WRITTEN: &str = "Not run: this has a mask in it ([secret masked: …]
 enum Standing {
     /// With who decided, unless the call is harmless or can't run at all.
     Settled(Permit, Option<Decided>),
-    AskPerson { access: Access, always: Option<(Rule, String)>, because: Option<String> },
+    AskPerson {
+        access: Access,
+        always: Option<(Rule, String)>,
+        because: Option<String>,
+    },
 }
 
 impl Session {

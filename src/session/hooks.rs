@@ -13,8 +13,8 @@ use crate::hooks::output::Resolution;
 pub(super) use crate::hooks::settle::refuse;
 use crate::hooks::words;
 use crate::thread::{
-    CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus, ToolCall,
-    ToolOutcome, Verdict, Withheld,
+    CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
+    ToolCall, ToolOutcome, Verdict, Withheld,
 };
 use crate::turn::Answer as Told;
 

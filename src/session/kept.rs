@@ -51,7 +51,12 @@ pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> R
     let trouble = |error: io::Error| format!("{} can't be written: {error}", file.display());
     let folder = file.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(trouble)?;
-    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(file.with_extension("lock"));
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(file.with_extension("lock"));
     let lock = lock.map_err(trouble)?;
     lock.lock().map_err(trouble)?;
     let mut kept = load(&file)?;
@@ -63,7 +68,8 @@ pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> R
     with(&mut kept.workspaces[at].rules);
     kept.workspaces[at].rules.truncate(KEPT_MAX);
     kept.workspaces.retain(|workspace| !workspace.rules.is_empty());
-    let bytes = serde_json::to_vec_pretty(&kept).map_err(|error| format!("what is kept can't be written: {error}"))?;
+    let bytes = serde_json::to_vec_pretty(&kept)
+        .map_err(|error| format!("what is kept can't be written: {error}"))?;
     trust::replace(&file, &bytes).map_err(trouble)
 }
 
@@ -82,7 +88,9 @@ fn load(file: &Path) -> Result<Kept, String> {
             return Ok(Kept { version: VERSION, workspaces: Vec::new() });
         }
         Err(error) => return Err(unreadable(&error)),
-        Ok(open) => open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?,
+        Ok(open) => {
+            open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?
+        }
     };
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(unreadable(&"it is too large"));

@@ -278,7 +278,10 @@ impl Found {
             notes.push(format!("[{} files that are likely to hold secrets were not searched]", self.secrets));
         }
         if self.hidden > 0 {
-            notes.push(format!("[{} files were not searched, because a permission rule is about them]", self.hidden));
+            notes.push(format!(
+                "[{} files were not searched, because a permission rule is about them]",
+                self.hidden
+            ));
         }
         if let Some(first) = &self.trouble {
             notes.push(format!("[{} files could not be searched; the first: {first}]", self.unreadable));

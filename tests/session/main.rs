@@ -21,6 +21,7 @@ mod hooks_services;
 mod hooks_tools;
 mod instructions;
 mod learned;
+mod permissions;
 mod recall;
 mod resting;
 mod shared;

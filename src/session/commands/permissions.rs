@@ -48,7 +48,9 @@ impl Session {
                 Ok((rule, Term::Session)) => self.keep(rule.clone()),
                 Err(why) => self.refused_permissions(&why),
             },
-            _ => self.refused_permissions("Say /permissions, /permissions forget N, /permissions forget all, or /permissions keep N."),
+            _ => self.refused_permissions(
+                "Say /permissions, /permissions forget N, /permissions forget all, or /permissions keep N.",
+            ),
         }
     }
 
@@ -62,7 +64,11 @@ impl Session {
         let rules = &self.settings.permissions;
         if rules.is_empty() {
             let file = self.services.paths.config_file();
-            let _ = writeln!(out, "\nNo file has rules; [permissions] in {} is the place for them.", file.display());
+            let _ = writeln!(
+                out,
+                "\nNo file has rules; [permissions] in {} is the place for them.",
+                file.display()
+            );
         } else {
             out.push_str("\nRules of files; deny beats ask, ask beats allow:\n\n");
             for rule in rules.iter().take(LISTED_MAX) {
@@ -100,12 +106,14 @@ impl Session {
     fn forget(&mut self, rules: Vec<(Rule, Term)>) -> Ran {
         let of = |term: Term| rules.iter().filter(move |(_, of)| *of == term).map(|(rule, _)| rule);
         if of(Term::Workspace).next().is_some() {
-            let gone = |kept: &mut Vec<Rule>| kept.retain(|rule| !of(Term::Workspace).any(|gone| gone == rule));
+            let gone =
+                |kept: &mut Vec<Rule>| kept.retain(|rule| !of(Term::Workspace).any(|gone| gone == rule));
             if let Err(why) = kept::change(&self.services.paths, self.thread.cwd(), gone) {
                 return self.refused_permissions(&format!("Nothing was taken back: {why}"));
             }
         }
-        let words: Vec<String> = rules.iter().map(|(rule, _)| format!("- {}", why::line(&rule.words()))).collect();
+        let words: Vec<String> =
+            rules.iter().map(|(rule, _)| format!("- {}", why::line(&rule.words()))).collect();
         // One that is kept may be of this session as well: it must not live on there.
         let of_session = |rule: &&Rule| self.thread.rules().contains(rule);
         let mut changes: Vec<Change> = Vec::new();

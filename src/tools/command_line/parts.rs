@@ -22,9 +22,41 @@ const WRAPPED_WORDS_MAX: usize = 24;
 
 /// Programs that run what their arguments name.
 const WRAPPERS: [&str; 36] = [
-    "sudo", "doas", "pkexec", "su", "runuser", "env", "command", "builtin", "exec", "nohup", "time", "timeout", "nice",
-    "ionice", "chrt", "taskset", "setsid", "stdbuf", "unbuffer", "script", "xargs", "parallel", "watch", "strace", "ltrace",
-    "chroot", "unshare", "nsenter", "flock", "busybox", "toybox", "systemd-run", "caffeinate", "firejail", "bwrap",
+    "sudo",
+    "doas",
+    "pkexec",
+    "su",
+    "runuser",
+    "env",
+    "command",
+    "builtin",
+    "exec",
+    "nohup",
+    "time",
+    "timeout",
+    "nice",
+    "ionice",
+    "chrt",
+    "taskset",
+    "setsid",
+    "stdbuf",
+    "unbuffer",
+    "script",
+    "xargs",
+    "parallel",
+    "watch",
+    "strace",
+    "ltrace",
+    "chroot",
+    "unshare",
+    "nsenter",
+    "flock",
+    "busybox",
+    "toybox",
+    "systemd-run",
+    "caffeinate",
+    "firejail",
+    "bwrap",
     "coproc",
 ];
 /// Programs that take a command line as an argument, or on their standard input.
@@ -61,7 +93,12 @@ impl Parts {
             let pieces = word.split(|c: char| !(c.is_alphanumeric() || "._-~/*?[]{}+\u{1}\u{2}".contains(c)));
             // `-f.env`
             let behind = word.strip_prefix('-').and_then(|word| word.get(1..));
-            whole.chain(pieces).chain(behind).filter(|piece| !piece.is_empty()).map(Name::of).collect::<Vec<_>>()
+            whole
+                .chain(pieces)
+                .chain(behind)
+                .filter(|piece| !piece.is_empty())
+                .map(Name::of)
+                .collect::<Vec<_>>()
         })
     }
 
@@ -92,8 +129,16 @@ impl Parts {
                     self.is_clear = false;
                 }
                 "expansion" if line[node.byte_range()].contains(['@', '!']) => self.is_clear = false,
-                "word" | "string" | "raw_string" | "ansi_c_string" | "concatenation" | "translated_string" => {
+                "word" | "string" | "raw_string" | "ansi_c_string" | "concatenation"
+                | "translated_string" => {
                     self.words.push(literal(node, line));
+                }
+                "simple_expansion" | "expansion" | "command_substitution" | "process_substitution"
+                    if node
+                        .parent()
+                        .is_some_and(|parent| ["command", "file_redirect"].contains(&parent.kind())) =>
+                {
+                    self.words.push(expanded(node, line));
                 }
                 _ => {}
             }
@@ -139,7 +184,8 @@ impl Parts {
                 self.is_clear = false;
             }
             if SHELLS.contains(&&*program) {
-                let lines: Vec<&String> = words[1..].iter().filter(|word| !word.starts_with(['-', '+'])).collect();
+                let lines: Vec<&String> =
+                    words[1..].iter().filter(|word| !word.starts_with(['-', '+'])).collect();
                 // What it reads from its standard input, or from a name that is not known, may be anything.
                 if lines.is_empty() || lines.iter().any(|word| word.contains(UNKNOWN)) {
                     self.is_clear = false;
@@ -192,8 +238,7 @@ impl Parts {
         while at < plain.len().min(WRAPPED_WORDS_MAX) && plain[at].starts_with('-') {
             for behind in [at + 1, at + 2] {
                 if behind <= plain.len() {
-                    let without: Vec<String> =
-                        plain[..1].iter().chain(&plain[behind..]).cloned().collect();
+                    let without: Vec<String> = plain[..1].iter().chain(&plain[behind..]).cloned().collect();
                     self.push_as_it_is(&without);
                 }
             }
@@ -443,7 +488,9 @@ mod tests {
         ] {
             assert!(!Parts::of(line).is_clear, "{line}");
         }
-        for line in ["[ -f x ] && ls", "[[ $x -eq 1 ]]", "echo $((1 + 2))", "cargo test -- \"$1\"", "x=1; echo $x"] {
+        for line in
+            ["[ -f x ] && ls", "[[ $x -eq 1 ]]", "echo $((1 + 2))", "cargo test -- \"$1\"", "x=1; echo $x"]
+        {
             assert!(Parts::of(line).is_clear, "{line}");
         }
     }
@@ -477,7 +524,9 @@ mod tests {
         ] {
             assert!(names(line), "{line}");
         }
-        for line in ["cat a.rs", "cat *.rs", "cat environment", "echo 'a * b'", "ls -la src", "cat .env.example"] {
+        for line in
+            ["cat a.rs", "cat *.rs", "cat environment", "echo 'a * b'", "ls -la src", "cat .env.example"]
+        {
             assert!(!names(line), "{line}");
         }
     }

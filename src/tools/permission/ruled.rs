@@ -38,6 +38,9 @@ const SECRET_NAMES: [&str; 18] = [
     "id_ed25519",
 ];
 
+/// Bytes of a path that can be opened; a longer one names no file, and looking at all its parents takes seconds.
+const PATH_BYTES_MAX: usize = 4096;
+
 /// A call, and all that is known of what it may do.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
@@ -94,7 +97,7 @@ pub fn judge(asked: &Asked<'_>) -> Judged {
         // Full mode asks nothing, so that a line which may hide what is denied would run unseen.
         Verdict::Allow { by: AllowedBy::Mode(Mode::Full) } if let Some(rule) = call.may_be_hidden() => {
             asks(format!(
-                "It is not certain what this line would run, and the rule {rule} in {}:{} is about commands.",
+                "It is not certain what this line would run or name, and the rule {rule} in {}:{} may be about it.",
                 rule.path.display(),
                 rule.line
             ))
@@ -148,9 +151,17 @@ impl<'a> Call<'a> {
 
     /// A rule that asks or denies, where the line may hold more than is seen.
     fn may_be_hidden(&self) -> Option<&'a Written> {
-        let unclear = self.parts.as_ref().is_some_and(|parts| !parts.is_clear);
-        let about_commands = |rule: &&Written| rule.word != Word::Allow && self.is_of_tool(&rule.pattern);
-        self.asked.rules.iter().find(|rule| unclear && about_commands(rule))
+        let parts = self.parts.as_ref()?;
+        let holds_back = self.asked.rules.iter().filter(|rule| rule.word != Word::Allow);
+        holds_back.into_iter().find(|rule| match &rule.pattern.about {
+            Some(about) if is_of_files(&rule.pattern.tool) => {
+                let globs = Globs::new(about, self.asked.workspace, Case::Ignored);
+                let open = parts.names().filter(|name| name.path().is_none());
+                open.map(|name| self.asked.workspace.resolve(&name.glob))
+                    .any(|path| globs.may_be_reached(&path))
+            }
+            Some(_) | None => !parts.is_clear && self.is_of_tool(&rule.pattern),
+        })
     }
 
     /// Whether the pattern's name is that of the tool, or of what the call does.
@@ -195,10 +206,14 @@ impl<'a> Call<'a> {
                 let fit = by_path(about);
                 parts.is_some_and(|parts| {
                     let named = parts.names();
-                    named.filter_map(|name| name.path().map(|path| workspace.real(path))).any(|path| fit(&path))
+                    named
+                        .filter_map(|name| name.path().map(|path| workspace.real(path)))
+                        .any(|path| fit(&path))
                 })
             }
-            (Access::Read(paths), Some(about)) if self.is_of_tool(pattern) => paths.iter().any(|path| by_path(about)(path)),
+            (Access::Read(paths), Some(about)) if self.is_of_tool(pattern) => {
+                paths.iter().any(|path| by_path(about)(path))
+            }
             // An edit that does not fit quotes the file, so that it is a read too.
             (Access::Write(paths), Some(about)) if self.is_of_tool(pattern) || pattern.tool == "Read" => {
                 paths.iter().any(|path| by_path(about)(path))
@@ -216,7 +231,9 @@ impl<'a> Call<'a> {
             Access::Nothing => None,
             // To leave the sandbox is more than a rule about the command says.
             Access::Command { confined: false, .. } => None,
-            Access::Command { line, confined: true } => self.allowing_line(line, &of_tool.collect::<Vec<_>>()),
+            Access::Command { line, confined: true } => {
+                self.allowing_line(line, &of_tool.collect::<Vec<_>>())
+            }
             Access::Read(paths) | Access::Write(paths) => {
                 let writes = matches!(self.asked.access, Access::Write(_));
                 let rules: Vec<&Written> = of_tool.collect();
@@ -242,6 +259,9 @@ impl<'a> Call<'a> {
         let exact = patterns(|about| !about.contains('*'));
         // Who allows `cat *` does not think of keys; who allows `cat .env` does.
         if names_secret(parts) && command_line::refused(line, &exact).is_some() {
+            return None;
+        }
+        if self.may_be_hidden().is_some_and(|rule| is_of_files(&rule.pattern.tool)) {
             return None;
         }
         if let Some(all) = rules.iter().find(|rule| rule.pattern.about.is_none()) {
@@ -311,6 +331,7 @@ impl Globs {
         };
         let mut globs = Globs { matchers: Vec::new(), named: Vec::new() };
         for (base, rest) in bases {
+            let rest = rest.strip_suffix("/**").unwrap_or(&rest);
             let is_plain = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
             let plain: Vec<&str> = rest.split('/').take_while(is_plain).collect();
             let named = normal(&base.join(plain.join("/")));
@@ -343,8 +364,20 @@ impl Globs {
         globs
     }
 
+    /// Whether a path of which a shell will fill in the `*` may come to lie in what is meant, or above it.
+    fn may_be_reached(&self, open: &Path) -> bool {
+        let same = |part: &std::ffi::OsStr, open: &std::ffi::OsStr| {
+            let (part, open) = (part.to_string_lossy(), open.to_string_lossy());
+            let glob = GlobBuilder::new(&open).case_insensitive(true).build();
+            part.eq_ignore_ascii_case(&open)
+                || glob.map_or(true, |glob| glob.compile_matcher().is_match(&*part))
+        };
+        self.named.iter().any(|named| named.iter().zip(open).all(|(part, open)| same(part, open)))
+    }
+
     fn fit(&self, path: &Path) -> bool {
-        path.ancestors().any(|part| self.matchers.iter().any(|matcher| matcher.is_match(part)))
+        path.as_os_str().len() <= PATH_BYTES_MAX
+            && path.ancestors().any(|part| self.matchers.iter().any(|matcher| matcher.is_match(part)))
     }
 }
 
@@ -355,8 +388,12 @@ pub struct Hidden(Vec<Globs>);
 impl Hidden {
     /// What the rules hide from a tool that reads.
     pub fn from(tool: &str, rules: &[Written], workspace: &Workspace) -> Hidden {
-        let of_reading =
-            rules.iter().filter(|rule| rule.word != Word::Allow && (rule.pattern.tool == "Read" || fits(&rule.pattern.tool, tool) || fits(&rule.pattern.tool, "file_read")));
+        let of_reading = rules.iter().filter(|rule| {
+            rule.word != Word::Allow
+                && (rule.pattern.tool == "Read"
+                    || fits(&rule.pattern.tool, tool)
+                    || fits(&rule.pattern.tool, "file_read"))
+        });
         let abouts = of_reading.filter_map(|rule| rule.pattern.about.as_deref());
         Hidden(abouts.map(|about| Globs::new(about, workspace, Case::Ignored)).collect())
     }

@@ -40,7 +40,11 @@ fn rules(allow: &[&str], ask: &[&str], deny: &[&str]) -> Vec<Written> {
 
 #[test]
 fn commands_are_judged_by_every_part_of_the_line() {
-    let rules = rules(&["bash(cargo *)", "bash(ls *)", "bash(cat *)", "bash(git *)"], &["bash(git push)"], &["bash(rm *)"]);
+    let rules = rules(
+        &["bash(cargo *)", "bash(ls *)", "bash(cat *)", "bash(git *)"],
+        &["bash(git push)"],
+        &["bash(rm *)"],
+    );
     // The columns: ask, read_only, full.
     for (text, wanted) in [
         ("cargo test", "ada"),
@@ -67,14 +71,24 @@ fn commands_are_judged_by_every_part_of_the_line() {
         assert_eq!(letters, wanted, "{text}");
     }
     let outside = Access::Command { line: "cargo test".into(), confined: false };
-    assert_eq!(letter(&judged("bash", &outside, Mode::Ask, &rules)), 'o', "the sandbox is left only if asked");
+    assert_eq!(
+        letter(&judged("bash", &outside, Mode::Ask, &rules)),
+        'o',
+        "the sandbox is left only if asked"
+    );
 }
 
 #[test]
-fn one_command_may_be_covered_by_one_rule_and_the_next_by_another_file_s() {
-    let rules = rules(&["bash(cargo test)", "bash(cat .env)"], &[], &[]);
-    assert_eq!(letter(&judged("bash", &line("cargo test; cat .env"), Mode::Ask, &rules)), 'o', "cargo is no exact match of a line with a secret beside a pattern that is none");
-    assert_eq!(letter(&judged("bash", &line("cat .env"), Mode::Ask, &rules)), 'a', "the rule names the file itself");
+fn several_rules_may_cover_a_line_together() {
+    let of =
+        |allow: &[&str], text: &str| letter(&judged("bash", &line(text), Mode::Ask, &rules(allow, &[], &[])));
+    assert_eq!(of(&["bash(cargo test)", "bash(ls)"], "cargo test; ls"), 'a');
+    assert_eq!(of(&["bash(cargo test)"], "cargo test; ls"), 'o');
+    // Where a secret is named, only rules without a pattern count.
+    assert_eq!(of(&["bash(cargo test)", "bash(cat .env)"], "cargo test; cat .env"), 'a');
+    assert_eq!(of(&["bash(cargo *)", "bash(cat .env)"], "cargo test; cat .env"), 'o');
+    assert_eq!(of(&["bash"], "cat .env"), 'o');
+    assert_eq!(of(&["bash"], "for f in a; do [ -f $f ] && make; done > log"), 'a');
 }
 
 #[test]
@@ -114,6 +128,17 @@ fn paths_are_judged_by_where_they_lead() {
 }
 
 #[test]
+fn a_pattern_of_the_shell_that_may_reach_what_is_denied_is_asked_about() {
+    let rules = rules(&["bash(cat *)"], &[], &["Read(private/**)"]);
+    let of = |text: &str, mode| letter(&judged("bash", &line(text), mode, &rules));
+    assert_eq!(of("cat private/a", Mode::Full), 'd');
+    for text in ["cat priv*/a", "cat */a", "cat $X/a", "cat /w/p?ivate/a", "cat [p]rivate/*"] {
+        assert_eq!((of(text, Mode::Full), of(text, Mode::Ask)), ('o', 'o'), "{text}");
+    }
+    assert_eq!((of("cat src/*.rs", Mode::Full), of("cat src/*.rs", Mode::Ask)), ('a', 'a'));
+}
+
+#[test]
 fn a_secret_is_read_without_a_question_only_where_a_rule_names_it() {
     let read = |path: &str, rule: &str| {
         let access = Access::Read(vec![path.into()]);
@@ -128,7 +153,11 @@ fn a_secret_is_read_without_a_question_only_where_a_rule_names_it() {
 
 #[test]
 fn hosts_and_tools_of_servers() {
-    let rules = rules(&["web_fetch(docs.rs)", "WebFetch(*.example.com)", "mcp__tracker__get_*"], &[], &["mcp__tracker__delete", "web_fetch(evil.example.com)"]);
+    let rules = rules(
+        &["web_fetch(docs.rs)", "WebFetch(*.example.com)", "mcp__tracker__get_*"],
+        &[],
+        &["mcp__tracker__delete", "web_fetch(evil.example.com)"],
+    );
     let fetch = |host: &str| Access::Fetch { url: format!("https://{host}/x"), host: host.to_owned() };
     for (host, wanted) in [
         ("docs.rs", 'a'),
@@ -149,14 +178,19 @@ fn hosts_and_tools_of_servers() {
 
 #[test]
 fn who_decided_is_told() {
-    let of = |text: &str, mode| judged("bash", &line(text), mode, &rules(&["bash(ls *)"], &["bash(git push)"], &["bash(rm *)"]));
+    let of = |text: &str, mode| {
+        judged("bash", &line(text), mode, &rules(&["bash(ls *)"], &["bash(git push)"], &["bash(rm *)"]))
+    };
     let config = |rule: &str| Decider::Config {
         rule: rule.to_owned(),
         path: "/home/me/.epitome/config.toml".into(),
         line: 3,
     };
     assert_eq!(of("ls", Mode::Ask).decided, Some(Decided { allowed: true, by: config("allow bash(ls *)") }));
-    assert_eq!(of("rm x", Mode::Full).decided, Some(Decided { allowed: false, by: config("deny bash(rm *)") }));
+    assert_eq!(
+        of("rm x", Mode::Full).decided,
+        Some(Decided { allowed: false, by: config("deny bash(rm *)") })
+    );
     let by_mode = Decider::Mode { mode: Mode::Full };
     assert_eq!(of("make", Mode::Full).decided, Some(Decided { allowed: true, by: by_mode }));
     let asked = of("git push", Mode::Full);
@@ -174,7 +208,10 @@ fn who_decided_is_told() {
         rules: &[],
         workspace: &workspace,
     };
-    assert_eq!(judge(&asked).decided, Some(Decided { allowed: true, by: Decider::Kept { rule: rule.clone() } }));
+    assert_eq!(
+        judge(&asked).decided,
+        Some(Decided { allowed: true, by: Decider::Kept { rule: rule.clone() } })
+    );
 }
 
 /// A rule that names a link denied nothing: calls are judged by where they lead.
@@ -188,8 +225,15 @@ fn what_a_rule_names_by_a_link_is_denied_by_its_own_name_too() {
     let workspace = Workspace { cwd: root.join("w"), ..workspace() };
     let access = Access::Read(vec![workspace.real("link/a")]);
     let rules = [written(Word::Deny, "Read(link/**)")];
-    let asked =
-        Asked { tool: "file_read", access: &access, mode: Mode::Full, remembered: &[], kept: &[], rules: &rules, workspace: &workspace };
+    let asked = Asked {
+        tool: "file_read",
+        access: &access,
+        mode: Mode::Full,
+        remembered: &[],
+        kept: &[],
+        rules: &rules,
+        workspace: &workspace,
+    };
     assert_eq!(letter(&judge(&asked)), 'd');
     let hidden = Hidden::from("grep_tool", &rules, &workspace);
     assert!(hidden.hides(&root.join("elsewhere/a")) && !hidden.hides(&root.join("w/a")));
