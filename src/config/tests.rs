@@ -500,12 +500,12 @@ fn a_wrong_rule_is_told_with_its_place_and_the_others_hold() {
         [
             (Some((2, 22)), "there is no tool \"bsh\"", Some("did you mean \"bash\"?")),
             (Some((2, 33)), "this must be a rule, as text, not a value of the kind integer", None),
+            (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
             (
                 Some((3, 8)),
                 "this must be a list of rules, not a value of the kind string",
                 Some("for example deny = [\"bash(cargo test *)\"]")
             ),
-            (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
         ]
     );
 }

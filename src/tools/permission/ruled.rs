@@ -14,7 +14,7 @@ use crate::thread::{Decided, Decider, Mode, Rule};
 use super::{AllowedBy, Verdict, decide, is_secret, may_run_later};
 use crate::tools::command_line::parts::Parts;
 use crate::tools::command_line::{self, fits};
-use crate::tools::{Access, Workspace, normal, real_path};
+use crate::tools::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
 
 /// Names that stand for all files that are likely to hold secrets, where a command has a pattern for a name.
 const SECRET_NAMES: [&str; 18] = [
@@ -37,9 +37,6 @@ const SECRET_NAMES: [&str; 18] = [
     "id_rsa",
     "id_ed25519",
 ];
-
-/// Bytes of a path that can be opened; a longer one names no file, and looking at all its parents takes seconds.
-const PATH_BYTES_MAX: usize = 4096;
 
 /// A call, and all that is known of what it may do.
 #[derive(Clone, Copy)]
