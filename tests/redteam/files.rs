@@ -61,7 +61,7 @@ pub fn group() -> Group {
             read("a line of 4 MiB", "line.txt", Shows("bytes of this line left out")),
             read("300,000 lines", "lines.txt", Shows("remain: offset=")),
             row("a search that finds 300,000 lines", "grep_tool", json!({"pattern": "like all", "path": "lines.txt"}), Shows("there are more")),
-            command("an output of 50 MB", "head -c 50000000 /dev/zero | tr '\\0' 'x'", Shows("xxxx")).mode("full"),
+            command("an output of 8 MB", "head -c 8000000 /dev/zero | tr '\\0' 'x'", Shows("xxxx")).mode("full"),
             command("bytes that are no text", "head -c 2000 /dev/urandom; echo end", Shows("end")).mode("full"),
             command("a line without end", "yes | tr -d '\\n' | head -c 3000000; echo end", Shows("end")).mode("full"),
             command("a question to the person at the terminal", "read -r x < /dev/tty; echo \"got $x\"", Shows("got")).mode("full"),
