@@ -11,6 +11,7 @@ mod hooks;
 mod mcp;
 mod mcp_json;
 mod models;
+mod permissions;
 mod sandbox;
 mod values;
 
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paths::Paths;
 use crate::problem::Problem;
+use crate::rules::Written;
 use crate::thread::{Mode, ThoughtLevel};
 pub use agents::Agents;
 pub(crate) use hooks::MANIFEST_KEYS;
@@ -55,6 +57,10 @@ pub struct Settings {
     pub agents: Agents,
     pub mcp: Mcp,
     pub sandbox: Sandbox,
+    /// Rules of all files, the person's own first. The strictest that fits holds, whichever file it is of.
+    pub permissions: Vec<Written>,
+    /// `secrets.mask`: whether what looks like a key is masked before it is stored.
+    pub mask_secrets: bool,
     /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
     /// `<no value>`, instead of as nothing.
     pub go_compat: bool,
@@ -83,6 +89,8 @@ impl Default for Settings {
             agents: Agents::default(),
             mcp: Mcp::default(),
             sandbox: Sandbox::default(),
+            permissions: Vec::new(),
+            mask_secrets: true,
             go_compat: false,
             fetch_private: false,
         }

@@ -90,7 +90,9 @@
 //! | `paths` | where a person's files are | |
 //! | `whole` | files that are whole or not there | |
 //! | `spans` | what takes time, in the log | |
-//! | `config` | layered settings | thread, problem, paths |
+//! | `rules` | permission rules as they are written, pure | problem |
+//! | `secrets` | what looks like a key, and the mask for it, pure | |
+//! | `config` | layered settings | thread, problem, paths, rules |
 //! | `family` | which model it is, by its name | |
 //! | `tokens` | counting, fitted to each model | thread, family |
 //! | `recall` | finds and reads what left the view, pure | thread |
@@ -98,15 +100,15 @@
 //! | `checkpoint` | files as they were before a turn changed them | thread |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
-//! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript |
+//! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript, secrets |
 //! | `recipe` | Markdown files as slash commands and as agents | problem, paths |
 //! | `hooks` | what runs at moments of a session | thread, problem, paths, whole, spans, config, recipe, provider, tools |
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, whole, spans, config, tokens, transcript, family |
-//! | `tools` | what the model can do, and permission | thread, whole, recall, provider |
+//! | `tools` | what the model can do, and permission | thread, whole, recall, provider, rules |
 //! | `store` | journals, blobs, sled | thread, paths, whole |
 //! | `mcp` | tools of servers that are not ours, through the protocol's SDK | thread, config, provider, tools |
-//! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer |
-//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store, checkpoint |
+//! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer, secrets |
+//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store, checkpoint, rules, secrets |
 //! | `acp` | the protocol | thread, session |
 //! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
 //! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, mcp, store, transfer, shelf, session, acp, daemon |
@@ -151,6 +153,9 @@
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - What the model runs outside of full mode is held by what the system has to hold it, or the person is told what is
 //!   missing; it leaves the sandbox only by their word. What it starts ends with its session, if it keeps its mark.
+//! - What a rule denies is refused in every mode, whatever else allows it; what is allowed by rule, mode or person is
+//!   never wider than the words that they saw, and each decision is in the log with who made it.
+//! - What looks like a key is masked before an outcome is stored, so that log, view and client agree.
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod acp;
@@ -167,6 +172,8 @@ pub mod problem;
 pub mod provider;
 pub mod recall;
 pub mod recipe;
+pub mod rules;
+pub mod secrets;
 pub mod session;
 pub mod shelf;
 pub mod spans;

@@ -58,6 +58,11 @@ fn the_examples_of_the_page_on_hooks_hold() {
 }
 
 #[test]
+fn the_examples_of_the_page_on_permissions_hold() {
+    run::page(&root().join("docs/permissions.md"));
+}
+
+#[test]
 fn the_examples_of_the_page_on_recipes_hold() {
     run::page(&root().join("docs/recipes.md"));
 }

@@ -265,7 +265,8 @@ impl Cursor {
             Change::ModelChosen { .. }
             | Change::ThoughtChosen { .. }
             | Change::Allowed { .. }
-            | Change::Spent { .. } => {}
+            | Change::Spent { .. }
+            | Change::Forgotten { .. } => {}
             // For those who ask: commands read the trail.
             Change::Hooked { .. } => {}
         }
@@ -418,6 +419,7 @@ impl Cursor {
             | Change::Planned { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
+            | Change::Forgotten { .. }
             | Change::Mutated { .. }
             | Change::Edited { .. }
             | Change::CallChanged { .. }

@@ -156,6 +156,7 @@ impl<'a> JsonLines<'a> {
             | Change::Titled { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => Ok(()),
             Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
         }

@@ -295,6 +295,7 @@ impl<'a> Printer<'a> {
             | Change::Titled { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
+            | Change::Forgotten { .. }
             | Change::Hooked { .. }
             | Change::TurnEnded { .. } => Ok(()),
         }

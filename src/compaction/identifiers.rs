@@ -172,6 +172,7 @@ impl Search {
             | Change::ThoughtChosen { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => {}
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
@@ -25,7 +25,9 @@ const KEYS: &[&str] = &[
     "hooks",
     "agents",
     "mcp",
+    "permissions",
     "sandbox",
+    "secrets",
     "templates",
     "web_fetch",
 ];
@@ -98,12 +100,25 @@ impl Reader<'_> {
         self.problems.len()
     }
 
+    /// The file, and the line of a place in it.
+    pub(super) fn place(&self, span: Range<usize>) -> (PathBuf, u64) {
+        (self.path.to_path_buf(), place_in(self.text, span.start).0)
+    }
+
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
             let of_person = matches!(
                 name,
-                "model" | "mode" | "max_rounds" | "providers" | "hooks" | "agents" | "sandbox" | "web_fetch"
+                "model"
+                    | "mode"
+                    | "max_rounds"
+                    | "providers"
+                    | "hooks"
+                    | "agents"
+                    | "sandbox"
+                    | "secrets"
+                    | "web_fetch"
             );
             if of_person && self.refused(key.span(), name) {
                 continue;
@@ -126,6 +141,8 @@ impl Reader<'_> {
                     };
                     self.sandbox(value, &mut settings.sandbox, home);
                 }
+                "permissions" => self.permissions(value, &mut settings.permissions),
+                "secrets" => self.secrets(value, &mut settings.mask_secrets),
                 "templates" => self.templates(value, settings),
                 "web_fetch" => self.web_fetch(value, settings),
                 _ => self.unknown(key.span(), name, &KEYS),

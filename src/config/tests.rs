@@ -490,3 +490,41 @@ fn what_commands_may_touch_is_for_the_person_to_say() {
     let instead = Path::new("/home/me/.epitome/config.toml");
     assert_eq!(apply(Owner::Repository { instead }), (Sandbox::default(), 1));
 }
+
+#[test]
+fn rules_of_all_files_add_up_and_a_repository_cannot_allow() {
+    let person = "[permissions]\nallow = [\"bash(cargo test *)\"]\ndeny = [\n  \"bash(rm *)\",\n]\n[secrets]\nmask = false\n";
+    let theirs = "[permissions]\nallow = [\"bash\"]\nask = [\"bash(git push)\"]\n[secrets]\nmask = true\n";
+    let disk = Disk::new(person, theirs);
+    let (settings, problems) = disk.load(&[]);
+    let rules: Vec<(String, u64)> =
+        settings.permissions.iter().map(|rule| (rule.to_string(), rule.line)).collect();
+    let wanted = [("allow bash(cargo test *)", 2), ("deny bash(rm *)", 4), ("ask bash(git push)", 3)];
+    assert_eq!(rules, wanted.map(|(rule, line)| (rule.to_owned(), line)));
+    assert!(!settings.mask_secrets);
+    let told: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    assert!(told[0].contains("a repository cannot set \"permissions.allow\""), "{told:?}");
+    assert!(told[1].contains("a repository cannot set \"secrets\""), "{told:?}");
+    assert_eq!(problems[0].place, Some((2, 1)));
+}
+
+#[test]
+fn a_wrong_rule_is_told_with_its_place_and_the_others_hold() {
+    let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
+    let (settings, problems) = Disk::new(text, "").load(&[]);
+    assert_eq!(settings.permissions.len(), 1);
+    let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            (Some((2, 22)), "there is no tool \"bsh\"", Some("did you mean \"bash\"?")),
+            (Some((2, 33)), "this must be a rule, as text, not a value of the kind integer", None),
+            (Some((4, 1)), "unknown key \"alow\"", Some("did you mean \"allow\"?")),
+            (
+                Some((3, 8)),
+                "this must be a list of rules, not a value of the kind string",
+                Some("for example deny = [\"bash(cargo test *)\"]")
+            ),
+        ]
+    );
+}

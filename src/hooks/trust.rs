@@ -237,7 +237,7 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
 }
 
 /// Puts a whole new private file in the place of another.
-pub(super) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     crate::whole::replace_private(file, bytes)

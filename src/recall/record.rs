@@ -101,6 +101,7 @@ pub(super) fn of<'a>(
         | Change::Planned { .. }
         | Change::Allowed { .. }
         | Change::Spent { .. }
+        | Change::Forgotten { .. }
         | Change::TurnEnded { .. } => {}
     }
 }

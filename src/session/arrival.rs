@@ -4,7 +4,8 @@
 use super::actor::Session;
 use crate::provider::models;
 use crate::recall;
-use crate::thread::{Change, OutcomeContent, Seq, Thread, ToolOutcome};
+use crate::secrets::Masker;
+use crate::thread::{Change, OutcomeContent, Seq, Shown, Thread, ToolOutcome};
 use crate::tokens::Ruler;
 use crate::tools::{task, truncate};
 
@@ -82,8 +83,16 @@ enum Source {
 }
 
 impl Session {
-    /// A change as it is committed next: an outcome cut to its share.
-    pub(super) fn arrived(&mut self, change: Change) -> Change {
+    /// A change as it is committed next: an outcome with who decided about its call, without what looks like a key,
+    /// and cut to its share.
+    pub(super) fn arrived(&mut self, mut change: Change) -> Change {
+        if let Change::ToolFinished { outcome } = &mut change {
+            outcome.decided = self.work.as_mut().and_then(|work| work.decided.remove(&outcome.call));
+            if self.settings.mask_secrets {
+                // What a hook put in its place; what the tool gave was masked where it ended.
+                mask(outcome, &Masker::new(&self.workspace.environment));
+            }
+        }
         match change {
             Change::ToolFinished { outcome } if text_bytes(&outcome) > SHOWN_BYTES_MIN => {
                 let name = self.thread.call(&outcome.call).map(|call| call.name.as_str());
@@ -118,6 +127,27 @@ impl Session {
         let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.wholes.of(&self.thread));
         Room { window, free, taken, open, keep_bytes }
     }
+}
+
+/// Puts masks in the place of keys, wherever an outcome has text.
+pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
+    for content in &mut outcome.content {
+        match content {
+            OutcomeContent::Text { text } => drop(masker.mask_in(text)),
+            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => {}
+        }
+    }
+    for shown in &mut outcome.shown {
+        match shown {
+            Shown::Text { text } => drop(masker.mask_in(text)),
+            Shown::Diff { old, new, .. } => {
+                masker.mask_in(new);
+                old.as_mut().map(|old| masker.mask_in(old));
+            }
+        }
+    }
+    outcome.whole.as_mut().map(|whole| masker.mask_in(whole));
+    outcome.raw.as_mut().map(|raw| masker.mask_json(raw));
 }
 
 /// The tokens of the outcomes behind the newest reply, by their length.

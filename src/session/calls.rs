@@ -1,6 +1,5 @@
 //! A session's tool calls: who may run, who is asked, and what came of it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,30 +9,49 @@ use tracing::{Instrument as _, info_span};
 use super::actor::Session;
 use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
-use super::{checkpoints, effects, trace};
+use super::{arrival, checkpoints, effects, kept, trace};
 use crate::hooks::output::PermissionDecision;
+use crate::problem::Problem;
 use crate::recall::Log;
+use crate::secrets::{self, Masker};
 use crate::spans::Timed;
-use crate::thread::{CallId, Change, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome};
+use crate::thread::{
+    Answered, CallId, Change, Decided, Decider, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome,
+};
 use crate::tools::command_line;
-use crate::tools::permission::{self, Verdict};
+use crate::tools::permission::Verdict;
+use crate::tools::permission::ruled::{self, Hidden};
 use crate::tools::{Access, Tool, ToolContext, task};
 use crate::turn::{Answer as Told, Permit};
 
 /// How much of unreadable arguments the model is shown, in bytes.
 const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
 
+/// What a model is told that would write a mask into a file, where the key was that it stands for.
+const MASK_WRITTEN: &str = "Not run: this has a mask in it ([secret masked: …]), which stands for a key that you were \
+                            not shown. Written to a file, it would take the key's place. Leave that part of the file \
+                            as it is, or ask the user to put the key in.";
+
 /// How a call stands before anybody was asked.
 enum Standing {
-    Settled(Permit),
-    AskPerson { access: Access, always: Option<(Rule, String)> },
+    /// With who decided, unless the call is harmless or can't run at all.
+    Settled(Permit, Option<Decided>),
+    AskPerson {
+        access: Access,
+        always: Option<(Rule, String)>,
+        because: Option<String>,
+    },
 }
 
 impl Session {
     pub(super) fn ask_permission(&mut self, id: CallId) {
-        let (access, always) = match self.standing(&id) {
-            Standing::Settled(permit) => return self.tell(Told::Permission(id, permit)),
-            Standing::AskPerson { access, always } => (access, always),
+        let kept = self.kept_rules();
+        let (access, always, because) = match self.standing(&id, &kept) {
+            Standing::Settled(permit, decided) => {
+                self.note_decided(&id, decided);
+                return self.tell(Told::Permission(id, permit));
+            }
+            Standing::AskPerson { access, always, because } => (access, always, because),
         };
         let Some(call) = self.effective_call(&id) else { return };
         let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
@@ -43,7 +61,7 @@ impl Session {
         let entrance = self.files.enter(&Access::Read(Vec::new()));
         let ask = AskId::fresh();
         let Some(work) = &mut self.work else { return };
-        work.ask = Some(OpenAsk { ask, call: id.clone(), access, always, shown: None });
+        work.ask = Some(OpenAsk { ask, call: id.clone(), access, always, because, shown: None });
         work.jobs.spawn(async move {
             let looked = async {
                 let _turn = entrance.turn().await;
@@ -54,9 +72,27 @@ impl Session {
         });
     }
 
+    /// What the person keeps for this workspace. A file that can't be read allows nothing, and they are told.
+    fn kept_rules(&mut self) -> Vec<Rule> {
+        kept::read(&self.services.paths, self.thread.cwd()).unwrap_or_else(|message| {
+            let path = kept::file(&self.services.paths);
+            let hint = "nothing that was kept is allowed; move the file away to begin anew".to_owned();
+            self.show_problems(&[Problem { path, place: None, message, hint: Some(hint) }]);
+            Vec::new()
+        })
+    }
+
+    /// Keeps who decided about a call, for its outcome.
+    pub(super) fn note_decided(&mut self, id: &CallId, decided: Option<Decided>) {
+        if let (Some(work), Some(decided)) = (&mut self.work, decided) {
+            work.decided.insert(id.clone(), decided);
+        }
+    }
+
     /// Decides what can be decided without a person.
-    fn standing(&self, id: &CallId) -> Standing {
-        let impossible = |text: String| Standing::Settled(Permit::Impossible(text));
+    fn standing(&self, id: &CallId, kept: &[Rule]) -> Standing {
+        let impossible = |text: String| Standing::Settled(Permit::Impossible(text), None);
+        let by_recipe = |why: String| Standing::Settled(Permit::Denied(why), refused_by(Decider::Recipe));
         let Some(call) = self.effective_call(id) else {
             return impossible("This call is not in the conversation.".to_owned());
         };
@@ -76,46 +112,63 @@ impl Session {
             ));
         }
         if self.lineage.wraps_up() {
-            return Standing::Settled(Permit::Denied("No call is run any more. Report now.".to_owned()));
+            return Standing::Settled(
+                Permit::Denied("No call is run any more. Report now.".to_owned()),
+                None,
+            );
         }
         let limits = self.work.as_ref().and_then(|work| work.allowed_tools.as_ref());
         if limits.is_some_and(|allowed| !allowed.contains(&call.name)) {
-            let why = format!("The recipe that runs may not use {}.", call.name);
-            return Standing::Settled(Permit::Denied(why));
+            return by_recipe(format!("The recipe that runs may not use {}.", call.name));
         }
         let access = match tool.access(&call.input, &self.workspace) {
             Ok(access) => access,
             Err(text) => return impossible(text),
         };
+        if matches!(access, Access::Write(_) | Access::Command { .. })
+            && self.settings.mask_secrets
+            && secrets::has_mask_in(&call.input)
+        {
+            return impossible(MASK_WRITTEN.to_owned());
+        }
         let listed = self.work.as_ref().and_then(|work| work.allowed_commands.as_ref());
         if let (Access::Command { line, .. }, Some(listed)) = (&access, listed)
             && let Some(why) = command_line::refused(line, listed)
         {
-            return Standing::Settled(Permit::Denied(why));
+            return by_recipe(why);
         }
-        let decided =
-            self.work.as_ref().and_then(|work| work.decisions.get(id)).map(|(decision, ..)| *decision);
-        let inside = |path: &Path| self.workspace.contains(path);
-        let verdict = permission::decide(&access, self.thread.mode(), self.thread.rules(), inside);
-        // A hook's word stands for the person's; what the mode forbids stays forbidden.
-        match (verdict, decided) {
-            (Verdict::Allow { .. }, Some(PermissionDecision::Ask)) => {
-                self.standing_by_rule(Verdict::Ask { always: None }, access)
+        let judged = ruled::judge(&ruled::Asked {
+            tool: &call.name,
+            access: &access,
+            mode: self.thread.mode(),
+            remembered: self.thread.rules(),
+            kept,
+            rules: &self.settings.permissions,
+            workspace: &self.workspace,
+        });
+        let by_hook = self.work.as_ref().and_then(|work| work.decisions.get(id));
+        // A hook's word stands for the person's; what the mode forbids stays forbidden, and what a rule of a file
+        // asks for is asked.
+        match (judged.verdict, by_hook) {
+            (Verdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => {
+                self.asking(access, None, judged.because)
             }
-            (Verdict::Ask { .. }, Some(PermissionDecision::Allow)) => Standing::Settled(Permit::Allowed),
-            (verdict, _) => self.standing_by_rule(verdict, access),
+            (Verdict::Ask { .. }, Some((PermissionDecision::Allow, hook, _))) if judged.because.is_none() => {
+                let by = Decider::Hook { hook: hook.clone() };
+                Standing::Settled(Permit::Allowed, Some(Decided { allowed: true, by }))
+            }
+            (Verdict::Allow { .. }, _) => Standing::Settled(Permit::Allowed, judged.decided),
+            (Verdict::Deny { why }, _) => Standing::Settled(Permit::Denied(why), judged.decided),
+            (Verdict::Ask { always }, _) => self.asking(access, always, judged.because),
         }
     }
 
-    fn standing_by_rule(&self, verdict: Verdict, access: Access) -> Standing {
-        match verdict {
-            Verdict::Allow { .. } => Standing::Settled(Permit::Allowed),
-            Verdict::Deny { why } => Standing::Settled(Permit::Denied(why)),
-            Verdict::Ask { .. } if self.audience.is_empty() => Standing::Settled(Permit::Denied(
-                "This needs the person's permission, and nobody is there to give it.".to_owned(),
-            )),
-            Verdict::Ask { always } => Standing::AskPerson { access, always },
+    fn asking(&self, access: Access, always: Option<(Rule, String)>, because: Option<String>) -> Standing {
+        if self.audience.is_empty() {
+            let why = "This needs the person's permission, and nobody is there to give it.".to_owned();
+            return Standing::Settled(Permit::Denied(why), refused_by(Decider::Nobody));
         }
+        Standing::AskPerson { access, always, because }
     }
 
     /// Whether the call would still touch what the person was asked about: a link on the way may have
@@ -141,19 +194,25 @@ impl Session {
         self.files.follow(&self.thread, &self.workspace);
         // What a hook will see first may hold what it takes out.
         let call = self.effective_call(id);
-        let is_hidden = call.is_some_and(|call| self.is_seen_before_shown(&call));
+        let is_hidden = call.as_ref().is_some_and(|call| self.is_seen_before_shown(call));
         let sender = self.progress.0.clone();
         let id = id.clone();
-        let progress = Arc::new(move |output: String| {
+        let masker = self.settings.mask_secrets.then(|| Masker::new(&self.workspace.environment));
+        let progress = Arc::new(move |mut output: String| {
             if is_hidden {
                 return;
+            }
+            if let Some(masker) = &masker {
+                masker.mask_in(&mut output);
             }
             // A full channel drops the piece: the outcome has the whole.
             let _ = sender.try_send((id.clone(), output));
         });
         let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
+        let name = call.map(|call| call.name).unwrap_or_default();
         ToolContext {
             workspace: self.workspace.clone(),
+            hidden: Arc::new(Hidden::from(&name, &self.settings.permissions, &self.workspace)),
             progress,
             log: Arc::new(log),
             mode: self.thread.mode(),
@@ -179,6 +238,9 @@ impl Session {
             preview.insert(0, Shown::Text { text: format!("The hook {by} asks: {}", why.trim()) });
         }
         let Some(open) = work.ask.as_mut().filter(|open| open.call == *id) else { return };
+        if let Some(because) = &open.because {
+            preview.insert(0, Shown::Text { text: because.clone() });
+        }
         let ask = open.ask;
         let permission = Arc::new(PermissionAsk {
             call: id.clone(),
@@ -200,25 +262,33 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let Some(open) = work.ask.take_if(|open| open.ask == ask) else { return };
         self.announce(&Out::Withdrawn { ask });
-        let permit = match decision {
+        let (permit, answer) = match decision {
             Decision::AllowOnce | Decision::AllowAlways if !self.still_touches(&open.call, &open.access) => {
-                Permit::Denied("What this call would touch changed while the person was asked.".to_owned())
+                let why = "What this call would touch changed while the person was asked.".to_owned();
+                (Permit::Denied(why), Answered::TooLate)
             }
-            Decision::AllowOnce => Permit::Allowed,
+            Decision::AllowOnce => (Permit::Allowed, Answered::Once),
             Decision::AllowAlways => {
+                let answer = if open.always.is_some() { Answered::Always } else { Answered::Once };
                 if let Some((rule, _)) = open.always
                     && let Err(error) = self.commit(Change::Allowed { rule })
                 {
                     return self.abandon(&error);
                 }
-                Permit::Allowed
+                (Permit::Allowed, answer)
             }
-            Decision::Reject | Decision::RejectAlways => Permit::Denied(
-                "The person said no to this call. Don't try the same again; go another way or ask what they want."
-                    .to_owned(),
-            ),
-            Decision::Dismissed => Permit::Denied("The person did not allow this call.".to_owned()),
+            Decision::Reject | Decision::RejectAlways => {
+                let why = "The person said no to this call. Don't try the same again; go another way or ask what they \
+                           want."
+                    .to_owned();
+                (Permit::Denied(why), Answered::No)
+            }
+            Decision::Dismissed => {
+                (Permit::Denied("The person did not allow this call.".to_owned()), Answered::Dismissed)
+            }
         };
+        let allowed = permit == Permit::Allowed;
+        self.note_decided(&open.call, Some(Decided { allowed, by: Decider::Person { answer } }));
         self.tell(Told::Permission(open.call, permit));
     }
 
@@ -235,6 +305,7 @@ impl Session {
         let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         let entrance = self.files.enter(&access.unwrap_or(Access::Nothing));
+        let masker = self.settings.mask_secrets.then(|| Masker::new(&self.workspace.environment));
         let Some(work) = &mut self.work else { return };
         let span =
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
@@ -244,7 +315,11 @@ impl Session {
                 let _turn = entrance.turn().await;
                 checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
             };
-            let (outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
+            let (mut outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
+            // Here and not on the session's task: an outcome may have some megabytes.
+            if let Some(masker) = masker {
+                arrival::mask(&mut outcome, &masker);
+            }
             timed.end(trace::outcome(outcome.status));
             Done::Tool(id, Box::new(outcome), plan)
         };
@@ -290,6 +365,10 @@ impl Session {
             Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),
         }
     }
+}
+
+fn refused_by(by: Decider) -> Option<Decided> {
+    Some(Decided { allowed: false, by })
 }
 
 /// The outcome of a call whose tool panicked.

@@ -11,6 +11,7 @@ mod help;
 mod hooks;
 mod layers;
 mod mcp;
+mod permissions;
 mod pins;
 pub(super) mod plan_mode;
 pub(super) mod rewind;
@@ -80,6 +81,12 @@ const BUILT_IN: &[BuiltIn] = &[
         description: "Show the MCP servers of this session, how they stand, and their tools",
         hint: None,
         run: Session::show_mcp,
+    },
+    BuiltIn {
+        name: "permissions",
+        description: "Show what may run without a question, take it back, or keep it for this workspace",
+        hint: Some("[forget N | forget all | keep N]"),
+        run: Session::permissions,
     },
     BuiltIn {
         name: "rename",

@@ -234,6 +234,7 @@ pub async fn run_tool(
         locations: result.locations,
         raw: result.raw,
         whole: result.whole,
+        decided: None,
     };
     (outcome, result.plan)
 }

@@ -13,8 +13,8 @@ use crate::hooks::output::Resolution;
 pub(super) use crate::hooks::settle::refuse;
 use crate::hooks::words;
 use crate::thread::{
-    CallId, Change, Content, HookRun, Message, Origin, OutcomeContent, OutcomeStatus, ToolCall, ToolOutcome,
-    Verdict, Withheld,
+    CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
+    ToolCall, ToolOutcome, Verdict, Withheld,
 };
 use crate::turn::Answer as Told;
 
@@ -171,6 +171,8 @@ impl Session {
         }
         if let Some((hook, reason)) = denied {
             self.commit_all(commits);
+            let by = Decider::Hook { hook: hook.clone() };
+            self.note_decided(&id, Some(Decided { allowed: false, by }));
             let text = match reason.trim() {
                 "" => format!("The hook {hook} stopped this call."),
                 reason => reason.to_owned(),

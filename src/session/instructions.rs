@@ -228,7 +228,8 @@ impl Session {
 fn nested(workspace: &Workspace, touched: &Path) -> Vec<Place> {
     let mut roots = std::iter::once(&workspace.cwd).chain(&workspace.directories);
     let Some(root) = roots.find(|root| touched.starts_with(root)) else { return Vec::new() };
-    let is_inside = |directory: &&Path| workspace.contains(directory) && directory.is_dir();
+    // First whether it is there at all: a path with thousands of parts that are not would take minutes otherwise.
+    let is_inside = |directory: &&Path| directory.is_dir() && workspace.contains(directory);
     let below = touched.ancestors().take_while(|directory| directory.starts_with(root));
     let place = |directory: &Path| Place { directory: directory.to_path_buf(), within: Some(root.clone()) };
     below.filter(|directory| *directory != workspace.cwd).filter(is_inside).map(place).collect()

@@ -29,6 +29,7 @@ mod foreign;
 mod foreign_tests;
 mod hooks;
 mod instructions;
+pub mod kept;
 mod mcp;
 pub mod meter;
 mod models;

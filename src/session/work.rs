@@ -32,7 +32,9 @@ use crate::recipe::parse::Recipe;
 use crate::recipe::render::ShellOutputs;
 use crate::recipe::watch::Registration;
 use crate::store::StoreError;
-use crate::thread::{CallId, Change, Content, MessageId, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome};
+use crate::thread::{
+    CallId, Change, Content, Decided, MessageId, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome,
+};
 use crate::tools::Access;
 use crate::turn::{Ask, HooksAnswer, Turn, Why};
 
@@ -92,6 +94,8 @@ pub struct Work {
     pub summary: Option<String>,
     /// What hooks decided about calls: by whom, and why.
     pub decisions: HashMap<CallId, (PermissionDecision, String, Option<String>)>,
+    /// Who let calls run or refused them, until it stands in their outcomes.
+    pub decided: HashMap<CallId, Decided>,
     /// What hooks had to say to the model about calls before they ran: by whom. It stands behind the outcome.
     pub notes: HashMap<CallId, Vec<(String, String)>>,
     /// When running calls began.
@@ -147,6 +151,7 @@ impl Work {
             pieces: None,
             summary: None,
             decisions: HashMap::new(),
+            decided: HashMap::new(),
             notes: HashMap::new(),
             started: HashMap::new(),
             halt: None,
@@ -183,6 +188,8 @@ pub struct OpenAsk {
     pub access: Access,
     /// What "always" remembers, with its words.
     pub always: Option<(Rule, String)>,
+    /// The rule of a file by which it is asked, in words.
+    pub because: Option<String>,
     /// The card, once it is shown.
     pub shown: Option<Arc<PermissionAsk>>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ShelfError, fold};
 use crate::problem::Problem;
+use crate::secrets;
 use crate::store::{Store, StoreError, new_id};
 use crate::thread::{SessionId, Thread, text};
 use crate::transfer::{self, Circumstances, Draft, IMPORT_BYTES_MAX};
@@ -48,7 +49,7 @@ impl Form {
     }
 }
 
-/// A session as text.
+/// A session as text. What looks like a key is masked, but for the raw form, which is the log to the byte.
 pub fn export(store: &Store, session: &SessionId, form: Form) -> Result<String, ShelfError> {
     match form {
         Form::Json => {
@@ -58,7 +59,10 @@ pub fn export(store: &Store, session: &SessionId, form: Form) -> Result<String, 
                 hint: None,
             })
         }
-        Form::Markdown => Ok(text::markdown(&fold(session, store.read(session)?)?)),
+        Form::Markdown => {
+            let text = text::markdown(&fold(session, store.read(session)?)?);
+            Ok(secrets::mask(&text).into_owned())
+        }
         Form::Raw => Ok(String::from_utf8_lossy(&store.raw(session)?).into_owned()),
     }
 }

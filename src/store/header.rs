@@ -88,7 +88,8 @@ impl Header {
             | Change::ThoughtChosen { .. }
             | Change::Planned { .. }
             | Change::Allowed { .. }
-            | Change::Spent { .. } => {}
+            | Change::Spent { .. }
+            | Change::Forgotten { .. } => {}
         }
     }
 }

@@ -258,6 +258,10 @@ pub enum Change {
         /// Whose it was: the agent's, the recipe's or the hook's name.
         by: String,
     },
+    /// The person took back what they had allowed for the rest of the session.
+    Forgotten {
+        rule: Rule,
+    },
     TurnEnded {
         reason: StopReason,
         /// Tokens of the whole turn.
@@ -309,6 +313,7 @@ impl Change {
             Change::Planned { .. } => "planned",
             Change::Allowed { .. } => "allowed",
             Change::Spent { .. } => "spent",
+            Change::Forgotten { .. } => "forgotten",
             Change::TurnEnded { .. } => "turn_ended",
         }
     }

@@ -131,3 +131,17 @@ pub enum Rule {
     /// This tool of this MCP server.
     External { server: String, tool: String },
 }
+
+impl Rule {
+    /// What was allowed, for a person.
+    pub fn words(&self) -> String {
+        match self {
+            Rule::EditsInWorkspace => "edits in the workspace".to_owned(),
+            Rule::Command { line } => format!("the command {line}"),
+            Rule::CommandOutside { line } => format!("outside the sandbox, the command {line}"),
+            Rule::ReadsBelow { path } => format!("reads below {}", path.display()),
+            Rule::Fetch { host } => format!("fetching from {host}"),
+            Rule::External { server, tool } => format!("{tool} of the server {server}"),
+        }
+    }
+}

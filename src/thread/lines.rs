@@ -74,6 +74,7 @@ pub fn one_line(change: &Change) -> Option<String> {
         | Change::Titled { .. }
         | Change::Allowed { .. }
         | Change::Spent { .. }
+        | Change::Forgotten { .. }
         | Change::Hooked { .. } => None,
     }
 }

@@ -82,6 +82,7 @@ pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
             | Change::Planned { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
+            | Change::Forgotten { .. }
             | Change::Hooked { .. } => {}
         }
     }

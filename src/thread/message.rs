@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::decided::Decided;
+
 /// Names a message of a thread: dense, in the order in which messages begin. Shown as `m7`.
 ///
 /// It is given out before the first delta is streamed, so that live chunks, the log and a replay
@@ -195,6 +197,9 @@ pub struct ToolOutcome {
     /// All of its text, where `content` is only a part: what is too large for the view stays in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
+    /// Who let the call run or refused it; nothing where it is harmless.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
 }
 
 impl ToolOutcome {
@@ -208,6 +213,7 @@ impl ToolOutcome {
             locations: Vec::new(),
             raw: None,
             whole: None,
+            decided: None,
         }
     }
 

@@ -7,6 +7,7 @@ pub mod attached;
 pub mod boundary;
 pub mod change;
 pub mod choices;
+pub mod decided;
 pub mod diff;
 mod edited;
 pub mod edits;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 pub use change::*;
 pub use choices::*;
+pub use decided::{Answered, Decided, Decider};
 pub use hooked::*;
 pub use layers::{Fate, Layer};
 pub use message::*;
@@ -210,6 +212,7 @@ impl Thread {
             Change::Planned { steps } => self.plan = steps.clone(),
             Change::Allowed { rule } => self.rules.push(rule.clone()),
             Change::Spent { usage, .. } => self.spent.add(usage),
+            Change::Forgotten { rule } => self.rules.retain(|kept| kept != rule),
             Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
                 match reason {

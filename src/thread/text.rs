@@ -167,7 +167,8 @@ impl<'a> Reader<'a> {
             | Change::ThoughtChosen { .. }
             | Change::Titled { .. }
             | Change::Allowed { .. }
-            | Change::Spent { .. } => return None,
+            | Change::Spent { .. }
+            | Change::Forgotten { .. } => return None,
         };
         Some(block)
     }

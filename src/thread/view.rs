@@ -267,6 +267,7 @@ impl View {
             | Change::Planned { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => {}
         }
         if entry.change.rewrites() {

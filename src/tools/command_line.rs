@@ -6,7 +6,9 @@
 //! kinds of syntax that are named here pass, and no text passes in which the parser saw nothing and Bash
 //! might run something.
 
-use tree_sitter::{Node, Parser};
+pub mod parts;
+
+use tree_sitter::{Node, Parser, Tree};
 
 /// Bytes of a line that is looked at; a longer one belongs into a file.
 const LINE_BYTES_MAX: usize = 32 * 1024;
@@ -28,10 +30,7 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     if let Some(c) = line.chars().find(|c| is_treacherous(*c)) {
         return Some(format!("the command line has a character that shells read differently: {c:?}"));
     }
-    let mut parser = Parser::new();
-    let language = parser.set_language(&tree_sitter_bash::LANGUAGE.into());
-    let tree = language.ok().and_then(|()| parser.parse(line, None));
-    let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else {
+    let Some(tree) = parsed(line).filter(|tree| !tree.root_node().has_error()) else {
         return Some("the command line cannot be parsed, so it is not known what it would run".to_owned());
     };
     let root = tree.root_node();
@@ -52,6 +51,12 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
         pending.extend(children.map(|child| (child, inside)));
     }
     None
+}
+
+fn parsed(line: &str) -> Option<Tree> {
+    let mut parser = Parser::new();
+    let language = parser.set_language(&tree_sitter_bash::LANGUAGE.into());
+    language.ok().and_then(|()| parser.parse(line, None))
 }
 
 /// What a parser may take for white space and Bash for a part of a word, or the reverse.
@@ -356,7 +361,7 @@ fn is_plain_arithmetic(text: &str) -> bool {
 }
 
 /// Whether a text fits a pattern in which `*` is any text.
-fn fits(pattern: &str, text: &str) -> bool {
+pub(super) fn fits(pattern: &str, text: &str) -> bool {
     if pattern.strip_suffix(" *").is_some_and(|bare| !bare.contains('*') && bare == text) {
         return true;
     }

@@ -162,7 +162,7 @@ impl Call {
 }
 
 fn search(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
-    let workspace = &*context.workspace;
+    let (workspace, hidden) = (&*context.workspace, &*context.hidden);
     let matcher = call.matcher()?;
     let include = call.files()?;
     let root = super::real_path(&call.root);
@@ -184,6 +184,10 @@ fn search(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, 
             }
             if permission::is_secret(path) {
                 found.secrets += 1;
+                return true;
+            }
+            if hidden.hides(path) {
+                found.hidden += 1;
                 return true;
             }
             let name = workspace.display(&call.root.join(relative));
@@ -217,6 +221,8 @@ struct Found {
     results: u64,
     full: Option<Full>,
     secrets: u64,
+    /// Files that a rule of the person's keeps from being read without a question.
+    hidden: u64,
     unreadable: u64,
     /// A sentence on the first of these.
     trouble: Option<String>,
@@ -269,6 +275,12 @@ impl Found {
         }
         if self.secrets > 0 {
             notes.push(format!("[{} files that are likely to hold secrets were not searched]", self.secrets));
+        }
+        if self.hidden > 0 {
+            notes.push(format!(
+                "[{} files were not searched, because a permission rule is about them]",
+                self.hidden
+            ));
         }
         if let Some(first) = &self.trouble {
             notes.push(format!("[{} files could not be searched; the first: {first}]", self.unreadable));

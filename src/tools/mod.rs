@@ -132,6 +132,8 @@ pub struct ToolContext {
     pub sandbox: Arc<sandbox::Rules>,
     /// The session's commands that run beside the conversation.
     pub background: Arc<background::Background>,
+    /// What a search leaves out of what lies below its directory.
+    pub hidden: Arc<permission::ruled::Hidden>,
 }
 
 impl ToolContext {
@@ -148,6 +150,7 @@ impl ToolContext {
             agents: None,
             sandbox: Arc::default(),
             background: Arc::default(),
+            hidden: Arc::default(),
         }
     }
 }
@@ -232,10 +235,17 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
 /// Links without a target that are followed in a row, as many as Linux follows.
 const LINKS_MAX: u32 = 40;
 
+/// Bytes of a path that a system call takes. A longer one names nothing that could be opened, and to look for its
+/// longest existing part would take seconds.
+const PATH_BYTES_MAX: usize = 4096;
+
 /// Follows the links of the longest existing part of a path and appends the rest.
 ///
 /// A link whose target is missing is followed too: writing through it would create that target.
 fn real_path(path: &Path) -> PathBuf {
+    if path.as_os_str().len() > PATH_BYTES_MAX {
+        return path.to_path_buf();
+    }
     let mut existing = path.to_path_buf();
     let mut rest: Vec<OsString> = Vec::new();
     let mut links = 0;

@@ -10,6 +10,8 @@ use crate::thread::{Mode, Rule};
 
 use super::Access;
 
+pub mod ruled;
+
 /// What became of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -53,13 +55,17 @@ pub fn decide(access: &Access, mode: Mode, rules: &[Rule], inside: impl Fn(&Path
 }
 
 fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -> bool) -> Verdict {
+    let is_secret = paths.iter().any(|path| is_secret(path));
+    let outside: Vec<&PathBuf> = paths.iter().filter(|path| !inside(path)).collect();
+    if outside.is_empty() && !is_secret {
+        return Verdict::Allow { by: AllowedBy::Harmless };
+    }
     if mode == Mode::Full {
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
     }
-    if paths.iter().any(|path| is_secret(path)) {
+    if is_secret {
         return Verdict::Ask { always: None };
     }
-    let outside: Vec<&PathBuf> = paths.iter().filter(|path| !inside(path)).collect();
     let Some(first) = outside.first() else {
         return Verdict::Allow { by: AllowedBy::Harmless };
     };

@@ -7,14 +7,19 @@ use serde_json::Value;
 
 use super::{Draft, File, Source};
 use crate::problem::Problem;
+use crate::secrets::Masker;
 use crate::thread::boundary::boundary_of;
 use crate::thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
 
-/// A log as text. It imports to the same log.
+/// A log as text, for others to read: what looks like a key is masked, also in what the person typed. It imports to
+/// the same log otherwise.
 pub fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String, serde_json::Error> {
     let mut text = String::new();
+    let masker = Masker::default();
     for entry in entries {
-        let _ = writeln!(text, "{}", entry_json(session, entry)?);
+        let mut written = entry_json(session, entry)?;
+        masker.mask_json(&mut written);
+        let _ = writeln!(text, "{written}");
     }
     Ok(text)
 }

@@ -26,6 +26,7 @@ mod learned;
 mod mcp;
 mod mcp_http;
 mod mcp_server;
+mod permissions;
 mod recall;
 mod resting;
 mod shared;

@@ -149,7 +149,7 @@ fn shape(entry: &Entry) -> String {
         Change::ThoughtChosen { level } => format!("{kind} {level:?}"),
         Change::Titled { title } => format!("{kind} title={}", title.len()),
         Change::Planned { steps } => format!("{kind} steps={}", steps.len()),
-        Change::Allowed { .. } => kind.to_owned(),
+        Change::Allowed { .. } | Change::Forgotten { .. } => kind.to_owned(),
         Change::Spent { model, usage, .. } => format!("{kind} model={model}{}", of_usage(usage)),
         Change::TurnEnded { reason, usage, quiet_hooks } => {
             format!("{kind} {reason:?}{} quiet_hooks={quiet_hooks}", of_usage(usage))

@@ -179,6 +179,7 @@ impl Ledger {
             | Change::Titled { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
+            | Change::Forgotten { .. }
             | Change::TurnEnded { .. } => {}
         }
     }

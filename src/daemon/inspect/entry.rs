@@ -125,6 +125,7 @@ fn blocks_of(change: &Change) -> Vec<Block> {
         | Change::Planned { .. }
         | Change::Allowed { .. }
         | Change::Spent { .. }
+        | Change::Forgotten { .. }
         | Change::TurnEnded { .. } => vec![block("as it is stored", &stored(change))],
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::meter::{Meter, Point};
-use super::words::{head, rule_words};
+use super::words::head;
 use crate::config::Settings;
 use crate::provider::spent::{Spent, cost_of_change};
 use crate::session::meter::Kinds;
@@ -211,7 +211,7 @@ pub struct CallMark {
 pub struct PermissionMark {
     pub entry: Seq,
     pub at: u64,
-    /// `allowed` for the rest of the session, `denied` once, or `mode`.
+    /// `allowed` for the rest of the session, `forgotten` again, `let` or `denied` for one call, or `mode`.
     pub decision: &'static str,
     pub told: String,
 }
@@ -342,7 +342,8 @@ impl<'a> Walk<'a> {
                     remarks: run.remarks.iter().take(REMARKS_MAX).map(|remark| head(remark)).collect(),
                 }));
             }
-            Change::Allowed { rule } => self.permit(entry, "allowed", rule_words(rule)),
+            Change::Allowed { rule } => self.permit(entry, "allowed", head(&rule.words())),
+            Change::Forgotten { rule } => self.permit(entry, "forgotten", head(&rule.words())),
             Change::ModeChosen { mode } => self.permit(entry, "mode", mode.name().to_owned()),
             _ => {}
         }
@@ -445,8 +446,16 @@ impl<'a> Walk<'a> {
         if let Some(round) = self.rounds.iter_mut().rev().find(|round| round.entry == reply) {
             round.ended = round.ended.max(entry.at);
         }
-        if outcome.status == OutcomeStatus::Denied {
-            self.permit(entry, "denied", head(&format!("{title}: {text}")));
+        match &outcome.decided {
+            Some(decided) => {
+                let decision = if decided.allowed { "let" } else { "denied" };
+                self.permit(entry, decision, head(&format!("{title}: {decided}")));
+            }
+            // By an older build, whose log does not say who decided.
+            None if outcome.status == OutcomeStatus::Denied => {
+                self.permit(entry, "denied", head(&format!("{title}: {text}")));
+            }
+            None => {}
         }
     }
 
@@ -543,6 +552,7 @@ fn is_waited_for(change: &Change) -> bool {
         | Change::Planned { .. }
         | Change::Allowed { .. }
         | Change::Spent { .. }
+        | Change::Forgotten { .. }
         | Change::TurnEnded { .. } => false,
     }
 }

@@ -1,7 +1,5 @@
 //! Short texts of the timeline.
 
-use crate::thread::Rule;
-
 /// Characters of a text's beginning: two lines of the page. The entry has all of it.
 const HEAD_CHARS_MAX: usize = 240;
 
@@ -26,18 +24,6 @@ pub fn head(text: &str) -> String {
         }
     }
     line
-}
-
-/// What was allowed, for a person.
-pub fn rule_words(rule: &Rule) -> String {
-    match rule {
-        Rule::EditsInWorkspace => "edits in the workspace".to_owned(),
-        Rule::Command { line } => head(&format!("the command {line}")),
-        Rule::CommandOutside { line } => head(&format!("outside the sandbox, the command {line}")),
-        Rule::ReadsBelow { path } => format!("reads below {}", path.display()),
-        Rule::Fetch { host } => head(&format!("fetching from {host}")),
-        Rule::External { server, tool } => head(&format!("{tool} of the server {server}")),
-    }
 }
 
 #[cfg(test)]

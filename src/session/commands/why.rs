@@ -281,6 +281,7 @@ fn of_entry(thread: &Thread, seq: Seq) -> String {
             None => format!("{seq} is {}\n", what_it_is(change)),
         },
     };
+    out.push_str(&decisions(thread, entry));
     if let Some(by) = asker(&entry.change) {
         let asked: String = runs_of_turn(thread, seq)
             .filter(|(_, _, run)| by.is_none_or(|by| run.hook == by) && !run.asked.is_empty())
@@ -302,6 +303,31 @@ fn of_entry(thread: &Thread, seq: Seq) -> String {
     }
     out.push_str(&now_in_view(thread, entry));
     out.trim_end().to_owned()
+}
+
+/// Who let a call run or refused it: of an outcome its own, of a reply those of its calls.
+fn decisions(thread: &Thread, entry: &Entry) -> String {
+    match &entry.change {
+        Change::ToolFinished { outcome } => match &outcome.decided {
+            Some(decided) => format!("\nPermission: {}.\n", line(&decided.to_string())),
+            None => String::new(),
+        },
+        Change::Replied { message, .. } => {
+            let later = || thread.entries().iter().skip(entry.seq.0 as usize + 1);
+            let of = |call: &ToolCall| {
+                later().find_map(|entry| match &entry.change {
+                    Change::ToolFinished { outcome } if outcome.call == call.id => outcome.decided.as_ref(),
+                    _ => None,
+                })
+            };
+            let told = message.calls().filter_map(|call| {
+                Some(format!("- {}: {}\n", line(&call.card.title), line(&of(call)?.to_string())))
+            });
+            let told: String = told.take(SHOWN_MAX).collect();
+            if told.is_empty() { told } else { format!("\nPermission of its calls:\n\n{told}") }
+        }
+        _ => String::new(),
+    }
 }
 
 /// What a compaction made of the view.

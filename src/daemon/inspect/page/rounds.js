@@ -178,7 +178,9 @@ function hookRow(hook, open) {
 }
 
 function permissionRow(mark, open) {
-  const words = { allowed: "allowed for this session", denied: "not allowed", mode: "mode" }[mark.decision] ?? mark.decision;
+  const words = {
+    allowed: "allowed for this session", forgotten: "taken back", let: "allowed", denied: "not allowed", mode: "mode",
+  }[mark.decision] ?? mark.decision;
   return el("div", { class: `row permission ${mark.decision}` },
     name(mark.entry, open),
     el("span", { class: "words" }, el("b", {}, words), ` ${mark.told}`),

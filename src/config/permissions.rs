@@ -1,0 +1,63 @@
+//! Settings of permission: the `[permissions]` and `[secrets]` tables. Rules of all files add up; a repository's own may
+//! only ask and deny.
+
+use toml::de::DeValue;
+
+use super::file::{Reader, Value};
+use super::values::{truth, wanted};
+use crate::rules::{self, Word, Written};
+
+/// Rules that a file may have of one word: each is looked at for each call.
+const RULES_MAX: usize = 500;
+
+const SECRETS_KEYS: [&str; 1] = ["mask"];
+
+impl Reader<'_> {
+    pub(super) fn permissions(&mut self, value: &Value<'_>, rules: &mut Vec<Written>) {
+        let Some(table) = self.table(value, "permissions") else { return };
+        for (key, value) in table {
+            let name = &**key.get_ref();
+            let Some(word) = Word::ALL.into_iter().find(|word| word.id() == name) else {
+                self.unknown(key.span(), name, &Word::ALL.map(Word::id));
+                continue;
+            };
+            // What a repository brings may make the agent more careful, and no more than that.
+            if word == Word::Allow && self.refused(key.span(), "permissions.allow") {
+                continue;
+            }
+            let DeValue::Array(list) = value.get_ref() else {
+                let wrong = wanted("a list of rules", value.get_ref());
+                let hint = format!("for example {name} = [\"bash(cargo test *)\"]");
+                self.problem(value.span(), wrong.message, Some(hint));
+                continue;
+            };
+            if list.len() > RULES_MAX {
+                let message = format!("there are {} rules, and only the first {RULES_MAX} hold", list.len());
+                self.problem(value.span(), message, Some("use patterns with *".to_owned()));
+            }
+            for item in list.iter().take(RULES_MAX) {
+                let Some(text) = item.get_ref().as_str() else {
+                    self.problem(item.span(), wanted("a rule, as text", item.get_ref()).message, None);
+                    continue;
+                };
+                match rules::parse(text) {
+                    Ok(pattern) => {
+                        let (path, line) = self.place(item.span());
+                        rules.push(Written { word, pattern, path, line });
+                    }
+                    Err(rules::Wrong { message, hint }) => self.problem(item.span(), message, hint),
+                }
+            }
+        }
+    }
+
+    pub(super) fn secrets(&mut self, value: &Value<'_>, mask: &mut bool) {
+        let Some(table) = self.table(value, "secrets") else { return };
+        for (key, value) in table {
+            match &**key.get_ref() {
+                "mask" => self.set(value, mask, truth),
+                other => self.unknown(key.span(), other, &SECRETS_KEYS),
+            }
+        }
+    }
+}

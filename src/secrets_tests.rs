@@ -1,0 +1,175 @@
+//! What is masked, and what must not be.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Keys are put together here, so that no scanner takes this file for a leak.
+fn keys() -> Vec<(String, &'static str)> {
+    let alnum = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6kL9nP2rS5tU8wX1zA4cD7eF0gI3";
+    let upper = "A2B3C4D5E6F7G2H3";
+    let hex = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    vec![
+        (format!("sk-ant-api03-{alnum}-_x"), "an Anthropic key"),
+        (format!("sk-proj-{}", &alnum[..48]), "an OpenAI key"),
+        (format!("sk-or-v1-{hex}"), "an OpenRouter key"),
+        (format!("sk-{}", &alnum[..32]), "a key of a model's provider"),
+        (format!("AKIA{upper}"), "an AWS key"),
+        (format!("ghp_{}", &alnum[..36]), "a GitHub token"),
+        (format!("github_pat_{alnum}"), "a GitHub token"),
+        (format!("glpat-{}", &alnum[..20]), "a GitLab token"),
+        (format!("xoxb-123456789012-{}", &alnum[..24]), "a Slack token"),
+        (format!("AIza{}", &alnum[..35]), "a Google key"),
+        (format!("hf_{}", &alnum[..34]), "a Hugging Face token"),
+        (format!("npm_{}", &alnum[..36]), "an npm token"),
+        (format!("sk_live_{}", &alnum[..24]), "a Stripe key"),
+        (format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NSJ9.{}", &alnum[..43]), "a signed token"),
+    ]
+}
+
+#[test]
+fn keys_of_known_forms_are_masked_with_what_they_look_like() {
+    for (key, what) in keys() {
+        for (before, after) in [
+            ("", ""),
+            ("key = \"", "\"\n"),
+            ("Bearer ", " and more"),
+            ("{\"a\":\"x\\n", "\\n\"}"),
+            ("     7\t", "\n"),
+        ] {
+            let text = format!("{before}{key}{after}");
+            let wanted = format!("{before}[secret masked: looks like {what}]{after}");
+            assert_eq!(mask(&text), wanted, "{text}");
+        }
+        let twice = mask(&format!("{key} {key}")).into_owned();
+        assert_eq!(twice.matches("[secret masked").count(), 2);
+        assert!(has_mask(&twice) && mask(&twice) == twice.as_str(), "a mask is no key");
+    }
+}
+
+#[test]
+fn private_keys_are_masked_as_a_whole_also_numbered_escaped_and_cut_off() {
+    let (begin, end) = ("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----");
+    let line = "MIIEowIBAAKCAQEAxq3Yk2b5v7h9j1l3n5p7r9t1v3x5z7B9D1F3H5J7L9N1P3R5";
+    let mask_words = "[secret masked: looks like a private key]";
+    for (text, wanted) in [
+        (format!("a\n{begin}\n{line}\n{line}==\n{end}\nb"), format!("a\n{mask_words}\nb")),
+        (
+            format!("     1\t{begin}\n     2\t{line}\n     3\t{end}\n     4\tb"),
+            format!("     1\t{mask_words}\n     4\tb"),
+        ),
+        (format!("\"{begin}\\n{line}\\n{end}\\n\""), format!("\"{mask_words}\\n\"")),
+        (format!("{begin}\n{line}\n{line}"), mask_words.to_owned()),
+    ] {
+        assert_eq!(mask(&text), wanted, "{text}");
+    }
+    for plain in [
+        format!("let begin = \"{begin}\";\nlet end = \"{end}\";\n"),
+        "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----".to_owned(),
+        format!("grep for {begin} in files"),
+    ] {
+        assert_eq!(mask(&plain), plain.as_str());
+    }
+}
+
+#[test]
+fn values_of_names_that_say_what_they_are_are_masked() {
+    for (text, wanted) in [
+        (
+            "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI7K7MDENGbPxRfiCY0AMPLEKEY",
+            "AWS_SECRET_ACCESS_KEY=[secret masked: the value of AWS_SECRET_ACCESS_KEY]",
+        ),
+        (
+            "export DB_PASSWORD='aB3dE6gH9jK2mN5pQ8'",
+            "export DB_PASSWORD='[secret masked: the value of DB_PASSWORD]'",
+        ),
+        (
+            "\"API_TOKEN\": \"0123456789abcdef0123456789abcdef\"",
+            "\"API_TOKEN\": \"[secret masked: the value of API_TOKEN]\"",
+        ),
+    ] {
+        assert_eq!(mask(text), wanted);
+    }
+    for plain in [
+        "CACHE_KEY=cargo-2024-registry-v2",
+        "API_KEY = os.environ[\"API_KEY\"]",
+        "MAX_TOKEN=4096",
+        "const KEY: &str = \"some_long_name_of_a_setting\";",
+        "PRIMARY_KEY = \"organisation_membership_id\"",
+        "TOKEN=${{ secrets.GITHUB_TOKEN }}",
+    ] {
+        assert_eq!(mask(plain), plain);
+    }
+}
+
+#[test]
+fn what_the_environment_calls_secret_is_masked_by_its_name() {
+    let environment = [
+        ("GITHUB_TOKEN", "hunter2-and-more"),
+        ("NODE_ENV", "production-12345"),
+        ("STAGE_SECRET", "production"),
+        ("SSH_KEY_PATH", "/home/me/.ssh/id_rsa2"),
+        ("SHORT_KEY", "abc1"),
+    ];
+    let environment = environment.map(|(name, value)| (name.into(), value.into()));
+    let masker = Masker::new(&environment);
+    assert_eq!(masker.mask("it is hunter2-and-more."), "it is [secret masked: the value of GITHUB_TOKEN].");
+    for plain in ["production-12345", "production", "/home/me/.ssh/id_rsa2", "abc1"] {
+        assert_eq!(masker.mask(plain), plain);
+    }
+    let mut value =
+        serde_json::json!({"a": ["hunter2-and-more", 1], "b": "x", "c": {"d": "hunter2-and-more"}});
+    assert!(masker.mask_json(&mut value));
+    assert!(!value.to_string().contains("hunter2") && has_mask_in(&value));
+    assert!(!Masker::default().mask_json(&mut serde_json::json!({"a": "plain"})));
+}
+
+#[test]
+fn ordinary_texts_stay_as_they_are() {
+    for plain in [
+        include_str!("../Cargo.lock"),
+        include_str!("../README.md"),
+        include_str!("tools/permission.rs"),
+        include_str!("cli/bug_report/redact.rs"),
+        "a git sha 5d41402abc4b2a76b9719d911017c592aabbccdd, a UUID 123e4567-e89b-12d3-a456-426614174000",
+        "class=\"sk-circle-fade-dot-12 sk-chase\" sk-learn sk-something-long-with-words-2024",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+        "integrity sha512-z3FZ1cOxdkZ7uM4pM9cM6N0pAKIA2345672345672345672345672345672345672345672345==",
+        "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx and npm_config_registry",
+        "hf_hub_download(repo_id) eyJhbGciOiJIUzI1NiJ9 alone, AKIA alone",
+    ] {
+        assert!(matches!(mask(plain), Cow::Borrowed(_)), "{}", mask(plain));
+    }
+}
+
+proptest! {
+    /// Hashes, ids and images are what code is full of.
+    #[test]
+    fn hashes_ids_and_images_are_not_masked(
+        hex in "[0-9a-f]{7,128}", blob in "[A-Za-z0-9+/]{40,400}={0,2}", id in "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
+        name in "[a-z]{2,12}(_[a-z0-9]{1,8}){0,4}", number in 0u64..,
+    ) {
+        for text in [
+            format!("checksum = \"{hex}\""),
+            format!("commit {hex}\n"),
+            format!("\"sha512-{blob}\""),
+            format!("data:image/png;base64,{blob}"),
+            format!("id: {id}"),
+            format!("let {name} = {number};"),
+        ] {
+            prop_assert_eq!(mask(&text), text.as_str());
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_in_any_text(before in "[ -~\\n]{0,80}", after in "[ -~\\n]{0,80}", which in 0usize..14) {
+        let (key, _) = keys()[which].clone();
+        let text = format!("{before} {key} {after}");
+        prop_assert!(!mask(&text).contains(&key));
+    }
+
+    #[test]
+    fn no_text_brings_it_down(text in "\\PC{0,200}") {
+        let masked = mask(&text).into_owned();
+        prop_assert_eq!(mask(&masked), masked.as_str());
+    }
+}

@@ -1,0 +1,134 @@
+//! What a person keeps allowed in a workspace, in a file of their own below their Epitome's data: never in the
+//! repository, which must not allow itself anything.
+//!
+//! The file is shared by all processes of a home: it is read anew for each decision, so that what is taken back in one
+//! window holds in none, and each change puts a whole new one in its place under a lock.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::hooks::trust;
+use crate::paths::Paths;
+use crate::thread::Rule;
+
+/// Rules that one workspace keeps.
+pub const KEPT_MAX: usize = 200;
+/// Bytes of the file: some thousand rules.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// The form of the file that we write.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    workspaces: Vec<Workspace>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Workspace {
+    path: PathBuf,
+    rules: Vec<Rule>,
+}
+
+pub fn file(paths: &Paths) -> PathBuf {
+    paths.data.join("permissions.json")
+}
+
+/// What is kept for a workspace. An error is a sentence: then nothing is. Blocks on the disk.
+pub fn read(paths: &Paths, cwd: &Path) -> Result<Vec<Rule>, String> {
+    let path = named(cwd);
+    let found = load(&file(paths))?.workspaces.into_iter().find(|workspace| workspace.path == path);
+    Ok(found.map(|workspace| workspace.rules).unwrap_or_default())
+}
+
+/// Changes what is kept for a workspace. An error is a sentence: then all is as it was. Blocks on the disk.
+pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> Result<(), String> {
+    let file = file(paths);
+    let trouble = |error: io::Error| format!("{} can't be written: {error}", file.display());
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(trouble)?;
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(file.with_extension("lock"));
+    let lock = lock.map_err(trouble)?;
+    lock.lock().map_err(trouble)?;
+    let mut kept = load(&file)?;
+    let path = named(cwd);
+    let at = kept.workspaces.iter().position(|workspace| workspace.path == path).unwrap_or_else(|| {
+        kept.workspaces.push(Workspace { path, rules: Vec::new() });
+        kept.workspaces.len() - 1
+    });
+    with(&mut kept.workspaces[at].rules);
+    kept.workspaces[at].rules.truncate(KEPT_MAX);
+    kept.workspaces.retain(|workspace| !workspace.rules.is_empty());
+    let bytes = serde_json::to_vec_pretty(&kept)
+        .map_err(|error| format!("what is kept can't be written: {error}"))?;
+    trust::replace(&file, &bytes).map_err(trouble)
+}
+
+/// One directory has one name, whichever way leads to it.
+fn named(cwd: &Path) -> PathBuf {
+    cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf())
+}
+
+fn load(file: &Path) -> Result<Kept, String> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        format!("what you keep allowed can't be read from {}: {error}", file.display())
+    };
+    let mut bytes = Vec::new();
+    match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Kept { version: VERSION, workspaces: Vec::new() });
+        }
+        Err(error) => return Err(unreadable(&error)),
+        Ok(open) => {
+            open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?
+        }
+    };
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(unreadable(&"it is too large"));
+    }
+    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    match kept.version {
+        VERSION => Ok(kept),
+        other => Err(unreadable(&format!("it has the unknown form {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_belongs_to_one_workspace_until_it_is_taken_back() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let paths = Paths::below(home.path());
+        let rule = Rule::Command { line: "cargo test".into() };
+        assert_eq!(read(&paths, Path::new("/w")), Ok(Vec::new()));
+        change(&paths, Path::new("/w"), |rules| rules.push(rule.clone())).expect("kept");
+        assert_eq!(read(&paths, Path::new("/w")), Ok(vec![rule]));
+        assert_eq!(read(&paths, Path::new("/w/below")), Ok(Vec::new()));
+        change(&paths, Path::new("/w"), Vec::clear).expect("taken back");
+        assert_eq!(read(&paths, Path::new("/w")), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_damaged_file_allows_nothing_and_is_not_written_over() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let paths = Paths::below(home.path());
+        std::fs::create_dir_all(&paths.data).expect("made");
+        for damaged in ["{", "{\"version\":9,\"workspaces\":[]}"] {
+            std::fs::write(file(&paths), damaged).expect("written");
+            assert!(read(&paths, Path::new("/w")).is_err_and(|why| why.contains("permissions.json")));
+            assert!(change(&paths, Path::new("/w"), Vec::clear).is_err());
+            assert_eq!(std::fs::read_to_string(file(&paths)).expect("there"), damaged);
+        }
+    }
+}

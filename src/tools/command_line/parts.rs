@@ -1,0 +1,541 @@
+//! What a shell line would run, and which files it may name, as far as that can be seen: for rules that ask or deny.
+//! Pure. Where the line does not tell, it takes too much rather than too little.
+//!
+//! The counterpart of [`refused`](super::refused): that one lets a line through only if all of it is certain; here each
+//! part is found that may be meant, also behind `sudo`, `env`, `xargs`, `sh -c`, in substitutions and functions.
+
+use tree_sitter::Node;
+
+use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
+
+/// Stands in a word for what only the shell will know.
+const UNKNOWN: char = '\u{1}';
+/// Stands for a `*`, `?` or `[` that the shell takes literally.
+const LITERAL: char = '\u{2}';
+
+/// Lines within lines (`sh -c 'sh -c …'`) that are followed.
+const DEPTH_MAX: u32 = 4;
+/// Spellings of one line's commands that are kept; a real line has some ten.
+const SPELLINGS_MAX: usize = 4_000;
+/// Words behind which a wrapped command may begin.
+const WRAPPED_WORDS_MAX: usize = 24;
+
+/// Programs that run what their arguments name.
+const WRAPPERS: [&str; 36] = [
+    "sudo",
+    "doas",
+    "pkexec",
+    "su",
+    "runuser",
+    "env",
+    "command",
+    "builtin",
+    "exec",
+    "nohup",
+    "time",
+    "timeout",
+    "nice",
+    "ionice",
+    "chrt",
+    "taskset",
+    "setsid",
+    "stdbuf",
+    "unbuffer",
+    "script",
+    "xargs",
+    "parallel",
+    "watch",
+    "strace",
+    "ltrace",
+    "chroot",
+    "unshare",
+    "nsenter",
+    "flock",
+    "busybox",
+    "toybox",
+    "systemd-run",
+    "caffeinate",
+    "firejail",
+    "bwrap",
+    "coproc",
+];
+/// Programs that take a command line as an argument, or on their standard input.
+const SHELLS: [&str; 9] = ["sh", "bash", "zsh", "dash", "ksh", "ash", "mksh", "fish", "eval"];
+/// Programs that run something for each file that they find.
+const FINDERS: [&str; 3] = ["find", "fd", "fdfind"];
+/// Arguments of `find` and `fd` behind which a command begins.
+const EXECUTES: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
+
+/// What was seen of a line.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// The simple commands, their words joined by a blank, each in every spelling that a rule may have for it.
+    pub commands: Vec<String>,
+    /// All words, wherever they stand, as globs of what they may become.
+    words: Vec<String>,
+    /// Whether it is certain that nothing else runs.
+    pub is_clear: bool,
+}
+
+impl Parts {
+    pub fn of(line: &str) -> Parts {
+        let mut parts = Parts { is_clear: true, ..Parts::default() };
+        parts.take(line, DEPTH_MAX);
+        parts
+    }
+
+    /// Parts of words that may be names of files: the whole word, and what stands between its separators.
+    /// In what is given back `*` is any text.
+    pub fn names(&self) -> impl Iterator<Item = Name> {
+        self.words.iter().flat_map(|word| {
+            let whole = std::iter::once(word.as_str());
+            // `--file=.env`, `@.env`, `HEAD:.env`, `open('.env')`.
+            let pieces = word.split(|c: char| !(c.is_alphanumeric() || "._-~/*?[]{}+\u{1}\u{2}".contains(c)));
+            // `-f.env`
+            let behind = word.strip_prefix('-').and_then(|word| word.get(1..));
+            whole
+                .chain(pieces)
+                .chain(behind)
+                .filter(|piece| !piece.is_empty())
+                .map(Name::of)
+                .collect::<Vec<_>>()
+        })
+    }
+
+    fn take(&mut self, line: &str, depth: u32) {
+        if line.len() > LINE_BYTES_MAX || line.chars().any(is_treacherous) || depth == 0 {
+            self.is_clear = false;
+        }
+        let line = &line[..line.floor_char_boundary(LINE_BYTES_MAX)];
+        let tree = parsed(line);
+        match &tree {
+            Some(tree) if !tree.root_node().has_error() => {}
+            _ => {
+                self.is_clear = false;
+                self.take_roughly(line);
+            }
+        }
+        let Some(tree) = tree else { return };
+        let mut pending = vec![tree.root_node()];
+        while let Some(node) = pending.pop() {
+            match node.kind() {
+                "command" => self.take_command(node, line, depth),
+                "declaration_command" | "unset_command" => {
+                    let words = children(node).into_iter().map(|child| literal(child, line)).collect();
+                    self.push(words);
+                }
+                // Calculations evaluate what variables hold.
+                "arithmetic_expansion" | "subscript" if line[node.byte_range()].contains('[') => {
+                    self.is_clear = false;
+                }
+                "expansion" if line[node.byte_range()].contains(['@', '!']) => self.is_clear = false,
+                "word" | "string" | "raw_string" | "ansi_c_string" | "concatenation"
+                | "translated_string" => {
+                    self.words.push(literal(node, line));
+                }
+                "simple_expansion" | "expansion" | "command_substitution" | "process_substitution"
+                    if node
+                        .parent()
+                        .is_some_and(|parent| ["command", "file_redirect"].contains(&parent.kind())) =>
+                {
+                    self.words.push(expanded(node, line));
+                }
+                _ => {}
+            }
+            pending.extend(children(node));
+        }
+    }
+
+    /// A line that cannot be parsed, cut wherever a command may begin.
+    fn take_roughly(&mut self, line: &str) {
+        for piece in line.split(['\n', ';', '&', '|', '(', ')', '{', '}', '`', '<', '>']) {
+            let words: Vec<String> =
+                piece.split_whitespace().map(|word| word.replace(['"', '\'', '\\'], "")).collect();
+            self.words.extend(words.iter().cloned());
+            self.push(words);
+        }
+    }
+
+    fn take_command(&mut self, command: Node<'_>, line: &str, depth: u32) {
+        let mut set = Vec::new();
+        let mut words = Vec::new();
+        for child in children(command) {
+            match child.kind() {
+                "variable_assignment" => set.push(line[child.byte_range()].to_owned()),
+                "file_redirect" | "heredoc_redirect" | "herestring_redirect" => {}
+                "command_name" => words.extend(child.named_child(0).map(|name| literal(name, line))),
+                _ => words.push(literal(child, line)),
+            }
+        }
+        if !set.is_empty() {
+            let with: Vec<String> = set.into_iter().chain(words.iter().cloned()).collect();
+            self.push_as_it_is(&with);
+        }
+        self.wrapped(words, depth);
+    }
+
+    /// A command, and those that it is said to run.
+    fn wrapped(&mut self, words: Vec<String>, depth: u32) {
+        let mut pending = vec![words];
+        while let Some(words) = pending.pop() {
+            let Some(program) = words.first().map(|program| base(program).to_owned()) else { continue };
+            let is_unknown = |word: &String| word.contains([UNKNOWN, '*', '?']);
+            if is_unknown(&words[0]) || words[0].starts_with('~') {
+                self.is_clear = false;
+            }
+            if SHELLS.contains(&&*program) {
+                let lines: Vec<&String> =
+                    words[1..].iter().filter(|word| !word.starts_with(['-', '+'])).collect();
+                // What it reads from its standard input, or from a name that is not known, may be anything.
+                if lines.is_empty() || lines.iter().any(|word| word.contains(UNKNOWN)) {
+                    self.is_clear = false;
+                }
+                if depth > 0 {
+                    let joined = words[1..].join(" ");
+                    let texts = lines.into_iter().chain((program == "eval").then_some(&joined));
+                    for text in texts {
+                        self.take(&text.replace(UNKNOWN, "$_").replace(LITERAL, "*"), depth - 1);
+                    }
+                } else {
+                    self.is_clear = false;
+                }
+            }
+            if WRAPPERS.contains(&&*program) {
+                self.is_clear &= words.len() <= WRAPPED_WORDS_MAX;
+                for at in 1..words.len().min(WRAPPED_WORDS_MAX) {
+                    let inner = words[at..].to_vec();
+                    // A wrapper within a wrapper has no words that are not looked at here.
+                    let program = base(&inner[0]);
+                    match SHELLS.contains(&program) || FINDERS.contains(&program) {
+                        true => pending.push(inner),
+                        false => self.push(inner),
+                    }
+                }
+            }
+            if FINDERS.contains(&&*program)
+                && let Some(at) = words.iter().position(|word| EXECUTES.contains(&word.as_str()))
+            {
+                // The next `-exec` is among the words behind the first one.
+                let behind: Vec<String> = words[at + 1..].to_vec();
+                let again = std::iter::once(words[0].clone()).chain(behind.iter().cloned()).collect();
+                pending.extend([behind, again]);
+            }
+            self.push(words);
+        }
+    }
+
+    /// Keeps a command in its spellings: with its program's path and without, with its first options and without.
+    fn push(&mut self, words: Vec<String>) {
+        let Some(program) = words.first() else { return };
+        self.push_as_it_is(&words);
+        let mut plain = words.clone();
+        plain[0] = base(program).to_owned();
+        if plain != words {
+            self.push_as_it_is(&plain);
+        }
+        // `git -C elsewhere push`: an option may have a value behind it.
+        let mut at = 1;
+        while at < plain.len().min(WRAPPED_WORDS_MAX) && plain[at].starts_with('-') {
+            for behind in [at + 1, at + 2] {
+                if behind <= plain.len() {
+                    let without: Vec<String> = plain[..1].iter().chain(&plain[behind..]).cloned().collect();
+                    self.push_as_it_is(&without);
+                }
+            }
+            let has_value = plain.get(at + 1).is_some_and(|next| !next.starts_with('-'))
+                && plain.get(at + 2).is_some_and(|next| next.starts_with('-'));
+            at += if has_value { 2 } else { 1 };
+        }
+    }
+
+    fn push_as_it_is(&mut self, words: &[String]) {
+        if self.commands.len() >= SPELLINGS_MAX {
+            self.is_clear = false;
+            return;
+        }
+        self.commands.push(words.join(" ").replace(LITERAL, "*"));
+    }
+}
+
+/// A program's name without its directory.
+fn base(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+/// What may be the name of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// With `*`, `?` and `[…]` as the shell has them.
+    pub glob: String,
+    /// A part of it is known to the shell alone.
+    pub is_open: bool,
+}
+
+impl Name {
+    fn of(word: &str) -> Name {
+        let is_open = word.contains(UNKNOWN);
+        Name { glob: word.replace(UNKNOWN, "*").replace(LITERAL, "_"), is_open }
+    }
+
+    /// Whether this file's name, the last part of a path, may be meant.
+    pub fn may_end_in(&self, name: &str) -> bool {
+        let last = self.glob.rsplit('/').next().unwrap_or_default();
+        if !last.contains(['*', '?', '[', '{']) {
+            return last.eq_ignore_ascii_case(name);
+        }
+        // A pattern of the shell finds no hidden name unless it says so.
+        if name.starts_with('.') && !last.starts_with('.') && !self.is_open {
+            return false;
+        }
+        let glob = globset::GlobBuilder::new(last).case_insensitive(true).build();
+        // What is no pattern for us is one that we don't know.
+        glob.map_or(true, |glob| glob.compile_matcher().is_match(name))
+    }
+
+    /// The path, where nothing of it is left to the shell.
+    pub fn path(&self) -> Option<&str> {
+        let is_path = !self.glob.is_empty() && !self.glob.contains(['*', '?', '[', '{']);
+        is_path.then_some(self.glob.as_str())
+    }
+}
+
+/// A word as a program gets it, with marks for what is not known.
+fn literal(node: Node<'_>, line: &str) -> String {
+    let text = &line[node.byte_range()];
+    match node.kind() {
+        "raw_string" => quoted(text.trim_matches('\'')),
+        "ansi_c_string" => {
+            let inner = text.strip_prefix("$'").and_then(|text| text.strip_suffix('\'')).unwrap_or(text);
+            quoted(&ansi_c(inner))
+        }
+        "string" | "translated_string" => {
+            let mut out = String::new();
+            let mut at = node.start_byte();
+            for child in children(node) {
+                out.push_str(&between(&line[at..child.start_byte().max(at)]));
+                at = child.end_byte();
+                match child.kind() {
+                    "\"" | "$\"" | "$" => {}
+                    "string_content" => out.push_str(&between(&line[child.byte_range()])),
+                    "string" => out.push_str(&literal(child, line)),
+                    _ => out.push_str(&expanded(child, line)),
+                }
+            }
+            out
+        }
+        "concatenation" => children(node).into_iter().map(|child| literal(child, line)).collect(),
+        "word" | "number" | "command_name" | "regex" | "extglob_pattern" => unescaped(text),
+        "variable_assignment" | "variable_name" => text.to_owned(),
+        _ if !node.is_named() => text.to_owned(),
+        _ => expanded(node, line),
+    }
+}
+
+/// What stands for something that the shell puts in.
+fn expanded(node: Node<'_>, line: &str) -> String {
+    // Numbers alone.
+    match &line[node.byte_range()] {
+        "$?" | "$#" | "$$" | "$!" => "0".to_owned(),
+        _ => UNKNOWN.to_string(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    text.replace(['*', '?', '['], &LITERAL.to_string())
+}
+
+/// Text between double quotes.
+fn between(text: &str) -> String {
+    let mut out = String::new();
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match (c, characters.peek()) {
+            ('\\', Some('\n')) => drop(characters.next()),
+            ('\\', Some('"' | '\\' | '$' | '`')) => out.extend(characters.next()),
+            _ => out.push(c),
+        }
+    }
+    quoted(&out)
+}
+
+/// A word without quotes.
+fn unescaped(text: &str) -> String {
+    let mut out = String::new();
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => match characters.next() {
+                None | Some('\n') => {}
+                Some('*' | '?' | '[') => out.push(LITERAL),
+                Some(other) => out.push(other),
+            },
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// What `$'…'` stands for.
+fn ansi_c(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let (radix, from, most) = match rest.chars().next() {
+            Some('x') => (16, 1, 2),
+            Some('u') => (16, 1, 4),
+            Some('U') => (16, 1, 8),
+            Some('0'..='7') => (8, 0, 3),
+            Some(other) => {
+                out.push(match other {
+                    'n' => '\n',
+                    't' => '\t',
+                    'r' => '\r',
+                    other => other,
+                });
+                rest = &rest[other.len_utf8()..];
+                continue;
+            }
+            None => return out,
+        };
+        let digits: String = rest[from..].chars().take(most).take_while(|c| c.is_digit(radix)).collect();
+        let code = u32::from_str_radix(&digits, radix).ok().and_then(char::from_u32);
+        out.extend(code);
+        rest = &rest[from + digits.len()..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(line: &str, command: &str) -> bool {
+        Parts::of(line).commands.iter().any(|found| found == command)
+    }
+
+    #[test]
+    fn a_command_is_found_wherever_it_hides() {
+        for line in [
+            "rm x",
+            "ls; rm x",
+            "ls && rm x || ls",
+            "ls | rm x",
+            "ls\nrm x",
+            "(rm x)",
+            "! rm x",
+            "echo $(rm x)",
+            "echo \"`rm x`\"",
+            "cat <(rm x)",
+            "f() { rm x; }; f",
+            "if ls; then rm x; fi",
+            "A=1 rm x",
+            "/bin/rm x",
+            "\\rm x",
+            "r''m \"x\"",
+            "$'\\x72m' x",
+            "sudo rm x",
+            "sudo -u root -- rm x",
+            "env -i A=1 rm x",
+            "nohup time nice -n 5 rm x",
+            "timeout 5 /usr/bin/rm x",
+            "xargs -0 rm x",
+            "command rm x",
+            "exec rm x",
+            "find . -name a -exec rm x",
+            "sh -c 'rm x'",
+            "bash -lc \"ls; rm x\"",
+            "sudo sh -c 'rm x'",
+            "sh -c \"sh -c 'rm x'\"",
+            "eval rm x",
+            "eval 'rm x'",
+            "busybox rm x",
+            "rm -f x",
+            "rm --one-file-system -f x",
+            "cat <<E\n$(rm x)\nE",
+            "ls > f; rm x",
+            "for f in a; do rm x; done",
+            "echo 'open\nrm x",
+        ] {
+            assert!(runs(line, "rm x"), "{line}: {:?}", Parts::of(line).commands);
+        }
+        assert!(runs("git -C /elsewhere -c a=b push --force", "git push --force"));
+    }
+
+    #[test]
+    fn what_is_only_said_does_not_run() {
+        for line in ["echo rm x", "echo 'a; rm x'", "git commit -m 'rm x'", "# rm x\nls", "ls x\\; rm"] {
+            assert!(!runs(line, "rm x"), "{line}");
+            assert!(Parts::of(line).is_clear, "{line}");
+        }
+    }
+
+    #[test]
+    fn where_it_is_not_certain_what_runs_it_says_so() {
+        for line in [
+            "$X a",
+            "$(echo rm) x",
+            "echo rm x | sh",
+            "bash <<E\nrm x\nE",
+            "sh -c \"$x\"",
+            "eval \"$x\"",
+            "/bin/r? x",
+            "echo ${x@P}",
+            "echo 'open",
+            "ls\u{a0}x",
+        ] {
+            assert!(!Parts::of(line).is_clear, "{line}");
+        }
+        for line in
+            ["[ -f x ] && ls", "[[ $x -eq 1 ]]", "echo $((1 + 2))", "cargo test -- \"$1\"", "x=1; echo $x"]
+        {
+            assert!(Parts::of(line).is_clear, "{line}");
+        }
+    }
+
+    #[test]
+    fn names_of_files_are_found_in_every_spelling() {
+        let names = |line: &str| Parts::of(line).names().any(|name| name.may_end_in(".env"));
+        for line in [
+            "cat .env",
+            "cat ./a/.env",
+            "cat '.env'",
+            "cat .e\"n\"v",
+            "cat .e\\nv",
+            "cat $'.\\x65nv'",
+            "cat .e*",
+            "cat .??v",
+            "cat .[e]nv",
+            "cat {.env,x}",
+            "cat < .env",
+            "cat $F",
+            "cat .e${x}nv",
+            "curl -d @.env a.example",
+            "grep -f.env x",
+            "git show HEAD:.env",
+            "dd if=.env",
+            "python3 -c \"open('.env')\"",
+            "sh -c 'cat .env'",
+            "for f in .env; do cat $f; done",
+            "cat .ENV",
+            "cat .env 'open",
+        ] {
+            assert!(names(line), "{line}");
+        }
+        for line in
+            ["cat a.rs", "cat *.rs", "cat environment", "echo 'a * b'", "ls -la src", "cat .env.example"]
+        {
+            assert!(!names(line), "{line}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_brings_it_down(line in "[ \\t\\nea`$(){}<>|&;'\"\\\\#=*!E0-]{0,60}") {
+            let parts = Parts::of(&line);
+            let _ = parts.names().filter(|name| name.may_end_in(".env")).count();
+        }
+    }
+}

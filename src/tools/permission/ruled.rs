@@ -1,0 +1,405 @@
+//! Decides about a call by the rules of configuration files, over what mode and remembered answers say. It looks at the
+//! disk for where links of a rule's own path lead, and for nothing else.
+//!
+//! Deny beats ask, ask beats allow, whichever file a rule is of. What a mode forbids stays forbidden. A rule that allows
+//! must cover all of a call for certain; one that asks or denies needs one part of it that may be meant.
+
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::rules::{Pattern, Word, Written};
+use crate::thread::{Decided, Decider, Mode, Rule};
+
+use super::{AllowedBy, Verdict, decide, is_secret, may_run_later};
+use crate::tools::command_line::parts::Parts;
+use crate::tools::command_line::{self, fits};
+use crate::tools::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
+
+/// Names that stand for all files that are likely to hold secrets, where a command has a pattern for a name.
+const SECRET_NAMES: [&str; 18] = [
+    ".env",
+    ".env.local",
+    ".env.production",
+    ".netrc",
+    ".pgpass",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".htpasswd",
+    "credentials",
+    "credentials.json",
+    "secrets.json",
+    "secrets.yaml",
+    "secrets.toml",
+    "server.pem",
+    "server.key",
+    "id_rsa",
+    "id_ed25519",
+];
+
+/// A call, and all that is known of what it may do.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// The tool's name.
+    pub tool: &'a str,
+    pub access: &'a Access,
+    pub mode: Mode,
+    /// What the person said "always" to in this session.
+    pub remembered: &'a [Rule],
+    /// What they keep for this workspace.
+    pub kept: &'a [Rule],
+    /// Those of the configuration, in the order of its files.
+    pub rules: &'a [Written],
+    pub workspace: &'a Workspace,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    pub verdict: Verdict,
+    /// For the trail. `None` where a person is asked, and for what is harmless in every mode.
+    pub decided: Option<Decided>,
+    /// The rule by which a person is asked, in words for the card.
+    pub because: Option<String>,
+}
+
+/// Judges a call.
+pub fn judge(asked: &Asked<'_>) -> Judged {
+    let parts = match asked.access {
+        Access::Command { line, .. } if !asked.rules.is_empty() => Some(Parts::of(line)),
+        _ => None,
+    };
+    let call = Call { asked, parts };
+    if let Some(rule) = call.first(Word::Deny) {
+        let why = format!(
+            "The rule {rule} in {}:{} does not let this run, in any mode. Don't look for another way to the same; do \
+             without it, or tell the user that the rule is in the way.",
+            rule.path.display(),
+            rule.line
+        );
+        return Judged { verdict: Verdict::Deny { why }, decided: Some(by_rule(rule, false)), because: None };
+    }
+    let rules: Vec<Rule> = asked.remembered.iter().chain(asked.kept).cloned().collect();
+    let base = decide(asked.access, asked.mode, &rules, |path| asked.workspace.contains(path));
+    match base {
+        Verdict::Deny { why } => Judged {
+            verdict: Verdict::Deny { why },
+            decided: Some(Decided { allowed: false, by: Decider::Mode { mode: asked.mode } }),
+            because: None,
+        },
+        Verdict::Allow { .. } | Verdict::Ask { .. } if let Some(rule) = call.first(Word::Ask) => {
+            asks(format!("The rule {rule} in {}:{} asks.", rule.path.display(), rule.line))
+        }
+        // Full mode asks nothing, so that a line which may hide what is denied would run unseen.
+        Verdict::Allow { by: AllowedBy::Mode(Mode::Full) } if let Some(rule) = call.may_be_hidden() => {
+            asks(format!(
+                "It is not certain what this line would run or name, and the rule {rule} in {}:{} may be about it.",
+                rule.path.display(),
+                rule.line
+            ))
+        }
+        Verdict::Ask { always } => match call.allowing() {
+            Some(rule) => {
+                let by = AllowedBy::Mode(asked.mode);
+                Judged { verdict: Verdict::Allow { by }, decided: Some(by_rule(rule, true)), because: None }
+            }
+            None => Judged { verdict: Verdict::Ask { always }, decided: None, because: None },
+        },
+        Verdict::Allow { by } => {
+            let decider = match &by {
+                AllowedBy::Harmless => None,
+                AllowedBy::Mode(mode) => Some(Decider::Mode { mode: *mode }),
+                AllowedBy::Rule(rule) if asked.remembered.contains(rule) => {
+                    Some(Decider::Remembered { rule: rule.clone() })
+                }
+                AllowedBy::Rule(rule) => Some(Decider::Kept { rule: rule.clone() }),
+            };
+            let decided = decider.map(|by| Decided { allowed: true, by });
+            Judged { verdict: Verdict::Allow { by }, decided, because: None }
+        }
+    }
+}
+
+fn asks(because: String) -> Judged {
+    Judged { verdict: Verdict::Ask { always: None }, decided: None, because: Some(because) }
+}
+
+fn by_rule(rule: &Written, allowed: bool) -> Decided {
+    let by = Decider::Config { rule: rule.to_string(), path: rule.path.clone(), line: rule.line };
+    Decided { allowed, by }
+}
+
+struct Call<'a> {
+    asked: &'a Asked<'a>,
+    /// Of a command, where there are rules.
+    parts: Option<Parts>,
+}
+
+impl<'a> Call<'a> {
+    fn of(&self, word: Word) -> impl Iterator<Item = &'a Written> {
+        self.asked.rules.iter().filter(move |rule| rule.word == word)
+    }
+
+    /// The first rule of this word that any part of the call falls under.
+    fn first(&self, word: Word) -> Option<&'a Written> {
+        self.of(word).find(|rule| self.touches(&rule.pattern))
+    }
+
+    /// A rule that asks or denies, where the line may hold more than is seen.
+    fn may_be_hidden(&self) -> Option<&'a Written> {
+        let parts = self.parts.as_ref()?;
+        let holds_back = self.asked.rules.iter().filter(|rule| rule.word != Word::Allow);
+        holds_back.into_iter().find(|rule| match &rule.pattern.about {
+            Some(about) if is_of_files(&rule.pattern.tool) => {
+                let globs = Globs::new(about, self.asked.workspace, Case::Ignored);
+                let open = parts.names().filter(|name| name.path().is_none());
+                open.map(|name| self.asked.workspace.resolve(&name.glob))
+                    .any(|path| globs.may_be_reached(&path))
+            }
+            Some(_) | None => !parts.is_clear && self.is_of_tool(&rule.pattern),
+        })
+    }
+
+    /// Whether the pattern's name is that of the tool, or of what the call does.
+    fn is_of_tool(&self, pattern: &Pattern) -> bool {
+        let Asked { tool, access, .. } = self.asked;
+        let does = match access {
+            Access::Nothing => &[][..],
+            Access::Read(_) => &["Read"],
+            Access::Write(_) => &["Edit", "Write"],
+            Access::Command { .. } => &["Bash", "bash"],
+            Access::Fetch { .. } => &["WebFetch", "web_fetch"],
+            Access::External { .. } => &[],
+        };
+        let external = match access {
+            Access::External { server, tool, .. } => fits(&pattern.tool, &format!("mcp__{server}__{tool}")),
+            _ => false,
+        };
+        does.contains(&pattern.tool.as_str()) || fits(&pattern.tool, tool) || external
+    }
+
+    /// Whether a part of the call may be meant by a rule that asks or denies.
+    fn touches(&self, pattern: &Pattern) -> bool {
+        let workspace = self.asked.workspace;
+        let by_path = |about: &str| {
+            let globs = Globs::new(about, workspace, Case::Ignored);
+            move |path: &Path| globs.fit(path)
+        };
+        match (self.asked.access, &pattern.about) {
+            (Access::Command { .. }, Some(about)) => {
+                let parts = self.parts.as_ref();
+                if self.is_of_tool(pattern) {
+                    let meant = |command: &String| {
+                        fits(about, command)
+                            || (!about.contains('*') && command.starts_with(&format!("{about} ")))
+                    };
+                    return parts.is_some_and(|parts| parts.commands.iter().any(meant));
+                }
+                // What no tool may read or change, no command may name either.
+                if !is_of_files(&pattern.tool) {
+                    return false;
+                }
+                let fit = by_path(about);
+                parts.is_some_and(|parts| {
+                    let named = parts.names();
+                    named
+                        .filter_map(|name| name.path().map(|path| workspace.real(path)))
+                        .any(|path| fit(&path))
+                })
+            }
+            (Access::Read(paths), Some(about)) if self.is_of_tool(pattern) => {
+                paths.iter().any(|path| by_path(about)(path))
+            }
+            // An edit that does not fit quotes the file, so that it is a read too.
+            (Access::Write(paths), Some(about)) if self.is_of_tool(pattern) || pattern.tool == "Read" => {
+                paths.iter().any(|path| by_path(about)(path))
+            }
+            (Access::Fetch { host, .. }, Some(about)) if self.is_of_tool(pattern) => fits(about, host),
+            (_, Some(_)) => false,
+            (_, None) => self.is_of_tool(pattern),
+        }
+    }
+
+    /// A rule by which all of the call may run. Where several commands are covered by several rules, the first of them.
+    fn allowing(&self) -> Option<&'a Written> {
+        let mut of_tool = self.of(Word::Allow).filter(|rule| self.is_of_tool(&rule.pattern));
+        match self.asked.access {
+            Access::Nothing => None,
+            // To leave the sandbox is more than a rule about the command says.
+            Access::Command { confined: false, .. } => None,
+            Access::Command { line, confined: true } => {
+                self.allowing_line(line, &of_tool.collect::<Vec<_>>())
+            }
+            Access::Read(paths) | Access::Write(paths) => {
+                let writes = matches!(self.asked.access, Access::Write(_));
+                let rules: Vec<&Written> = of_tool.collect();
+                let covers = |path: &PathBuf| {
+                    rules.iter().copied().find(|rule| self.covers(&rule.pattern, path, writes))
+                };
+                let first = paths.first().and_then(covers)?;
+                paths.iter().all(|path| covers(path).is_some()).then_some(first)
+            }
+            Access::Fetch { host, .. } => {
+                of_tool.find(|rule| rule.pattern.about.as_ref().is_none_or(|about| fits(about, host)))
+            }
+            Access::External { .. } => of_tool.find(|rule| rule.pattern.about.is_none()),
+        }
+    }
+
+    fn allowing_line(&self, line: &str, rules: &[&'a Written]) -> Option<&'a Written> {
+        let parts = self.parts.as_ref()?;
+        let patterns = |wanted: fn(&str) -> bool| -> Vec<String> {
+            let abouts = rules.iter().filter_map(|rule| rule.pattern.about.clone());
+            abouts.filter(|about| wanted(about)).collect()
+        };
+        let exact = patterns(|about| !about.contains('*'));
+        // Who allows `cat *` does not think of keys; who allows `cat .env` does.
+        if names_secret(parts) && command_line::refused(line, &exact).is_some() {
+            return None;
+        }
+        if self.may_be_hidden().is_some_and(|rule| is_of_files(&rule.pattern.tool)) {
+            return None;
+        }
+        if let Some(all) = rules.iter().find(|rule| rule.pattern.about.is_none()) {
+            return Some(all);
+        }
+        if command_line::refused(line, &patterns(|_| true)).is_some() {
+            return None;
+        }
+        let meant = |about: &str| parts.commands.iter().any(|command| fits(about, command));
+        let first = rules.iter().find(|rule| rule.pattern.about.as_deref().is_some_and(meant));
+        first.or(rules.first()).copied()
+    }
+
+    /// Whether a rule lets a path be read or written. What asks for caution must be named by the rule itself.
+    fn covers(&self, pattern: &Pattern, path: &Path, writes: bool) -> bool {
+        let workspace = self.asked.workspace;
+        let inside = |path: &Path| workspace.contains(path);
+        let needs_caution = |path: &Path| is_secret(path) || (writes && may_run_later(path, inside));
+        let Some(about) = &pattern.about else { return inside(path) && !needs_caution(path) };
+        let globs = Globs::new(about, workspace, Case::Told);
+        globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
+    }
+}
+
+/// Whether a rule of this name is about files.
+fn is_of_files(tool: &str) -> bool {
+    matches!(tool, "Read" | "Edit" | "Write")
+        || ["file_read", "file_write", "file_edit", "apply_patch"].iter().any(|name| fits(tool, name))
+}
+
+/// Whether a command may name a file that is likely to hold secrets.
+fn names_secret(parts: &Parts) -> bool {
+    parts.names().any(|name| {
+        name.path().is_some_and(|path| is_secret(Path::new(path)))
+            || SECRET_NAMES.iter().any(|secret| name.may_end_in(secret))
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Told,
+    /// Some disks don't tell, and what is denied must not be had by another spelling.
+    Ignored,
+}
+
+/// A path pattern of a rule, for one workspace.
+struct Globs {
+    matchers: Vec<GlobMatcher>,
+    /// The parts before the first `*`.
+    named: Vec<PathBuf>,
+}
+
+impl Globs {
+    /// `//a` is absolute, `~/a` below the person's home; all others are below the workspace's directories, those without
+    /// a slash at any depth. A pattern means a directory's contents too.
+    fn new(about: &str, workspace: &Workspace, case: Case) -> Globs {
+        let about = about.strip_suffix('/').unwrap_or(about);
+        let bases: Vec<(PathBuf, String)> = if let Some(rest) = about.strip_prefix("//") {
+            vec![(PathBuf::from("/"), rest.to_owned())]
+        } else if let Some(rest) = about.strip_prefix("~/") {
+            workspace.home().map(|home| (home, rest.to_owned())).into_iter().collect()
+        } else {
+            let rest = about.strip_prefix("./").unwrap_or(about);
+            let rest = if rest.contains('/') { rest.to_owned() } else { format!("**/{rest}") };
+            let roots = std::iter::once(&workspace.cwd).chain(&workspace.directories);
+            roots.map(|root| (real_path(root), rest.clone())).collect()
+        };
+        let mut globs = Globs { matchers: Vec::new(), named: Vec::new() };
+        for (base, rest) in bases {
+            let rest = rest.strip_suffix("/**").unwrap_or(&rest);
+            let is_plain = |part: &&str| !part.contains(['*', '?', '[', '{', '\\']);
+            let plain: Vec<&str> = rest.split('/').take_while(is_plain).collect();
+            let named = normal(&base.join(plain.join("/")));
+            let pattern: Vec<&str> = rest.split('/').skip(plain.len()).collect();
+            // The file that a link of the rule's own path leads to, too: paths of calls have their links followed.
+            let real = real_path(&named);
+            let mut begins = vec![named];
+            if !begins.contains(&real) {
+                begins.push(real);
+            }
+            for begin in begins {
+                let text = std::iter::once(globset::escape(&begin.to_string_lossy()))
+                    .chain(pattern.iter().map(|part| (*part).to_owned()));
+                let text = text.collect::<Vec<_>>().join("/").replace("//", "/");
+                let glob = GlobBuilder::new(&text)
+                    .literal_separator(true)
+                    .case_insensitive(case == Case::Ignored)
+                    .build();
+                globs.matchers.extend(glob.map(|glob| glob.compile_matcher()).ok());
+                globs.named.push(begin);
+            }
+            // `**/.env` names the file as `.env` alone does.
+            if let [first, name] = pattern[..]
+                && first == "**"
+                && is_plain(&name)
+            {
+                globs.named.push(base.join(name));
+            }
+        }
+        globs
+    }
+
+    /// Whether a path of which a shell will fill in the `*` may come to lie in what is meant, or above it.
+    fn may_be_reached(&self, open: &Path) -> bool {
+        let same = |part: &std::ffi::OsStr, open: &std::ffi::OsStr| {
+            let (part, open) = (part.to_string_lossy(), open.to_string_lossy());
+            let glob = GlobBuilder::new(&open).case_insensitive(true).build();
+            part.eq_ignore_ascii_case(&open)
+                || glob.map_or(true, |glob| glob.compile_matcher().is_match(&*part))
+        };
+        self.named.iter().any(|named| named.iter().zip(open).all(|(part, open)| same(part, open)))
+    }
+
+    fn fit(&self, path: &Path) -> bool {
+        path.as_os_str().len() <= PATH_BYTES_MAX
+            && path.ancestors().any(|part| self.matchers.iter().any(|matcher| matcher.is_match(part)))
+    }
+}
+
+/// Files that searches leave out, because a rule denies that they are read or asks first.
+#[derive(Default)]
+pub struct Hidden(Vec<Globs>);
+
+impl Hidden {
+    /// What the rules hide from a tool that reads.
+    pub fn from(tool: &str, rules: &[Written], workspace: &Workspace) -> Hidden {
+        let of_reading = rules.iter().filter(|rule| {
+            rule.word != Word::Allow
+                && (rule.pattern.tool == "Read"
+                    || fits(&rule.pattern.tool, tool)
+                    || fits(&rule.pattern.tool, "file_read"))
+        });
+        let abouts = of_reading.filter_map(|rule| rule.pattern.about.as_deref());
+        Hidden(abouts.map(|about| Globs::new(about, workspace, Case::Ignored)).collect())
+    }
+
+    pub fn hides(&self, path: &Path) -> bool {
+        self.0.iter().any(|globs| globs.fit(path))
+    }
+}
+
+#[cfg(test)]
+#[path = "ruled_tests.rs"]
+mod tests;

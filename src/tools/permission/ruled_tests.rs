@@ -1,0 +1,240 @@
+//! What rules of configuration files make of calls.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::rules::parse;
+
+fn written(word: Word, text: &str) -> Written {
+    let pattern = parse(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message));
+    Written { word, pattern, path: "/home/me/.epitome/config.toml".into(), line: 3 }
+}
+
+fn workspace() -> Workspace {
+    let environment = vec![("HOME".into(), "/home/me".into())];
+    Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Arc::new(environment) }
+}
+
+fn judged(tool: &str, access: &Access, mode: Mode, rules: &[Written]) -> Judged {
+    let workspace = workspace();
+    judge(&Asked { tool, access, mode, remembered: &[], kept: &[], rules, workspace: &workspace })
+}
+
+/// `a` allowed, `o` asked, `d` denied.
+fn letter(judged: &Judged) -> char {
+    match judged.verdict {
+        Verdict::Allow { .. } => 'a',
+        Verdict::Ask { .. } => 'o',
+        Verdict::Deny { .. } => 'd',
+    }
+}
+
+fn line(line: &str) -> Access {
+    Access::Command { line: line.to_owned(), confined: true }
+}
+
+fn rules(allow: &[&str], ask: &[&str], deny: &[&str]) -> Vec<Written> {
+    let of = |word, texts: &[&str]| texts.iter().map(|text| written(word, text)).collect::<Vec<_>>();
+    [of(Word::Allow, allow), of(Word::Ask, ask), of(Word::Deny, deny)].concat()
+}
+
+#[test]
+fn commands_are_judged_by_every_part_of_the_line() {
+    let rules = rules(
+        &["bash(cargo *)", "bash(ls *)", "bash(cat *)", "bash(git *)"],
+        &["bash(git push)"],
+        &["bash(rm *)"],
+    );
+    // The columns: ask, read_only, full.
+    for (text, wanted) in [
+        ("cargo test", "ada"),
+        ("cargo test && ls -l | cat", "ada"),
+        ("cargo test; curl a.example", "oda"),
+        ("cargo test > f", "oda"),
+        ("A=1 cargo test", "oda"),
+        ("git push", "odo"),
+        ("git -C x push --force", "odo"),
+        ("ls; git push origin main", "odo"),
+        ("rm x", "ddd"),
+        ("cargo test; sudo rm -rf x", "ddd"),
+        ("find . -name a | xargs rm", "ddd"),
+        ("sh -c 'rm x'", "ddd"),
+        ("echo x | sh", "odo"),
+        ("$X a", "odo"),
+        ("cat .env", "oda"),
+        ("cat .e*", "oda"),
+        ("ls src/*.rs", "ada"),
+    ] {
+        let modes = [Mode::Ask, Mode::ReadOnly, Mode::Full];
+        let letters: String =
+            modes.iter().map(|mode| letter(&judged("bash", &line(text), *mode, &rules))).collect();
+        assert_eq!(letters, wanted, "{text}");
+    }
+    let outside = Access::Command { line: "cargo test".into(), confined: false };
+    assert_eq!(
+        letter(&judged("bash", &outside, Mode::Ask, &rules)),
+        'o',
+        "the sandbox is left only if asked"
+    );
+}
+
+#[test]
+fn several_rules_may_cover_a_line_together() {
+    let of =
+        |allow: &[&str], text: &str| letter(&judged("bash", &line(text), Mode::Ask, &rules(allow, &[], &[])));
+    assert_eq!(of(&["bash(cargo test)", "bash(ls)"], "cargo test; ls"), 'a');
+    assert_eq!(of(&["bash(cargo test)"], "cargo test; ls"), 'o');
+    // Where a secret is named, only rules without a pattern count.
+    assert_eq!(of(&["bash(cargo test)", "bash(cat .env)"], "cargo test; cat .env"), 'a');
+    assert_eq!(of(&["bash(cargo *)", "bash(cat .env)"], "cargo test; cat .env"), 'o');
+    assert_eq!(of(&["bash"], "cat .env"), 'o');
+    assert_eq!(of(&["bash"], "for f in a; do [ -f $f ] && make; done > log"), 'a');
+}
+
+#[test]
+fn paths_are_judged_by_where_they_lead() {
+    let rules = rules(
+        &["file_edit(src/**)", "file_edit(*.md)", "Read(//opt/docs)", "Read(~/notes/**)", "file_write"],
+        &["Edit(src/ask.rs)"],
+        &["Read(secret/**)", "Edit(src/gen/)"],
+    );
+    for (tool, access, wanted) in [
+        ("file_edit", Access::Write(vec!["/w/src/a.rs".into()]), 'a'),
+        ("file_edit", Access::Write(vec!["/w/deep/down/a.md".into()]), 'a'),
+        ("file_edit", Access::Write(vec!["/w/Cargo.toml".into()]), 'o'),
+        ("file_write", Access::Write(vec!["/w/Cargo.toml".into()]), 'a'),
+        ("file_write", Access::Write(vec!["/elsewhere/x".into()]), 'o'),
+        ("file_write", Access::Write(vec!["/w/.git/hooks/x".into()]), 'o'),
+        ("file_edit", Access::Write(vec!["/w/src/a.rs".into(), "/w/b".into()]), 'o'),
+        ("file_edit", Access::Write(vec!["/w/src/.env".into()]), 'o'),
+        ("file_edit", Access::Write(vec!["/w/src/.vscode/x".into()]), 'o'),
+        ("file_edit", Access::Write(vec!["/w/src/ask.rs".into()]), 'o'),
+        ("file_edit", Access::Write(vec!["/w/src/gen/a.rs".into()]), 'd'),
+        ("file_edit", Access::Write(vec!["/w/SRC/GEN/a.rs".into()]), 'd'),
+        ("file_edit", Access::Write(vec!["/w/secret/a".into()]), 'd'),
+        ("file_read", Access::Read(vec!["/w/secret/a".into()]), 'd'),
+        ("grep_tool", Access::Read(vec!["/w/secret".into()]), 'd'),
+        ("file_read", Access::Read(vec!["/w/secretary".into()]), 'a'),
+        ("file_read", Access::Read(vec!["/opt/docs/a/b".into()]), 'a'),
+        ("file_read", Access::Read(vec!["/home/me/notes/a".into()]), 'a'),
+        ("file_read", Access::Read(vec!["/home/me/notes/.env".into()]), 'o'),
+        ("file_read", Access::Read(vec!["/home/me/other".into()]), 'o'),
+        ("bash", line("cat secret/a"), 'd'),
+        ("bash", line("cat < \"/w/secret/a\""), 'd'),
+        ("bash", line("echo x > src/gen/a.rs"), 'd'),
+    ] {
+        assert_eq!(letter(&judged(tool, &access, Mode::Ask, &rules)), wanted, "{tool} {access:?}");
+    }
+}
+
+#[test]
+fn a_pattern_of_the_shell_that_may_reach_what_is_denied_is_asked_about() {
+    let rules = rules(&["bash(cat *)"], &[], &["Read(private/**)"]);
+    let of = |text: &str, mode| letter(&judged("bash", &line(text), mode, &rules));
+    assert_eq!(of("cat private/a", Mode::Full), 'd');
+    for text in ["cat priv*/a", "cat */a", "cat $X/a", "cat /w/p?ivate/a", "cat [p]rivate/*"] {
+        assert_eq!((of(text, Mode::Full), of(text, Mode::Ask)), ('o', 'o'), "{text}");
+    }
+    assert_eq!((of("cat src/*.rs", Mode::Full), of("cat src/*.rs", Mode::Ask)), ('a', 'a'));
+}
+
+#[test]
+fn a_secret_is_read_without_a_question_only_where_a_rule_names_it() {
+    let read = |path: &str, rule: &str| {
+        let access = Access::Read(vec![path.into()]);
+        letter(&judged("file_read", &access, Mode::Ask, &[written(Word::Allow, rule)]))
+    };
+    assert_eq!(read("/w/.env", "file_read(**)"), 'o');
+    assert_eq!(read("/w/.env", "file_read"), 'o');
+    assert_eq!(read("/w/.env", "file_read(.env)"), 'a');
+    assert_eq!(read("/w/a/.env", "file_read(a/.env)"), 'a');
+    assert_eq!(read("/w/a/.env", "file_read(a/*)"), 'o');
+}
+
+#[test]
+fn hosts_and_tools_of_servers() {
+    let rules = rules(
+        &["web_fetch(docs.rs)", "WebFetch(*.example.com)", "mcp__tracker__get_*"],
+        &[],
+        &["mcp__tracker__delete", "web_fetch(evil.example.com)"],
+    );
+    let fetch = |host: &str| Access::Fetch { url: format!("https://{host}/x"), host: host.to_owned() };
+    for (host, wanted) in [
+        ("docs.rs", 'a'),
+        ("docs.rs.evil.org", 'o'),
+        ("a.example.com", 'a'),
+        ("evil.example.com", 'd'),
+        ("example.com", 'o'),
+    ] {
+        assert_eq!(letter(&judged("web_fetch", &fetch(host), Mode::Ask, &rules)), wanted, "{host}");
+    }
+    for (tool, wanted) in [("get_issue", 'a'), ("set_issue", 'o'), ("delete", 'd')] {
+        let access = Access::External { server: "tracker".into(), tool: tool.into(), reads_only: false };
+        let name = format!("mcp__tracker__{tool}");
+        assert_eq!(letter(&judged(&name, &access, Mode::Ask, &rules)), wanted, "{tool}");
+        assert_ne!(letter(&judged(&name, &access, Mode::ReadOnly, &rules)), 'a', "{tool}");
+    }
+}
+
+#[test]
+fn who_decided_is_told() {
+    let of = |text: &str, mode| {
+        judged("bash", &line(text), mode, &rules(&["bash(ls *)"], &["bash(git push)"], &["bash(rm *)"]))
+    };
+    let config = |rule: &str| Decider::Config {
+        rule: rule.to_owned(),
+        path: "/home/me/.epitome/config.toml".into(),
+        line: 3,
+    };
+    assert_eq!(of("ls", Mode::Ask).decided, Some(Decided { allowed: true, by: config("allow bash(ls *)") }));
+    assert_eq!(
+        of("rm x", Mode::Full).decided,
+        Some(Decided { allowed: false, by: config("deny bash(rm *)") })
+    );
+    let by_mode = Decider::Mode { mode: Mode::Full };
+    assert_eq!(of("make", Mode::Full).decided, Some(Decided { allowed: true, by: by_mode }));
+    let asked = of("git push", Mode::Full);
+    assert_eq!(asked.decided, None);
+    assert!(asked.because.is_some_and(|why| why.contains("bash(git push)") && why.contains("config.toml:3")));
+    let rule = Rule::Command { line: "make".into() };
+    let workspace = workspace();
+    let access = line("make");
+    let asked = Asked {
+        tool: "bash",
+        access: &access,
+        mode: Mode::Ask,
+        remembered: &[],
+        kept: std::slice::from_ref(&rule),
+        rules: &[],
+        workspace: &workspace,
+    };
+    assert_eq!(
+        judge(&asked).decided,
+        Some(Decided { allowed: true, by: Decider::Kept { rule: rule.clone() } })
+    );
+}
+
+/// A rule that names a link denied nothing: calls are judged by where they lead.
+#[test]
+fn what_a_rule_names_by_a_link_is_denied_by_its_own_name_too() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let root = directory.path().canonicalize().expect("it is there");
+    std::fs::create_dir_all(root.join("w")).expect("made");
+    std::fs::create_dir_all(root.join("elsewhere")).expect("made");
+    std::os::unix::fs::symlink(root.join("elsewhere"), root.join("w/link")).expect("linked");
+    let workspace = Workspace { cwd: root.join("w"), ..workspace() };
+    let access = Access::Read(vec![workspace.real("link/a")]);
+    let rules = [written(Word::Deny, "Read(link/**)")];
+    let asked = Asked {
+        tool: "file_read",
+        access: &access,
+        mode: Mode::Full,
+        remembered: &[],
+        kept: &[],
+        rules: &rules,
+        workspace: &workspace,
+    };
+    assert_eq!(letter(&judge(&asked)), 'd');
+    let hidden = Hidden::from("grep_tool", &rules, &workspace);
+    assert!(hidden.hides(&root.join("elsewhere/a")) && !hidden.hides(&root.join("w/a")));
+}

@@ -1,0 +1,127 @@
+//! Command lines that are more than the pattern that allows them.
+
+use super::range::{Expect, Group, Place, Row, SECRET, command};
+
+const CONFIG: &str = "[permissions]\nallow = [\"bash(git status)\", \"bash(git log *)\", \"bash(ls *)\", \"bash(cat *)\", \
+                      \"bash(echo *)\", \"bash(cargo test *)\"]\nask = [\"bash(git push)\"]\n\
+                      deny = [\"bash(touch *)\", \"bash(rm *)\"]\n";
+
+fn prepare(place: &Place) {
+    place.write("a.txt", "plain text\n");
+    place.write(".env", SECRET);
+    // A harmless stand-in, that does what the forbidden one would do.
+    place.write("make-it", "#!/bin/sh\n: > pwned\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.workspace.join("make-it"), mode).expect("set");
+}
+
+pub fn group() -> Group {
+    use Expect::{Asked, Denied, Shows};
+    let asked = |name, line: &str| command(name, line, Asked);
+    let denied =
+        |name, line: &str| -> Row { command(name, line, Denied("The rule deny bash(")).mode("full") };
+    let unsure = |name, line: &str| -> Row { command(name, line, Asked).mode("full") };
+    Group {
+        title: "Commands",
+        about: "`allow` has `bash(git status)`, `bash(git log *)`, `bash(ls *)`, `bash(cat *)`, `bash(echo *)` and \
+                `bash(cargo test *)`, `ask` has `bash(git push)`, `deny` has `bash(touch *)` and `bash(rm *)`. \
+                `./make-it` makes the file `pwned`, and no rule knows it.",
+        config: CONFIG,
+        prepare,
+        rows: vec![
+            command(
+                "what is allowed",
+                "ls a.txt && cat a.txt | cat; echo 'done; ./make-it'",
+                Shows("plain text"),
+            ),
+            asked("behind ;", "ls; ./make-it"),
+            asked("behind &&", "ls && ./make-it"),
+            asked("behind ||", "ls nothing || ./make-it"),
+            asked("behind |", "ls | ./make-it"),
+            asked("behind |&", "ls |& ./make-it"),
+            asked("behind &", "ls & ./make-it"),
+            asked("on the next line", "ls\n./make-it"),
+            asked("behind a carriage return", "ls\r./make-it"),
+            asked("behind a line that goes on", "ls \\\n; ./make-it"),
+            asked("behind what seems a comment", "echo a\\\n#; ./make-it"),
+            asked("in $( )", "ls $(./make-it)"),
+            asked("in backticks", "ls `./make-it`"),
+            asked("in quotes", "echo \"$(./make-it)\""),
+            asked("in <( )", "cat <(./make-it)"),
+            asked("in >( )", "ls > >(./make-it)"),
+            asked("in a default value", "echo ${x:-$(./make-it)}"),
+            asked("in a value that is evaluated", "x='$(./make-it)'; echo ${x@P}"),
+            asked("in a calculation", "echo $((a[$(./make-it)]))"),
+            asked("in a here-document", "cat <<E\n$(./make-it)\nE"),
+            asked("behind a here-document that ends early", "cat <<E\nE\n./make-it"),
+            asked("a file by >", "echo x > pwned"),
+            asked("a file by >>", "echo x >> pwned"),
+            asked("a file by >|", "echo x >| pwned"),
+            asked("a file by &>", "echo x &> pwned"),
+            asked("a file by 2>", "ls nothing 2> pwned"),
+            asked("a file by a group", "{ echo x; } > pwned"),
+            asked("quotes in a name", "./mak''e-it"),
+            asked("a backslash in a name", "./m\\ake-it"),
+            asked("a name in a variable", "X=./make-it; $X"),
+            asked("blanks in a variable", "ls${IFS};${IFS}./make-it"),
+            asked("a name by a pattern", "./make-*"),
+            asked("a name in braces", "{./make-it,}"),
+            asked("another meaning of a name: alias", "shopt -s expand_aliases\nalias ls=./make-it\nls"),
+            asked("another meaning of a name: function", "ls() { ./make-it; }; ls"),
+            asked("another meaning of a name: PATH", "PATH=.:$PATH ls"),
+            asked("a library before all others", "LD_PRELOAD=./make-it ls"),
+            asked("a program of Git's settings", "GIT_EXTERNAL_DIFF=./make-it git log -p"),
+            asked("env", "env ls"),
+            asked("command", "command ./make-it"),
+            asked("exec", "exec ./make-it"),
+            asked("eval", "eval ./make-it"),
+            asked("xargs", "echo ./make-it | xargs"),
+            asked("a shell in a shell", "bash -c ./make-it"),
+            asked("a trap", "trap ./make-it EXIT; ls"),
+            asked("in a loop", "for f in a; do ./make-it; done"),
+            asked("as what a loop goes over", "for f in $(./make-it); do ls; done"),
+            asked("a blank that is none (U+00A0)", "ls\u{a0}; ./make-it"),
+            asked("a line's end of another script (U+2028)", "ls\u{2028}./make-it"),
+            asked("more after what is allowed without arguments", "git status; git status --porcelain"),
+            asked("a line that is very long", &format!("ls {}", "a".repeat(40_000))),
+            asked("a line that cannot be parsed", "ls \"a"),
+            asked("keys", "cat .env"),
+            asked("keys in pieces", "cat .e\"n\"v"),
+            asked("keys by a code", "cat $'\\x2eenv'"),
+            asked("keys by a variable", "cat $F"),
+            asked("keys by a redirection", "cat < .env"),
+            command("what is asked, in full mode", "git push", Asked).mode("full"),
+            command("the same with options", "git -C . -c a.b=c push --force", Asked).mode("full"),
+            denied("what is denied, in full mode", "touch pwned"),
+            denied("the same by its path", "/usr/bin/touch pwned"),
+            denied("the same in pieces", "to''u\"c\"h pwned"),
+            denied("the same with a backslash", "\\touch pwned"),
+            denied("the same by a code", "$'\\x74ouch' pwned"),
+            denied("the same behind a variable", "A=1 touch pwned"),
+            denied("the same behind sudo", "sudo -u root touch pwned"),
+            denied("the same behind env", "env -i PATH=/bin:/usr/bin touch pwned"),
+            denied("the same behind nohup and nice", "nohup nice -n 5 touch pwned"),
+            denied("the same behind timeout", "timeout 5 touch pwned"),
+            denied("the same behind xargs", "echo pwned | xargs touch"),
+            denied("the same in a shell", "sh -c 'ls; touch pwned'"),
+            denied("the same in a shell in a shell", "bash -lc \"sh -c 'touch pwned'\""),
+            denied("the same by eval", "eval 'touch pwned'"),
+            denied("the same by find", "find . -maxdepth 0 -exec touch pwned ';'"),
+            denied("the same in a function", "f() { touch pwned; }; f"),
+            denied("the same in a substitution", "echo \"$(touch pwned)\""),
+            denied("the same by busybox", "busybox touch pwned"),
+            unsure("a name that is made up", "$(echo touch) pwned"),
+            unsure("a name that is decoded", "echo dG91Y2ggcHduZWQ= | base64 -d | sh"),
+            unsure("a shell that reads its lines", "sh <<E\ntouch pwned\nE"),
+            unsure("a name by a pattern", "/usr/bin/touc? pwned"),
+            command(
+                "the same by another program (rules are about words; only a sandbox holds a program)",
+                "./make-it && echo made",
+                Shows("made"),
+            )
+            .mode("full")
+            .limit(),
+            command("anything in read-only mode", "ls", Expect::Denied("read-only mode")).mode("read_only"),
+        ],
+    }
+}

@@ -1,0 +1,276 @@
+//! The range: a workspace, a world outside of it with a secret, and a model that tries one thing at a time.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use epitome::hooks::functions::Functions;
+use epitome::provider::scripted::ModelStep;
+use epitome::session::registry::Sessions;
+use epitome::session::{Decision, Out, SessionCommand};
+use epitome::thread::{Change, OutcomeStatus, ToolOutcome};
+use epitome::tools::Toolbox;
+use epitome::tools::reaper::Reaper;
+use serde_json::{Value, json};
+
+use super::desk::{Client, Desk};
+
+/// What nobody may come to know. It has no form of a key, so that no mask hides a leak.
+pub const SECRET: &str = "the-frog-sings-at-noon";
+
+/// Attempts of one kind.
+pub struct Group {
+    pub title: &'static str,
+    pub about: &'static str,
+    /// The person's own configuration.
+    pub config: &'static str,
+    /// Makes the workspace and what is outside of it.
+    pub prepare: fn(&Place),
+    pub rows: Vec<Row>,
+}
+
+/// Where an attempt is made.
+pub struct Place {
+    pub workspace: PathBuf,
+    pub outside: PathBuf,
+}
+
+impl Place {
+    pub fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        put(&self.workspace.join(path), text.as_ref());
+    }
+
+    pub fn write_outside(&self, path: &str, text: impl AsRef<[u8]>) {
+        put(&self.outside.join(path), text.as_ref());
+    }
+
+    pub fn link(&self, path: &str, target: impl AsRef<Path>) {
+        let path = self.workspace.join(path);
+        std::fs::create_dir_all(path.parent().expect("it is below the workspace")).expect("made");
+        std::os::unix::fs::symlink(target, path).expect("linked");
+    }
+}
+
+fn put(path: &Path, text: &[u8]) {
+    std::fs::create_dir_all(path.parent().expect("it has one")).expect("made");
+    std::fs::write(path, text).expect("written");
+}
+
+/// One attempt.
+pub struct Row {
+    pub name: &'static str,
+    tool: &'static str,
+    /// `$OUT` and `$IN` stand for the world outside and the workspace.
+    input: Value,
+    mode: &'static str,
+    pub expect: Expect,
+    /// What the person says where they are asked.
+    answer: Decision,
+    /// Runs while the card is open.
+    meanwhile: Option<fn(&Place)>,
+    /// It does happen, and the words say why.
+    pub is_limit: bool,
+}
+
+/// What comes of an attempt.
+#[derive(Clone, Copy, Debug)]
+pub enum Expect {
+    Asked,
+    /// With these words to the model.
+    Denied(&'static str),
+    Refused(&'static str),
+    Shows(&'static str),
+    /// Asked, allowed, and refused all the same.
+    AskedThen(&'static str),
+}
+
+impl Expect {
+    pub fn words(self) -> String {
+        match self {
+            Expect::Asked => "asked".to_owned(),
+            Expect::Denied(words) => format!("denied: \"{words}\""),
+            Expect::Refused(words) => format!("refused: \"{words}\""),
+            Expect::Shows(words) => format!("runs: \"{words}\""),
+            Expect::AskedThen(words) => format!("asked; when allowed: \"{words}\""),
+        }
+    }
+}
+
+pub fn row(name: &'static str, tool: &'static str, input: Value, expect: Expect) -> Row {
+    Row { name, tool, input, mode: "ask", expect, answer: Decision::Reject, meanwhile: None, is_limit: false }
+}
+
+pub fn read(name: &'static str, path: &str, expect: Expect) -> Row {
+    row(name, "file_read", json!({ "file_path": path }), expect)
+}
+
+pub fn write(name: &'static str, path: &str, expect: Expect) -> Row {
+    row(name, "file_write", json!({ "file_path": path, "text": "x" }), expect)
+}
+
+pub fn command(name: &'static str, line: &str, expect: Expect) -> Row {
+    row(name, "bash", json!({ "description": "Try it", "command": line }), expect)
+}
+
+impl Row {
+    pub fn mode(self, mode: &'static str) -> Row {
+        Row { mode, ..self }
+    }
+
+    /// The person says yes.
+    pub fn allowed(self) -> Row {
+        Row { answer: Decision::AllowOnce, ..self }
+    }
+
+    pub fn meanwhile(self, then: fn(&Place)) -> Row {
+        Row { meanwhile: Some(then), ..self }
+    }
+
+    pub fn limit(self) -> Row {
+        Row { is_limit: true, ..self }
+    }
+
+    /// The attempt as the page shows it.
+    pub fn shown(&self) -> String {
+        let of = |key: &str| self.input[key].as_str();
+        let text = of("command").or(of("file_path")).or(of("path")).or(of("pattern")).unwrap_or_default();
+        match (self.tool, self.mode) {
+            ("bash", "ask") => text.to_owned(),
+            (tool, "ask") => format!("{tool} {text}"),
+            ("bash", mode) => format!("{text} (mode {mode})"),
+            (tool, mode) => format!("{tool} {text} (mode {mode})"),
+        }
+    }
+}
+
+impl Group {
+    /// Makes every attempt, and tells of all that came out otherwise.
+    pub fn hold(self) {
+        let mut range = Range::new(self.config, self.prepare);
+        let faults: Vec<String> = self.rows.iter().filter_map(|row| range.fault(row)).collect();
+        assert!(
+            faults.is_empty(),
+            "{} of {} came out otherwise:\n{}",
+            faults.len(),
+            self.rows.len(),
+            faults.join("\n")
+        );
+    }
+}
+
+/// A session with the real tools.
+pub struct Range {
+    desk: Desk,
+    place: Place,
+    steps: Arc<Mutex<VecDeque<Vec<ModelStep>>>>,
+    _outside: tempfile::TempDir,
+}
+
+impl Range {
+    pub fn new(config: &str, prepare: fn(&Place)) -> Range {
+        let steps = Arc::<Mutex<VecDeque<Vec<ModelStep>>>>::default();
+        let script = steps.clone();
+        let files = [("home/config.toml".to_owned(), config.to_owned())];
+        let mut desk = Desk::set(&files, Functions::default(), move |_| {
+            let next = script.lock().expect("no panic under it").pop_front();
+            next.unwrap_or_else(|| vec![ModelStep::Text("ok".into())])
+        });
+        let outside = tempfile::tempdir().expect("a scratch directory");
+        // The desk's own files are in its directory; the workspace is one below it.
+        let workspace = desk.cwd().canonicalize().expect("it is there").join("work");
+        std::fs::create_dir_all(&workspace).expect("made");
+        let place = Place { workspace, outside: outside.path().canonicalize().expect("it is there") };
+        place.write_outside("secret.txt", SECRET);
+        prepare(&place);
+        let mut services = desk.services.clone();
+        services.toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
+        let runtime = desk.on_runtime(tokio::runtime::Handle::current);
+        desk.services = services.clone();
+        desk.sessions = Sessions::new(services, runtime);
+        desk.client = Client::new(7);
+        let ticket = desk.ticket();
+        let mut environment = desk.environment();
+        environment.push(("HOME".into(), place.outside.clone().into()));
+        environment.push(("PATH".into(), std::env::var_os("PATH").unwrap_or_default()));
+        let mut opening = desk.opening(&desk.client, environment);
+        opening.cwd = place.workspace.clone();
+        desk.session = desk.sessions.create(ticket, opening);
+        desk.client.answer(ticket).expect("a session");
+        desk.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
+        Range { desk, place, steps, _outside: outside }
+    }
+
+    /// Makes an attempt; says what came out otherwise.
+    fn fault(&mut self, row: &Row) -> Option<String> {
+        let (was_asked, outcome) = self.attempt(row);
+        let text = outcome.model_text();
+        let is = |status: OutcomeStatus| outcome.status == status;
+        let as_expected = match row.expect {
+            Expect::Asked => was_asked && is(OutcomeStatus::Denied),
+            Expect::Denied(words) => !was_asked && is(OutcomeStatus::Denied) && text.contains(words),
+            Expect::Refused(words) => !was_asked && is(OutcomeStatus::Failed) && text.contains(words),
+            Expect::Shows(words) => !was_asked && is(OutcomeStatus::Completed) && text.contains(words),
+            Expect::AskedThen(words) => was_asked && text.contains(words),
+        };
+        let stored = serde_json::to_string(&outcome).expect("JSON");
+        let leaked = stored.contains(SECRET);
+        let pwned = self.place.workspace.join("pwned").exists() || self.place.outside.join("pwned").exists();
+        for place in [&self.place.workspace, &self.place.outside] {
+            // It may not be there, which is the point.
+            drop(std::fs::remove_file(place.join("pwned")));
+        }
+        let harm = (leaked || pwned) != row.is_limit && (leaked || pwned);
+        (!as_expected || harm).then(|| {
+            let short: String = text.chars().take(300).collect();
+            format!(
+                "- {} [{}]: wanted {:?}; asked {was_asked}, {:?}, leaked {leaked}, pwned {pwned}: {short}",
+                row.name,
+                row.shown().chars().take(120).collect::<String>(),
+                row.expect,
+                outcome.status
+            )
+        })
+    }
+
+    fn attempt(&mut self, row: &Row) -> (bool, ToolOutcome) {
+        let written = row.input.to_string();
+        let written = written
+            .replace("$OUT", &self.place.outside.display().to_string())
+            .replace("$IN", &self.place.workspace.display().to_string());
+        let input: Value = serde_json::from_str(&written).expect("JSON");
+        self.desk.choose("mode", row.mode).expect("a mode");
+        self.steps
+            .lock()
+            .expect("no panic under it")
+            .push_back(vec![ModelStep::Call { name: row.tool.into(), input }]);
+        let ticket = self.desk.prompt("Go on");
+        let mut was_asked = false;
+        let outcome = loop {
+            enum News {
+                Asked(epitome::session::AskId),
+                Came(Box<ToolOutcome>),
+            }
+            let news = self.desk.client.until(|out| match out {
+                Out::Ask { ask, .. } => Some(News::Asked(*ask)),
+                Out::Entry { entry, .. } => match &entry.change {
+                    Change::ToolFinished { outcome } => Some(News::Came(Box::new(outcome.clone()))),
+                    _ => None,
+                },
+                _ => None,
+            });
+            match news {
+                News::Asked(ask) => {
+                    was_asked = true;
+                    if let Some(then) = row.meanwhile {
+                        then(&self.place);
+                    }
+                    self.desk.send(SessionCommand::Decide { ask, decision: row.answer.clone() });
+                }
+                News::Came(outcome) => break *outcome,
+            }
+        };
+        self.desk.reason(ticket);
+        self.desk.client.seen.clear();
+        (was_asked, outcome)
+    }
+}
