@@ -492,6 +492,8 @@ async fn over_http(
 fn initialize_words(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
+        // Without the names of the types that it went through.
+        ClientInitializeError::TransportError { error, .. } => chain(error.error.as_ref()),
         other => chain(other),
     }
 }

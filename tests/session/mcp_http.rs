@@ -72,7 +72,7 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
         };
         let length = body.len();
         let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}{more}\r\n\r\n"
         );
         if writer.write_all((head + &body).as_bytes()).is_err() {
             return;
