@@ -364,9 +364,9 @@ fn showing(desk: &mut Desk) -> Receiver<Out> {
 
 fn question(news: &Receiver<Out>) -> (AskId, Arc<Question>) {
     loop {
-        match news.recv_timeout(Duration::from_secs(20)).expect("a question") {
-            Out::Question { ask, question } => return (ask, question),
-            _ => {}
+        let told = news.recv_timeout(Duration::from_secs(20)).expect("a question");
+        if let Out::Question { ask, question } = told {
+            return (ask, question);
         }
     }
 }
