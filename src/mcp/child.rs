@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::net::unix::pipe;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Surroundings;
@@ -47,6 +48,8 @@ pub struct Child {
 pub struct LastWords {
     cut: Mutex<Option<String>>,
     stderr: Mutex<String>,
+    /// Its stderr was read to the end.
+    pub read: Notify,
 }
 
 impl LastWords {
@@ -153,7 +156,7 @@ async fn follow_stderr(
         line.clear();
         let piece = (&mut stderr).take(STDERR_LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).await;
         match piece {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => return last_words.read.notify_one(),
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);
                 let text = hide(text.trim_end());

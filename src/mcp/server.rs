@@ -492,6 +492,8 @@ async fn over_http(
 fn initialize_words(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
+        // Without the names of the types that it went through.
+        ClientInitializeError::TransportError { error, .. } => chain(error.error.as_ref()),
         other => chain(other),
     }
 }
@@ -533,6 +535,8 @@ async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) 
         Ending::Signal(signal) => format!("its process was ended by signal {signal}"),
         Ending::Unknown => "its process ended".to_owned(),
     };
+    // A process that it left behind may hold the pipe open: then what came so far is told.
+    drop(tokio::time::timeout(ENDING_WITHIN, last_words.read.notified()).await);
     Some(match hidden.hide(&last_words.stderr()) {
         said if said.is_empty() => how,
         said => format!("{how} and said: {}", bounded(&said)),

@@ -117,13 +117,13 @@ fn whatever_a_call_comes_to_the_session_goes_on() {
 /// Each row is a server that is broken from the beginning, and what the person is told once.
 #[test]
 fn a_broken_server_is_a_notice_and_not_a_failure() {
-    for (role, words) in [
-        ("ends", "its process ended with code 3 and said: starting with the key [KEY]\nno licence found"),
-        ("endless", "it sent a message of more than 16 MiB, and was ended"),
-        ("silent", "Not connected yet, so going on without: MCP server s."),
+    for (role, wait, words) in [
+        ("ends", 60, "its process ended with code 3 and said: starting with the key [KEY]\nno licence found"),
+        ("endless", 60, "it sent a message of more than 16 MiB, and was ended"),
+        ("silent", 1, "Not connected yet, so going on without: MCP server s."),
     ] {
         let mut stage = stage(
-            |place| format!("[mcp]\nwait_s = 1\n{}", table("s", role, place, "")),
+            |place| format!("[mcp]\nwait_s = {wait}\n{}", table("s", role, place, "")),
             vec![vec![text("Hello.")]],
         );
         assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn, "{role}");
@@ -364,9 +364,9 @@ fn showing(desk: &mut Desk) -> Receiver<Out> {
 
 fn question(news: &Receiver<Out>) -> (AskId, Arc<Question>) {
     loop {
-        match news.recv_timeout(Duration::from_secs(20)).expect("a question") {
-            Out::Question { ask, question } => return (ask, question),
-            _ => {}
+        let told = news.recv_timeout(Duration::from_secs(20)).expect("a question");
+        if let Out::Question { ask, question } = told {
+            return (ask, question);
         }
     }
 }

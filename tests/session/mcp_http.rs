@@ -72,7 +72,7 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
         };
         let length = body.len();
         let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}{more}\r\n\r\n"
         );
         if writer.write_all((head + &body).as_bytes()).is_err() {
             return;
@@ -200,6 +200,18 @@ fn who_is_to_log_in_is_given_a_link_and_the_token_stays_private() {
     browser.read_to_string(&mut page).expect("it answers");
     assert!(page.contains("You are logged in"), "{page}");
 
+    // The page is shown before the tokens are there.
+    loop {
+        desk.ask("/mcp");
+        let shown = desk.client.entry(|change| match change {
+            Change::Noted { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        if shown.contains("mcp__net__look") {
+            break;
+        }
+        assert!(!shown.contains("failed"), "{shown}");
+    }
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
     let told = desk.client.entry(|change| match change {
         Change::ToolFinished { outcome } => Some(outcome.model_text()),
