@@ -70,8 +70,10 @@ impl fmt::Display for Written {
 pub const KINDS: [&str; 5] = ["Bash", "Read", "Edit", "Write", "WebFetch"];
 
 /// Tools whose slips of the keyboard are noticed.
-const TOOLS: [&str; 10] = [
+const TOOLS: [&str; 16] = [
     "bash",
+    "bash_output",
+    "bash_kill",
     "file_read",
     "file_write",
     "file_edit",
@@ -81,6 +83,10 @@ const TOOLS: [&str; 10] = [
     "web_fetch",
     "view_image",
     "todo_write",
+    "recall",
+    "task",
+    "skill",
+    "ask_user",
 ];
 
 /// Tools that have nothing that parentheses could be about.

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epitome::thread::{Mode, OutcomeContent, OutcomeStatus};
+use epitome::thread::{OutcomeContent, OutcomeStatus};
 use epitome::tools::background::{Background, RUNNING_MAX};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
@@ -42,12 +42,9 @@ impl Place {
     async fn run(&self, tool: &str, input: Value) -> ToolResult {
         let progress = self.progress.clone();
         let context = ToolContext {
-            workspace: self.workspace.clone(),
             progress: Arc::new(move |text| progress.lock().expect("not poisoned").push(text)),
-            log: Arc::default(),
-            mode: Mode::Ask,
-            sandbox: Arc::default(),
             background: self.background.clone(),
+            ..ToolContext::bare(self.workspace.clone())
         };
         let run = self.tools.get(tool).expect("a built-in tool").run(input, context);
         tokio::time::timeout(PATIENCE, run).await.expect("it ends in time")

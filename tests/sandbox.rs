@@ -78,12 +78,9 @@ impl Place {
 
     async fn call(&self, mode: Mode, input: Value) -> ToolResult {
         let context = ToolContext {
-            workspace: Arc::new(self.workspace.clone()),
-            progress: Arc::new(|_| {}),
-            log: Arc::default(),
             mode,
             sandbox: Arc::new(self.rules.clone()),
-            background: Arc::default(),
+            ..ToolContext::bare(Arc::new(self.workspace.clone()))
         };
         let run = self.tools.get("bash").expect("a built-in tool").run(input, context);
         tokio::time::timeout(PATIENCE, run).await.expect("it ends in time")

@@ -192,6 +192,7 @@ impl SessionPort for Played {
             | SessionCommand::HooksChanged
             | SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
+            | SessionCommand::Answer { .. }
             | SessionCommand::Mutate { .. } => {
                 unreachable!("the port has its own")
             }

@@ -64,6 +64,7 @@ impl Desk {
             rulers: Rulers::default(),
             functions: Functions::default(),
             rest_after: REST_AFTER,
+            checkpoints: None,
         };
         let sessions = Sessions::new(services, Handle::current());
         let daemon = Arc::new(Daemon::new(paths, sessions, store));

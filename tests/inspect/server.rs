@@ -48,6 +48,7 @@ impl Served {
             rulers: Rulers::default(),
             functions: Functions::default(),
             rest_after: epitome::session::resting::REST_AFTER,
+            checkpoints: None,
         };
         let sessions = Sessions::new(services, runtime.handle().clone());
         Served { daemon: Arc::new(Daemon::new(paths.clone(), sessions, store)), runtime }

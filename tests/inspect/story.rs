@@ -83,6 +83,7 @@ pub fn played() -> Home {
         rulers: Rulers::default(),
         functions: Functions::default(),
         rest_after: epitome::session::resting::REST_AFTER,
+        checkpoints: None,
     };
     let store = services.store.clone();
     let sessions = Sessions::new(services, runtime.handle().clone());

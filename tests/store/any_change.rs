@@ -92,6 +92,7 @@ pub fn one_of_each() -> Vec<Change> {
                 locations: vec![Location { path: "/w/a".into(), line: None }],
                 raw: Some(json!({"stdout": "", "exitCode": 1})),
                 whole: Some("all of it".into()),
+                decided: Some(Decided { allowed: true, by: Decider::Mode { mode: Mode::Full } }),
             },
         },
         Change::Compacted {
@@ -178,6 +179,7 @@ pub fn one_of_each() -> Vec<Change> {
             left: 3,
         },
         Change::Forked { from: SessionId("s_00000000000000000002".into()), through: Seq(4) },
+        Change::Forgotten { rule: Rule::Fetch { host: "docs.rs".into() } },
     ];
     let kinds: std::collections::BTreeSet<usize> = changes.iter().map(kind).collect();
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), (1..=changes.len()).collect::<Vec<_>>());
@@ -232,6 +234,7 @@ fn kind(change: &Change) -> usize {
         Change::Rewound { .. } => 27,
         Change::FilesRewound { .. } => 28,
         Change::Forked { .. } => 29,
+        Change::Forgotten { .. } => 30,
     }
 }
 
