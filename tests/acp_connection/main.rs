@@ -43,7 +43,7 @@ fn initialize_tells_what_this_agent_can_do() {
                     "promptCapabilities": { "image": true, "audio": false, "embeddedContext": true },
                     "mcpCapabilities": { "http": true, "sse": false },
                     "sessionCapabilities": { "list": {}, "delete": {}, "additionalDirectories": {},
-                        "resume": {}, "close": {} },
+                        "resume": {}, "close": {}, "fork": {} },
                     "auth": {},
                 },
                 "authMethods": [],
@@ -166,7 +166,6 @@ fn methods_and_parameters_that_are_wrong_are_told_apart() {
     let unknown = format!("s_{}", "f".repeat(20));
     for (method, params, expected) in [
         ("session/set_model", json!({ "sessionId": session, "modelId": "x" }), -32601),
-        ("session/fork", json!({ "sessionId": session, "cwd": "/w" }), -32601),
         ("logout", json!({}), -32601),
         ("_vendor/thing", json!({}), -32601),
         ("session/new", json!({ "mcpServers": [] }), -32602),
