@@ -350,5 +350,4 @@ fn is_long_enough(value: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "secrets_tests.rs"]
 mod tests;

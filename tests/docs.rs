@@ -14,6 +14,7 @@
 //! | `json manifest` | read as an executable's answer to `hook` |
 //! | `yaml declarative=FILE` | read as a declarative hook, and put into the hooks folder |
 //! | `json settings` | read as a settings file of Claude Code |
+//! | `json mcp` | read as the `.mcp.json` of a repository, without a problem |
 //! | `text problems` | what was told of the settings before |
 //! | `text protocol` | each line stands in the documentation of `src/hooks/resident.rs` |
 //! | `markdown recipe=ID` | read as a recipe, also its handlers; likewise `command`, `skill`, `gemini` |

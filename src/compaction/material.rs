@@ -70,7 +70,9 @@ impl Material {
         let mut request = None;
         let mut person = Vec::new();
         let mut told: BTreeMap<&Path, Option<Instructions>> = BTreeMap::new();
-        for entry in thread.entries().iter().rev() {
+        // What the person took back is nothing that they want any more.
+        let standing: Vec<&Arc<Entry>> = thread.standing().collect();
+        for entry in standing.into_iter().rev() {
             let Change::Said { origin, .. } = &entry.change else { continue };
             // A quote from the log must not bring back what a hook took out of the history.
             let current = match rewritten.contains(entry.seq) {

@@ -138,14 +138,17 @@ impl Thread {
 
     fn layer_of(&self, entry: &Arc<Entry>) -> Layer {
         let inside = self.taken_back_by(entry.seq).or_else(|| match &entry.change {
-            Change::Compacted { .. } | Change::Mutated { .. } => self.next_replacement(entry.seq),
+            Change::Compacted { .. } | Change::Mutated { .. } | Change::Rewound { .. } => {
+                self.next_replacement(entry.seq)
+            }
             _ => self.covered_by(entry),
         });
         let holds = !self.is_undone(entry.seq) && !self.is_taken_back(entry.seq);
         Layer { entry: entry.seq, holds, inside }
     }
 
-    /// The next compaction or mutation that holds. It always replaces what an older one has put in front.
+    /// The next compaction or mutation that holds. It always replaces what an older one has put in front, and was
+    /// made of the view that a rewind had left.
     fn next_replacement(&self, layer: Seq) -> Option<Seq> {
         let later = self.standing().filter(|later| later.seq > layer);
         let replaces = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Mutated { .. });

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use epitome::config::Settings;
+use epitome::config::{McpServer, McpSource, Settings};
 use epitome::hooks::claude;
 use epitome::hooks::event::HookEvent;
 use epitome::hooks::functions::Functions;
@@ -96,8 +96,10 @@ impl Reader {
             "json" if says("stdout").is_some() => self.stdout(block),
             "json" if says("result").is_some() => self.result(block),
             "json" if says("settings").is_some() => self.settings(block),
+            "json" if says("mcp").is_some() => self.mcp(&block.text),
             "text" if says("problems").is_some() => self.expect(block, &self.told.join("\n")),
             "text" if says("protocol").is_some() => self.protocol(block),
+            "text" => {}
             "markdown" | "toml"
                 if ["recipe", "command", "skill", "gemini"].iter().any(|name| says(name).is_some()) =>
             {
@@ -282,6 +284,17 @@ impl Reader {
     fn config(&mut self) {
         let (_, problems) = Settings::load(&self.home.paths(), None, |_| None);
         self.told(&problems);
+    }
+
+    fn mcp(&mut self, text: &str) {
+        let repository = tempfile::tempdir().expect("a scratch directory");
+        std::fs::write(repository.path().join(".mcp.json"), text).expect("a file");
+        let (settings, problems) = Settings::load(&self.home.paths(), Some(repository.path()), |_| None);
+        self.told(&problems);
+        let of_repository = |server: &McpServer| server.from != McpSource::Person;
+        if !settings.mcp.servers.iter().any(of_repository) {
+            self.faults.push("no server of the repository's is read".to_owned());
+        }
     }
 
     // ── What is typed ──────────────────────────────────────────────────────────────────────────

@@ -159,7 +159,7 @@ fn the_trail_says_who_decided() {
         _ => None,
     });
     let told = told.expect("an answer");
-    assert!(told.contains("Permission: refused by the mode \"Read only\""), "{told}");
+    assert!(told.contains("Permission: refused by the mode \"Plan\""), "{told}");
 }
 
 #[test]

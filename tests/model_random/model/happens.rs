@@ -248,8 +248,7 @@ impl Model {
         self.append(Change::Undone { entry });
     }
 
-    /// The prompts to before which the conversation may be taken back: no call is open there, and nothing that is
-    /// pinned would leave the view.
+    /// The prompts to before which the conversation may be taken back, and where no call is open.
     pub(super) fn rewindable(&self) -> Vec<Seq> {
         let mut open: Vec<&CallId> = Vec::new();
         let mut prompts = Vec::new();
@@ -263,19 +262,7 @@ impl Model {
                 _ => {}
             }
         }
-        let pins = self.thread.pins();
-        let may = |to: &Seq| {
-            let mut trial = self.thread.clone();
-            let rewound = Change::Rewound { to: *to };
-            trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: rewound }));
-            let texts = |thread: &Thread| -> Vec<Option<String>> {
-                pins.iter().map(|(pin, _)| thread.view().piece(*pin).map(|piece| piece.text())).collect()
-            };
-            let first = trial.view().entries().first().map(|entry| &entry.change);
-            let is_begun = matches!(first, None | Some(Change::Said { .. } | Change::Compacted { .. }));
-            !self.thread.is_taken_back(*to) && texts(&trial) == texts(&self.thread) && is_begun
-        };
-        prompts.into_iter().filter(may).collect()
+        prompts.into_iter().filter(|to| self.thread.can_rewind(*to).is_ok()).collect()
     }
 
     pub(super) fn rewind(&mut self, to: Seq) {

@@ -126,8 +126,8 @@ fn what_the_environment_calls_secret_is_masked_by_its_name() {
 #[test]
 fn ordinary_texts_stay_as_they_are() {
     for plain in [
-        include_str!("../Cargo.lock"),
-        include_str!("../README.md"),
+        include_str!("../../Cargo.lock"),
+        include_str!("../../README.md"),
         include_str!("tools/permission.rs"),
         include_str!("cli/bug_report/redact.rs"),
         "a git sha 5d41402abc4b2a76b9719d911017c592aabbccdd, a UUID 123e4567-e89b-12d3-a456-426614174000",
