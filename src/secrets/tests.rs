@@ -128,8 +128,8 @@ fn ordinary_texts_stay_as_they_are() {
     for plain in [
         include_str!("../../Cargo.lock"),
         include_str!("../../README.md"),
-        include_str!("tools/permission.rs"),
-        include_str!("cli/bug_report/redact.rs"),
+        include_str!("../tools/permission.rs"),
+        include_str!("../cli/bug_report/redact.rs"),
         "a git sha 5d41402abc4b2a76b9719d911017c592aabbccdd, a UUID 123e4567-e89b-12d3-a456-426614174000",
         "class=\"sk-circle-fade-dot-12 sk-chase\" sk-learn sk-something-long-with-words-2024",
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
