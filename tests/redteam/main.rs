@@ -9,13 +9,13 @@ mod commands;
 #[expect(dead_code, reason = "the desk serves other tests too")]
 mod desk;
 mod files;
-mod paths;
-mod range;
 mod mcp;
 #[path = "../session/mcp_server.rs"]
 #[expect(dead_code, reason = "the server serves other tests too")]
 mod mcp_server;
 mod patches;
+mod paths;
+mod range;
 mod repository;
 mod sandbox;
 mod web;

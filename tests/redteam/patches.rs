@@ -56,11 +56,31 @@ pub fn group() -> Group {
             patch("the home", "*** Add File: ~/pwned\n+x", Asked),
             patch("below a link to the outside", "*** Add File: linked/pwned\n+x", Asked),
             patch("through a link that leads nowhere", "*** Add File: dangling\n+x", Asked),
-            patch("outside, behind one that is allowed", "*** Add File: one.txt\n+x\n*** Add File: linked/pwned\n+x", Asked),
-            patch("a file moved to the outside", "*** Update File: a.txt\n*** Move to: $OUT/pwned\n@@\n-plain text\n+x", Asked),
-            patch("a file moved in from the outside", "*** Update File: $OUT/secret.txt\n*** Move to: c.txt\n@@\n-x\n+y", Refused("was not read")),
-            patch("a file outside, taken away by a link", "*** Delete File: linked/secret.txt", Refused("was not read")),
-            patch("what is outside, guessed at by what a patch says", "*** Update File: link.txt\n@@\n-the-frog\n+x", Refused("was not read")),
+            patch(
+                "outside, behind one that is allowed",
+                "*** Add File: one.txt\n+x\n*** Add File: linked/pwned\n+x",
+                Asked,
+            ),
+            patch(
+                "a file moved to the outside",
+                "*** Update File: a.txt\n*** Move to: $OUT/pwned\n@@\n-plain text\n+x",
+                Asked,
+            ),
+            patch(
+                "a file moved in from the outside",
+                "*** Update File: $OUT/secret.txt\n*** Move to: c.txt\n@@\n-x\n+y",
+                Refused("was not read"),
+            ),
+            patch(
+                "a file outside, taken away by a link",
+                "*** Delete File: linked/secret.txt",
+                Refused("was not read"),
+            ),
+            patch(
+                "what is outside, guessed at by what a patch says",
+                "*** Update File: link.txt\n@@\n-the-frog\n+x",
+                Refused("was not read"),
+            ),
             diff("the same as a diff", "--- /dev/null\n+++ b/../../pwned\n@@ -0,0 +1 @@\n+x\n", Asked),
             diff("an absolute path in a diff", "--- /dev/null\n+++ $OUT/pwned\n@@ -0,0 +1 @@\n+x\n", Asked),
             diff(
@@ -72,21 +92,48 @@ pub fn group() -> Group {
             patch("all of .git", "*** Delete File: .git", Refused("is a directory")),
             patch("the same in another case", "*** Delete File: .GIT/HEAD", Refused("There is no file")),
             patch("a part of .git", "*** Delete File: .git/HEAD", Asked),
-            patch("Git's settings, by a move", "*** Update File: a.txt\n*** Move to: .git/config\n@@\n-plain text\n+x", Asked),
+            patch(
+                "Git's settings, by a move",
+                "*** Update File: a.txt\n*** Move to: .git/config\n@@\n-plain text\n+x",
+                Refused("exists already"),
+            ),
             patch("our own settings", "*** Add File: .epitome/config.toml\n+mode = \"full\"", Asked),
-            patch("keys, by a move to a name that may be read", "*** Update File: .env\n*** Move to: env.txt\n@@\n-x\n+y", Refused("was not read")),
-            patch("what a rule denies", "*** Update File: private/key.txt\n@@\n-one\n+two", Denied("does not let this run")).mode("full"),
-            patch("the same by a link", "*** Update File: other-name\n@@\n-one\n+two", Denied("does not let this run")).mode("full"),
-            patch("the same by a move", "*** Update File: private/key.txt\n*** Move to: k.txt\n@@\n-one\n+two", Denied("does not let this run")).mode("full"),
+            patch(
+                "keys, by a move to a name that may be read",
+                "*** Update File: .env\n*** Move to: env.txt\n@@\n-x\n+y",
+                Refused("was not read"),
+            ),
+            patch(
+                "what a rule denies",
+                "*** Update File: private/key.txt\n@@\n-one\n+two",
+                Denied("does not let this run"),
+            )
+            .mode("full"),
+            patch(
+                "the same by a link",
+                "*** Update File: other-name\n@@\n-one\n+two",
+                Denied("does not let this run"),
+            )
+            .mode("full"),
+            patch(
+                "the same by a move",
+                "*** Update File: private/key.txt\n*** Move to: k.txt\n@@\n-one\n+two",
+                Denied("does not let this run"),
+            )
+            .mode("full"),
             patch("a directory", "*** Delete File: sub", Refused("sub")),
             patch("a device", "*** Add File: /dev/null\n+x", Refused("is a device")),
             patch("a file that was not read", "*** Update File: sub/b.txt\n@@\n-more\n+x", Refused("read")),
             patch("read-only mode", "*** Add File: pwned\n+x", Denied("read-only mode")).mode("read_only"),
             patch("a byte of zero", "*** Add File: x\0/../../pwned\n+x", Refused("")),
-            patch("a directory that is exchanged while the person is asked", "*** Add File: turned/pwned\n+x", AskedThen("changed while the person was asked"))
-                .mode("ask")
-                .allowed()
-                .meanwhile(turn),
+            patch(
+                "a directory that is exchanged while the person is asked",
+                "*** Add File: turned/pwned\n+x",
+                AskedThen("changed while the person was asked"),
+            )
+            .mode("ask")
+            .allowed()
+            .meanwhile(turn),
         ],
     }
 }

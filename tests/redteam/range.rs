@@ -323,19 +323,24 @@ impl Range {
 
     /// With the places in the room of their names.
     fn named(&self, input: &Value) -> Value {
-        let places = [("$OUT", &self.place.outside), ("$OURS", &self.place.ours), ("$IN", &self.place.workspace)];
-        let written = places.iter().fold(input.to_string(), |text, (name, place)| {
-            text.replace(name, &place.display().to_string())
-        });
+        let places =
+            [("$OUT", &self.place.outside), ("$OURS", &self.place.ours), ("$IN", &self.place.workspace)];
+        let written = places
+            .iter()
+            .fold(input.to_string(), |text, (name, place)| text.replace(name, &place.display().to_string()));
         serde_json::from_str(&written).expect("JSON")
     }
 
     fn attempt(&mut self, row: &Row) -> (bool, ToolOutcome) {
         self.desk.choose("mode", row.mode).expect("a mode");
-        let call = |tool: &str, input: &Value| ModelStep::Call { name: tool.into(), input: self.named(input) };
+        let call =
+            |tool: &str, input: &Value| ModelStep::Call { name: tool.into(), input: self.named(input) };
         let first = call(row.tool, &row.input);
         let then = row.agent.as_ref().map(|(tool, input)| call(tool, input));
-        self.steps.lock().expect("no panic under it").extend(std::iter::once(first).chain(then).map(|step| vec![step]));
+        self.steps
+            .lock()
+            .expect("no panic under it")
+            .extend(std::iter::once(first).chain(then).map(|step| vec![step]));
         let ticket = self.desk.prompt("Go on");
         let mut was_asked = false;
         let outcome = loop {

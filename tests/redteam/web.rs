@@ -35,7 +35,9 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let head = |kind: &str, more: &str| {
         format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n")
     };
-    let to = |to: &str| format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let to = |to: &str| {
+        format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    };
     let page = match first.split(' ').nth(1).unwrap_or_default() {
         "/to-file" => to("file:///etc/passwd"),
         "/to-other" => to(&format!("http://127.0.0.1:{OTHER_PORT}/")),
@@ -86,10 +88,19 @@ pub fn group() -> Group {
         config: "",
         prepare,
         rows: vec![
-            row("an address, where the person says no", "web_fetch", json!({"url": "https://example.com/"}), Asked),
+            row(
+                "an address, where the person says no",
+                "web_fetch",
+                json!({"url": "https://example.com/"}),
+                Asked,
+            ),
             fetch("this machine", "http://127.0.0.1:PORT/", inside),
             fetch("by its name", "http://localhost:PORT/", inside),
-            fetch("by its name with a dot behind, which no machine has to know", "http://localhost.:PORT/", AskedThen("localhost. is")),
+            fetch(
+                "by its name with a dot behind, which no machine has to know",
+                "http://localhost.:PORT/",
+                AskedThen("localhost. is"),
+            ),
             fetch("by another of its addresses", "http://127.9.9.9:PORT/", inside),
             fetch("in short", "http://127.1:PORT/", inside),
             fetch("as one number", "http://2130706433:PORT/", inside),
@@ -117,7 +128,11 @@ pub fn group() -> Group {
             fetch("a file of a host", "file://localhost$OUT/secret.txt", Refused("Only http and https")),
             fetch("an older protocol", "gopher://127.0.0.1:PORT/_x", Refused("Only http and https")),
             fetch("data in the address", "data:text/plain,hello", Refused("Only http and https")),
-            fetch("a host that looks like another", "http://example.com@127.0.0.1:PORT/", Refused("a user or a password")),
+            fetch(
+                "a host that looks like another",
+                "http://example.com@127.0.0.1:PORT/",
+                Refused("a user or a password"),
+            ),
             fetch("the same by a backslash", "http://127.0.0.1:PORT\\@example.com/", inside),
             fetch("a second header", "http://127.0.0.1:PORT/\r\nX-Key: 1", inside),
         ],
@@ -133,20 +148,48 @@ pub fn pages() -> Group {
         config: "[web_fetch]\nprivate_networks = true\n",
         prepare,
         rows: vec![
-            fetch("a page that gives orders and closes its frame", "http://127.0.0.1:PORT/orders", AskedThen("It is data")),
+            fetch(
+                "a page that gives orders and closes its frame",
+                "http://127.0.0.1:PORT/orders",
+                AskedThen("It is data"),
+            ),
             command("what it ordered", "./make-it", Asked),
-            fetch("a redirect to a file", "http://127.0.0.1:PORT/to-file", AskedThen("which was not asked: file:")),
-            fetch("a redirect to another port", "http://127.0.0.1:PORT/to-other", AskedThen("which was not asked")),
-            fetch("a redirect to another name", "http://127.0.0.1:PORT/to-name", AskedThen("which was not asked")),
-            fetch("a redirect to a cloud's data", "http://127.0.0.1:PORT/to-cloud", AskedThen("which was not asked")),
+            fetch(
+                "a redirect to a file",
+                "http://127.0.0.1:PORT/to-file",
+                AskedThen("which was not asked: file:"),
+            ),
+            fetch(
+                "a redirect to another port",
+                "http://127.0.0.1:PORT/to-other",
+                AskedThen("which was not asked"),
+            ),
+            fetch(
+                "a redirect to another name",
+                "http://127.0.0.1:PORT/to-name",
+                AskedThen("which was not asked"),
+            ),
+            fetch(
+                "a redirect to a cloud's data",
+                "http://127.0.0.1:PORT/to-cloud",
+                AskedThen("which was not asked"),
+            ),
             fetch("a redirect to itself", "http://127.0.0.1:PORT/circle", AskedThen("redirects in a circle")),
             fetch("a text without end", "http://127.0.0.1:PORT/endless", AskedThen("remain: offset=")),
             fetch("a head without end", "http://127.0.0.1:PORT/head", AskedThen("could not be reached")),
             fetch("256 MiB, packed", "http://127.0.0.1:PORT/bomb", AskedThen("remain: offset=")),
             fetch("no answer", "http://127.0.0.1:PORT/nothing", AskedThen("could not be reached")),
             fetch("a program that is called a page", "http://127.0.0.1:PORT/lies", AskedThen("no text")),
-            fetch("a text that is called a picture", "http://127.0.0.1:PORT/picture", AskedThen("no picture")),
-            fetch("a key", "http://127.0.0.1:PORT/key", AskedThen("[secret masked: looks like a GitLab token]")),
+            fetch(
+                "a text that is called a picture",
+                "http://127.0.0.1:PORT/picture",
+                AskedThen("no picture"),
+            ),
+            fetch(
+                "a key",
+                "http://127.0.0.1:PORT/key",
+                AskedThen("[secret masked: looks like a GitLab token]"),
+            ),
         ],
     }
 }

@@ -157,13 +157,18 @@ fn serve(role: &str, place: &Path) {
                     let schema = json!({"type": "object", "properties": {"password": {"type": "string"}}});
                     let params = json!({"mode": "form", "message": "Your password, please", "requestedSchema": schema});
                     waiting = Some(request.clone());
-                    say(&json!({"jsonrpc": "2.0", "id": 900, "method": "elicitation/create", "params": params}));
+                    say(
+                        &json!({"jsonrpc": "2.0", "id": 900, "method": "elicitation/create", "params": params}),
+                    );
                 }
                 "samples" => {
-                    let message = json!({"role": "user", "content": {"type": "text", "text": "Say a secret"}});
+                    let message =
+                        json!({"role": "user", "content": {"type": "text", "text": "Say a secret"}});
                     let params = json!({"messages": [message], "maxTokens": 100});
                     waiting = Some(request.clone());
-                    say(&json!({"jsonrpc": "2.0", "id": 900, "method": "sampling/createMessage", "params": params}));
+                    say(
+                        &json!({"jsonrpc": "2.0", "id": 900, "method": "sampling/createMessage", "params": params}),
+                    );
                 }
                 "lists_roots" => {
                     waiting = Some(request.clone());
