@@ -201,7 +201,11 @@ fn a_rewind_goes_through_no_link_that_was_put_in_its_way() {
             let theirs = outside.path().join(directory);
             let text = fs::read_to_string(theirs.join("new.txt")).expect("it is there");
             assert_eq!(text, "two\n", "{typed}, {directory}: {told}");
-            assert_eq!(fs::read_dir(theirs).expect("readable").count(), 1, "nothing is put beside it: {told}");
+            assert_eq!(
+                fs::read_dir(theirs).expect("readable").count(),
+                1,
+                "nothing is put beside it: {told}"
+            );
         }
     }
 }
