@@ -63,6 +63,21 @@ fn the_examples_of_the_page_on_permissions_hold() {
 }
 
 #[test]
+fn the_examples_of_the_page_on_the_sandbox_hold() {
+    run::page(&root().join("docs/sandbox.md"));
+}
+
+#[test]
+fn the_examples_of_the_page_on_mcp_hold() {
+    run::page(&root().join("docs/mcp.md"));
+}
+
+#[test]
+fn the_examples_of_the_page_on_checkpoints_hold() {
+    run::page(&root().join("docs/checkpoints.md"));
+}
+
+#[test]
 fn the_examples_of_the_page_on_recipes_hold() {
     run::page(&root().join("docs/recipes.md"));
 }
@@ -102,7 +117,7 @@ fn the_examples_of_the_page_on_seeing_hold() {
 }
 
 /// A page that no test above runs would be a page of promises. `tests/control/page.rs` plays that on the control
-/// API; what `docs/inspect.md` shows is looked at by `tests/inspect`.
+/// API, `tests/redteam` writes what was tried; what `docs/inspect.md` shows is looked at by `tests/inspect`.
 #[test]
 fn no_page_is_left_out() {
     let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
@@ -115,14 +130,19 @@ fn no_page_is_left_out() {
     assert_eq!(
         pages,
         [
+            "checkpoints.md",
             "compaction.md",
             "configuration.md",
             "control.md",
             "hooks.md",
             "inspect.md",
+            "mcp.md",
             "migrating.md",
             "observe.md",
+            "permissions.md",
             "recipes.md",
+            "red-team.md",
+            "sandbox.md",
             "store.md",
             "subagents.md",
         ]

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use super::updates::wire_path;
 use crate::session::PermissionAsk;
 use crate::thread::{
-    CallId, Card, Location, OutcomeContent, OutcomeStatus, SessionId, Shown, ToolCall, ToolKind, ToolOutcome,
+    CallId, Card, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, Shown, ToolCall, ToolKind,
+    ToolOutcome,
 };
 
 /// How much of a call is shown.
@@ -168,10 +169,16 @@ fn finished(
     if !outcome.locations.is_empty() {
         fields = fields.locations(locations(&outcome.locations));
     }
-    if let Some(raw) = &outcome.raw {
+    if let Some(raw) = outcome.raw.as_ref().filter(|raw| tells_more_than_files(raw)) {
         fields = fields.raw_output(capped(raw, detail.text_bytes_max()));
     }
     wire::ToolCallUpdate::new(outcome.call.0.clone(), fields)
+}
+
+/// Whether there is anything in it but which state of files the model has seen: that is the log's own note, and
+/// editors that show raw output before the content would show it in place of the file.
+fn tells_more_than_files(raw: &Value) -> bool {
+    raw.as_object().is_none_or(|keys| keys.keys().any(|key| key != RAW_FILES))
 }
 
 /// A permission card: one option of each kind, because editors bind keys to kinds.

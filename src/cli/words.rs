@@ -114,6 +114,22 @@ const SESSIONS: &[Word] = &[
     ),
     word("rename", &["ID", "TITLE"], &[], "give it another title"),
     word("undo", &["ID", "ENTRY"], &[], "take back a compaction or other change of its history"),
+    word("checkpoints", &["ID"], &[JSON], "the turns with the files that each of them changed"),
+    word(
+        "rewind",
+        &["ID", "ENTRY"],
+        &[
+            &[
+                flag("files", "the files alone"),
+                flag("conversation", "the conversation alone"),
+                flag("dry-run", "say what it would do"),
+                flag("force", "also files that somebody else has changed since"),
+                flag("undo", "take the last rewind back"),
+            ],
+            JSON,
+        ],
+        "go back to before a turn",
+    ),
     word(
         "export",
         &["ID", "FILE"],

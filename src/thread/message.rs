@@ -202,6 +202,9 @@ pub struct ToolOutcome {
     pub decided: Option<Decided>,
 }
 
+/// Where in an outcome's `raw` the states of the files stand that the call has shown or left.
+pub const RAW_FILES: &str = "files";
+
 impl ToolOutcome {
     /// An outcome that is one text, shown to the person as the model reads it.
     pub fn text(call: CallId, status: OutcomeStatus, text: impl Into<String>) -> ToolOutcome {

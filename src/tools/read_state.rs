@@ -37,7 +37,7 @@ const CHANGE_BYTES_MAX: usize = 4 * 1024;
 const COMPARED_BYTES_MAX: usize = 512 * 1024;
 
 /// Where in an outcome's `raw` the states are.
-const FILES: &str = "files";
+const FILES: &str = crate::thread::RAW_FILES;
 
 /// What a session's model knows of files, and the order in which the calls of one reply touch them.
 #[derive(Debug, Default)]

@@ -142,7 +142,10 @@ fn is_beyond_pins(thread: &Thread, part: Part) -> bool {
 /// What a hook rewrote, itself or the summary that quoted it, is not brought back.
 pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
     let newest = thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        Change::Said { message, origin } if origin.is_prompt() => Some((entry.seq, message)),
+        // What the person took back with a rewind is theirs to take back.
+        Change::Said { message, origin } if origin.is_prompt() && !thread.is_taken_back(entry.seq) => {
+            Some((entry.seq, message))
+        }
         _ => None,
     });
     let Some((seq, message)) = newest else { return Ok(None) };

@@ -448,8 +448,11 @@ impl<'a> Walk<'a> {
         }
         match &outcome.decided {
             Some(decided) => {
-                let decision = if decided.allowed { "let" } else { "denied" };
-                self.permit(entry, decision, head(&format!("{title}: {decided}")));
+                let (decision, why) = match decided.allowed {
+                    true => ("let", String::new()),
+                    false => ("denied", format!(": {text}")),
+                };
+                self.permit(entry, decision, head(&format!("{title}: {decided}{why}")));
             }
             // By an older build, whose log does not say who decided.
             None if outcome.status == OutcomeStatus::Denied => {
