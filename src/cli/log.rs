@@ -23,8 +23,9 @@ const FILES_MAX: usize = 7;
 /// Bytes of one day's file. A busy day has some megabytes; what is over this is the same trouble again and again.
 const DAY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What is logged unless `EPITOME_LOG` says otherwise.
-const FILTER: &str = "epitome=info,warn";
+/// What is logged unless `EPITOME_LOG` says otherwise. The SDK of MCP warns of messages that it did not expect with all
+/// that is in them, which may be a key of the person's.
+const FILTER: &str = "epitome=info,rmcp=error,warn";
 
 /// Sends log lines to a file of the day. `EPITOME_LOG` filters as `RUST_LOG` does elsewhere.
 pub fn to_file(paths: &Paths) {

@@ -5,16 +5,18 @@
 //! leaves the group, too, and what another program started for the command (a container's or a system's daemon).
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::process::Command;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The variable that holds the mark.
 const VARIABLE: &str = "EPITOME_COMMAND";
 
-/// How often it is looked for those that were forked while it was looked.
-const ROUNDS_MAX: usize = 8;
+/// How often it is looked for those that were forked while it was looked. Two are enough for what stands still; a
+/// program that forks and ends all the time is another process by the time that it is found, and is run after.
+const ROUNDS_MAX: usize = 256;
 
 /// Bytes of an environment that are searched; Linux allows more to programs of which we are none.
 const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
@@ -59,6 +61,7 @@ impl Mark {
         }
     }
 
+    /// How many bore the mark, or were gone before that could be seen: where there are none, none is left.
     fn end_some(&self) -> usize {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
@@ -66,19 +69,35 @@ impl Mark {
         numbers.filter(|number| number.unsigned_abs() != own).filter(|number| self.end(*number)).count()
     }
 
-    /// Ends one process if it bears the mark; whether it did. It is held before it is looked at, so that its number
-    /// can't become another's in between.
+    /// Ends one process if it bears the mark; whether it did, or may have: it has gone while it was looked at. It is
+    /// held before it is looked at, so that its number can't become another's in between.
     fn end(&self, number: i32) -> bool {
         let Some(process) = Pid::from_raw(number) else { return false };
-        let Ok(held) = pidfd_open(process, PidfdFlags::empty()) else { return false };
-        let Ok(file) = File::open(format!("/proc/{number}/environ")) else { return false };
-        let mut environment = Vec::new();
-        if file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).is_err() {
-            return false;
+        let held = match pidfd_open(process, PidfdFlags::empty()) {
+            Ok(held) => held,
+            Err(error) => return error == Errno::SRCH,
+        };
+        match self.is_on(number) {
+            Ok(false) => false,
+            Ok(true) => {
+                // If it has gone by now, it may have left another one behind.
+                let _ = pidfd_send_signal(&held, Signal::KILL);
+                true
+            }
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound
+                    || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+            }
         }
+    }
+
+    fn is_on(&self, number: i32) -> io::Result<bool> {
+        let mut environment = Vec::new();
+        File::open(format!("/proc/{number}/environ"))?
+            .take(ENVIRONMENT_BYTES_MAX)
+            .read_to_end(&mut environment)?;
         let wanted = format!("{VARIABLE}={}", self.0);
-        let bears = environment.split(|byte| *byte == 0).any(|one| one.starts_with(wanted.as_bytes()));
-        bears && pidfd_send_signal(&held, Signal::KILL).is_ok()
+        Ok(environment.split(|byte| *byte == 0).any(|one| one.starts_with(wanted.as_bytes())))
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use epitome::acp::connection::{Direction, Exit, LINE_BYTES_MAX, Memory, Tap};
 use epitome::acp::server::PAGE_SESSIONS;
 use epitome::session::registry::Header;
-use epitome::session::{AskId, ClientId, Decision};
+use epitome::session::{AskId, ClientId, Decision, Reply};
 use epitome::thread::SessionId;
 use serde_json::{Value, json};
 
@@ -166,6 +166,12 @@ fn methods_and_parameters_that_are_wrong_are_told_apart() {
     let unknown = format!("s_{}", "f".repeat(20));
     for (method, params, expected) in [
         ("session/set_model", json!({ "sessionId": session, "modelId": "x" }), -32601),
+        ("session/fork", json!({ "sessionId": unknown, "cwd": "/w", "mcpServers": [] }), -32002),
+        (
+            "session/fork",
+            json!({ "sessionId": session, "cwd": "/w", "mcpServers": [], "_meta": { "epitome": { "at": "12" } } }),
+            -32602,
+        ),
         ("logout", json!({}), -32601),
         ("_vendor/thing", json!({}), -32601),
         ("session/new", json!({ "mcpServers": [] }), -32602),
@@ -306,6 +312,46 @@ fn only_an_offered_option_that_allows_is_approval() {
         let decisions = std::mem::take(&mut editor.played.state.lock().unwrap().decisions);
         assert_eq!(decisions, [(AskId(1), expected)], "{answer}");
     }
+}
+
+/// Each row is what an editor answers to an address, and what the session is told. Who has not said that it shows
+/// addresses is sent none.
+#[test]
+fn an_address_is_shown_to_who_can_and_its_end_is_told_once() {
+    for (answer, expected) in [
+        (json!({ "result": { "action": "accept" } }), Reply::Accepted(serde_json::Map::new())),
+        (json!({ "result": { "action": "decline" } }), Reply::Declined),
+        (json!({ "result": { "action": "cancel" } }), Reply::Cancelled),
+        (json!({ "error": { "code": 1, "message": "no" } }), Reply::Cancelled),
+    ] {
+        let mut editor = Editor::new();
+        let shows = json!({ "elicitation": { "url": {} } });
+        editor.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": shows }));
+        let session = editor.new_session();
+        editor.prompt(&session, "visit");
+        let question = editor.read();
+        assert_eq!(question["method"], "elicitation/create");
+        let params = &question["params"];
+        assert_eq!(
+            (&params["mode"], &params["url"], &params["message"], &params["elicitationId"]),
+            (&json!("url"), &json!("https://login.example/a"), &json!("Log in"), &json!("mcp_1"))
+        );
+        let mut answer = answer.clone();
+        answer["jsonrpc"] = json!("2.0");
+        answer["id"] = question["id"].clone();
+        editor.send(answer.clone());
+        let (before, _) = editor.call_after("session/list", json!({}));
+        let told = before.iter().filter(|message| message["method"] == "elicitation/complete");
+        assert_eq!(told.count(), 1, "{before:?}");
+        let replies = std::mem::take(&mut editor.played.state.lock().unwrap().replies);
+        assert_eq!(replies, [(AskId(3), expected)], "{answer}");
+    }
+
+    let mut editor = Editor::initialized();
+    let session = editor.new_session();
+    editor.prompt(&session, "visit");
+    let (before, _) = editor.call_after("session/list", json!({}));
+    assert!(!before.iter().any(|message| message.to_string().contains("login.example")), "{before:?}");
 }
 
 #[test]

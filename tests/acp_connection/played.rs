@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use epitome::session::port::SessionPort;
 use epitome::session::registry::Header;
 use epitome::session::{
-    Answer, AskId, ClientId, CommandInfo, Decision, ModelChoice, Opening, Out, Outlet, PermissionAsk, Replay,
-    SessionCommand, SessionError, SessionOptions, Steered, TextKind, Ticket,
+    Answer, AskId, ClientId, CommandInfo, Decision, ModelChoice, Opening, Out, Outlet, PermissionAsk,
+    Question, Replay, Reply, SessionCommand, SessionError, SessionOptions, Steered, TextKind, Ticket, Wants,
 };
 use epitome::thread::{
     CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
@@ -27,6 +27,7 @@ pub struct State {
     pub made: u64,
     pub waiting: Vec<(SessionId, Ticket)>,
     pub decisions: Vec<(AskId, Decision)>,
+    pub replies: Vec<(AskId, Reply)>,
     pub headers: Vec<Header>,
     pub detached: Vec<ClientId>,
 }
@@ -119,6 +120,12 @@ impl SessionPort for Played {
                     outlet.put(session, Out::Ask { ask: AskId(1), permission: Arc::new(permission()) });
                     state.waiting.push((session.clone(), ticket));
                 }
+                Content::Text { text } if text == "visit" => {
+                    let wants = Wants::Url { url: "https://login.example/a".into(), id: "mcp_1".into() };
+                    let question = Arc::new(Question { message: "Log in".into(), wants });
+                    outlet.put(session, Out::Question { ask: AskId(3), question });
+                    state.waiting.push((session.clone(), ticket));
+                }
                 Content::Text { text } if text == "child" => {
                     // A call that is in no entry, because a child of the session made it.
                     let call = CallId("s_child.c1".into());
@@ -181,6 +188,16 @@ impl SessionPort for Played {
                     answer(ticket, ended(StopReason::EndTurn));
                 }
             }
+            SessionCommand::Answer { ask, reply } => {
+                state.replies.push((ask, reply));
+                // Who went there has been seen, and that is told once however often it is said.
+                for _ in 0..2 {
+                    outlet.put(session, Out::QuestionDone { id: "mcp_1".into() });
+                }
+                for (_, ticket) in std::mem::take(&mut state.waiting) {
+                    answer(ticket, ended(StopReason::EndTurn));
+                }
+            }
             SessionCommand::Close { ticket, .. } => {
                 state.live.remove(session);
                 answer(ticket, Ok(Answer::Closed));
@@ -192,7 +209,6 @@ impl SessionPort for Played {
             | SessionCommand::HooksChanged
             | SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
-            | SessionCommand::Answer { .. }
             | SessionCommand::Mutate { .. } => {
                 unreachable!("the port has its own")
             }

@@ -80,6 +80,31 @@ fn killed_while_a_command_runs() {
     assert!(last.body.to_string().contains("Interrupted before it finished"), "the model is told as well");
 }
 
+/// A server of MCP is a process of ours as commands are.
+#[test]
+fn killed_with_a_server_of_mcp() {
+    let desk = Desk::new(obey);
+    let numbers = desk.workspace.join("numbers");
+    let script = format!("sleep 1000 & echo $$ $! > '{}'; exec sleep 1000", numbers.display());
+    let config =
+        format!("[mcp]\nwait_s = 0\n[mcp.servers.s]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n");
+    std::fs::write(desk.home.join("config.toml"), config).unwrap();
+    let mut agent = desk.start_trusted();
+    let session = desk.new_session(&mut agent);
+    agent.turn(&session, "say one");
+    let told = within(SILENCE_MAX, "the server's start", || {
+        std::fs::read_to_string(&numbers).ok().filter(|text| text.ends_with('\n'))
+    });
+    desk.kill(agent);
+    within(SILENCE_MAX, "the server's end", || {
+        let mut processes = told.split_whitespace();
+        let sleeps = |line: String| line.starts_with("sleep") || line.starts_with("sh");
+        let lives =
+            |number: &str| std::fs::read_to_string(format!("/proc/{number}/cmdline")).is_ok_and(sleeps);
+        (!processes.any(lives)).then_some(())
+    });
+}
+
 #[test]
 fn killed_while_a_card_is_open() {
     let desk = Desk::new(obey);

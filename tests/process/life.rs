@@ -204,3 +204,43 @@ fn what_is_loaded_while_it_is_deleted_is_deleted_all_the_same() {
     agent.close_input();
     agent.ended();
 }
+
+/// A session that goes on from a place of another one: as `session/fork` has it, with the entry in `_meta`.
+#[test]
+fn a_fork_over_the_wire_goes_on_from_where_it_was_made_and_leaves_the_first_one_alone() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start_trusted();
+    let opening = |session: &str, meta: Value| json!({ "sessionId": session, "cwd": desk.workspace, "mcpServers": [], "_meta": { "epitome": meta } });
+    let session = desk.new_session(&mut agent);
+    agent.turn(&session, "say one");
+    let journal = fs::read_to_string(desk.journal(&session)).unwrap();
+    agent.turn(&session, "say two");
+
+    let whole = agent.call("session/fork", opening(&session, json!({})));
+    let whole = whole["sessionId"].as_str().unwrap().to_owned();
+    agent.turn(&whole, "say three");
+    let sent = desk.model.requests().pop().unwrap().body.to_string();
+    assert!(sent.contains("say one") && sent.contains("say two"), "{sent}");
+
+    let at = format!("e{}", journal.lines().count() - 1);
+    let part = agent.call("session/fork", opening(&session, json!({ "at": at })));
+    let part = part["sessionId"].as_str().unwrap().to_owned();
+    agent.turn(&part, "say four");
+    let sent = desk.model.requests().pop().unwrap().body.to_string();
+    assert!(sent.contains("say one") && !sent.contains("say two") && !sent.contains("say three"), "{sent}");
+
+    agent.turn(&session, "say five");
+    let sent = desk.model.requests().pop().unwrap().body.to_string();
+    assert!(sent.contains("say two") && !sent.contains("say three") && !sent.contains("say four"), "{sent}");
+    for (session, at, why) in [
+        (session.as_str(), "12", "names an entry"),
+        (&session, "e9000", "e9000"),
+        ("s_ffffffffffffffffffff", "e1", "s_ffff"),
+    ] {
+        let id = agent.request("session/fork", opening(session, json!({ "at": at })));
+        let (_, answer) = agent.answer(id);
+        assert!(answer["error"].to_string().contains(why), "{at}: {answer}");
+    }
+    agent.close_input();
+    agent.ended();
+}

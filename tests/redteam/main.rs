@@ -3,14 +3,22 @@
 //! A group of attempts is a file with a table of rows; to add a group, add its file and name it in `GROUPS`. The rows are
 //! printed as `docs/red-team.md`, which a test holds to them: `UPDATE=1 cargo test --test redteam` writes the page.
 
+mod agents;
 mod commands;
 #[path = "../session/desk.rs"]
 #[expect(dead_code, reason = "the desk serves other tests too")]
 mod desk;
 mod files;
+mod mcp;
+#[path = "../session/mcp_server.rs"]
+#[expect(dead_code, reason = "the server serves other tests too")]
+mod mcp_server;
+mod patches;
 mod paths;
 mod range;
 mod repository;
+mod sandbox;
+mod web;
 
 use std::fmt::Write as _;
 
@@ -19,7 +27,18 @@ use range::{Expect, Group};
 /// Attempts that there are at the least.
 const ROWS_MIN: usize = 60;
 
-const GROUPS: [fn() -> Group; 4] = [paths::group, commands::group, files::group, repository::group];
+const GROUPS: [fn() -> Group; 10] = [
+    paths::group,
+    commands::group,
+    files::group,
+    patches::group,
+    repository::group,
+    agents::group,
+    sandbox::group,
+    web::group,
+    web::pages,
+    mcp::group,
+];
 
 #[test]
 fn no_path_leads_out() {
@@ -39,6 +58,36 @@ fn no_file_hangs_or_floods() {
 #[test]
 fn nothing_that_a_repository_brings_speaks_for_the_person() {
     repository::group().hold();
+}
+
+#[test]
+fn no_patch_leads_out() {
+    patches::group().hold();
+}
+
+#[test]
+fn no_agent_and_no_skill_may_more_than_its_session() {
+    agents::group().hold();
+}
+
+#[test]
+fn no_command_leaves_its_sandbox() {
+    sandbox::group().hold();
+}
+
+#[test]
+fn no_address_leads_inside() {
+    web::group().hold();
+}
+
+#[test]
+fn no_page_floods_or_speaks_for_the_person() {
+    web::pages().hold();
+}
+
+#[test]
+fn no_server_of_mcp_takes_more_than_it_is_given() {
+    mcp::group().hold();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use epitome::hooks::functions::Functions;
@@ -11,6 +12,7 @@ use epitome::session::{Decision, Out, SessionCommand};
 use epitome::thread::{Change, OutcomeStatus, ToolOutcome};
 use epitome::tools::Toolbox;
 use epitome::tools::reaper::Reaper;
+use epitome::tools::sandbox::TEMPORARY;
 use serde_json::{Value, json};
 
 use super::desk::{Client, Desk};
@@ -32,7 +34,12 @@ pub struct Group {
 /// Where an attempt is made.
 pub struct Place {
     pub workspace: PathBuf,
+    /// The person's home is here.
     pub outside: PathBuf,
+    /// Where our own files are.
+    pub ours: PathBuf,
+    /// Processes of the person's that no attempt may end.
+    pub others: Mutex<Vec<Child>>,
 }
 
 impl Place {
@@ -44,10 +51,37 @@ impl Place {
         put(&self.outside.join(path), text.as_ref());
     }
 
+    pub fn write_ours(&self, path: &str, text: impl AsRef<[u8]>) {
+        put(&self.ours.join(path), text.as_ref());
+    }
+
+    /// Where an attempt leaves its mark, if it comes through.
+    fn marks(&self) -> [PathBuf; 5] {
+        let (workspace, outside) = (&self.workspace, &self.outside);
+        [
+            workspace.clone(),
+            workspace.join(".git/hooks"),
+            outside.clone(),
+            outside.join(".ssh"),
+            self.ours.clone(),
+        ]
+        .map(|directory| directory.join("pwned"))
+    }
+
     pub fn link(&self, path: &str, target: impl AsRef<Path>) {
         let path = self.workspace.join(path);
         std::fs::create_dir_all(path.parent().expect("it is below the workspace")).expect("made");
         std::os::unix::fs::symlink(target, path).expect("linked");
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for other in self.others.get_mut().expect("no panic under it") {
+            // It may have been ended, which its test has told.
+            drop(other.kill());
+            drop(other.wait());
+        }
     }
 }
 
@@ -68,6 +102,10 @@ pub struct Row {
     answer: Decision,
     /// Runs while the card is open.
     meanwhile: Option<fn(&Place)>,
+    /// What the agent does that the attempt starts.
+    agent: Option<(&'static str, Value)>,
+    /// Whether this system has what the row needs.
+    is_possible: fn() -> bool,
     /// It does happen, and the words say why.
     pub is_limit: bool,
 }
@@ -82,6 +120,10 @@ pub enum Expect {
     Shows(&'static str),
     /// Asked, allowed, and refused all the same.
     AskedThen(&'static str),
+    /// What the agent does is asked, and the agent tells so.
+    AgentAsked,
+    /// What the agent does is not asked, and does not happen.
+    AgentRefused,
 }
 
 impl Expect {
@@ -92,12 +134,25 @@ impl Expect {
             Expect::Refused(words) => format!("refused: \"{words}\""),
             Expect::Shows(words) => format!("runs: \"{words}\""),
             Expect::AskedThen(words) => format!("asked; when allowed: \"{words}\""),
+            Expect::AgentAsked => "asked, by the agent's name".to_owned(),
+            Expect::AgentRefused => "refused to the agent".to_owned(),
         }
     }
 }
 
 pub fn row(name: &'static str, tool: &'static str, input: Value, expect: Expect) -> Row {
-    Row { name, tool, input, mode: "ask", expect, answer: Decision::Reject, meanwhile: None, is_limit: false }
+    Row {
+        name,
+        tool,
+        input,
+        mode: "ask",
+        expect,
+        answer: Decision::Reject,
+        meanwhile: None,
+        agent: None,
+        is_possible: || true,
+        is_limit: false,
+    }
 }
 
 pub fn read(name: &'static str, path: &str, expect: Expect) -> Row {
@@ -126,6 +181,16 @@ impl Row {
         Row { meanwhile: Some(then), ..self }
     }
 
+    /// For a call that starts an agent: what that does.
+    pub fn whose_agent(self, tool: &'static str, input: Value) -> Row {
+        Row { agent: Some((tool, input)), ..self }
+    }
+
+    /// It is passed over where this does not hold.
+    pub fn where_there_is(self, is_possible: fn() -> bool) -> Row {
+        Row { is_possible, ..self }
+    }
+
     pub fn limit(self) -> Row {
         Row { is_limit: true, ..self }
     }
@@ -133,7 +198,8 @@ impl Row {
     /// The attempt as the page shows it.
     pub fn shown(&self) -> String {
         let of = |key: &str| self.input[key].as_str();
-        let text = of("command").or(of("file_path")).or(of("path")).or(of("pattern")).unwrap_or_default();
+        let names = ["command", "file_path", "path", "pattern", "url", "input", "prompt", "name", "tool"];
+        let text = names.into_iter().find_map(of).unwrap_or_default();
         match (self.tool, self.mode) {
             ("bash", "ask") => text.to_owned(),
             (tool, "ask") => format!("{tool} {text}"),
@@ -158,6 +224,15 @@ impl Group {
     }
 }
 
+/// A directory that is in none for temporary files, which every command may change.
+fn apart() -> tempfile::TempDir {
+    let named = ["XDG_RUNTIME_DIR", "HOME"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let places = std::iter::once(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).chain(named);
+    let made = places.filter(|place| !TEMPORARY.iter().any(|temporary| place.starts_with(temporary)));
+    let mut made = made.filter_map(|place| tempfile::tempdir_in(place).ok());
+    made.next().expect("a scratch directory that is not for temporary files")
+}
+
 /// A session with the real tools.
 pub struct Range {
     desk: Desk,
@@ -175,11 +250,16 @@ impl Range {
             let next = script.lock().expect("no panic under it").pop_front();
             next.unwrap_or_else(|| vec![ModelStep::Text("ok".into())])
         });
-        let outside = tempfile::tempdir().expect("a scratch directory");
+        let outside = apart();
         // The desk's own files are in its directory; the workspace is one below it.
         let workspace = desk.cwd().canonicalize().expect("it is there").join("work");
         std::fs::create_dir_all(&workspace).expect("made");
-        let place = Place { workspace, outside: outside.path().canonicalize().expect("it is there") };
+        let place = Place {
+            workspace,
+            outside: outside.path().canonicalize().expect("it is there"),
+            ours: desk.home.canonicalize().expect("it is there"),
+            others: Mutex::default(),
+        };
         place.write_outside("secret.txt", SECRET);
         prepare(&place);
         let mut services = desk.services.clone();
@@ -202,6 +282,10 @@ impl Range {
 
     /// Makes an attempt; says what came out otherwise.
     fn fault(&mut self, row: &Row) -> Option<String> {
+        if !(row.is_possible)() {
+            eprintln!("skipped, this system has not what it needs: {}", row.name);
+            return None;
+        }
         let (was_asked, outcome) = self.attempt(row);
         let text = outcome.model_text();
         let is = |status: OutcomeStatus| outcome.status == status;
@@ -211,19 +295,24 @@ impl Range {
             Expect::Refused(words) => !was_asked && is(OutcomeStatus::Failed) && text.contains(words),
             Expect::Shows(words) => !was_asked && is(OutcomeStatus::Completed) && text.contains(words),
             Expect::AskedThen(words) => was_asked && text.contains(words),
+            Expect::AgentAsked => was_asked && is(OutcomeStatus::Completed),
+            Expect::AgentRefused => !was_asked && is(OutcomeStatus::Completed),
         };
         let stored = serde_json::to_string(&outcome).expect("JSON");
         let leaked = stored.contains(SECRET);
-        let pwned = self.place.workspace.join("pwned").exists() || self.place.outside.join("pwned").exists();
-        for place in [&self.place.workspace, &self.place.outside] {
+        let pwned = self.place.marks().iter().any(|mark| mark.exists());
+        for mark in self.place.marks() {
             // It may not be there, which is the point.
-            drop(std::fs::remove_file(place.join("pwned")));
+            drop(std::fs::remove_file(mark));
         }
-        let harm = (leaked || pwned) != row.is_limit && (leaked || pwned);
+        let mut others = self.place.others.lock().expect("no panic under it");
+        let killed = others.iter_mut().any(|other| !matches!(other.try_wait(), Ok(None)));
+        let harm = (leaked || pwned || killed) && !row.is_limit;
         (!as_expected || harm).then(|| {
             let short: String = text.chars().take(300).collect();
             format!(
-                "- {} [{}]: wanted {:?}; asked {was_asked}, {:?}, leaked {leaked}, pwned {pwned}: {short}",
+                "- {} [{}]: wanted {:?}; asked {was_asked}, {:?}, leaked {leaked}, pwned {pwned}, killed \
+                 {killed}: {short}",
                 row.name,
                 row.shown().chars().take(120).collect::<String>(),
                 row.expect,
@@ -232,17 +321,26 @@ impl Range {
         })
     }
 
+    /// With the places in the room of their names.
+    fn named(&self, input: &Value) -> Value {
+        let places =
+            [("$OUT", &self.place.outside), ("$OURS", &self.place.ours), ("$IN", &self.place.workspace)];
+        let written = places
+            .iter()
+            .fold(input.to_string(), |text, (name, place)| text.replace(name, &place.display().to_string()));
+        serde_json::from_str(&written).expect("JSON")
+    }
+
     fn attempt(&mut self, row: &Row) -> (bool, ToolOutcome) {
-        let written = row.input.to_string();
-        let written = written
-            .replace("$OUT", &self.place.outside.display().to_string())
-            .replace("$IN", &self.place.workspace.display().to_string());
-        let input: Value = serde_json::from_str(&written).expect("JSON");
         self.desk.choose("mode", row.mode).expect("a mode");
+        let call =
+            |tool: &str, input: &Value| ModelStep::Call { name: tool.into(), input: self.named(input) };
+        let first = call(row.tool, &row.input);
+        let then = row.agent.as_ref().map(|(tool, input)| call(tool, input));
         self.steps
             .lock()
             .expect("no panic under it")
-            .push_back(vec![ModelStep::Call { name: row.tool.into(), input }]);
+            .extend(std::iter::once(first).chain(then).map(|step| vec![step]));
         let ticket = self.desk.prompt("Go on");
         let mut was_asked = false;
         let outcome = loop {

@@ -170,3 +170,57 @@ fn what_a_cancelled_command_did_is_taken_back_too() {
     assert_eq!(done["status"], "done", "{done}");
     assert!(!at(&desk, "half.txt").exists(), "{done}");
 }
+
+/// What a turn made is taken back by its path. Whoever puts a link in its way would have the rewind write, or delete,
+/// somewhere else.
+#[test]
+fn a_rewind_goes_through_no_link_that_was_put_in_its_way() {
+    let outside = tempfile::tempdir().expect("a scratch directory");
+    let changes = "echo two > sub/new.txt; rm sub/old.txt; mkdir deep; echo two > deep/new.txt";
+    let mut desk = desk(vec![
+        call("file_write", json!({ "file_path": "sub/new.txt", "text": "one\n" })),
+        vec![text("Written.")],
+        call("bash", json!({ "command": changes })),
+        vec![text("Changed.")],
+    ]);
+    fs::create_dir_all(at(&desk, "sub")).expect("made");
+    fs::write(at(&desk, "sub/old.txt"), "old\n").expect("written");
+    desk.ask("Write a file");
+    desk.ask("Change it");
+    for directory in ["sub", "deep"] {
+        fs::remove_dir_all(at(&desk, directory)).expect("removed");
+        // What is there looks just as the turn left it.
+        let theirs = outside.path().join(directory);
+        fs::create_dir(&theirs).expect("made");
+        fs::write(theirs.join("new.txt"), "two\n").expect("written");
+        std::os::unix::fs::symlink(theirs, at(&desk, directory)).expect("linked");
+    }
+    for typed in ["/rewind files", "/rewind files force"] {
+        let told = outcome(&mut desk, typed, "rewind");
+        for directory in ["sub", "deep"] {
+            let theirs = outside.path().join(directory);
+            let text = fs::read_to_string(theirs.join("new.txt")).expect("it is there");
+            assert_eq!(text, "two\n", "{typed}, {directory}: {told}");
+            assert_eq!(
+                fs::read_dir(theirs).expect("readable").count(),
+                1,
+                "nothing is put beside it: {told}"
+            );
+        }
+    }
+}
+
+/// The same for a file that became a link, and for one by force.
+#[test]
+fn a_rewind_writes_over_a_link_and_not_through_it() {
+    let outside = tempfile::tempdir().expect("a scratch directory");
+    let theirs = outside.path().join("theirs.txt");
+    fs::write(&theirs, "one\ntwo\n").expect("written");
+    let mut desk = story();
+    fs::remove_file(at(&desk, "a.txt")).expect("removed");
+    std::os::unix::fs::symlink(&theirs, at(&desk, "a.txt")).expect("linked");
+    for typed in ["/rewind files", "/rewind files force"] {
+        let told = outcome(&mut desk, typed, "rewind");
+        assert_eq!(fs::read_to_string(&theirs).expect("it is there"), "one\ntwo\n", "{typed}: {told}");
+    }
+}

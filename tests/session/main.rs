@@ -12,6 +12,7 @@ mod desk;
 mod files;
 mod formats;
 mod guards;
+mod held;
 mod hooks_callbacks;
 mod hooks_cancel;
 mod hooks_consent;

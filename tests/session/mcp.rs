@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use epitome::hooks::functions::Functions;
 use epitome::provider::scripted::{ModelStep, RecordedRequest};
 use epitome::session::{
-    AskId, Attachment, ClientId, Decision, Out, Outlet, Question, Replay, Reply, SessionCommand, Shows,
+    AskId, Attachment, ClientId, Decision, Out, Outlet, Question, Replay, Reply, SessionCommand, Shows, Wants,
 };
 use epitome::thread::{Change, OutcomeStatus, Rule, SessionId, StopReason, ToolOutcome};
 use serde_json::{Value, json};
@@ -213,6 +213,33 @@ fn a_server_ends_with_its_session() {
     }
 }
 
+/// Its server rests with it: the process ends, and is started again for the next call.
+#[test]
+fn a_server_ends_when_its_session_rests_and_comes_back_with_it() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let place = directory.path();
+    let config = format!("mode = \"full\"\n{}", table("s", "plain", place, "timeout_s = 20"));
+    let files = vec![("home/config.toml".to_owned(), config)];
+    let mut replies = vec![vec![text("Hello.")], call("mcp__s__echo", json!({"says": 1}))].into_iter();
+    let script = move |_: &RecordedRequest| replies.next().unwrap_or_else(|| vec![text("ok")]);
+    let mut desk = Desk::that_rests(Duration::from_millis(30), &files, script);
+    desk.ask("Go");
+    let first = process_of("plain", place).expect("it ran");
+    super::resting::rests(&desk);
+    let until = Instant::now() + Duration::from_secs(20);
+    while lives(first) {
+        assert!(Instant::now() < until, "it outlives the rest");
+        std::thread::yield_now();
+    }
+    assert_eq!(desk.ask("Again"), StopReason::EndTurn);
+    let outcome = desk.client.entry(|change| match change {
+        Change::ToolFinished { outcome } => Some(outcome.clone()),
+        _ => None,
+    });
+    assert_eq!(outcome.status, OutcomeStatus::Completed, "{}", outcome.model_text());
+    assert_ne!(process_of("plain", place), Some(first));
+}
+
 /// A repository that is opened must not run anything by that.
 #[test]
 fn a_repositorys_server_runs_once_the_person_has_allowed_it() {
@@ -338,7 +365,7 @@ fn hooks_see_a_call_through_mcp_as_a_call_of_that_tool() {
 }
 
 /// A client that shows forms, and what it was told.
-struct Showing(Mutex<Sender<Out>>);
+struct Showing(Mutex<Sender<Out>>, Shows);
 
 impl Outlet for Showing {
     fn put(&self, _: &SessionId, out: Out) {
@@ -347,15 +374,19 @@ impl Outlet for Showing {
     }
 
     fn shows(&self) -> Shows {
-        Shows { forms: true, urls: false }
+        self.1
     }
 }
 
 /// Attaches a client that shows forms; gives what it is told.
 fn showing(desk: &mut Desk) -> Receiver<Out> {
+    showing_these(desk, Shows { forms: true, urls: false })
+}
+
+fn showing_these(desk: &mut Desk, shows: Shows) -> Receiver<Out> {
     let (sender, news) = channel();
     let ticket = desk.ticket();
-    let outlet = Arc::new(Showing(Mutex::new(sender)));
+    let outlet = Arc::new(Showing(Mutex::new(sender), shows));
     let mut opening = desk.opening(&desk.client, desk.environment());
     opening.attachment = Attachment { client: ClientId(7), outlet };
     desk.sessions.attach(ticket, desk.session.clone(), opening, Replay::Nothing);
@@ -384,6 +415,31 @@ fn a_servers_question_goes_to_who_can_show_it_and_the_first_answer_counts() {
     }
     assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
     assert_eq!(stage.outcome().model_text(), "told \"accept\" {\"branch\":\"main\"}, asked 1 times");
+}
+
+/// Each row is an address that a server sends the person to, and what the server is told.
+#[test]
+fn a_server_may_send_the_person_to_an_address_of_the_web_and_nowhere_else() {
+    for (url, is_shown) in [
+        ("https://login.example/start?x=1", true),
+        ("javascript:alert(1)", false),
+        ("file:///etc/passwd", false),
+        ("https://login.example/\n\u{202e}", false),
+    ] {
+        let mut stage = served("hostile", vec![call("mcp__s__sends", json!({ "url": url }))]);
+        let news = showing_these(&mut stage.desk, Shows { forms: true, urls: true });
+        let ticket = stage.desk.prompt("Go");
+        if is_shown {
+            let (ask, question) = question(&news);
+            let Wants::Url { url: shown, id } = &question.wants else { panic!("{question:?}") };
+            assert_eq!(shown, url);
+            assert!(id.starts_with("mcp_") && id != "theirs", "{id}");
+            stage.desk.send(SessionCommand::Answer { ask, reply: Reply::Accepted(serde_json::Map::new()) });
+        }
+        assert_eq!(stage.desk.reason(ticket), StopReason::EndTurn);
+        let told = stage.outcome().model_text();
+        assert!(told.contains(if is_shown { "accept" } else { "decline" }), "{url}: {told}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::desk::{Client, Desk, text};
 use crate::stage::{recorder, told_of};
 
 /// Waits until the desk's session rests.
-fn rests(desk: &Desk) {
+pub fn rests(desk: &Desk) {
     let until = Instant::now() + Duration::from_secs(20);
     while !desk.sessions.live_sessions().iter().any(|live| live.session == desk.session && live.resting) {
         assert!(Instant::now() < until, "it does not rest: {:?}", desk.sessions.live_sessions());

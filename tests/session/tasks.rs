@@ -206,6 +206,19 @@ fn an_agent_that_a_bound_stops_says_what_it_has_found() {
     }
 }
 
+/// What it does is cancelled, and it is asked for what it has all the same.
+#[test]
+fn an_agent_whose_time_is_over_says_what_it_has_found() {
+    let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
+    let agents = vec![waits, vec![text("Half of it.")]];
+    let mut desk = desk("[agents]\ntimeout_s = 1", vec![vec![hand("general", "Go")]], agents);
+    assert_eq!(desk.ask("Go"), StopReason::EndTurn);
+    let outcome = &outcomes(&desk)[0];
+    let text = outcome.model_text();
+    assert!(text.starts_with("Half of it.\n\n[The agent reached its limit of time"), "{text}");
+    assert_eq!((outcome.status, &raw(outcome)["ended"]), (OutcomeStatus::Completed, &json!("time")));
+}
+
 #[test]
 fn an_agent_ends_with_its_turn_and_what_it_did_stays() {
     let waits = vec![text("I begin."), call(json!({"do": "wait"}))];

@@ -419,3 +419,28 @@ fn what_is_inserted_is_there_whole_or_not_at_all() {
     let left: Vec<_> = fs::read_dir(other.data().join("journals")).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "{left:?}");
 }
+
+/// Files as they were before a turn are deleted with their session, its journal first. What broke off in between, or a
+/// journal that was lost, leaves them; they may be all that is left of somebody's work, so nothing takes them away.
+#[test]
+fn checkpoints_without_a_session_are_told_and_left() {
+    let (home, first, _) = furnished();
+    let checkpoints = |session: &SessionId| home.data().join("checkpoints").join(&session.0);
+    for session in [&first, &id(9)] {
+        fs::create_dir_all(checkpoints(session)).unwrap();
+        fs::write(checkpoints(session).join("kept"), "a file").unwrap();
+    }
+    let health = checked(&home);
+    let told: Vec<_> =
+        health.findings.iter().filter(|found| found.kind == FindingKind::OrphanCheckpoints).collect();
+    let [told] = told[..] else { panic!("{:?}", health.findings) };
+    assert_eq!(
+        (&told.path, told.severity, &told.session),
+        (&checkpoints(&id(9)), Severity::Warning, &Some(id(9)))
+    );
+    assert!(told.todo.as_deref().is_some_and(|todo| todo.contains("remove the directory")), "{told:?}");
+    repaired(&home);
+    assert!(checkpoints(&id(9)).join("kept").exists());
+    home.store().delete(&first).unwrap();
+    assert!(!checkpoints(&first).exists());
+}

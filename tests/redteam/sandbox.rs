@@ -1,0 +1,360 @@
+//! Commands that the person has allowed, and which then try to get out of their sandbox.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::{Command, Stdio};
+
+use epitome::tools::sandbox::{Namespaces, support};
+use serde_json::json;
+
+use super::range::{Expect, Group, Place, Row, SECRET, command, row};
+
+/// From this version on landlock keeps signals and abstract sockets within a command.
+const SIGNALS_FROM: u32 = 6;
+
+fn landlock() -> bool {
+    support().landlock > 0
+}
+
+fn signals() -> bool {
+    support().landlock >= SIGNALS_FROM
+}
+
+fn namespaces() -> bool {
+    landlock() && support().namespaces != Namespaces::None
+}
+
+fn filter() -> bool {
+    support().filter
+}
+
+fn network() -> bool {
+    filter() || namespaces()
+}
+
+/// The numbers of system calls below are of this architecture.
+fn calls() -> bool {
+    filter() && cfg!(target_arch = "x86_64")
+}
+
+fn prepare(place: &Place) {
+    for path in [".ssh/id_ed25519", ".aws/credentials", ".netrc", ".config/gh/hosts.yml", ".bash_history"] {
+        place.write_outside(path, SECRET);
+    }
+    place.write_ours("data/kept", SECRET);
+    place.write_ours("config.toml", format!("# {SECRET}\n[permissions]\nallow = [\"bash(cat *)\"]\n"));
+    for (path, text) in [
+        (".git/HEAD", "ref: refs/heads/main\n"),
+        (".git/config", "[core]\n"),
+        (".git/hooks/pre-commit.sample", "#!/bin/sh\n"),
+        (".envrc", "# the person's\n"),
+        ("a.txt", "plain text\n"),
+        ("sub/x", ""),
+    ] {
+        place.write(path, text);
+    }
+    // A process of the person's, with a secret in its environment.
+    let other = Command::new("sleep").arg("600").env("A_KEY", SECRET).stdin(Stdio::null()).spawn();
+    let other = other.expect("sleep runs");
+    place.write("other", other.id().to_string());
+    place.others.lock().expect("no panic under it").push(other);
+    serve(place);
+    // A program with the rights of its owner.
+    place.write("raised", "#!/bin/sh\nid -u\n");
+    let mode = std::fs::Permissions::from_mode(0o4755);
+    std::fs::set_permissions(place.workspace.join("raised"), mode).expect("set");
+}
+
+/// Services of the machine that give the secret to whoever asks. They end with the tests.
+fn serve(place: &Place) {
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    place.write("tcp", tcp.local_addr().expect("it listens").port().to_string());
+    std::thread::spawn(move || tcp.incoming().flatten().for_each(tell));
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    place.write("udp", udp.local_addr().expect("it listens").port().to_string());
+    std::thread::spawn(move || {
+        let mut asked = [0; 64];
+        while let Ok((_, from)) = udp.recv_from(&mut asked) {
+            drop(udp.send_to(SECRET.as_bytes(), from));
+        }
+    });
+    let file = UnixListener::bind(place.workspace.join("daemon.sock")).expect("a socket");
+    std::thread::spawn(move || file.incoming().flatten().for_each(tell));
+    let name = format!("epitome-red-team-{}", std::process::id());
+    place.write("name", &name);
+    let address = SocketAddr::from_abstract_name(name).expect("an address");
+    let unnamed = UnixListener::bind_addr(&address).expect("a socket");
+    std::thread::spawn(move || unnamed.incoming().flatten().for_each(tell));
+}
+
+fn tell(mut stream: impl Read + Write) {
+    // Who went away hears nothing.
+    drop(stream.write_all(SECRET.as_bytes()));
+}
+
+/// A command that the person allows; what it says then.
+fn held(name: &'static str, line: &str, words: &'static str, where_there_is: fn() -> bool) -> Row {
+    command(name, line, Expect::AskedThen(words)).allowed().where_there_is(where_there_is)
+}
+
+pub fn group() -> Group {
+    let perl = |code: &str| format!("perl -MSocket -e '{code} or die \"$!\\n\"; print \"through\"'");
+    let call = |numbers: &str| perl(&format!("syscall({numbers}) >= 0"));
+    Group {
+        title: "The sandbox of commands",
+        about: "Each command is asked about and allowed, and runs in the sandbox. `$OUT` is the person's home and \
+                `$OURS` is where Epitome keeps its files. The machine has services on TCP, on UDP and on sockets that \
+                give the secret to whoever asks, and a process, whose number is in `other`, with the secret in its \
+                environment. Where a system has not what a row needs (landlock, namespaces, seccomp), the row is passed \
+                over, and the person is told what does not hold.",
+        config: "",
+        prepare,
+        rows: vec![
+            held("keys of SSH", "head ~/.ssh/id_ed25519", "Permission denied", landlock),
+            held("keys of a cloud", "head ~/.aws/credentials ~/.netrc", "Permission denied", landlock),
+            held(
+                "tokens and histories",
+                "head ~/.config/gh/hosts.yml ~/.bash_history",
+                "Permission denied",
+                landlock,
+            ),
+            held("our own settings", "head $OURS/config.toml", "", namespaces),
+            held("what we keep", "grep -r . $OURS/data; echo end", "end", namespaces),
+            held("keys by a link", "ln -s ~/.ssh s; head s/id_ed25519", "Permission denied", landlock),
+            held(
+                "keys under another name",
+                "mv ~/.ssh moved && head moved/id_ed25519",
+                "Permission denied",
+                landlock,
+            ),
+            held("keys in an archive", "tar cf - -C ~ .ssh | tr -d '\\0'", "Permission denied", landlock),
+            held(
+                "keys through our own root",
+                "head /proc/self/root$OUT/.ssh/id_ed25519",
+                "Permission denied",
+                landlock,
+            ),
+            held(
+                "keys through the root of another process",
+                "head /proc/$(cat other)/root$OUT/.ssh/id_ed25519",
+                "Permission denied",
+                landlock,
+            ),
+            held(
+                "the environment of another process",
+                "tr '\\0' '\\n' < /proc/$(cat other)/environ",
+                "Permission denied",
+                landlock,
+            ),
+            held(
+                "the environments of all processes",
+                "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep A_KEY; echo end",
+                "end",
+                landlock,
+            ),
+            held(
+                "the memory of another process",
+                "head -c1 /proc/$(cat other)/mem",
+                "Permission denied",
+                landlock,
+            ),
+            held(
+                "another process under a debugger",
+                &call("101, 16, $(cat other), 0, 0").replace("$(cat other)", "'$(cat other)'"),
+                "not permitted",
+                || landlock() && calls(),
+            ),
+            held("the end of another process", "kill $(cat other)", "not permitted", signals),
+            held("the end of the agent itself", "kill -9 $PPID", "not permitted", signals),
+            held("a file of the home", "echo x > ~/pwned", "Permission denied", landlock),
+            held("a key that lets somebody in", "cp a.txt ~/.ssh/pwned", "Permission denied", landlock),
+            held(
+                "a file outside, by a link",
+                "ln -s $OUT o; echo x > o/pwned",
+                "Permission denied",
+                landlock,
+            ),
+            held("a file outside, moved there", "echo x > y; mv y $OUT/pwned", "Permission denied", landlock),
+            held("a file outside, by a hard link", "ln a.txt $OUT/pwned", "exit code 1", landlock),
+            held(
+                "a file outside, through our own root",
+                "echo x > /proc/self/root$OUT/pwned",
+                "Permission denied",
+                landlock,
+            ),
+            held("a hook of Git", "echo x > .git/hooks/pwned", "Read-only file system", namespaces),
+            held(
+                "the same with the directory put aside",
+                "mv .git g && mkdir -p .git/hooks && : > .git/hooks/pwned",
+                "busy",
+                namespaces,
+            ),
+            held(
+                "the same without the mount",
+                "umount .git/hooks; : > .git/hooks/pwned",
+                "Read-only file system",
+                namespaces,
+            ),
+            held(
+                "the same with other mounts",
+                "unshare -Urm sh -c 'mount -o remount,rw,bind .git/hooks; : > .git/hooks/pwned'",
+                "exit code",
+                namespaces,
+            ),
+            held(
+                "a program in Git's settings",
+                "git config core.fsmonitor ./a.txt || echo x >> .git/config",
+                "Read-only file system",
+                namespaces,
+            ),
+            held("what a shell runs", "echo 'touch pwned' >> .envrc", "Read-only file system", namespaces),
+            held(
+                "keys mounted elsewhere",
+                "mount --bind ~/.ssh sub; head sub/id_ed25519",
+                "No such file",
+                namespaces,
+            ),
+            held(
+                "the same as one's own administrator",
+                "unshare -Urm sh -c 'mount --bind ~/.ssh sub; head sub/id_ed25519'",
+                "exit code",
+                namespaces,
+            ),
+            held("another root", "unshare -Ur chroot / head $OUT/.ssh/id_ed25519", "exit code", landlock),
+            held(
+                "the program that the kernel starts at a crash",
+                "exec 3>> /proc/sys/kernel/core_pattern && echo through > $OUT/pwned",
+                "exit code 1",
+                landlock,
+            ),
+            held("a device of the machine", "mknod d c 1 1 && head -c1 d", "mknod: d:", landlock),
+            held(
+                "rights of a program's owner",
+                "./raised; grep NoNewPrivs /proc/self/status",
+                "NoNewPrivs:\t1",
+                landlock,
+            ),
+            held(
+                "the network by TCP",
+                "exec 3<>/dev/tcp/127.0.0.1/$(cat tcp) && head -c 22 <&3",
+                "exit code 1",
+                network,
+            ),
+            held(
+                "the network by UDP",
+                "exec 3<>/dev/udp/127.0.0.1/$(cat udp); echo x >&3; timeout 2 head -c 22 <&3",
+                "exit code",
+                network,
+            ),
+            held("a name server", "echo x > /dev/udp/192.0.2.53/53", "exit code 1", network),
+            held(
+                "a host far away",
+                "timeout 5 bash -c 'echo x > /dev/tcp/192.0.2.1/80'",
+                "exit code 1",
+                network,
+            ),
+            held("packets as they are", &perl("socket(my $s, 17, SOCK_RAW, 0)"), "not permitted", filter),
+            held(
+                "the sockets of another machine's programs",
+                &perl("socket(my $s, 40, SOCK_STREAM, 0)"),
+                "not permitted",
+                filter,
+            ),
+            held(
+                "a daemon's socket",
+                &perl(
+                    "socket(my $s, AF_UNIX, SOCK_STREAM, 0) && connect($s, sockaddr_un(\"daemon.sock\")) && print(scalar <$s>)",
+                ),
+                "not permitted",
+                filter,
+            ),
+            held(
+                "a socket with a name of its own",
+                &perl(
+                    "open(N, \"name\"); $n = <N>; socket(my $s, AF_UNIX, SOCK_STREAM, 0) && connect($s, pack(\"Sxa*\", AF_UNIX, $n)) && print(scalar <$s>)",
+                ),
+                "not permitted",
+                filter,
+            ),
+            held("a ring of calls that no filter sees", &call("425, 8, 0"), "not permitted", calls),
+            held("a call by its second number", &call("0x40000000 | 41, 1, 1, 0"), "exit code", calls),
+            held("a file by its handle", &call("304, -100, 0, 0"), "not permitted", calls),
+            held("a mount by the newer calls", &call("428, -100, 0, 1"), "not permitted", calls),
+            held(
+                "the namespaces of another process",
+                "nsenter -t $(cat other) -m -n head ~/.ssh/id_ed25519",
+                "exit code",
+                landlock,
+            ),
+            held("the keys of the kernel", &call("250, 0, -3, 0"), "not permitted", calls),
+            held("the person's terminal", "echo x > /dev/tty", "exit code 1", landlock),
+            held(
+                "a process that leaves its group",
+                "setsid sh -c 'echo $$ > left; exec sleep 600' > /dev/null 2>&1 & until [ -s left ]; do :; done; echo begun",
+                "begun",
+                landlock,
+            ),
+            held("whether it is still there", STILL_THERE, "gone", landlock),
+            held(
+                "one that leaves it twice",
+                "(setsid sh -c '(echo $BASHPID; sh -c \"echo \\$PPID\") > /dev/null; sleep 600 & echo $! > left' &) > /dev/null 2>&1; sleep 0; until [ -s left ]; do :; done; echo begun",
+                "begun",
+                landlock,
+            ),
+            held("whether it is still there", STILL_THERE, "gone", landlock),
+            held(
+                "two hundred processes at once",
+                "for i in {1..200}; do setsid sleep 4242 > /dev/null 2>&1 & done; echo begun",
+                "begun",
+                landlock,
+            ),
+            held(
+                "how many are left",
+                "for i in {1..100}; do grep -qxz 424[2] /proc/[0-9]*/cmdline 2>/dev/null || { echo none; break; }; sleep 0.1; done",
+                "none",
+                landlock,
+            ),
+            // It stops by itself after a while, should nobody stop it.
+            held(
+                "a process that is another one at any time",
+                "perl -MPOSIX -e 'POSIX::setsid(); $end = time + 30; while (time < $end) { exit if fork; open(F, \">alive\") }' > /dev/null 2>&1; echo begun",
+                "begun",
+                landlock,
+            ),
+            held(
+                "whether it is still there",
+                "for i in {1..100}; do rm -f alive; sleep 0.2; [ -e alive ] || { echo gone; break; }; done",
+                "gone",
+                landlock,
+            ),
+            held("an output of 30 MB", "yes | head -c 30000000; echo end", "end", landlock),
+            row(
+                "keys by a command in the background",
+                "bash",
+                json!({"description": "Try it", "command": "head ~/.ssh/id_ed25519", "background": true}),
+                Expect::AskedThen("Permission denied"),
+            )
+            .allowed()
+            .where_there_is(landlock),
+            row(
+                "out of the sandbox, with a command that a rule allows",
+                "bash",
+                json!({"description": "Try it", "command": "cat ~/.ssh/id_ed25519", "outside_sandbox": true, "reason": "The person said so"}),
+                Expect::Asked,
+            ),
+            row(
+                "the same without a reason",
+                "bash",
+                json!({"description": "Try it", "command": "cat ~/.ssh/id_ed25519", "outside_sandbox": true}),
+                Expect::Refused("say why in `reason`"),
+            ),
+        ],
+    }
+}
+
+/// Whether the process whose number is in `left` runs; a dead one that nobody has looked at does not.
+const STILL_THERE: &str = "for i in {1..100}; do grep -q '^State:.[RSD]' /proc/$(cat left)/status 2>/dev/null || { rm left; echo gone; \
+                           break; }; sleep 0.1; done";
