@@ -51,8 +51,8 @@ pub struct Bounds {
     /// How long it may take to find out which files there are and which of them changed, and to read those that a
     /// command changed when it has ended.
     pub scan_time: Duration,
-    /// How long a command may wait for files to be read that were not read before: a first look reads them all. The
-    /// others are read behind it and before the next ones.
+    /// How long a command may wait for files to be read. The first look reads them all; those that there is no time
+    /// for are read before the next commands.
     pub copy_time: Duration,
     /// Turns that are kept.
     pub turns: usize,

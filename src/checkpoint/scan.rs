@@ -116,9 +116,18 @@ pub struct Place<'a> {
     pub bounds: &'a Bounds,
 }
 
+/// When a look is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// A command waits for it: it reads for a short time, also files that an earlier look had no time for.
+    Before,
+    /// It reads what changed, which is of the command.
+    Behind,
+}
+
 /// Looks at all that no ignore file leaves out. Files that changed since the `last` look are read, as many as the
 /// time allows, newest first; those that an earlier look had no time for come behind them.
-pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, reading: Duration) -> Seen {
+pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> Seen {
     let bounds = place.bounds;
     let mut seen = Seen { began: now(), is_whole: true, ..Seen::default() };
     let walked = walk(place, Instant::now() + bounds.scan_time);
@@ -168,7 +177,7 @@ pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, reading: Duration)
     }
     let mut gone = Vec::new();
     let all = unread_files.len();
-    let files = read_all(&found, unread_files, bounds, blobs, reading);
+    let files = read_all(&found, unread_files, bounds, blobs, when);
     seen.pending = all - files.len();
     for (Unread { at, stamp, .. }, node) in files {
         match node {
@@ -223,7 +232,7 @@ fn read_all(
     mut files: Vec<Unread>,
     bounds: &Bounds,
     blobs: &Blobs,
-    reading: Duration,
+    when: When,
 ) -> Vec<(Unread, io::Result<Node>)> {
     // What changed last is what changes next.
     files.sort_by_key(|file| (file.is_old, Reverse(file.stamp.changed)));
@@ -234,7 +243,11 @@ fn read_all(
         loop {
             let nth = next.fetch_add(1, Relaxed);
             let Some(file) = files.get(nth) else { return nodes };
-            let time = if file.is_old { reading.min(bounds.copy_time) } else { reading };
+            let time = match (when, file.is_old) {
+                (When::Before, _) => bounds.copy_time,
+                (When::Behind, false) => bounds.scan_time,
+                (When::Behind, true) => Duration::ZERO,
+            };
             if began.elapsed() >= time {
                 return nodes;
             }
@@ -396,22 +409,27 @@ mod tests {
         (home, [root], blobs)
     }
 
-    fn looked(roots: &[PathBuf], last: &[Found], blobs: &Blobs, bounds: &Bounds, reading: Duration) -> Seen {
-        scan(&Place { roots, excluded: Path::new("/nowhere"), bounds }, last, blobs, reading)
+    fn looked(roots: &[PathBuf], last: &[Found], blobs: &Blobs, bounds: &Bounds, when: When) -> Seen {
+        scan(&Place { roots, excluded: Path::new("/nowhere"), bounds }, last, blobs, when)
     }
 
     #[test]
     fn a_file_that_there_was_no_time_for_is_kept_by_a_later_look_and_did_not_change() {
         let (_home, roots, blobs) = bench(&["a", "b", "c"]);
-        let bounds = Bounds::default();
-        let first = looked(&roots, &[], &blobs, &bounds, Duration::ZERO);
+        let (bounds, hurried) =
+            (Bounds::default(), Bounds { copy_time: Duration::ZERO, ..Bounds::default() });
+        let first = looked(&roots, &[], &blobs, &hurried, When::Before);
         assert_eq!((first.pending, first.is_whole, blobs.bytes()), (3, true, 0));
         std::fs::write(roots[0].join("b"), "other").expect("written");
-        let second = looked(&roots, &first.found, &blobs, &bounds, bounds.scan_time);
-        assert_eq!(second.pending, 0);
-        let (differences, unsure) = compare(&first, &second, &bounds);
-        let paths: Vec<_> = differences.into_iter().map(|difference| difference.path).collect();
-        assert_eq!((paths, unsure), (vec![roots[0].join("b")], Vec::new()));
+        let mut last = first.found.clone();
+        for (when, pending) in [(When::Behind, 2), (When::Before, 0)] {
+            let seen = looked(&roots, &last, &blobs, &bounds, when);
+            assert_eq!(seen.pending, pending);
+            let (differences, unsure) = compare(&first, &seen, &bounds);
+            let paths: Vec<_> = differences.into_iter().map(|difference| difference.path).collect();
+            assert_eq!((paths, unsure), (vec![roots[0].join("b")], Vec::new()));
+            last = seen.found;
+        }
     }
 
     #[test]
@@ -419,7 +437,7 @@ mod tests {
         let names: Vec<String> = (0..3 * READ_TOGETHER_MIN).map(|nth| format!("f{nth}")).collect();
         let (_home, roots, blobs) = bench(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let bounds = Bounds::default();
-        let seen = looked(&roots, &[], &blobs, &bounds, bounds.scan_time);
+        let seen = looked(&roots, &[], &blobs, &bounds, When::Before);
         assert_eq!((seen.found.len(), seen.pending), (names.len(), 0));
         for name in names {
             let wanted = super::super::blobs::hash(name.as_bytes());
@@ -434,7 +452,7 @@ mod tests {
         let (_home, roots, blobs) = bench(&["d", "c", "b", "a"]);
         let bounds = Bounds { paths: 2, ..Bounds::default() };
         for overlapping in [roots.to_vec(), vec![roots[0].clone(), roots[0].clone()]] {
-            let seen = looked(&overlapping, &[], &blobs, &bounds, bounds.scan_time);
+            let seen = looked(&overlapping, &[], &blobs, &bounds, When::Before);
             let names: Vec<_> = seen.found.iter().filter_map(|found| found.path.file_name()).collect();
             assert_eq!((names, seen.is_whole), (vec!["a".as_ref(), "b".as_ref()], false));
         }

@@ -16,7 +16,7 @@ use super::node::{self, Node};
 use super::plan::{self, Conflict, Now, Wanted};
 use super::record::{self, LineCount, PathName, Touched, TurnRecord};
 use super::restore::{self, Came, Failure, Rewind};
-use super::scan::{self, Found, Place, Seen};
+use super::scan::{self, Found, Place, Seen, When};
 use super::{Bounds, CheckpointError, directory};
 use crate::thread::{Seq, SessionId};
 
@@ -343,7 +343,7 @@ impl Checkpoints {
         }
         let bounds = &self.inner.bounds;
         let roots = real(roots);
-        let seen = self.scan(state, &roots, bounds.copy_time);
+        let seen = self.scan(state, &roots, When::Before);
         let Some(record) = &mut state.record else { return Ok(()) };
         record.say_beyond(&seen.beyond);
         if seen.pending > 0 {
@@ -376,8 +376,8 @@ impl Checkpoints {
 
     /// Takes what is different from a look before into the turn's record.
     fn merge(&self, state: &mut State, before: &Seen, roots: &[PathBuf]) {
+        let seen = self.scan(state, roots, When::Behind);
         let bounds = &self.inner.bounds;
-        let seen = self.scan(state, roots, bounds.scan_time);
         let (differences, unsure) = scan::compare(before, &seen, bounds);
         let State { record, blobs, .. } = state;
         let Some(record) = record else { return };
@@ -428,9 +428,9 @@ impl Checkpoints {
     }
 
     /// Looks at a workspace, whose directories are without links.
-    fn scan(&self, state: &mut State, roots: &[PathBuf], reading: Duration) -> Seen {
+    fn scan(&self, state: &mut State, roots: &[PathBuf], when: When) -> Seen {
         let place = Place { roots, excluded: &self.inner.data, bounds: &self.inner.bounds };
-        let seen = scan::scan(&place, &state.last, &state.blobs, reading);
+        let seen = scan::scan(&place, &state.last, &state.blobs, when);
         state.last = seen.found.clone();
         seen
     }
