@@ -6,6 +6,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use epitome::checkpoint::{Asked, Bounds, Checkpoints, Report, What, Why};
 use epitome::thread::{Seq, SessionId};
@@ -162,7 +163,7 @@ fn whatever_a_command_does_to_a_workspace_is_taken_back_and_brought_again() {
         let bench = Bench::new();
         bench.sh(BEGINNING);
         // Files that are older than a file system's clock ticks: what is renamed with its directory shows no sign of it.
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        std::thread::sleep(Duration::from_millis(30));
         let before = bench.tree();
         bench.command(5, || bench.sh(script));
         let after = bench.tree();
@@ -364,7 +365,7 @@ fn a_file_that_is_not_ignored_any_more_is_not_taken_for_a_new_one() {
     let bench = Bench::new();
     bench.write(".gitignore", "secret\n");
     bench.write("secret", "mine");
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
     bench.command(1, || bench.sh(": > .gitignore; echo new > new"));
     bench.rewind(1);
     assert_eq!(bench.read("secret"), "mine");
@@ -409,6 +410,57 @@ fn a_rewind_that_was_broken_off_is_finished_and_one_that_had_not_begun_is_cleare
             }
         }
     }
+}
+
+#[test]
+fn what_somebody_does_between_two_commands_is_not_the_turns() {
+    // The look behind one command must not stand for the one before the next.
+    let bench = Bench::new();
+    for name in ["a", "b", "c"] {
+        bench.write(name, "0");
+    }
+    bench.command(2, || bench.write("a", "agent"));
+    bench.sh("echo person > b; rm c; echo person > new");
+    let theirs = bench.tree();
+    bench.command(2, || bench.write("a", "agent again"));
+    bench.rewind(2);
+    assert_eq!(bench.read("a"), "0");
+    bench.write("a", "agent");
+    assert_eq!(bench.tree(), theirs);
+}
+
+#[test]
+fn what_a_crash_broke_off_is_held_against_what_the_commands_before_it_left() {
+    // The look on the disk is written once, and then only what changed: each kind of change has to be in it.
+    let bench = Bench::new();
+    bench.sh(BEGINNING);
+    for deed in ["echo 1 > new", "rm -r deep", "mv src source; chmod 600 image.bin", "rm new; mkdir new", ":"]
+    {
+        bench.command(3, || bench.sh(deed));
+    }
+    let before = bench.tree();
+    bench.checkpoints.begin_turn(Seq(7));
+    bench.checkpoints.before(&[bench.root()], &What::Anything).expect("recorded");
+    bench.sh("rm source/a.txt; rmdir new; echo > deep; chmod 644 image.bin");
+    let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
+    again.take_up(&[bench.root()]).expect("taken up");
+    let report = again.rewind(Asked::From(Seq(7)), false).expect("taken back");
+    assert_eq!((report.conflicts, report.failures), (Vec::new(), Vec::new()));
+    assert_eq!(bench.tree(), before);
+}
+
+#[test]
+fn a_command_does_not_wait_for_a_large_workspace_to_be_kept() {
+    let bench = Bench::within(Bounds { copy_time: Duration::ZERO, ..Bounds::default() });
+    bench.write("a", "0");
+    bench.write("b", "0");
+    bench.command(1, || bench.sh("echo changed > a; mv b c; echo new > new"));
+    let report = bench.rewind(1);
+    let whys: Vec<_> =
+        report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
+    assert_eq!(whys, [(bench.at("a"), Why::NotKept), (bench.at("b"), Why::NotKept)]);
+    assert!(report.beyond.iter().any(|beyond| beyond.contains("2 files were not kept")), "{report:?}");
+    assert!(!bench.at("new").exists(), "what was not there needs not be kept");
 }
 
 #[test]
@@ -642,7 +694,7 @@ fn looks_at_workspaces_of_several_sizes() {
             eprintln!("{files} files of 5 KB: {what} {:?}", began.elapsed());
         };
         time("first command, before and behind", &|| bench.command(10, || {}));
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         time("next command, before and behind", &|| bench.command(20, || {}));
         time("next command, before and behind", &|| bench.command(30, || bench.write("d0/f0.rs", "changed")));
         time("a file tool", &|| bench.tool(40, "d1/f60.rs", || bench.write("d1/f60.rs", "changed")));

@@ -6,6 +6,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
@@ -15,9 +17,16 @@ use sha2::{Digest, Sha256};
 /// lowest level takes source code to a third already.
 const COMPRESSION: u8 = 1;
 
-/// The kept contents of one session.
+/// The kept contents of one session. Several threads may put contents in.
 pub struct Blobs {
     directory: PathBuf,
+    held: Mutex<Held>,
+    /// Counts what is written, so that no two threads write to one place.
+    writes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Held {
     /// Those that are there.
     known: HashSet<String>,
     /// What they take on the disk.
@@ -27,47 +36,55 @@ pub struct Blobs {
 impl Blobs {
     /// Looks at what is there already.
     pub fn open(directory: PathBuf) -> io::Result<Blobs> {
-        let mut blobs = Blobs { directory, known: HashSet::new(), bytes: 0 };
-        let listing = match fs::read_dir(&blobs.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(blobs),
-            listing => listing?,
+        let mut held = Held::default();
+        let listing = match fs::read_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            listing => Some(listing?),
         };
-        for file in listing {
+        for file in listing.into_iter().flatten() {
             let file = file?;
             let Ok(name) = file.file_name().into_string() else { continue };
             match is_hash(&name) {
                 true => {
-                    blobs.bytes += file.metadata()?.len();
-                    blobs.known.insert(name);
+                    held.bytes += file.metadata()?.len();
+                    held.known.insert(name);
                 }
                 // A crash broke it off.
                 false => drop(fs::remove_file(file.path())),
             }
         }
-        Ok(blobs)
+        Ok(Blobs { directory, held: Mutex::new(held), writes: AtomicU64::new(0) })
     }
 
     /// Bytes on the disk.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.held().bytes
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a content and returns its name.
-    pub fn put(&mut self, content: &[u8]) -> io::Result<String> {
+    pub fn put(&self, content: &[u8]) -> io::Result<String> {
         let hash = hash(content);
-        if self.known.contains(&hash) {
+        if self.held().known.contains(&hash) {
             return Ok(hash);
         }
         let packed = compress_to_vec_zlib(content, COMPRESSION);
-        match write_private(&self.directory.join(&hash), &packed, Durable::No) {
+        let path = self.directory.join(&hash);
+        let unfinished = path.with_extension(format!("{}.new", self.writes.fetch_add(1, Relaxed)));
+        match write_beside(&unfinished, &path, &packed, Durable::No) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 private_directory(&self.directory)?;
-                write_private(&self.directory.join(&hash), &packed, Durable::No)?;
+                write_beside(&unfinished, &path, &packed, Durable::No)?;
             }
             written => written?,
         }
-        self.bytes += packed.len() as u64;
-        self.known.insert(hash.clone());
+        let mut held = self.held();
+        if held.known.insert(hash.clone()) {
+            held.bytes += packed.len() as u64;
+        }
         Ok(hash)
     }
 
@@ -87,17 +104,18 @@ impl Blobs {
     }
 
     /// Lets go of all others.
-    pub fn retain(&mut self, needed: &HashSet<String>) {
+    pub fn retain(&self, needed: &HashSet<String>) {
+        let mut held = self.held();
         let unneeded: Vec<String> =
-            self.known.iter().filter(|hash| !needed.contains(*hash)).cloned().collect();
+            held.known.iter().filter(|hash| !needed.contains(*hash)).cloned().collect();
         for hash in unneeded {
             let path = self.directory.join(&hash);
             let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             // One that can't be removed now goes with the session.
             if fs::remove_file(&path).is_ok() {
-                self.bytes = self.bytes.saturating_sub(bytes);
+                held.bytes = held.bytes.saturating_sub(bytes);
             }
-            self.known.remove(&hash);
+            held.known.remove(&hash);
         }
     }
 
@@ -143,15 +161,18 @@ pub enum Durable {
 
 /// Writes a file that only its owner reads: the whole of it, or what was there before.
 pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
-    let unfinished = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    write_beside(&path.with_extension("new"), path, bytes, durable)
+}
+
+/// Writes a file under another name first.
+fn write_beside(unfinished: &Path, path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(unfinished)?;
     let written = file
         .write_all(bytes)
         .and_then(|()| if durable == Durable::Yes { file.sync_all() } else { Ok(()) })
-        .and_then(|()| fs::rename(&unfinished, path));
+        .and_then(|()| fs::rename(unfinished, path));
     if written.is_err() {
-        let _ = fs::remove_file(&unfinished);
+        let _ = fs::remove_file(unfinished);
     }
     written
 }
@@ -182,7 +203,7 @@ mod tests {
     #[test]
     fn a_content_comes_back_and_a_damaged_one_is_told() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut blobs = Blobs::open(directory.path().join("blobs")).expect("opened");
+        let blobs = Blobs::open(directory.path().join("blobs")).expect("opened");
         let name = blobs.put(b"\0binary\xff").expect("kept");
         assert_eq!(blobs.get(&name, 8).expect("it is there"), b"\0binary\xff");
         assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").contains("not kept"));
@@ -194,10 +215,10 @@ mod tests {
     fn what_is_not_needed_any_more_goes() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = directory.path().join("blobs");
-        let mut blobs = Blobs::open(place.clone()).expect("opened");
+        let blobs = Blobs::open(place.clone()).expect("opened");
         let (a, b) = (blobs.put(b"a").expect("kept"), blobs.put(b"b").expect("kept"));
         blobs.retain(&HashSet::from([a.clone()]));
-        let mut again = Blobs::open(place).expect("opened");
+        let again = Blobs::open(place).expect("opened");
         assert_eq!(again.bytes(), blobs.bytes());
         assert!(again.get(&a, 1).is_ok() && again.get(&b, 1).is_err());
         again.put(b"b").expect("kept again");

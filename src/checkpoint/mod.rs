@@ -14,6 +14,7 @@
 //!
 //! It blocks on the disk, and belongs on a thread that may.
 
+mod baseline;
 mod blobs;
 mod node;
 mod plan;
@@ -21,6 +22,7 @@ mod record;
 mod restore;
 mod scan;
 mod tracker;
+mod walk;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,8 +48,12 @@ pub struct Bounds {
     pub paths: usize,
     /// Bytes on the disk for one session. The oldest turns' go first.
     pub session_bytes: u64,
-    /// How long a command may wait for the look before it.
+    /// How long it may take to find out which files there are and which of them changed, and to read those that a
+    /// command changed when it has ended.
     pub scan_time: Duration,
+    /// How long a command may wait for files to be read. The first look reads them all; those that there is no time
+    /// for are read before the next commands.
+    pub copy_time: Duration,
     /// Turns that are kept.
     pub turns: usize,
 }
@@ -60,6 +66,7 @@ impl Default for Bounds {
             paths: 20_000,
             session_bytes: 256_000_000,
             scan_time: Duration::from_secs(5),
+            copy_time: Duration::from_secs(1),
             turns: 200,
         }
     }

@@ -1,20 +1,19 @@
 //! Looks at a whole workspace: what stands at each path, with the contents of files kept. A file that was seen
 //! before and has the same stamp is not read again. It changes nothing, and follows no link.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ignore::WalkBuilder;
-
+use super::Bounds;
 use super::blobs::Blobs;
 use super::node::{self, Node, Stamp};
-use super::{Bounds, TEMPORARY};
-
-/// The places where version control keeps its own files: the person's state there is theirs.
-const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
+use super::walk::{order, walk};
 
 /// The files by which a directory says what is left out of a look.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
@@ -23,35 +22,88 @@ const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 /// systems tick that slowly.
 const TICK: Duration = Duration::from_millis(20);
 
+/// Threads that read files, and how many files are worth a second one.
+const READERS: usize = 2;
+const READ_TOGETHER_MIN: usize = 64;
+
 /// What stood in a workspace at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    pub nodes: BTreeMap<PathBuf, Node>,
+    /// In the order of `walk::order`, each path once.
+    pub found: Arc<Vec<Found>>,
     /// When the look began: nanoseconds since the epoch, by the clock that files are stamped by.
     pub began: i64,
     /// Whether nothing was left out: else a path that is not in it may have been there.
     pub is_whole: bool,
     /// What was beyond the bounds, in words.
     pub beyond: Vec<String>,
+    /// Files that are known by their stamps alone until there is time to read them.
+    pub pending: usize,
 }
 
-/// What is known of files that were read.
-#[derive(Default)]
-pub struct Cache {
-    files: HashMap<PathBuf, Known>,
+/// A path, and what stood there. From look to look it is the same where nothing changed.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub path: Arc<Path>,
+    pub known: Arc<Known>,
 }
 
-struct Known {
-    stamp: Stamp,
-    node: Node,
-    /// It was read so shortly after it changed that it has to be read again.
-    is_fresh: bool,
+/// What is known of a path.
+#[derive(Debug)]
+pub struct Known {
+    pub node: Node,
+    /// `None` where an earlier process looked at it.
+    stamp: Option<Stamp>,
+    /// It has to be read at the next look: it was not read, or so shortly after it changed that it may have changed
+    /// again.
+    is_open: bool,
 }
 
-impl Cache {
-    /// The contents that it answers for.
-    pub fn hashes(&self) -> impl Iterator<Item = &str> {
-        self.files.values().filter_map(|known| known.node.hash())
+impl Known {
+    /// What an earlier process knew.
+    pub fn from_earlier(node: Node) -> Known {
+        Known { node, stamp: None, is_open: true }
+    }
+}
+
+impl Found {
+    /// Whether nothing happened between two looks at one path.
+    pub fn is_same(&self, after: &Found) -> bool {
+        if Arc::ptr_eq(&self.known, &after.known) || self.known.node == after.known.node {
+            return true;
+        }
+        // It was read between the two.
+        matches!(&self.known.node, Node::Unkept { stamp, .. } if after.known.stamp == Some(*stamp))
+    }
+}
+
+impl Seen {
+    pub fn get(&self, path: &Path) -> Option<&Node> {
+        let at = self.found.binary_search_by(|found| order(&found.path, path)).ok()?;
+        Some(&self.found[at].known.node)
+    }
+}
+
+/// Goes through two looks side by side, path by path.
+pub fn side_by_side<'a>(
+    before: &'a [Found],
+    after: &'a [Found],
+    mut pair: impl FnMut(Option<&'a Found>, Option<&'a Found>),
+) {
+    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+    loop {
+        let which = match (before.peek(), after.peek()) {
+            (None, None) => return,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) if Arc::ptr_eq(&old.path, &new.path) => Ordering::Equal,
+            (Some(old), Some(new)) => order(&old.path, &new.path),
+        };
+        match which {
+            Ordering::Less => pair(before.next(), None),
+            Ordering::Greater => pair(None, after.next()),
+            Ordering::Equal => pair(before.next(), after.next()),
+        }
     }
 }
 
@@ -64,103 +116,171 @@ pub struct Place<'a> {
     pub bounds: &'a Bounds,
 }
 
-/// Looks at all that no ignore file leaves out.
-pub fn scan(place: &Place<'_>, cache: &mut Cache, blobs: &mut Blobs) -> Seen {
+/// When a look is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// A command waits for it: it reads for a short time, also files that an earlier look had no time for.
+    Before,
+    /// It reads what changed, which is of the command.
+    Behind,
+}
+
+/// Looks at all that no ignore file leaves out. Files that changed since the `last` look are read, as many as the
+/// time allows, newest first; those that an earlier look had no time for come behind them.
+pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> Seen {
+    let bounds = place.bounds;
     let mut seen = Seen { began: now(), is_whole: true, ..Seen::default() };
-    let mut found: HashMap<PathBuf, Known> = HashMap::with_capacity(cache.files.len());
-    let deadline = Instant::now() + place.bounds.scan_time;
-    let (mut unkept, mut unread) = (0u64, 0u64);
-    'roots: for root in place.roots {
-        for entry in walk(root, place.excluded) {
-            if Instant::now() >= deadline {
-                seen.is_whole = false;
-                seen.beyond.push(format!(
-                    "looking at the workspace took more than {} s and was ended",
-                    place.bounds.scan_time.as_secs()
-                ));
-                break 'roots;
+    let walked = walk(place, Instant::now() + bounds.scan_time);
+    if walked.is_late {
+        seen.beyond.push(format!(
+            "looking at the workspace took more than {} s and was ended",
+            bounds.scan_time.as_secs()
+        ));
+    }
+    if walked.is_over {
+        seen.beyond.push(format!("only the first {} files and directories were looked at", bounds.paths));
+    }
+    let mut unread = walked.unread;
+    let mut found: Vec<Found> = Vec::with_capacity(walked.paths.len());
+    let mut unread_files: Vec<Unread> = Vec::new();
+    let mut last = last.iter().peekable();
+    for (path, metadata) in walked.paths {
+        while last.next_if(|old| order(&old.path, &path).is_lt()).is_some() {}
+        let old = last.next_if(|old| *old.path == *path);
+        let stamp = Stamp::of(&metadata);
+        let had_stamp = old.is_some_and(|old| old.known.stamp == Some(stamp));
+        let at = found.len();
+        if metadata.is_file() {
+            match old {
+                Some(old) if had_stamp && !old.known.is_open => found.push(old.clone()),
+                Some(_) | None => {
+                    let known = Known { node: node::unkept(&metadata), stamp: Some(stamp), is_open: true };
+                    found.push(Found { path: name_of(old, path), known: Arc::new(known) });
+                    let is_old =
+                        had_stamp && old.is_some_and(|old| matches!(old.known.node, Node::Unkept { .. }));
+                    unread_files.push(Unread { at, metadata, stamp, is_old });
+                }
             }
-            let Ok(entry) = entry else {
-                // A directory that may not be entered: what is in it is not known.
-                seen.is_whole = false;
+            continue;
+        }
+        match node::of(&path, &metadata, |_, metadata| Ok(node::unkept(metadata))) {
+            Ok(node) => match old {
+                Some(old) if old.known.node == node => found.push(old.clone()),
+                Some(_) | None => {
+                    let known = Known { node, stamp: Some(stamp), is_open: false };
+                    found.push(Found { path: name_of(old, path), known: Arc::new(known) });
+                }
+            },
+            Err(error) if node::is_absence(&error) => {}
+            Err(_) => unread += 1,
+        }
+    }
+    let mut gone = Vec::new();
+    let all = unread_files.len();
+    let files = read_all(&found, unread_files, bounds, blobs, when);
+    seen.pending = all - files.len();
+    for (Unread { at, stamp, .. }, node) in files {
+        match node {
+            Ok(Node::Missing) => gone.push(at),
+            Ok(node) => {
+                let is_open = stamp.changed.saturating_add(TICK.as_nanos() as i64) >= seen.began;
+                found[at].known = Arc::new(Known { node, stamp: Some(stamp), is_open });
+            }
+            Err(_) => {
+                gone.push(at);
                 unread += 1;
-                continue;
-            };
-            if entry.depth() == 0 || is_ours(entry.path()) {
-                continue;
-            }
-            if seen.nodes.len() >= place.bounds.paths {
-                seen.is_whole = false;
-                seen.beyond.push(format!(
-                    "only the first {} files and directories were looked at",
-                    place.bounds.paths
-                ));
-                break 'roots;
-            }
-            let path = entry.into_path();
-            // Two roots may overlap.
-            if seen.nodes.contains_key(&path) {
-                continue;
-            }
-            match one(&path, place.bounds, cache, &mut found, blobs, seen.began) {
-                Ok(Node::Missing) => {}
-                Ok(node) => {
-                    unkept += u64::from(matches!(node, Node::Unkept { .. }));
-                    seen.nodes.insert(path, node);
-                }
-                Err(_) => {
-                    seen.is_whole = false;
-                    unread += 1;
-                }
             }
         }
     }
+    gone.sort_unstable();
+    gone.into_iter().rev().for_each(|at| drop(found.remove(at)));
+    let is_too_large = |found: &&Found| matches!(found.known.node, Node::Unkept { .. });
+    let unkept = found.iter().filter(is_too_large).count().saturating_sub(seen.pending);
     if unkept > 0 {
         seen.beyond.push(format!(
             "{unkept} files are too large to be kept (more than {} MB each, or {} MB together)",
-            place.bounds.file_bytes / 1_000_000,
-            place.bounds.session_bytes / 1_000_000
+            bounds.file_bytes / 1_000_000,
+            bounds.session_bytes / 1_000_000
         ));
     }
     if unread > 0 {
         seen.beyond.push(format!("{unread} files or directories could not be read"));
     }
-    cache.files = found;
+    seen.is_whole = !walked.is_late && !walked.is_over && unread == 0;
+    seen.found = Arc::new(found);
     seen
 }
 
-fn one(
-    path: &Path,
+/// The name of a path as the look before has it.
+fn name_of(old: Option<&Found>, path: PathBuf) -> Arc<Path> {
+    old.map_or_else(|| path.into(), |old| old.path.clone())
+}
+
+/// A file that is to be read.
+struct Unread {
+    /// Its place in the look.
+    at: usize,
+    metadata: Metadata,
+    stamp: Stamp,
+    /// An earlier look had no time for it.
+    is_old: bool,
+}
+
+/// Keeps the contents of files, as far as the time goes. Gives those that came to something.
+fn read_all(
+    found: &[Found],
+    mut files: Vec<Unread>,
     bounds: &Bounds,
-    cache: &mut Cache,
-    found: &mut HashMap<PathBuf, Known>,
-    blobs: &mut Blobs,
-    began: i64,
-) -> io::Result<Node> {
-    let metadata = match std::fs::symlink_metadata(path) {
-        Err(error) if node::is_absence(&error) => return Ok(Node::Missing),
-        metadata => metadata?,
-    };
-    node::of(path, &metadata, |path, metadata| {
-        let stamp = Stamp::of(metadata);
-        if let Some(known) = cache.files.remove(path).filter(|known| known.stamp == stamp && !known.is_fresh)
-        {
-            let node = known.node.clone();
-            found.insert(path.to_path_buf(), known);
-            return Ok(node);
+    blobs: &Blobs,
+    when: When,
+) -> Vec<(Unread, io::Result<Node>)> {
+    // What changed last is what changes next.
+    files.sort_by_key(|file| (file.is_old, Reverse(file.stamp.changed)));
+    let began = Instant::now();
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let mut nodes = Vec::new();
+        loop {
+            let nth = next.fetch_add(1, Relaxed);
+            let Some(file) = files.get(nth) else { return nodes };
+            let time = match (when, file.is_old) {
+                (When::Before, _) => bounds.copy_time,
+                (When::Behind, false) => bounds.scan_time,
+                (When::Behind, true) => Duration::ZERO,
+            };
+            if began.elapsed() >= time {
+                return nodes;
+            }
+            let node = match blobs.bytes() >= bounds.session_bytes {
+                true => Ok(node::unkept(&file.metadata)),
+                false => keep(&found[file.at].path, &file.metadata, bounds.file_bytes, blobs),
+            };
+            nodes.push((nth, node));
         }
-        let node = match blobs.bytes() >= bounds.session_bytes {
-            true => node::unkept(metadata),
-            false => keep(path, metadata, bounds.file_bytes, blobs)?,
-        };
-        let is_fresh = stamp.changed.saturating_add(TICK.as_nanos() as i64) >= began;
-        found.insert(path.to_path_buf(), Known { stamp, node: node.clone(), is_fresh });
-        Ok(node)
-    })
+    };
+    let mut nodes: Vec<(usize, io::Result<Node>)> = match files.len() {
+        0..READ_TOGETHER_MIN => read(),
+        READ_TOGETHER_MIN.. => std::thread::scope(|scope| {
+            let others: Vec<_> = (1..READERS).map(|_| scope.spawn(read)).collect();
+            let mut nodes = read();
+            for other in others {
+                // What a thread that panicked has read is read again at the next look.
+                nodes.extend(other.join().unwrap_or_default());
+            }
+            nodes
+        }),
+    };
+    nodes.sort_unstable_by_key(|(nth, _)| *nth);
+    let mut nodes = nodes.into_iter().peekable();
+    let outcome = |(nth, file)| {
+        let node = nodes.next_if(|(of, _)| *of == nth)?.1;
+        Some((file, node))
+    };
+    files.into_iter().enumerate().filter_map(outcome).collect()
 }
 
 /// Keeps a file's content, if it has at most so many bytes.
-pub fn keep(path: &Path, metadata: &Metadata, bytes_max: u64, blobs: &mut Blobs) -> io::Result<Node> {
+pub fn keep(path: &Path, metadata: &Metadata, bytes_max: u64, blobs: &Blobs) -> io::Result<Node> {
     if metadata.len() > bytes_max {
         return Ok(node::unkept(metadata));
     }
@@ -196,30 +316,6 @@ pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<Node
     }
 }
 
-fn walk(root: &Path, excluded: &Path) -> ignore::Walk {
-    let excluded = excluded.to_path_buf();
-    WalkBuilder::new(root)
-        .hidden(false)
-        .follow_links(false)
-        // It would be that of our own environment, not of the session's.
-        .git_global(false)
-        .require_git(false)
-        .sort_by_file_path(Path::cmp)
-        .filter_entry(move |entry| {
-            let name = entry.file_name().to_string_lossy();
-            entry.depth() == 0 || !(VERSION_CONTROL.contains(&name.as_ref()) || entry.path() == excluded)
-        })
-        .build()
-}
-
-/// Whether a file is one of our own that has not its name yet.
-fn is_ours(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| {
-        let name = name.to_string_lossy();
-        name.starts_with(TEMPORARY) && name.ends_with(".tmp")
-    })
-}
-
 /// What is different between two looks: each path with what stood there and what stands there now.
 pub struct Difference {
     pub path: PathBuf,
@@ -235,21 +331,28 @@ pub struct Difference {
 pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>, Vec<PathBuf>) {
     let mut differences = Vec::new();
     let mut unsure = Vec::new();
-    for (path, old) in &before.nodes {
-        let new = match after.nodes.get(path) {
-            Some(new) => new.clone(),
-            // Ignored now, beyond a bound, or gone.
-            None => node::look(path, |path, metadata| name(path, metadata, bounds.file_bytes))
-                .unwrap_or(Node::Other),
-        };
-        if *old != new {
-            differences.push(Difference { path: path.clone(), before: old.clone(), after: new });
+    let mut new: Vec<(&Path, &Node)> = Vec::new();
+    side_by_side(&before.found, &after.found, |old, found| match (old, found) {
+        (Some(old), Some(found)) => {
+            if !old.is_same(found) {
+                let (before, after) = (old.known.node.clone(), found.known.node.clone());
+                differences.push(Difference { path: old.path.to_path_buf(), before, after });
+            }
         }
-    }
+        (Some(old), None) => {
+            // Ignored now, beyond a bound, or gone.
+            let now = node::look(&old.path, |path, metadata| name(path, metadata, bounds.file_bytes))
+                .unwrap_or(Node::Other);
+            if old.known.node != now && !stands(&old.known.node, &old.path) {
+                let before = old.known.node.clone();
+                differences.push(Difference { path: old.path.to_path_buf(), before, after: now });
+            }
+        }
+        (None, Some(found)) => new.push((&found.path, &found.known.node)),
+        (None, None) => {}
+    });
     let is_ignore_file =
         |path: &Path| path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|ignore| name == *ignore));
-    let new = after.nodes.iter().filter(|(path, _)| !before.nodes.contains_key(*path));
-    let new: Vec<(&PathBuf, &Node)> = new.collect();
     let rules_changed = differences.iter().any(|difference| is_ignore_file(&difference.path))
         || new.iter().any(|(path, _)| is_ignore_file(path));
     // A directory that is renamed takes along files that show no sign of it.
@@ -264,18 +367,94 @@ pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>
         }
         let is_known = !is_older || node.is_directory() || gone.contains(node);
         if !is_known || !before.is_whole || (rules_changed && !is_ignore_file(path)) {
-            unsure.push(path.clone());
+            unsure.push(path.to_path_buf());
             continue;
         }
         if node.is_directory() {
             new_directories.insert(path);
         }
-        differences.push(Difference { path: path.clone(), before: Node::Missing, after: node.clone() });
+        differences.push(Difference { path: path.to_path_buf(), before: Node::Missing, after: node.clone() });
     }
     (differences, unsure)
+}
+
+/// Whether a file that is known by its stamp alone still has that.
+pub fn stands(known: &Node, path: &Path) -> bool {
+    match known {
+        Node::Unkept { stamp, .. } => {
+            std::fs::symlink_metadata(path).is_ok_and(|found| Stamp::of(&found) == *stamp)
+        }
+        Node::Missing | Node::File { .. } | Node::Link { .. } | Node::Directory { .. } | Node::Other => false,
+    }
 }
 
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workspace with these files, and its contents beside it.
+    fn bench(files: &[&str]) -> (tempfile::TempDir, [PathBuf; 1], Blobs) {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let root = home.path().canonicalize().expect("it is there").join("w");
+        std::fs::create_dir(&root).expect("made");
+        for file in files {
+            std::fs::write(root.join(file), file).expect("written");
+        }
+        let blobs = Blobs::open(home.path().join("contents")).expect("opened");
+        (home, [root], blobs)
+    }
+
+    fn looked(roots: &[PathBuf], last: &[Found], blobs: &Blobs, bounds: &Bounds, when: When) -> Seen {
+        scan(&Place { roots, excluded: Path::new("/nowhere"), bounds }, last, blobs, when)
+    }
+
+    #[test]
+    fn a_file_that_there_was_no_time_for_is_kept_by_a_later_look_and_did_not_change() {
+        let (_home, roots, blobs) = bench(&["a", "b", "c"]);
+        let (bounds, hurried) =
+            (Bounds::default(), Bounds { copy_time: Duration::ZERO, ..Bounds::default() });
+        let first = looked(&roots, &[], &blobs, &hurried, When::Before);
+        assert_eq!((first.pending, first.is_whole, blobs.bytes()), (3, true, 0));
+        std::fs::write(roots[0].join("b"), "other").expect("written");
+        let mut last = first.found.clone();
+        for (when, pending) in [(When::Behind, 2), (When::Before, 0)] {
+            let seen = looked(&roots, &last, &blobs, &bounds, when);
+            assert_eq!(seen.pending, pending);
+            let (differences, unsure) = compare(&first, &seen, &bounds);
+            let paths: Vec<_> = differences.into_iter().map(|difference| difference.path).collect();
+            assert_eq!((paths, unsure), (vec![roots[0].join("b")], Vec::new()));
+            last = seen.found;
+        }
+    }
+
+    #[test]
+    fn many_files_are_read_by_several_threads_as_by_one() {
+        let names: Vec<String> = (0..3 * READ_TOGETHER_MIN).map(|nth| format!("f{nth}")).collect();
+        let (_home, roots, blobs) = bench(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let bounds = Bounds::default();
+        let seen = looked(&roots, &[], &blobs, &bounds, When::Before);
+        assert_eq!((seen.found.len(), seen.pending), (names.len(), 0));
+        for name in names {
+            let wanted = super::super::blobs::hash(name.as_bytes());
+            let node = seen.get(&roots[0].join(&name)).expect("it was seen");
+            assert_eq!(node.hash(), Some(wanted.as_str()));
+            assert_eq!(blobs.get(&wanted, name.len() as u64).as_deref(), Ok(name.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn beyond_the_bound_the_same_are_left_out_each_time() {
+        let (_home, roots, blobs) = bench(&["d", "c", "b", "a"]);
+        let bounds = Bounds { paths: 2, ..Bounds::default() };
+        for overlapping in [roots.to_vec(), vec![roots[0].clone(), roots[0].clone()]] {
+            let seen = looked(&overlapping, &[], &blobs, &bounds, When::Before);
+            let names: Vec<_> = seen.found.iter().filter_map(|found| found.path.file_name()).collect();
+            assert_eq!((names, seen.is_whole), (vec!["a".as_ref(), "b".as_ref()], false));
+        }
+    }
 }

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::baseline::{Baseline, Open};
 use super::blobs::Blobs;
-use super::node::{self, Node, Stamp};
+use super::node::{self, Node};
 use super::plan::{self, Conflict, Now, Wanted};
 use super::record::{self, LineCount, PathName, Touched, TurnRecord};
 use super::restore::{self, Came, Failure, Rewind};
-use super::scan::{self, Cache, Place, Seen};
+use super::scan::{self, Found, Place, Seen, When};
 use super::{Bounds, CheckpointError, directory};
 use crate::thread::{Seq, SessionId};
 
@@ -86,22 +87,15 @@ struct Inner {
 
 struct State {
     blobs: Blobs,
-    cache: Cache,
-    /// The turn that was touched last.
+    /// What the newest look saw.
+    last: Arc<Vec<Found>>,
+    /// The turn that was touched last, and as it is on the disk.
     record: Option<TurnRecord>,
+    saved: Option<TurnRecord>,
     /// The look before the commands that run, and how many of them run.
-    baseline: Option<Seen>,
+    before: Option<Seen>,
     running: usize,
-}
-
-/// The look before a command, on the disk as long as it runs: a crash leaves it.
-#[derive(Serialize, Deserialize)]
-struct Open {
-    turn: Seq,
-    roots: Vec<PathName>,
-    began: i64,
-    is_whole: bool,
-    nodes: Vec<(PathName, Node)>,
+    baseline: Baseline,
 }
 
 /// What was let go to stay within the bounds.
@@ -193,7 +187,7 @@ impl Checkpoints {
         }
         self.save_record(state)?;
         if state.running == 0 {
-            remove(&self.open_path())?;
+            state.baseline.close()?;
         }
         Ok(())
     }
@@ -253,9 +247,9 @@ impl Checkpoints {
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         if state.running == 0
-            && let Some(open) = record::load::<Open>(&self.open_path())?
+            && let Some((open, before)) = state.baseline.left_open()?
         {
-            self.finish_command(state, open, roots)?;
+            self.finish_command(state, open, &before, roots)?;
         }
         let mut reports = Vec::new();
         for mut rewind in restore::all(&self.rewinds_directory())? {
@@ -297,7 +291,8 @@ impl Checkpoints {
     pub fn rest(&self) -> Result<(), CheckpointError> {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = guard.as_mut().filter(|state| state.running == 0) else { return Ok(()) };
-        state.cache = Cache::default();
+        state.last = Arc::default();
+        state.baseline.let_go()?;
         let needed = self.needed(state)?;
         state.blobs.retain(&needed);
         *guard = None;
@@ -340,44 +335,48 @@ impl Checkpoints {
         }
     }
 
+    /// A person may have changed files since the look behind the last command: that look does not stand for this one.
     fn before_anything(&self, state: &mut State, roots: &[PathBuf]) -> Result<(), CheckpointError> {
         state.running += 1;
-        if state.baseline.is_some() {
+        if state.before.is_some() {
             return Ok(());
         }
-        let seen = self.scan(state, roots);
         let bounds = &self.inner.bounds;
+        let roots = real(roots);
+        let seen = self.scan(state, &roots, When::Before);
         let Some(record) = &mut state.record else { return Ok(()) };
         record.say_beyond(&seen.beyond);
+        if seen.pending > 0 {
+            let text = format!(
+                "{} files were not kept yet when a command began: to read them would have taken more than {} s",
+                seen.pending,
+                bounds.copy_time.as_secs()
+            );
+            record.say_beyond(&[text]);
+        }
         for touched in &mut record.files {
             let now = now_of(&touched.path, &seen, bounds);
             touched.shared |=
                 touched.after.as_ref().is_some_and(|after| !is_same(after, &now, &touched.path));
         }
-        let open = Open {
-            turn: record.turn,
-            roots: real(roots).into_iter().map(PathName).collect(),
-            began: seen.began,
-            is_whole: seen.is_whole,
-            nodes: seen.nodes.iter().map(|(path, node)| (PathName(path.clone()), node.clone())).collect(),
-        };
-        record::save(&self.open_path(), &open, super::blobs::Durable::No)?;
-        state.baseline = Some(seen);
+        let turn = record.turn;
+        state.baseline.open(turn, roots.into_iter().map(PathName).collect(), &seen)?;
+        state.before = Some(seen);
         Ok(())
     }
 
     fn after_anything(&self, state: &mut State, roots: &[PathBuf]) {
         state.running = state.running.saturating_sub(1);
-        let Some(before) = state.baseline.take() else { return };
-        self.merge(state, &before, roots);
+        let Some(before) = state.before.take() else { return };
+        self.merge(state, &before, &real(roots));
         if state.running > 0 {
-            state.baseline = Some(before);
+            state.before = Some(before);
         }
     }
 
     /// Takes what is different from a look before into the turn's record.
     fn merge(&self, state: &mut State, before: &Seen, roots: &[PathBuf]) {
-        let seen = self.scan(state, roots);
+        let seen = self.scan(state, roots, When::Behind);
         let bounds = &self.inner.bounds;
         let (differences, unsure) = scan::compare(before, &seen, bounds);
         let State { record, blobs, .. } = state;
@@ -413,32 +412,33 @@ impl Checkpoints {
         &self,
         state: &mut State,
         open: Open,
+        before: &Seen,
         roots: &[PathBuf],
     ) -> Result<(), CheckpointError> {
         self.begin_turn(open.turn);
         self.open_record(state)?;
-        let nodes = open.nodes.into_iter().map(|(PathName(path), node)| (path, node)).collect();
-        let before = Seen { nodes, began: open.began, is_whole: open.is_whole, beyond: Vec::new() };
         let then: Vec<PathBuf> = open.roots.into_iter().map(|PathName(root)| root).collect();
-        self.merge(state, &before, if then.is_empty() { roots } else { &then });
+        self.merge(state, before, &real(if then.is_empty() { roots } else { &then }));
         if let Some(record) = &mut state.record {
             let text = "Epitome ended while a command of it ran, and what changed until it was opened again counts as its own";
             record.say_beyond(&[text.to_owned()]);
         }
         self.save_record(state)?;
-        remove(&self.open_path())
+        state.baseline.close()
     }
 
-    fn scan(&self, state: &mut State, roots: &[PathBuf]) -> Seen {
-        let roots = real(roots);
-        let place = Place { roots: &roots, excluded: &self.inner.data, bounds: &self.inner.bounds };
-        scan::scan(&place, &mut state.cache, &mut state.blobs)
+    /// Looks at a workspace, whose directories are without links.
+    fn scan(&self, state: &mut State, roots: &[PathBuf], when: When) -> Seen {
+        let place = Place { roots, excluded: &self.inner.data, bounds: &self.inner.bounds };
+        let seen = scan::scan(&place, &state.last, &state.blobs, when);
+        state.last = seen.found.clone();
+        seen
     }
 
     /// What stands at a path, its content kept.
     fn keep(&self, state: &mut State, path: &Path) -> Result<Node, CheckpointError> {
         let most = self.inner.bounds.named_bytes;
-        node::look(path, |path, metadata| scan::keep(path, metadata, most, &mut state.blobs))
+        node::look(path, |path, metadata| scan::keep(path, metadata, most, &state.blobs))
             .map_err(|error| CheckpointError::io("keep", path, &error))
     }
 
@@ -505,7 +505,7 @@ impl Checkpoints {
             }
         };
         let bounds = &self.inner.bounds;
-        let blobs = &mut state.blobs;
+        let blobs = &state.blobs;
         let (steps, conflicts) =
             plan::decide(&wanted, |path, wanted| now(path, wanted, bounds, blobs, keep), forced);
         report.conflicts.extend(conflicts);
@@ -546,6 +546,7 @@ impl Checkpoints {
         let (mut records, _) = record::all(&self.turns_directory())?;
         let known = records.iter().position(|record| record.turn == turn).map(|at| records.remove(at));
         let is_new = known.is_none();
+        state.saved = known.clone();
         state.record = Some(known.unwrap_or_else(|| TurnRecord::new(turn)));
         if is_new {
             self.make_room(state, records)?;
@@ -577,18 +578,23 @@ impl Checkpoints {
         let rewinds = restore::all(&self.rewinds_directory())?;
         let records = records.iter().chain(&state.record);
         let mut needed: HashSet<String> = records.flat_map(TurnRecord::hashes).map(str::to_owned).collect();
-        needed.extend(state.cache.hashes().map(str::to_owned));
+        let looks = state.last.iter().chain(state.before.iter().flat_map(|seen| seen.found.iter()));
+        needed.extend(looks.filter_map(|found| found.known.node.hash()).map(str::to_owned));
         let steps = rewinds.iter().flat_map(|rewind| &rewind.steps);
         let nodes = steps.flat_map(|step| [step.now.hash(), step.to.hash()]);
         needed.extend(nodes.flatten().map(str::to_owned));
         Ok(needed)
     }
 
-    fn save_record(&self, state: &State) -> Result<(), CheckpointError> {
-        match &state.record {
-            Some(record) => record.save(&self.turns_directory()),
-            None => Ok(()),
+    fn save_record(&self, state: &mut State) -> Result<(), CheckpointError> {
+        if let Some(record) = &state.record
+            && state.saved.as_ref() != Some(record)
+        {
+            state.saved = None;
+            record.save(&self.turns_directory())?;
+            state.saved = Some(record.clone());
         }
+        Ok(())
     }
 
     fn state(&self) -> Result<MutexGuard<'_, Option<State>>, CheckpointError> {
@@ -597,7 +603,15 @@ impl Checkpoints {
             let place = self.inner.directory.join("contents");
             let blobs =
                 Blobs::open(place.clone()).map_err(|error| CheckpointError::io("list", &place, &error))?;
-            *guard = Some(State { blobs, cache: Cache::default(), record: None, baseline: None, running: 0 });
+            *guard = Some(State {
+                blobs,
+                last: Arc::default(),
+                record: None,
+                saved: None,
+                before: None,
+                running: 0,
+                baseline: Baseline::new(&self.inner.directory),
+            });
         }
         Ok(guard)
     }
@@ -608,10 +622,6 @@ impl Checkpoints {
 
     fn rewinds_directory(&self) -> PathBuf {
         self.inner.directory.join("rewinds")
-    }
-
-    fn open_path(&self) -> PathBuf {
-        self.inner.directory.join("open.json")
     }
 
     fn let_go_path(&self) -> PathBuf {
@@ -658,7 +668,7 @@ fn report_of(rewind: &Rewind) -> Report {
 }
 
 /// What stands at a path now, held against what was left there and what is wanted.
-fn now(path: &Path, wanted: &Wanted, bounds: &Bounds, blobs: &mut Blobs, keep: Keep) -> Now {
+fn now(path: &Path, wanted: &Wanted, bounds: &Bounds, blobs: &Blobs, keep: Keep) -> Now {
     let most = bounds.named_bytes;
     let looked = node::look(path, |path, metadata| match keep {
         Keep::Yes => scan::keep(path, metadata, most, blobs),
@@ -673,17 +683,12 @@ fn now(path: &Path, wanted: &Wanted, bounds: &Bounds, blobs: &mut Blobs, keep: K
 
 /// Whether what was known is what stands there now. A file that was known by its stamp alone is held against that.
 fn is_same(known: &Node, now: &Node, path: &Path) -> bool {
-    match (known, now) {
-        (Node::Unkept { stamp, .. }, Node::File { .. }) => {
-            fs::symlink_metadata(path).is_ok_and(|found| Stamp::of(&found) == *stamp)
-        }
-        (known, now) => known == now,
-    }
+    known == now || (matches!(now, Node::File { .. }) && scan::stands(known, path))
 }
 
 /// What a look has seen at a path; one that it left out is looked at by itself.
 fn now_of(path: &Path, seen: &Seen, bounds: &Bounds) -> Node {
-    match seen.nodes.get(path) {
+    match seen.get(path) {
         Some(node) if !matches!(node, Node::Unkept { .. }) => node.clone(),
         Some(_) | None => node::look(path, |path, metadata| scan::name(path, metadata, bounds.named_bytes))
             .unwrap_or(Node::Other),
@@ -738,11 +743,4 @@ fn count(blobs: &Blobs, before: &Node, after: &Node) -> Option<LineCount> {
         }
     }
     Some(count)
-}
-
-fn remove(path: &Path) -> Result<(), CheckpointError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(|error| CheckpointError::io("remove", path, &error)),
-    }
 }

@@ -23,6 +23,7 @@ use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
+use super::kept;
 use super::mcp::Mcp;
 use super::questions::OpenQuestion;
 use super::recipes::Rendering;
@@ -49,6 +50,7 @@ use crate::provider::wire::encoding::Encoding;
 use crate::recipe::agents::Agents;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::watch::Registration;
+use crate::secrets::Masker;
 use crate::spans::Timed;
 use crate::store::{Journal, StoreError};
 use crate::thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
@@ -137,6 +139,10 @@ pub struct Session {
     pub(super) ledger: Ledger,
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
+    /// What the person keeps allowed here.
+    pub(super) kept_reader: kept::Reader,
+    /// What masks keys, with the environment that it was made for.
+    pub(super) masker_made: Option<(Arc<Vec<(OsString, OsString)>>, Arc<Masker>)>,
     /// What the model knows of files.
     pub(super) files: Arc<Files>,
     /// The files that hold instructions, as they were seen last.
@@ -267,6 +273,8 @@ impl Session {
             eased_at: 0,
             ledger: Ledger::default(),
             wholes: Wholes::default(),
+            kept_reader: kept::Reader::default(),
+            masker_made: None,
             files: Arc::default(),
             instructions: Watch::default(),
             background_commands: Arc::default(),

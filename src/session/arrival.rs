@@ -88,9 +88,9 @@ impl Session {
     pub(super) fn arrived(&mut self, mut change: Change) -> Change {
         if let Change::ToolFinished { outcome } = &mut change {
             outcome.decided = self.work.as_mut().and_then(|work| work.decided.remove(&outcome.call));
-            if self.settings.mask_secrets {
-                // What a hook put in its place; what the tool gave was masked where it ended.
-                mask(outcome, &Masker::new(&self.workspace.environment));
+            // What a hook put in its place; what the tool gave was masked where it ended, and may have some megabytes.
+            if let Some(masker) = self.masker() {
+                mask_said(outcome, &masker);
             }
         }
         match change {
@@ -131,12 +131,7 @@ impl Session {
 
 /// Puts masks in the place of keys, wherever an outcome has text.
 pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
-    for content in &mut outcome.content {
-        match content {
-            OutcomeContent::Text { text } => drop(masker.mask_in(text)),
-            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => {}
-        }
-    }
+    mask_said(outcome, masker);
     for shown in &mut outcome.shown {
         match shown {
             Shown::Text { text } => drop(masker.mask_in(text)),
@@ -147,6 +142,16 @@ pub(super) fn mask(outcome: &mut ToolOutcome, masker: &Masker) {
         }
     }
     outcome.whole.as_mut().map(|whole| masker.mask_in(whole));
+}
+
+/// The same for what a hook can put in: what the model reads, and what is told beside it.
+fn mask_said(outcome: &mut ToolOutcome, masker: &Masker) {
+    for content in &mut outcome.content {
+        match content {
+            OutcomeContent::Text { text } => drop(masker.mask_in(text)),
+            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => {}
+        }
+    }
     outcome.raw.as_mut().map(|raw| masker.mask_json(raw));
 }
 

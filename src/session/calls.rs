@@ -73,12 +73,12 @@ impl Session {
     }
 
     /// What the person keeps for this workspace. A file that can't be read allows nothing, and they are told.
-    fn kept_rules(&mut self) -> Vec<Rule> {
-        kept::read(&self.services.paths, self.thread.cwd()).unwrap_or_else(|message| {
+    fn kept_rules(&mut self) -> Arc<[Rule]> {
+        self.kept_reader.read(&self.services.paths, self.thread.cwd()).unwrap_or_else(|message| {
             let path = kept::file(&self.services.paths);
             let hint = "nothing that was kept is allowed; move the file away to begin anew".to_owned();
             self.show_problems(&[Problem { path, place: None, message, hint: Some(hint) }]);
-            Vec::new()
+            [].into()
         })
     }
 
@@ -189,6 +189,22 @@ impl Session {
         }
     }
 
+    /// What knows the keys of whoever sent the prompt; `None` where they want no masks. It is made once for an
+    /// environment.
+    pub(super) fn masker(&mut self) -> Option<Arc<Masker>> {
+        if !self.settings.mask_secrets {
+            return None;
+        }
+        let environment = &self.workspace.environment;
+        let (_, masker) = match self.masker_made.take() {
+            Some(made) if Arc::ptr_eq(&made.0, environment) => self.masker_made.insert(made),
+            Some(_) | None => {
+                self.masker_made.insert((environment.clone(), Arc::new(Masker::new(environment))))
+            }
+        };
+        Some(masker.clone())
+    }
+
     /// What the tool has at hand for this call.
     fn tool_context(&mut self, tool: &Arc<dyn Tool>, id: &CallId) -> ToolContext {
         self.files.follow(&self.thread, &self.workspace);
@@ -197,7 +213,7 @@ impl Session {
         let is_hidden = call.as_ref().is_some_and(|call| self.is_seen_before_shown(call));
         let sender = self.progress.0.clone();
         let id = id.clone();
-        let masker = self.settings.mask_secrets.then(|| Masker::new(&self.workspace.environment));
+        let masker = self.masker();
         let progress = Arc::new(move |mut output: String| {
             if is_hidden {
                 return;
@@ -305,7 +321,7 @@ impl Session {
         let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         let entrance = self.files.enter(&access.unwrap_or(Access::Nothing));
-        let masker = self.settings.mask_secrets.then(|| Masker::new(&self.workspace.environment));
+        let masker = self.masker();
         let Some(work) = &mut self.work else { return };
         let span =
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);

@@ -1,13 +1,15 @@
 //! What a person keeps allowed in a workspace, in a file of their own below their Epitome's data: never in the
 //! repository, which must not allow itself anything.
 //!
-//! The file is shared by all processes of a home: it is read anew for each decision, so that what is taken back in one
-//! window holds in none, and each change puts a whole new one in its place under a lock.
+//! The file is shared by all processes of a home: it is looked at for each decision, and read when it is another one, so
+//! that what is taken back in one window holds in none. Each change puts a whole new one in its place under a lock.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,9 @@ use crate::thread::Rule;
 pub const KEPT_MAX: usize = 200;
 /// Bytes of the file: some thousand rules.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+/// A file that changed less than this before it was read may change again without another stamp: clocks of file
+/// systems tick that slowly.
+const TICK: Duration = Duration::from_millis(20);
 /// The form of the file that we write.
 const VERSION: u32 = 1;
 
@@ -36,6 +41,38 @@ struct Workspace {
 
 pub fn file(paths: &Paths) -> PathBuf {
     paths.data.join("permissions.json")
+}
+
+/// What one session read last of what is kept for its workspace.
+#[derive(Default)]
+pub struct Reader {
+    read: Option<(Stamp, Arc<[Rule]>)>,
+}
+
+/// What changes when the file does: its inode, its length, and when it was changed, in seconds and nanoseconds.
+type Stamp = (u64, u64, i64, i64);
+
+impl Reader {
+    /// What is kept for a workspace, always the same one. An error is a sentence: then nothing is. Blocks on the disk.
+    pub fn read(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, String> {
+        let stamp = settled_stamp(&file(paths));
+        match &self.read {
+            Some((known, rules)) if stamp == Some(*known) => Ok(rules.clone()),
+            Some(_) | None => {
+                let rules: Arc<[Rule]> = read(paths, cwd)?.into();
+                self.read = stamp.map(|stamp| (stamp, rules.clone()));
+                Ok(rules)
+            }
+        }
+    }
+}
+
+/// The stamp of a file that would have another one if it changed from now on.
+fn settled_stamp(file: &Path) -> Option<Stamp> {
+    let found = file.metadata().ok()?;
+    let changed = Duration::new(u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
+    let age = SystemTime::now().duration_since(UNIX_EPOCH + changed).ok()?;
+    (age > TICK).then(|| (found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
 }
 
 /// What is kept for a workspace. An error is a sentence: then nothing is. Blocks on the disk.
@@ -117,6 +154,39 @@ mod tests {
         assert_eq!(read(&paths, Path::new("/w/below")), Ok(Vec::new()));
         change(&paths, Path::new("/w"), Vec::clear).expect("taken back");
         assert_eq!(read(&paths, Path::new("/w")), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_taken_back_holds_in_no_window() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let paths = Paths::below(home.path());
+        let (here, mut window) = (Path::new("/w"), Reader::default());
+        assert_eq!(window.read(&paths, here).as_deref(), Ok(&[][..]));
+        for line in ["cargo test", "make"] {
+            let rule = Rule::Command { line: line.into() };
+            change(&paths, here, |rules| rules.push(rule.clone())).expect("kept");
+            for _ in 0..2 {
+                assert_eq!(window.read(&paths, here).as_deref(), Ok(std::slice::from_ref(&rule)));
+            }
+            change(&paths, here, Vec::clear).expect("taken back");
+            assert_eq!(window.read(&paths, here).as_deref(), Ok(&[][..]));
+        }
+        std::fs::write(file(&paths), "{").expect("damaged");
+        assert!(window.read(&paths, here).is_err());
+    }
+
+    #[test]
+    fn a_file_that_did_not_change_is_not_read_again() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let paths = Paths::below(home.path());
+        let rule = Rule::Command { line: "make".into() };
+        change(&paths, Path::new("/w"), |rules| rules.push(rule)).expect("kept");
+        // Whatever was read is given again under a stamp that still holds.
+        while settled_stamp(&file(&paths)).is_none() {
+            std::thread::yield_now();
+        }
+        let mut window = Reader { read: settled_stamp(&file(&paths)).map(|stamp| (stamp, [].into())) };
+        assert_eq!(window.read(&paths, Path::new("/w")).as_deref(), Ok(&[][..]));
     }
 
     #[test]

@@ -56,12 +56,12 @@ impl Session {
                 || in_view.iter().any(|text| text.contains(&head))
         };
         let new: Vec<String> = self
-            .skills()
-            .iter()
-            .filter(|(skill, _)| !is_known(&skill.name))
+            .skill_recipes()
+            .filter(|recipe| !is_known(&recipe.id))
+            .map(skill)
             .map(|(skill, path)| match tool.is_some() {
-                true => skill_tool::line(skill),
-                false => format!("{} ({path})", skill_tool::line(skill)),
+                true => skill_tool::line(&skill),
+                false => format!("{} ({path})", skill_tool::line(&skill)),
             })
             .collect();
         if new.is_empty() {
@@ -78,14 +78,20 @@ impl Session {
 
     /// The skills that the model may use by itself, with their files.
     fn skills(&self) -> Vec<(Skill, String)> {
+        self.skill_recipes().map(skill).collect()
+    }
+
+    fn skill_recipes(&self) -> impl Iterator<Item = &Arc<Recipe>> {
         let is_skill = |recipe: &&Arc<Recipe>| {
             recipe.callable_by.agent
                 && recipe.source.path().file_name().is_some_and(|name| name == Path::new(FILE))
         };
-        let skill = |recipe: &Arc<Recipe>| {
-            let (name, about, text) = (recipe.id.clone(), recipe.description.clone(), recipe.body.clone());
-            (Skill { name, about, text }, recipe.source.path().display().to_string())
-        };
-        self.catalog.recipes.iter().filter(is_skill).map(skill).collect()
+        self.catalog.recipes.iter().filter(is_skill)
     }
+}
+
+/// A recipe as a skill, with its file.
+fn skill(recipe: &Arc<Recipe>) -> (Skill, String) {
+    let (name, about, text) = (recipe.id.clone(), recipe.description.clone(), recipe.body.clone());
+    (Skill { name, about, text }, recipe.source.path().display().to_string())
 }

@@ -235,8 +235,7 @@ pub(crate) fn normal(path: &Path) -> PathBuf {
 /// Links without a target that are followed in a row, as many as Linux follows.
 const LINKS_MAX: u32 = 40;
 
-/// Bytes of a path that a system call takes. A longer one names nothing that could be opened, and to look for its
-/// longest existing part would take seconds.
+/// Bytes of a path that a system call takes. A longer one names nothing that could be opened.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Follows the links of the longest existing part of a path and appends the rest.
@@ -246,30 +245,46 @@ fn real_path(path: &Path) -> PathBuf {
     if path.as_os_str().len() > PATH_BYTES_MAX {
         return path.to_path_buf();
     }
-    let mut existing = path.to_path_buf();
-    let mut rest: Vec<OsString> = Vec::new();
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    let mut followed = path.to_path_buf();
     let mut links = 0;
     loop {
-        if let Ok(real) = existing.canonicalize() {
-            return rest.iter().rev().fold(real, |path, part| path.join(part));
-        }
-        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
+        // From the root down, and not from the end up: of a path with a thousand missing parts each would be
+        // looked for.
+        let mut existing = PathBuf::new();
+        let mut rest = followed.components();
+        let missing = rest.by_ref().find(|part| {
+            existing.push(part);
+            existing.metadata().is_err()
+        });
+        let Some(missing) = missing else {
+            return existing.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        };
+        let rest = rest.as_path();
+        // What lies above something missing is not known.
+        let is_up = |part: Component<'_>| part == Component::ParentDir;
+        let Some(directory) = existing.parent().filter(|_| !is_up(missing) && !rest.components().any(is_up))
+        else {
             return path.to_path_buf();
         };
+        // The link's own directory first, or a `..` in the target would be taken from the wrong place.
+        let Ok(directory) = directory.canonicalize() else { return path.to_path_buf() };
         match existing.read_link() {
             Ok(target) if links < LINKS_MAX => {
                 links += 1;
-                // The link's own directory first, or a `..` in the target would be taken from the
-                // wrong place.
-                let directory = parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf());
-                existing = normal(&directory.join(target));
+                followed = below(normal(&directory.join(target)), rest);
             }
-            Ok(_) | Err(_) => {
-                rest.push(name.to_os_string());
-                existing = parent.to_path_buf();
-            }
+            Ok(_) | Err(_) => return below(directory.join(missing), rest),
         }
     }
+}
+
+/// Joins two paths without a slash behind what nothing follows.
+fn below(mut path: PathBuf, rest: &Path) -> PathBuf {
+    path.extend(rest.components());
+    path
 }
 
 /// What a call would touch.
@@ -411,5 +426,75 @@ impl Toolbox {
     /// What a model is told of them.
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.tools.iter().filter(|(_, tool)| tool.is_listed()).map(|(spec, _)| spec.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir_all, write};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_path_leads_where_writing_to_it_would() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let root = home.path().canonicalize().expect("it is there");
+        let at = |path: &str| root.join(path);
+        create_dir_all(at("a/b")).expect("made");
+        write(at("file"), "").expect("written");
+        for (link, target) in [
+            ("to-a", "a"),
+            ("a/up", "../file"),
+            ("dangling", "a/missing"),
+            ("a/dangling", "../new/er"),
+            ("far", "/nowhere/at/all"),
+            ("first", "dangling"),
+            ("through", "dangling/below"),
+            ("round", "trip"),
+            ("trip", "round"),
+        ] {
+            symlink(target, at(link)).expect("made");
+        }
+        for (path, real) in [
+            ("a/b", "a/b"),
+            ("to-a/b", "a/b"),
+            ("to-a/up", "file"),
+            ("to-a/b/../up", "file"),
+            ("a/b/new", "a/b/new"),
+            ("to-a/new/er", "a/new/er"),
+            ("new/a/b", "new/a/b"),
+            ("file/below", "file/below"),
+            ("dangling", "a/missing"),
+            ("dangling/below/it", "a/missing/below/it"),
+            ("to-a/dangling", "new/er"),
+            ("first/x", "a/missing/x"),
+            ("through/x", "a/missing/below/x"),
+            ("far", "/nowhere/at/all"),
+            ("far/x", "/nowhere/at/all/x"),
+            ("round/x", "round/x"),
+            // What is above something missing is not known.
+            ("new/../file", "new/../file"),
+            ("dangling/../file", "dangling/../file"),
+        ] {
+            assert_eq!(real_path(&at(path)), at(real), "{path}");
+        }
+        let long = at(&"x/".repeat(PATH_BYTES_MAX / 2 - 200));
+        assert_eq!(real_path(&long), long.components().collect::<PathBuf>());
+        let too_long = at(&"x".repeat(PATH_BYTES_MAX));
+        assert_eq!(real_path(&too_long), too_long);
+        assert_eq!(real_path(Path::new("no/such/place")), Path::new("no/such/place"));
+    }
+
+    #[test]
+    fn a_path_with_a_thousand_missing_parts_is_looked_for_once() {
+        // It took seconds, because each of its ancestors was looked for from the root, and one with some thousand of
+        // them held the session up.
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let root = home.path().canonicalize().expect("it is there");
+        symlink("missing", root.join("link")).expect("made");
+        let tail = "y/".repeat(1_500);
+        let found = real_path(&root.join("link").join(&tail));
+        assert_eq!(found, root.join("missing").join(&tail).components().collect::<PathBuf>());
     }
 }

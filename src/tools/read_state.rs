@@ -27,6 +27,9 @@ use crate::thread::{Change, Content, Entry, Shown, Thread, ToolOutcome};
 /// Files whose state is kept for a session. Of more, those that were touched the longest ago have to be read again.
 const FILES_MAX: usize = 10_000;
 
+/// Files that are let go together, where there are more: to look for the oldest one takes as long as for these.
+const FILES_LET_GO: usize = 1_000;
+
 /// Lines of a diff that a refusal shows: enough to see what somebody else did, and no reading of the file.
 const CHANGE_LINES_MAX: usize = 60;
 
@@ -242,11 +245,10 @@ impl Known {
             self.files.get(path).filter(|seen| seen.state == state).and_then(|seen| seen.entry.clone());
         let seen = Seen { state, entry: entry.or(kept), at: self.clock };
         self.files.insert(path.to_path_buf(), seen);
-        if self.files.len() > FILES_MAX
-            && let Some(oldest) =
-                self.files.iter().min_by_key(|(_, seen)| seen.at).map(|(path, _)| path.clone())
-        {
-            self.files.remove(&oldest);
+        if self.files.len() > FILES_MAX {
+            let mut times: Vec<u64> = self.files.values().map(|seen| seen.at).collect();
+            let (_, first_kept, _) = times.select_nth_unstable(FILES_LET_GO);
+            self.files.retain(|_, seen| seen.at >= *first_kept);
         }
     }
 }
@@ -433,6 +435,20 @@ mod tests {
             why.contains("not read in this session") && why.contains("file_read (file_path \"b\")"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn of_too_many_files_those_that_were_touched_the_longest_ago_are_let_go() {
+        // One was looked for among all of them each time: a long log took seconds to be taken up.
+        let path = |nth: usize| PathBuf::from(format!("/w/f{nth}"));
+        let files = Files::default();
+        for nth in (0..FILES_MAX).chain([0, FILES_MAX]) {
+            files.note(&[(path(nth), Some("s1".to_owned()))]);
+        }
+        let standing = |nth: usize| files.standing(&path(nth), "s1");
+        let gone = [1, FILES_LET_GO].map(standing);
+        let kept = [0, FILES_LET_GO + 1, FILES_MAX].map(standing);
+        assert_eq!((gone, kept), ([Standing::Unread; 2], [Standing::Current; 3]));
     }
 
     #[test]

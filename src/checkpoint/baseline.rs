@@ -1,0 +1,178 @@
+//! The look before a command, on the disk as long as the command runs: a crash leaves it. The look itself is a list that
+//! grows by what changed since it was last written; what says that a command runs is a small file beside it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::CheckpointError;
+use super::blobs::{Durable, private_directory};
+use super::node::Node;
+use super::record::{self, PathName};
+use super::scan::{Found, Known, Seen, side_by_side};
+use super::walk::order;
+use crate::thread::Seq;
+
+/// A list with so many times the lines that the look has is written anew.
+const GROWTH_MAX: usize = 4;
+
+/// Lines that a list may have in any case.
+const LINES_MIN: usize = 1_000;
+
+/// That a command runs, and what its look was.
+#[derive(Serialize, Deserialize)]
+pub struct Open {
+    pub turn: Seq,
+    pub roots: Vec<PathName>,
+    began: i64,
+    is_whole: bool,
+    /// How much of the list belongs to the look.
+    bytes: u64,
+}
+
+/// One line of the list: what stands at a path from here on.
+#[derive(Serialize, Deserialize)]
+struct Line(PathName, Node);
+
+/// The files of a session's baseline.
+pub struct Baseline {
+    directory: PathBuf,
+    written: Option<Written>,
+}
+
+/// The list as this process wrote it last.
+struct Written {
+    found: Arc<Vec<Found>>,
+    bytes: u64,
+    lines: usize,
+}
+
+impl Baseline {
+    /// Touches no disk.
+    pub fn new(directory: &Path) -> Baseline {
+        Baseline { directory: directory.to_path_buf(), written: None }
+    }
+
+    /// A command begins, before which this was seen.
+    pub fn open(&mut self, turn: Seq, roots: Vec<PathName>, seen: &Seen) -> Result<(), CheckpointError> {
+        // What is written in half is written anew.
+        let before = self.written.take();
+        let path = self.list_path();
+        let written = self
+            .write(before, seen)
+            .map_err(|error| CheckpointError::io("write the look before a command to", &path, &error))?;
+        let (began, is_whole, bytes) = (seen.began, seen.is_whole, written.bytes);
+        self.written = Some(written);
+        record::save(&self.open_path(), &Open { turn, roots, began, is_whole, bytes }, Durable::No)
+    }
+
+    /// No command runs any more.
+    pub fn close(&self) -> Result<(), CheckpointError> {
+        remove(&self.open_path())
+    }
+
+    /// What a process that ended while a command ran had seen before it.
+    pub fn left_open(&self) -> Result<Option<(Open, Seen)>, CheckpointError> {
+        let Some(open) = record::load::<Open>(&self.open_path())? else { return Ok(None) };
+        let path = self.list_path();
+        let nodes = read(&path, open.bytes)
+            .map_err(|error| CheckpointError::io("read the look before a command from", &path, &error))?;
+        let found = nodes.into_iter().map(|(PathName(path), node)| {
+            let known = Arc::new(Known::from_earlier(node));
+            Found { path: path.into(), known }
+        });
+        let mut found: Vec<Found> = found.collect();
+        found.sort_unstable_by(|a, b| order(&a.path, &b.path));
+        let (began, is_whole) = (open.began, open.is_whole);
+        Ok(Some((open, Seen { found: Arc::new(found), began, is_whole, ..Seen::default() })))
+    }
+
+    /// Takes the list off the disk; the next command writes it anew.
+    pub fn let_go(&mut self) -> Result<(), CheckpointError> {
+        self.written = None;
+        remove(&self.list_path())
+    }
+
+    fn write(&self, before: Option<Written>, seen: &Seen) -> io::Result<Written> {
+        let lines_max = LINES_MIN.max(seen.found.len().saturating_mul(GROWTH_MAX));
+        let (before, known): (Option<Written>, Arc<Vec<Found>>) = match before {
+            Some(before) if before.lines <= lines_max => {
+                let known = before.found.clone();
+                (Some(before), known)
+            }
+            Some(_) | None => Default::default(),
+        };
+        let mut text = Vec::new();
+        let mut lines = 0;
+        let mut failed = None;
+        let mut line = |path: &Path, node: &Node| {
+            lines += 1;
+            // By reference, and in the same form.
+            let line = (PathName(path.to_path_buf()), node);
+            failed = serde_json::to_writer(&mut text, &line).err().or(failed.take());
+            text.push(b'\n');
+        };
+        side_by_side(&known, &seen.found, |old, new| match (old, new) {
+            (Some(old), Some(new)) if old.is_same(new) => {}
+            (_, Some(new)) => line(&new.path, &new.known.node),
+            (Some(old), None) => line(&old.path, &Node::Missing),
+            (None, None) => {}
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let (old_bytes, old_lines) = before.as_ref().map_or((0, 0), |before| (before.bytes, before.lines));
+        let written = Written {
+            found: seen.found.clone(),
+            bytes: old_bytes + text.len() as u64,
+            lines: old_lines + lines,
+        };
+        if before.is_some() && text.is_empty() {
+            return Ok(written);
+        }
+        private_directory(&self.directory)?;
+        let mut options = OpenOptions::new();
+        options.create(true).mode(0o600);
+        match before {
+            Some(_) => options.append(true),
+            None => options.write(true).truncate(true),
+        };
+        options.open(self.list_path())?.write_all(&text)?;
+        Ok(written)
+    }
+
+    fn open_path(&self) -> PathBuf {
+        self.directory.join("open.json")
+    }
+
+    fn list_path(&self) -> PathBuf {
+        self.directory.join("look.jsonl")
+    }
+}
+
+/// What stands where, by the last line for each path.
+fn read(path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, Node>> {
+    let mut nodes = BTreeMap::new();
+    let mut list = BufReader::new(File::open(path)?.take(bytes));
+    let mut line = Vec::new();
+    while list.read_until(b'\n', &mut line)? > 0 {
+        match serde_json::from_slice(&line)? {
+            Line(path, Node::Missing) => drop(nodes.remove(&path)),
+            Line(path, node) => drop(nodes.insert(path, node)),
+        }
+        line.clear();
+    }
+    Ok(nodes)
+}
+
+fn remove(path: &Path) -> Result<(), CheckpointError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|error| CheckpointError::io("remove", path, &error)),
+    }
+}

@@ -1,0 +1,158 @@
+//! Lists what is in a workspace: all that no ignore file leaves out, each path once and with its metadata. It opens no
+//! file but those that say what is ignored, and follows no link.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use ignore::{DirEntry, WalkBuilder, WalkState};
+
+use super::TEMPORARY;
+use super::node;
+use super::scan::Place;
+
+/// Threads that list. More would take the processors away from what else runs.
+const THREADS: usize = 2;
+
+/// The places where version control keeps its own files: the person's state there is theirs.
+const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
+
+/// What was found.
+#[derive(Default)]
+pub struct Walked {
+    /// In the order of `order`.
+    pub paths: Vec<(PathBuf, Metadata)>,
+    /// Directories that may not be entered, and the like.
+    pub unread: u64,
+    /// It was ended because it took too long.
+    pub is_late: bool,
+    /// There is more than the bound lets in.
+    pub is_over: bool,
+}
+
+/// The order of paths in a look: a directory stands before what is in it. To compare parts takes ten times as long.
+pub fn order(a: &Path, b: &Path) -> Ordering {
+    a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes())
+}
+
+/// Lists a workspace, until a time.
+pub fn walk(place: &Place<'_>, until: Instant) -> Walked {
+    let Some(builder) = builder(place) else { return Walked::default() };
+    let mut walked = at_once(&builder, place, until);
+    if walked.is_over {
+        // Which of them are left out must not change from look to look.
+        walked = in_order(builder, place, until);
+    }
+    walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
+    walked
+}
+
+/// Lists with several threads, whoever comes first.
+fn at_once(builder: &WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
+    let all = Mutex::new(Walked::default());
+    let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
+    builder.build_parallel().run(|| {
+        Box::new(|entry| {
+            let found = found(entry);
+            let mut walked = lock();
+            walked.take(found);
+            walked.is_over |= walked.paths.len() > place.bounds.paths;
+            walked.is_late |= Instant::now() >= until;
+            if walked.is_over || walked.is_late { WalkState::Quit } else { WalkState::Continue }
+        })
+    });
+    let mut walked = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if place.roots.len() > 1 {
+        // They may overlap.
+        walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
+        walked.paths.dedup_by(|(a, _), (b, _)| a == b);
+    }
+    walked
+}
+
+/// Lists one by one, as far as the bound.
+fn in_order(mut builder: WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
+    let mut walked = Walked::default();
+    let mut known: HashSet<PathBuf> = HashSet::new();
+    for entry in builder.sort_by_file_path(Path::cmp).build() {
+        if Instant::now() >= until {
+            walked.is_late = true;
+            break;
+        }
+        let found = found(entry);
+        if let Found::Path(path, _) = &found {
+            if !known.insert(path.clone()) {
+                continue;
+            }
+            if walked.paths.len() >= place.bounds.paths {
+                walked.is_over = true;
+                break;
+            }
+        }
+        walked.take(found);
+    }
+    walked
+}
+
+enum Found {
+    Path(PathBuf, Metadata),
+    Nothing,
+    Unreadable,
+}
+
+impl Walked {
+    fn take(&mut self, found: Found) {
+        match found {
+            Found::Path(path, metadata) => self.paths.push((path, metadata)),
+            Found::Nothing => {}
+            Found::Unreadable => self.unread += 1,
+        }
+    }
+}
+
+fn found(entry: Result<DirEntry, ignore::Error>) -> Found {
+    let Ok(entry) = entry else { return Found::Unreadable };
+    if entry.depth() == 0 || is_ours(entry.path()) {
+        return Found::Nothing;
+    }
+    let path = entry.into_path();
+    match std::fs::symlink_metadata(&path) {
+        Ok(metadata) => Found::Path(path, metadata),
+        Err(error) if node::is_absence(&error) => Found::Nothing,
+        Err(_) => Found::Unreadable,
+    }
+}
+
+/// `None` where there is no workspace.
+fn builder(place: &Place<'_>) -> Option<WalkBuilder> {
+    let (first, others) = place.roots.split_first()?;
+    let excluded = place.excluded.to_path_buf();
+    let mut builder = WalkBuilder::new(first);
+    for root in others {
+        builder.add(root);
+    }
+    builder
+        .hidden(false)
+        .follow_links(false)
+        // It would be that of our own environment, not of the session's.
+        .git_global(false)
+        .require_git(false)
+        .threads(THREADS)
+        .filter_entry(move |entry| {
+            let is_foreign = || VERSION_CONTROL.iter().any(|name| entry.file_name() == *name);
+            entry.depth() == 0 || !(is_foreign() || entry.path() == excluded)
+        });
+    Some(builder)
+}
+
+/// Whether a file is one of our own that has not its name yet.
+fn is_ours(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| {
+        let name = name.as_bytes();
+        name.starts_with(TEMPORARY.as_bytes()) && name.ends_with(b".tmp")
+    })
+}
