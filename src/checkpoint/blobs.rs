@@ -2,14 +2,16 @@
 //! was damaged is noticed when it is read. It decides nothing about which are needed.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use sha2::{Digest, Sha256};
+
+use crate::whole::Unfinished;
 
 /// How hard contents are compressed, from 0 to 10: a command waits for the first look at a workspace, and the
 /// lowest level takes source code to a third already.
@@ -143,17 +145,13 @@ pub enum Durable {
 
 /// Writes a file that only its owner reads: the whole of it, or what was there before.
 pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
-    let unfinished = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| if durable == Durable::Yes { file.sync_all() } else { Ok(()) })
-        .and_then(|()| fs::rename(&unfinished, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&unfinished);
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut unfinished = Unfinished::begin(directory, 0o600)?;
+    unfinished.file().write_all(bytes)?;
+    match durable {
+        Durable::Yes => unfinished.put(path),
+        Durable::No => unfinished.put_unsynced(path),
     }
-    written
 }
 
 /// Makes a directory that only its owner enters, and those above it.
