@@ -97,7 +97,7 @@
 //! | `tokens` | counting, fitted to each model | thread, family |
 //! | `recall` | finds and reads what left the view, pure | thread |
 //! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
-//! | `checkpoint` | files as they were before a turn changed them | thread |
+//! | `checkpoint` | files as they were before a turn changed them | thread, whole |
 //! | `turn` | the agent loop as a state machine, pure | thread |
 //! | `transcript` | fixtures and recordings, pure | |
 //! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript, secrets |

@@ -11,12 +11,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use rustix::io::Errno;
+
+/// Where the system names the open files of a process; missing in some bare containers.
+const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// A file that is being written.
 pub struct Unfinished {
     file: File,
     directory: PathBuf,
-    /// Where the file system knows no files without a name.
+    /// Where the system knows no files without a name.
     name: Option<PathBuf>,
 }
 
@@ -25,10 +29,15 @@ impl Unfinished {
     /// file, as far as the process's mask lets them be.
     pub fn begin(directory: &Path, mode: u32) -> io::Result<Unfinished> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        let (file, name) = match rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)) {
+        // A file is given its name by that of its descriptor.
+        let begun = match Path::new(DESCRIPTORS).is_dir() {
+            true => rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)),
+            false => Err(Errno::OPNOTSUPP),
+        };
+        let (file, name) = match begun {
             Ok(file) => (File::from(file), None),
             // Kernels and file systems that can't do it say so in different ways.
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let name = fresh_name(directory);
                 let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&name)?;
                 (file, Some(name))
@@ -42,13 +51,24 @@ impl Unfinished {
         &mut self.file
     }
 
-    /// Puts what was written in the place of `path`, which a reader sees as it was or as it is now.
-    pub fn put(mut self, path: &Path) -> io::Result<()> {
-        // Some file systems would otherwise show an empty file after a loss of power.
-        self.file.sync_all()?;
+    /// Puts what was written in the place of `path`, which a reader sees as it was or as it is now, also after a
+    /// loss of power.
+    pub fn put(self, path: &Path) -> io::Result<()> {
+        self.sync()?;
+        self.put_unsynced(path)
+    }
+
+    /// Brings what was written to the disk. Some file systems would otherwise show an empty file after a loss of
+    /// power.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// The same as `put` for who has seen to the disk, or will.
+    pub fn put_unsynced(mut self, path: &Path) -> io::Result<()> {
         if self.name.is_none() {
             let name = fresh_name(&self.directory);
-            let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let own = format!("{DESCRIPTORS}/{}", self.file.as_raw_fd());
             linkat(CWD, own, CWD, &name, AtFlags::SYMLINK_FOLLOW)?;
             self.name = Some(name);
         }

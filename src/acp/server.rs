@@ -410,16 +410,21 @@ impl<P: SessionPort> Server<P> {
         Ok(Routed::Later)
     }
 
-    /// Passes the answer to one of our questions on. All that is not plainly one of the offers, an
-    /// error or an unknown option included, is no approval.
+    /// Passes the answer to one of our questions on. All that is not plainly one of the offers is no approval. An
+    /// error (no `result`) is nobody's word: an editor that can't show a card leaves it to the session's others.
     fn decided(&self, id: &str, result: Option<&RawValue>) {
         let Ok(id) = id.parse::<u64>() else { return };
         let Some(asked) = self.outbox.requests().decided(id) else { return };
+        let is_error = result.is_none();
         let result: Value =
             result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or_default();
         if asked.is_elicitation {
             let reply = from_wire::elicited(&result);
             return self.tell(&asked.session, SessionCommand::Answer { ask: asked.ask, reply });
+        }
+        if is_error {
+            let (ask, client) = (asked.ask, self.parts.client);
+            return self.tell(&asked.session, SessionCommand::Absent { ask, client });
         }
         let outcome = &result["outcome"];
         let chosen = match outcome["outcome"].as_str() {

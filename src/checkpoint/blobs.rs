@@ -2,16 +2,17 @@
 //! was damaged is noticed when it is read. It decides nothing about which are needed.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use sha2::{Digest, Sha256};
+
+use crate::whole::Unfinished;
 
 /// How hard contents are compressed, from 0 to 10: a command waits for the first look at a workspace, and the
 /// lowest level takes source code to a third already.
@@ -22,7 +23,6 @@ pub struct Blobs {
     directory: PathBuf,
     held: Mutex<Held>,
     /// Counts what is written, so that no two threads write to one place.
-    writes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Blobs {
                 false => drop(fs::remove_file(file.path())),
             }
         }
-        Ok(Blobs { directory, held: Mutex::new(held), writes: AtomicU64::new(0) })
+        Ok(Blobs { directory, held: Mutex::new(held) })
     }
 
     /// Bytes on the disk.
@@ -73,11 +73,10 @@ impl Blobs {
         }
         let packed = compress_to_vec_zlib(content, COMPRESSION);
         let path = self.directory.join(&hash);
-        let unfinished = path.with_extension(format!("{}.new", self.writes.fetch_add(1, Relaxed)));
-        match write_beside(&unfinished, &path, &packed, Durable::No) {
+        match write_private(&path, &packed, Durable::No) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 private_directory(&self.directory)?;
-                write_beside(&unfinished, &path, &packed, Durable::No)?;
+                write_private(&path, &packed, Durable::No)?;
             }
             written => written?,
         }
@@ -161,20 +160,13 @@ pub enum Durable {
 
 /// Writes a file that only its owner reads: the whole of it, or what was there before.
 pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
-    write_beside(&path.with_extension("new"), path, bytes, durable)
-}
-
-/// Writes a file under another name first.
-fn write_beside(unfinished: &Path, path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(unfinished)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| if durable == Durable::Yes { file.sync_all() } else { Ok(()) })
-        .and_then(|()| fs::rename(unfinished, path));
-    if written.is_err() {
-        let _ = fs::remove_file(unfinished);
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut unfinished = Unfinished::begin(directory, 0o600)?;
+    unfinished.file().write_all(bytes)?;
+    match durable {
+        Durable::Yes => unfinished.put(path),
+        Durable::No => unfinished.put_unsynced(path),
     }
-    written
 }
 
 /// Makes a directory that only its owner enters, and those above it.

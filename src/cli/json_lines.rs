@@ -69,7 +69,7 @@ impl<'a> JsonLines<'a> {
             Decision::AllowAlways => ("allow_always", "person"),
             Decision::RejectAlways => ("reject_always", "person"),
             Decision::Reject => ("reject", "person"),
-            Decision::Dismissed => ("reject", "nobody"),
+            Decision::Dismissed | Decision::Absent => ("reject", "nobody"),
         };
         let title = text::title(&ask.tool, &ask.card);
         self.write(&json!({

@@ -225,7 +225,7 @@ impl<'a> Printer<'a> {
     /// A question was answered without anybody being asked, or by somebody.
     pub fn decided(&mut self, ask: &PermissionAsk, decision: &Decision) -> io::Result<()> {
         match decision {
-            Decision::Dismissed => {
+            Decision::Dismissed | Decision::Absent => {
                 let title = text::title(&ask.tool, &ask.card);
                 let how = match ask.tool.as_str() {
                     // No mode lets a repository's programs run.

@@ -309,6 +309,7 @@ impl Session {
         self.await_rest();
         self.take_up_checkpoints();
         loop {
+            self.settle_absent();
             self.drive().await;
             self.let_go();
             self.show_pulse();

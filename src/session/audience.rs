@@ -3,13 +3,13 @@
 //! A session lives as long as it has a client. Observers keep nothing alive: when the session ends they are
 //! handed back, to be there again when it is opened the next time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::actor::Session;
 use super::work::{Prompt, Responder};
-use super::{Attachment, ClientId, Opening, Out, Shows};
+use super::{AskId, Attachment, ClientId, Opening, Out, Shows};
 use crate::thread::{CallId, Change, Seq, SessionId, ToolCall};
 use crate::tools::Workspace;
 
@@ -25,6 +25,8 @@ pub(super) struct Audience {
     /// With how each client was opened: its directories, its environment.
     seats: Vec<Opening>,
     observers: Vec<Attachment>,
+    /// Which clients have nobody whom they could ask an open question.
+    absences: Vec<(ClientId, AskId)>,
 }
 
 impl Audience {
@@ -67,7 +69,28 @@ impl Audience {
     pub fn leave(&mut self, client: ClientId) -> bool {
         let before = self.seats.len();
         self.seats.retain(|seat| seat.attachment.client != client);
+        self.absences.retain(|(absent, _)| *absent != client);
         self.seats.len() < before
+    }
+
+    /// Keeps that a client, if it is one, has nobody to ask this.
+    pub fn is_absent(&mut self, client: ClientId, ask: AskId) {
+        if self.seat(client).is_some() && !self.absences.contains(&(client, ask)) {
+            self.absences.push((client, ask));
+        }
+    }
+
+    /// Forgets who was absent for other questions.
+    pub fn keep_absences(&mut self, is_open: impl Fn(AskId) -> bool) {
+        self.absences.retain(|(_, ask)| is_open(*ask));
+    }
+
+    /// The questions for which none of these clients has anybody; without clients, none.
+    pub fn without_anybody(&self, clients: &[ClientId]) -> BTreeSet<AskId> {
+        let is_unanswerable = |ask: &AskId| {
+            !clients.is_empty() && clients.iter().all(|client| self.absences.contains(&(*client, *ask)))
+        };
+        self.absences.iter().map(|(_, ask)| *ask).filter(is_unanswerable).collect()
     }
 
     pub fn watch(&mut self, attachment: Attachment) {

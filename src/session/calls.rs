@@ -32,6 +32,9 @@ const MASK_WRITTEN: &str = "Not run: this has a mask in it ([secret masked: …]
                             not shown. Written to a file, it would take the key's place. Leave that part of the file \
                             as it is, or ask the user to put the key in.";
 
+/// What the model is told where no client has anybody to ask.
+const NOBODY_THERE: &str = "This needs the person's permission, and nobody is there to give it.";
+
 /// How a call stands before anybody was asked.
 enum Standing {
     /// With who decided, unless the call is harmless or can't run at all.
@@ -165,8 +168,7 @@ impl Session {
 
     fn asking(&self, access: Access, always: Option<(Rule, String)>, because: Option<String>) -> Standing {
         if self.audience.is_empty() {
-            let why = "This needs the person's permission, and nobody is there to give it.".to_owned();
-            return Standing::Settled(Permit::Denied(why), refused_by(Decider::Nobody));
+            return Standing::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody));
         }
         Standing::AskPerson { access, always, because }
     }
@@ -278,12 +280,13 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let Some(open) = work.ask.take_if(|open| open.ask == ask) else { return };
         self.announce(&Out::Withdrawn { ask });
-        let (permit, answer) = match decision {
+        let person = |answer| Decider::Person { answer };
+        let (permit, by) = match decision {
             Decision::AllowOnce | Decision::AllowAlways if !self.still_touches(&open.call, &open.access) => {
                 let why = "What this call would touch changed while the person was asked.".to_owned();
-                (Permit::Denied(why), Answered::TooLate)
+                (Permit::Denied(why), person(Answered::TooLate))
             }
-            Decision::AllowOnce => (Permit::Allowed, Answered::Once),
+            Decision::AllowOnce => (Permit::Allowed, person(Answered::Once)),
             Decision::AllowAlways => {
                 let answer = if open.always.is_some() { Answered::Always } else { Answered::Once };
                 if let Some((rule, _)) = open.always
@@ -291,20 +294,22 @@ impl Session {
                 {
                     return self.abandon(&error);
                 }
-                (Permit::Allowed, answer)
+                (Permit::Allowed, person(answer))
             }
             Decision::Reject | Decision::RejectAlways => {
                 let why = "The person said no to this call. Don't try the same again; go another way or ask what they \
                            want."
                     .to_owned();
-                (Permit::Denied(why), Answered::No)
+                (Permit::Denied(why), person(Answered::No))
             }
-            Decision::Dismissed => {
-                (Permit::Denied("The person did not allow this call.".to_owned()), Answered::Dismissed)
-            }
+            Decision::Dismissed => (
+                Permit::Denied("The person did not allow this call.".to_owned()),
+                person(Answered::Dismissed),
+            ),
+            Decision::Absent => (Permit::Denied(NOBODY_THERE.to_owned()), Decider::Nobody),
         };
         let allowed = permit == Permit::Allowed;
-        self.note_decided(&open.call, Some(Decided { allowed, by: Decider::Person { answer } }));
+        self.note_decided(&open.call, Some(Decided { allowed, by }));
         self.tell(Told::Permission(open.call, permit));
     }
 

@@ -54,6 +54,7 @@ impl Session {
                 responder.answer(chosen.map(|()| Answer::Options(self.options())));
             }
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
+            SessionCommand::Absent { ask, client } => self.absent(ask, client),
             SessionCommand::Answer { ask, reply } => self.close_question(ask, reply),
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
@@ -176,6 +177,7 @@ impl Session {
             SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
+            | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End

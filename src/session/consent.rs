@@ -15,7 +15,7 @@ use crate::hooks::trust::{self, Item, Trust, Verdict};
 use crate::provider::network::Network;
 use crate::recipe::parse::{Recipe, Source};
 use crate::recipe::render::ShellOutputs;
-use crate::thread::{CallId, Card, OutcomeStatus, Shown, ToolKind, ToolOutcome};
+use crate::thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolKind, ToolOutcome};
 
 /// Things that a question lists by name; of more it says how many.
 const LISTED_MAX: usize = 20;
@@ -226,12 +226,15 @@ impl Session {
             }
             Decision::AllowAlways => (OutcomeStatus::Completed, "Allowed.", Some(trust::Decision::Always)),
             Decision::RejectAlways => (OutcomeStatus::Denied, "Never run.", Some(trust::Decision::Never)),
-            Decision::Reject | Decision::Dismissed => {
+            Decision::Reject | Decision::Dismissed | Decision::Absent => {
                 (OutcomeStatus::Denied, "Not run in this session.", None)
             }
         };
-        let outcome = Arc::new(ToolOutcome::text(open.permission.call.clone(), status, words));
-        self.announce(&Out::CallFinished { outcome });
+        let mut outcome = ToolOutcome::text(open.permission.call.clone(), status, words);
+        if *decision == Decision::Absent {
+            outcome.decided = Some(Decided { allowed: false, by: Decider::Nobody });
+        }
+        self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
         if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
             && let Err(why) = trust.remember(&open.items, kept)
         {

@@ -68,7 +68,7 @@ impl Session {
                 let ask = AskId::fresh();
                 let open = ForeignAsk { ask, theirs, permission: permission.clone(), answers };
                 if self.audience.is_empty() {
-                    return open.answer(Decision::Dismissed);
+                    return open.answer(Decision::Absent);
                 }
                 let call = permission.call.clone();
                 self.foreign.push(ForeignCall { child, call, open: Some(open) });
@@ -123,6 +123,11 @@ impl Session {
             let (ask, permission) = (open.ask, open.permission.clone());
             attachment.outlet.put(&self.id, Out::Ask { ask, permission });
         }
+    }
+
+    /// The open cards of children, by the ids that this session's clients know.
+    pub(super) fn foreign_asks(&self) -> impl Iterator<Item = AskId> {
+        self.foreign.iter().filter_map(|foreign| foreign.open.as_ref()).map(|open| open.ask)
     }
 
     /// Passes a decision on to the child that asked; `false` if none did. The card is withdrawn when the

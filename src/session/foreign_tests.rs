@@ -241,7 +241,29 @@ fn a_session_that_ends_takes_the_cards_of_its_children_back() {
 fn without_a_client_the_answer_is_no() {
     let mut parent = Parent::new();
     parent.ask("s_a", "s_a.c1");
-    assert_eq!(parent.told(), (AskId(7), Decision::Dismissed));
+    assert_eq!(parent.told(), (AskId(7), Decision::Absent));
+}
+
+#[test]
+fn a_childs_card_stays_until_no_client_has_anybody_to_ask() {
+    let mut parent = Parent::new();
+    let clients = [parent.attach(1), parent.attach(2)];
+    let absent = |ask, client| SessionCommand::Absent { ask, client: ClientId(client) };
+    parent.ask("s_a", "s_a.c1");
+    let (ask, _) = clients[0].asked();
+    parent.send(absent(ask, 1));
+    parent.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    assert_eq!(parent.told(), (AskId(7), Decision::AllowOnce));
+    parent.say(ChildNews::Settled { child: id("s_a"), ask: AskId(7) });
+    assert_eq!(clients[0].withdrawn(), ask);
+
+    parent.ask("s_b", "s_b.c1");
+    let (ask, _) = clients[0].asked();
+    parent.send(absent(ask, 1));
+    parent.send(absent(ask, 2));
+    assert_eq!(parent.told(), (AskId(7), Decision::Absent));
+    parent.say(ChildNews::Settled { child: id("s_b"), ask: AskId(7) });
+    assert_eq!(clients[0].withdrawn(), ask);
 }
 
 #[test]

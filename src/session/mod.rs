@@ -4,6 +4,7 @@
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
 
+mod absent;
 mod actor;
 mod ahead;
 mod arrival;
@@ -82,7 +83,7 @@ pub struct Ticket(pub u64);
 pub struct ClientId(pub u64);
 
 /// Names a question that a session asked its clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AskId(pub u64);
 
@@ -188,6 +189,12 @@ pub enum SessionCommand {
         ask: AskId,
         decision: Decision,
     },
+    /// There is nobody at this client who could be asked; others may have somebody. The question is settled once
+    /// that holds of every client.
+    Absent {
+        ask: AskId,
+        client: ClientId,
+    },
     /// The answer to `Out::Question`. A late or unknown one is ignored.
     Answer {
         ask: AskId,
@@ -232,6 +239,9 @@ pub enum Decision {
     RejectAlways,
     /// No answer, an unknown one, or a cancel: not approval.
     Dismissed,
+    /// Nobody was there to be asked, at no client. It is found, and can't be sent: `SessionCommand::Absent` can.
+    #[serde(skip_deserializing)]
+    Absent,
 }
 
 /// One item of a session's stream to a client.

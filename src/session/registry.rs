@@ -286,6 +286,7 @@ impl Sessions {
             SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
+            | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
                 if self.resting().contains_key(session) =>
             {
@@ -625,6 +626,7 @@ fn refuse_all(
             | SessionCommand::Cancel
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
+            | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
 use crate::thread::{Card, Location, Shown, ToolKind};
+use crate::whole::Unfinished;
 
 /// Bytes of a file that is edited or replaced: all of it is held in memory, twice.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -214,7 +215,8 @@ fn near_names(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Puts `bytes` in the place of a file, or makes it with the directories above it. Readers see the old
-/// file or the new one. The mode is kept; other hard links to the old file keep the old text.
+/// file or the new one, and a process that is killed on the way leaves nothing beside it. The mode is kept; other
+/// hard links to the old file keep the old text.
 ///
 /// Where no new file can be made beside the old one, or none put in its place (a mounted file, a
 /// directory that may not be written), the old one is overwritten instead.
@@ -233,16 +235,14 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
         Some(_) => {}
         None => fs::create_dir_all(directory)?,
     }
-    let temporary = directory.join(format!(".epitome-{:016x}.tmp", fastrand::u64(..)));
-    let written = write_beside(&temporary, bytes, old.as_ref()).and_then(|()| {
+    let written = write_beside(directory, bytes, old.as_ref()).and_then(|new| {
+        // It took its time, on some disks a long one.
         if stop.requested() {
             return Err(io::Error::other("cancelled"));
         }
-        fs::rename(&temporary, path)
+        new.put_unsynced(path)
     });
     let Err(error) = written else { return Ok(()) };
-    // It may not have come into being.
-    let _ = fs::remove_file(&temporary);
     let in_place = matches!(
         error.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices
@@ -257,21 +257,25 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
     file.sync_all()
 }
 
-fn write_beside(temporary: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(temporary)?;
+/// What is to take a file's place, on the disk and without a name.
+fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Unfinished> {
+    // Until the old one's rights are known to be right for it, what takes its place is nobody else's.
+    let mode = if old.is_some() { 0o600 } else { 0o666 };
+    let mut unfinished = Unfinished::begin(directory, mode)?;
+    let file = unfinished.file();
     if let Some(old) = old {
         let new = file.metadata()?;
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             // Only root may always do this; for others the file becomes theirs, as with most editors.
             let owner = rustix::process::Uid::from_raw(old.uid());
             let group = rustix::process::Gid::from_raw(old.gid());
-            let _ = rustix::fs::fchown(&file, Some(owner), Some(group));
+            let _ = rustix::fs::fchown(&*file, Some(owner), Some(group));
         }
         file.set_permissions(old.permissions())?;
     }
     file.write_all(bytes)?;
-    // Some file systems would otherwise show an empty file after a loss of power.
-    file.sync_all()
+    unfinished.sync()?;
+    Ok(unfinished)
 }
 
 /// A diff, or a sentence where it would be too large to store and send.
@@ -333,6 +337,21 @@ mod tests {
         assert_eq!(fs::read(&path).expect("read"), b"new");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o750);
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
+    }
+
+    /// A process that was killed while it wrote left `.epitome-….tmp` in the person's directory.
+    #[test]
+    fn what_is_on_its_way_has_no_name_yet() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("a");
+        fs::write(&path, "old").expect("written");
+        let old = fs::metadata(&path).expect("there");
+        let new = write_beside(directory.path(), b"new", Some(&old)).expect("written");
+        let names =
+            fs::read_dir(directory.path()).expect("listed").map(|entry| entry.expect("one").file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["a"]);
+        drop(new);
+        assert_eq!(fs::read(&path).expect("read"), b"old");
     }
 
     #[test]

@@ -291,7 +291,8 @@ fn only_an_offered_option_that_allows_is_approval() {
         ),
         (json!({ "result": { "outcome": { "outcome": "granted" } } }), Decision::Dismissed),
         (json!({ "result": null }), Decision::Dismissed),
-        (json!({ "error": { "code": 4242, "message": "no" } }), Decision::Dismissed),
+        // Its editor can't ask; another that has the session open may.
+        (json!({ "error": { "code": -32601, "message": "no such method" } }), Decision::Absent),
     ] {
         let mut editor = Editor::initialized();
         let session = editor.new_session();

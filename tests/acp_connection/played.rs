@@ -198,6 +198,7 @@ impl SessionPort for Played {
                     answer(ticket, ended(StopReason::EndTurn));
                 }
             }
+            SessionCommand::Absent { ask, .. } => state.decisions.push((ask, Decision::Absent)),
             SessionCommand::Close { ticket, .. } => {
                 state.live.remove(session);
                 answer(ticket, Ok(Answer::Closed));

@@ -120,6 +120,31 @@ async fn sessions_of_a_daemon_are_as_ones_own() {
     tokio::task::spawn_blocking(story).await.expect("the story holds");
 }
 
+/// A run without a terminal has nobody to ask, and says so across the socket.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_nobody_to_ask_in_a_daemons_session_says_so() {
+    let call = ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
+    let desk = Desk::new(vec![vec![call], text("done")]);
+    let remote = RemoteSessions::begin(desk.client()).await.expect("the same version");
+    let (cwd, (opening, news)) = (desk.cwd.clone(), opening(&desk));
+    let story = move || {
+        let session = remote.create(Ticket(1), opening);
+        until(&news, |out| matches!(out, Out::Commands(_)).then_some(()));
+        let (client, content) = (ClientId(1), vec![Content::Text { text: "go".into() }]);
+        let prompt = SessionCommand::Prompt { ticket: Ticket(2), client, content };
+        remote.send(&session, prompt).expect("it lives");
+        let ask = until(&news, |out| match out {
+            Out::Ask { ask, .. } => Some(*ask),
+            _ => None,
+        });
+        remote.send(&session, SessionCommand::Absent { ask, client }).expect("it lives");
+        let ended = answer(&news, 2);
+        assert!(matches!(ended, Ok(Answer::TurnEnded { reason: StopReason::EndTurn, .. })), "{ended:?}");
+        assert!(!cwd.join("here").exists());
+    };
+    tokio::task::spawn_blocking(story).await.expect("the story holds");
+}
+
 /// The daemon died under a run, which waited for an answer that nobody would give.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_is_answered_when_the_daemon_ends() {

@@ -11,7 +11,9 @@ use epitome::daemon::control::Client;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::provider::scripted::ModelStep;
 use epitome::session::port::SessionPort;
-use epitome::session::{Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, Ticket};
+use epitome::session::{
+    Answer, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, Ticket,
+};
 use epitome::thread::{Change, Content, SessionId, StopReason};
 use serde_json::{Value, json};
 
@@ -247,4 +249,39 @@ async fn ctrl_c_withdraws_what_was_said_into_an_editors_turn_and_ends_a_turn_of_
         _ => None,
     });
     assert_eq!(reason, StopReason::Cancelled);
+}
+
+/// A run without a terminal dismissed every card of a session that an editor had open too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_has_nobody_to_ask_leaves_its_card_to_an_editor_that_has() {
+    let touch = || ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
+    let text = |text: &str| vec![ModelStep::Text(text.into())];
+    let replies =
+        Mutex::new(vec![text("Not made."), vec![touch()], text("Made."), vec![touch()], text("Hi.")]);
+    let next = move || replies.lock().expect("no panic under it").pop();
+    let home = Home::with_replies(move || next().unwrap_or_else(|| vec![ModelStep::Text("Hello.".into())]));
+    let _daemon = home.daemon();
+    let session = said(&home);
+    let (remote, news) = editor(&home, &session).await;
+
+    let mut command = home.command(&["run", "--resume", &session, "make it"]);
+    command.envs(home.keys()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the binary is built");
+    let ask = until(&news, |out| match out {
+        Out::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    let decide = SessionCommand::Decide { ask, decision: Decision::AllowOnce };
+    let (sender, id) = (remote.clone(), SessionId(session.clone()));
+    let sent = tokio::task::spawn_blocking(move || sender.send(&id, decide)).await;
+    sent.expect("no panic").expect("it lives");
+    let run = child.wait_with_output().expect("it ends");
+    assert!(out(&run).contains("Made.") && home.cwd().join("here").exists(), "{run:?}");
+    assert!(!err(&run).contains("nobody is there"), "{run:?}");
+
+    std::fs::remove_file(home.cwd().join("here")).expect("it was made");
+    tokio::task::spawn_blocking(move || remote.detach(ClientId(1))).await.expect("no panic");
+    let run = home.shell(&["run", "--resume", &session, "make it again"]);
+    assert!(out(&run).contains("Not made.") && !home.cwd().join("here").exists(), "{run:?}");
+    assert!(err(&run).contains("nobody is there to be asked"), "{run:?}");
 }

@@ -54,7 +54,7 @@ fn a_hundred_sessions_killed_at_any_moment_leave_nothing_behind() {
             let words = match nth % 5 {
                 0 => "run trap '' TERM; sleep 1000 & sleep 1000".to_owned(),
                 1 => format!("run for i in 1 2 3 4 5 6 7 8; do echo {nth} >> grows; done; sleep 1000"),
-                2 => "run nohup sleep 1000 & sleep 1000".to_owned(),
+                2 => "run setsid sleep 1000 & sleep 1000".to_owned(),
                 3 => "hang".to_owned(),
                 _ => format!("say {}", "words ".repeat(500)),
             };

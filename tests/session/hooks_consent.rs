@@ -11,7 +11,7 @@ use super::stage::{recorder, told_of, with_hooks};
 const HOOK: &str = ".epitome/hooks/theirs";
 
 /// A desk in a repository with a hook of its own.
-fn repository() -> Desk {
+pub fn repository() -> Desk {
     with_hooks(&[], &[(HOOK, &recorder("user_message_send"))], Vec::new())
 }
 

@@ -1,6 +1,7 @@
 //! Sessions from outside, without an editor's wire: steering, cancels, panics, compaction in small
 //! windows, and what survives a restart.
 
+mod absent;
 mod caching;
 mod checkpoints;
 mod child;

@@ -20,7 +20,7 @@ use crate::session::{
     Answer, AskId, CommandInfo, Decision, Out, PermissionAsk, SessionCommand, SessionError, SessionOptions,
     Ticket,
 };
-use crate::thread::{Content, Mode, SessionId, StopReason, Usage, text};
+use crate::thread::{Change, Content, Decider, Mode, SessionId, StopReason, ToolOutcome, Usage, text};
 
 /// How often the progress line is brought up to date.
 const TICK: Duration = Duration::from_secs(1);
@@ -54,6 +54,8 @@ pub struct Run<P> {
     ask: Option<(AskId, Arc<PermissionAsk>)>,
     /// Questions that wait for the open one: a turn and what hooks called may ask at once.
     asks: VecDeque<(AskId, Arc<PermissionAsk>)>,
+    /// What nobody here could be asked: another client may answer it, so what becomes of it is told by its outcome.
+    left_open: Vec<Arc<PermissionAsk>>,
     keyboard: Keyboard,
     cancelled: bool,
     /// US dollars of the session's model calls, where prices are known.
@@ -106,6 +108,7 @@ impl<P: SessionPort> Run<P> {
             commands: None,
             ask: None,
             asks: VecDeque::new(),
+            left_open: Vec::new(),
             keyboard: Keyboard::Unknown,
             cancelled: false,
             cost: None,
@@ -167,11 +170,15 @@ impl<P: SessionPort> Run<P> {
                 }
             }
             Out::Usage(usage) => self.cost = usage.cost,
-            Out::Entry { .. }
-            | Out::Text { .. }
+            Out::Entry { entry, .. } => {
+                if let Change::ToolFinished { outcome } = &entry.change {
+                    self.tell_unasked(outcome)?;
+                }
+            }
+            Out::CallFinished { outcome } => self.tell_unasked(outcome)?,
+            Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
-            | Out::CallFinished { .. }
             | Out::CallsSeen { .. }
             | Out::Compaction { .. }
             | Out::Options(_)
@@ -285,7 +292,10 @@ impl<P: SessionPort> Run<P> {
                 }
                 Ok(())
             }
-            Keyboard::Nobody | Keyboard::Unknown => self.decide(ask, &permission, Decision::Dismissed),
+            Keyboard::Nobody | Keyboard::Unknown => {
+                self.absent(ask, permission);
+                Ok(())
+            }
         }
     }
 
@@ -299,7 +309,8 @@ impl<P: SessionPort> Run<P> {
             Some(decision) => decision,
             None => {
                 self.keyboard = Keyboard::Nobody;
-                Some(Decision::Dismissed)
+                self.absent(ask, permission);
+                return self.ask_next();
             }
         };
         match decision {
@@ -309,6 +320,27 @@ impl<P: SessionPort> Run<P> {
             }
             None => self.asked(ask, permission),
         }
+    }
+
+    /// Leaves a question to the session's other clients, if there are any.
+    fn absent(&mut self, ask: AskId, permission: Arc<PermissionAsk>) {
+        self.left_open.push(permission);
+        // A session that is gone has withdrawn its questions.
+        drop(self.sessions.send(&self.session, SessionCommand::Absent { ask, client: CLIENT }));
+    }
+
+    /// Tells of a call that was refused because nobody was there to be asked, here or elsewhere.
+    fn tell_unasked(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
+        let is_of = |permission: &mut Arc<PermissionAsk>| permission.call == outcome.call;
+        let by_nobody = outcome.decided.as_ref().is_some_and(|decided| decided.by == Decider::Nobody);
+        for permission in self.left_open.extract_if(.., is_of) {
+            match &mut self.face {
+                Face::Text(printer) if by_nobody => printer.decided(&permission, &Decision::Absent)?,
+                Face::Json(lines) if by_nobody => lines.decided(&permission, &Decision::Absent)?,
+                Face::Text(_) | Face::Json(_) | Face::Result => {}
+            }
+        }
+        Ok(())
     }
 
     fn decide(&mut self, ask: AskId, permission: &PermissionAsk, decision: Decision) -> io::Result<()> {

@@ -1,61 +1,40 @@
-//! What the control API remembers of its clients, across connections: who of them is in which session, so
-//! that a question is left to those who can answer it.
+//! What the control API remembers of its clients, across connections: which sessions somebody follows who may
+//! answer a question.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::daemon::Daemon;
 use crate::thread::SessionId;
 
 /// One for each daemon.
 #[derive(Default)]
 pub struct Desk {
-    sessions: Mutex<HashMap<SessionId, Present>>,
-}
-
-/// Who of the control API is in a session.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Present {
-    /// Who look on, and may answer questions.
-    tails: usize,
-    /// Who wait for an answer, and can't be asked.
-    visits: usize,
+    /// How many look on; never none.
+    tails: Mutex<HashMap<SessionId, NonZero<usize>>>,
 }
 
 impl Desk {
     pub(super) fn looks_on(&self, session: &SessionId) {
-        self.change(session, |present| present.tails += 1);
+        let mut tails = self.tails();
+        let more = tails.get(session).map_or(NonZero::<usize>::MIN, |count| count.saturating_add(1));
+        tails.insert(session.clone(), more);
     }
 
     pub(super) fn looks_away(&self, session: &SessionId) {
-        self.change(session, |present| present.tails = present.tails.saturating_sub(1));
+        let mut tails = self.tails();
+        match tails.get(session).and_then(|count| NonZero::new(count.get() - 1)) {
+            Some(fewer) => tails.insert(session.clone(), fewer),
+            None => tails.remove(session),
+        };
     }
 
-    pub(super) fn visits(&self, session: &SessionId) {
-        self.change(session, |present| present.visits += 1);
+    /// Whether somebody follows it, who could answer a question.
+    pub(super) fn is_followed(&self, session: &SessionId) -> bool {
+        self.tails().contains_key(session)
     }
 
-    pub(super) fn leaves(&self, session: &SessionId) {
-        self.change(session, |present| present.visits = present.visits.saturating_sub(1));
-    }
-
-    /// Whether somebody is there who could be asked: an editor, a shell, or who follows a tail.
-    pub(super) fn is_anybody_else_there(&self, daemon: &Daemon, session: &SessionId) -> bool {
-        let present = self.sessions().get(session).copied().unwrap_or_default();
-        let live = daemon.sessions.live_sessions().into_iter().find(|live| live.session == *session);
-        present.tails > 0 || live.is_some_and(|live| live.clients > present.visits)
-    }
-
-    fn change(&self, session: &SessionId, change: impl FnOnce(&mut Present)) {
-        let mut sessions = self.sessions();
-        let present = sessions.entry(session.clone()).or_default();
-        change(present);
-        if *present == Present::default() {
-            sessions.remove(session);
-        }
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Present>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tails(&self) -> MutexGuard<'_, HashMap<SessionId, NonZero<usize>>> {
+        self.tails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -116,6 +116,7 @@ pub enum Sent {
     SetMode { ticket: Ticket, mode: String },
     SetOption { ticket: Ticket, option: String, value: String },
     Decide { ask: AskId, decision: Decision },
+    Absent { ask: AskId },
     Answer { ask: AskId, reply: Answered },
     Close { ticket: Ticket },
     Detach,
@@ -134,6 +135,7 @@ impl Sent {
                 Sent::SetOption { ticket, option, value }
             }
             SessionCommand::Decide { ask, decision } => Sent::Decide { ask, decision },
+            SessionCommand::Absent { ask, client: _ } => Sent::Absent { ask },
             SessionCommand::Answer { ask, reply } => Sent::Answer { ask, reply },
             SessionCommand::Close { ticket, client: _ } => Sent::Close { ticket },
             SessionCommand::Detach { client: _ } => Sent::Detach,
@@ -158,6 +160,7 @@ impl Sent {
             Sent::Cancel
             | Sent::CancelPrompt { .. }
             | Sent::Decide { .. }
+            | Sent::Absent { .. }
             | Sent::Answer { .. }
             | Sent::Detach => None,
         }
@@ -180,6 +183,7 @@ impl Sent {
                 SessionCommand::SetOption { ticket: port.ticket(ticket)?, client, option, value }
             }
             Sent::Decide { ask, decision } => SessionCommand::Decide { ask, decision },
+            Sent::Absent { ask } => SessionCommand::Absent { ask, client },
             Sent::Answer { ask, reply } => SessionCommand::Answer { ask, reply },
             Sent::Close { ticket } => SessionCommand::Close { ticket: port.ticket(ticket)?, client },
             Sent::Detach => SessionCommand::Detach { client },

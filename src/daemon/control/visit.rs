@@ -14,13 +14,12 @@ use crate::daemon::Daemon;
 use crate::daemon::attachments::fresh_client;
 use crate::session::registry::Overrides;
 use crate::session::{
-    Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand,
-    SessionError, Ticket,
+    Answer, AskId, Attachment, ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
 };
 use crate::thread::{Change, Content, SessionId};
 
-/// How often it is looked whether anybody is left who could answer a question. Who leaves tells the session,
-/// not those who wait.
+/// How often it is looked whether somebody still follows the session who could answer a question. Who stops tells
+/// nobody who waits.
 const ASKED_LOOK: Duration = Duration::from_secs(1);
 
 /// Where the tickets of this process's control clients begin, apart from those of editors.
@@ -53,7 +52,6 @@ impl Visit {
         let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::default()), fresh_tickets(1));
         // The directory is the session's own; that of an opening counts for new ones.
         let opening = opening(client, tray.clone(), PathBuf::new(), luggage);
-        daemon.control.visits(&session);
         let visit = Visit { daemon: daemon.clone(), session: session.clone(), client, tray };
         visit.daemon.sessions.attach(ticket, session, opening, Replay::Nothing);
         visit.entered(ticket).await
@@ -63,7 +61,6 @@ impl Visit {
     pub async fn to_new(daemon: &Arc<Daemon>, cwd: PathBuf, luggage: Luggage) -> Result<Visit, Fault> {
         let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::default()), fresh_tickets(1));
         let session = daemon.sessions.create(ticket, opening(client, tray.clone(), cwd, luggage));
-        daemon.control.visits(&session);
         Visit { daemon: daemon.clone(), session, client, tray }.entered(ticket).await
     }
 
@@ -74,18 +71,24 @@ impl Visit {
         Ok(self)
     }
 
-    /// Asks for something, and waits for the answer.
+    /// Asks for something, and waits for the answer. Questions that come meanwhile are left to whoever else is
+    /// there; where nobody is, the answer is no.
     pub async fn ask(
         &self,
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
     ) -> Result<Answer, Fault> {
         let ticket = fresh_tickets(1);
         self.daemon.sessions.send(&self.session, command(ticket, self.client))?;
-        Ok(self.answer(ticket).await?)
+        let mut answer = std::pin::pin!(self.answer(ticket));
+        loop {
+            tokio::select! {
+                answer = &mut answer => return Ok(answer?),
+                () = self.questions() => self.say_absent(),
+            }
+        }
     }
 
-    /// Sends a prompt and waits for the end of its turn. Questions that come meanwhile are left to whoever
-    /// else is there; where nobody is, the answer is no.
+    /// Sends a prompt and waits for the end of its turn.
     pub async fn prompt(&self, content: Vec<Content>) -> Result<(Answer, Option<String>), Fault> {
         let turn = self.ask(|ticket, client| SessionCommand::Prompt { ticket, client, content });
         let mut turn = std::pin::pin!(turn);
@@ -99,7 +102,6 @@ impl Visit {
                     drop(self.daemon.sessions.send(&self.session, SessionCommand::Cancel));
                 }
                 answer = &mut turn => break answer?,
-                () = self.questions() => self.refuse_where_nobody_is(),
             }
         };
         let said = std::mem::take(&mut self.tray.state().said);
@@ -123,21 +125,22 @@ impl Visit {
         drop(tokio::time::timeout(ASKED_LOOK, is_new).await);
     }
 
-    fn refuse_where_nobody_is(&self) {
-        if self.daemon.control.is_anybody_else_there(&self.daemon, &self.session) {
+    /// A visitor has nobody to ask. It holds that back while somebody follows the session, who is no client and may
+    /// answer all the same.
+    fn say_absent(&self) {
+        if self.daemon.control.is_followed(&self.session) {
             return;
         }
+        let client = self.client;
         for ask in std::mem::take(&mut self.tray.state().asks) {
-            let decision = Decision::Dismissed;
             // A session that is gone has withdrawn its questions.
-            drop(self.daemon.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
+            drop(self.daemon.sessions.send(&self.session, SessionCommand::Absent { ask, client }));
         }
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.daemon.control.leaves(&self.session);
         // A session that is gone needs no leaving.
         let client = self.client;
         drop(self.daemon.sessions.send(&self.session, SessionCommand::Detach { client }));

@@ -152,7 +152,7 @@ impl Tray {
             && let Some(commands) = self.commands.upgrade()
         {
             // Nobody is there to be asked. There is room: a child gets nothing but decisions.
-            let decision = Decision::Dismissed;
+            let decision = Decision::Absent;
             drop(commands.try_send(SessionCommand::Decide { ask, decision }));
         }
     }
