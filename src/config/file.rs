@@ -145,7 +145,7 @@ impl Reader<'_> {
                 "secrets" => self.secrets(value, &mut settings.mask_secrets),
                 "templates" => self.templates(value, settings),
                 "web_fetch" => self.web_fetch(value, settings),
-                _ => self.unknown(key.span(), name, &KEYS),
+                _ => self.unknown(key.span(), name, KEYS),
             }
         }
         self.check_native(settings);
