@@ -72,6 +72,9 @@ type Progress = (CallId, String);
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
+/// The names and values that a client's editor has.
+type Environment = Vec<(OsString, OsString)>;
+
 /// A live session.
 pub struct Session {
     pub(super) id: SessionId,
@@ -142,7 +145,7 @@ pub struct Session {
     /// What the person keeps allowed here.
     pub(super) kept_reader: kept::Reader,
     /// What masks keys, with the environment that it was made for.
-    pub(super) masker_made: Option<(Arc<Vec<(OsString, OsString)>>, Arc<Masker>)>,
+    pub(super) masker_made: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the model knows of files.
     pub(super) files: Arc<Files>,
     /// The files that hold instructions, as they were seen last.

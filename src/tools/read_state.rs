@@ -501,16 +501,6 @@ mod tests {
         assert_eq!(files.standing(Path::new("/w/a"), "s2"), Standing::Unread);
     }
 
-    #[test]
-    fn the_files_that_are_known_are_bounded() {
-        let files = files(Vec::new());
-        for number in 0..=FILES_MAX {
-            files.note(&[(PathBuf::from(format!("/w/{number}")), Some("s".to_owned()))]);
-        }
-        assert_eq!(files.standing(Path::new("/w/0"), "s"), Standing::Unread);
-        assert_eq!(files.standing(Path::new("/w/1"), "s"), Standing::Current);
-    }
-
     #[tokio::test]
     async fn calls_touch_files_in_their_order() {
         let files = Files::default();
