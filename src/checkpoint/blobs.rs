@@ -22,7 +22,6 @@ const COMPRESSION: u8 = 1;
 pub struct Blobs {
     directory: PathBuf,
     held: Mutex<Held>,
-    /// Counts what is written, so that no two threads write to one place.
 }
 
 #[derive(Default)]
