@@ -50,7 +50,7 @@ pub fn group() -> Group {
             read("zeros without end, by a link", "zero", AskedThen("is a device")).allowed(),
             read("random bytes without end, by a link", "random", AskedThen("is a device")).allowed(),
             read("the terminal, by a link", "terminal", AskedThen("is a device")).allowed(),
-            write("a device, by a link", "zero", AskedThen("is a device")).allowed(),
+            write("a device, by a link", "zero", Refused("is a device")),
             read("a directory", ".", Refused("is a directory")),
             write("a directory", ".", Refused("is a directory")).mode("accept_edits"),
             read("a binary file", "binary", Refused("is a binary file")),

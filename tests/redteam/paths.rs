@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::range::{Expect, Group, Place, SECRET, command, read, row, write};
 
-const CONFIG: &str = "[permissions]\nallow = [\"file_read(**)\", \"bash(cat *)\"]\nask = [\"Edit(careful.txt)\"]\n\
+const CONFIG: &str = "[permissions]\nallow = [\"file_read(**)\", \"bash(cat *)\"]\nask = [\"Edit(careful*)\"]\n\
                       deny = [\"Read(private/**)\"]\n";
 
 fn prepare(place: &Place) {
@@ -136,7 +136,7 @@ pub fn group() -> Group {
             write("our own settings of the repository", ".epitome/config.toml", Asked).mode("accept_edits"),
             write("tasks of an editor", ".vscode/tasks.json", Asked).mode("accept_edits"),
             write("a file that a shell runs", "sub/.envrc", Asked).mode("accept_edits"),
-            write("what a rule asks about, in full mode", "careful.txt", Asked).mode("full"),
+            write("what a rule asks about, in full mode", "careful-new.txt", Asked).mode("full"),
             write("a file in read-only mode", "pwned", Denied("read-only mode")).mode("read_only"),
         ],
     }

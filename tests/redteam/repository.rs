@@ -55,7 +55,12 @@ pub fn group() -> Group {
             read("its rule for reading", "~/secret.txt", Asked),
             read("its rule for keys", ".env", Asked),
             write("its rule for writing", "pwned", Asked),
-            write("more of its settings", ".epitome/config.toml", Asked).mode("accept_edits"),
+            write(
+                "more of its settings",
+                ".epitome/config.toml",
+                crate::range::Expect::Refused("was not read in this session"),
+            )
+            .mode("accept_edits"),
             write("more of its hooks", ".epitome/hooks/more", Asked).mode("accept_edits"),
             write("more hooks for another agent", ".claude/settings.local.json", Asked).mode("accept_edits"),
             read(

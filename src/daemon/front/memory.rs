@@ -313,6 +313,11 @@ impl Memory {
         !self.owed.is_empty()
     }
 
+    /// Whether the editor has greeted and waits for the answer: a daemon that was just leaving took the line.
+    pub fn waits_for_greeting(&self) -> bool {
+        self.initialize.as_ref().is_some_and(|initialize| !initialize.answered)
+    }
+
     /// Whether the new daemon has answered all that it was asked at first.
     pub fn is_settled(&self) -> bool {
         self.own.is_empty()

@@ -433,7 +433,8 @@ impl Down<'_> {
             Over::Bye(Farewell::Reattach { version }) => is_newer(version, VERSION),
             Over::Bye(Farewell::Closed | Farewell::Stopped) | Over::Died | Over::EditorGone => false,
         };
-        if matches!(over, Over::Bye(Farewell::Stopped)) {
+        let waits = self.shared.state().memory.waits_for_greeting();
+        if matches!(over, Over::Bye(Farewell::Stopped)) && !waits {
             self.rest(Daemon::Stopped, Memory::answers_overdue)?;
         } else if self.early_deaths >= EARLY_DEATHS_MAX {
             let why = "it ends again and again while it takes up the open sessions; its log tells more";
