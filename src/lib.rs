@@ -106,7 +106,7 @@
 //! | `provider` | model services: formats, HTTP, what is known of models | thread, whole, spans, config, tokens, transcript, family |
 //! | `tools` | what the model can do, and permission | thread, whole, recall, provider, rules |
 //! | `store` | journals, blobs, sled | thread, paths, whole |
-//! | `mcp` | tools of servers that are not ours, through the protocol's SDK | thread, config, provider, tools |
+//! | `mcp` | tools of servers that are not ours, through the protocol's SDK | thread, whole, config, provider, tools |
 //! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer, secrets |
 //! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store, checkpoint, rules, secrets |
 //! | `acp` | the protocol | thread, session |

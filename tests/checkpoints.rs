@@ -30,6 +30,17 @@ impl Bench {
         Bench { home, checkpoints }
     }
 
+    /// Waits until the file system's clock has gone on: what is written then is younger than all before it.
+    fn tick(&self) {
+        let probe = self.home.path().join("probe");
+        let now = || {
+            fs::write(&probe, "").expect("written");
+            fs::metadata(&probe).expect("there").modified().expect("a time")
+        };
+        let before = now();
+        while now() == before {}
+    }
+
     fn root(&self) -> PathBuf {
         self.home.path().join("w").canonicalize().expect("it is there")
     }
@@ -163,7 +174,7 @@ fn whatever_a_command_does_to_a_workspace_is_taken_back_and_brought_again() {
         let bench = Bench::new();
         bench.sh(BEGINNING);
         // Files that are older than a file system's clock ticks: what is renamed with its directory shows no sign of it.
-        std::thread::sleep(Duration::from_millis(30));
+        bench.tick();
         let before = bench.tree();
         bench.command(5, || bench.sh(script));
         let after = bench.tree();
@@ -365,7 +376,7 @@ fn a_file_that_is_not_ignored_any_more_is_not_taken_for_a_new_one() {
     let bench = Bench::new();
     bench.write(".gitignore", "secret\n");
     bench.write("secret", "mine");
-    std::thread::sleep(Duration::from_millis(50));
+    bench.tick();
     bench.command(1, || bench.sh(": > .gitignore; echo new > new"));
     bench.rewind(1);
     assert_eq!(bench.read("secret"), "mine");
@@ -694,7 +705,7 @@ fn looks_at_workspaces_of_several_sizes() {
             eprintln!("{files} files of 5 KB: {what} {:?}", began.elapsed());
         };
         time("first command, before and behind", &|| bench.command(10, || {}));
-        std::thread::sleep(Duration::from_millis(50));
+        bench.tick();
         time("next command, before and behind", &|| bench.command(20, || {}));
         time("next command, before and behind", &|| bench.command(30, || bench.write("d0/f0.rs", "changed")));
         time("a file tool", &|| bench.tool(40, "d1/f60.rs", || bench.write("d1/f60.rs", "changed")));

@@ -5,8 +5,8 @@
 
 use std::fs;
 use std::future::Future;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -273,13 +273,7 @@ fn on_disk<'a, T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let new = path.with_extension(format!("{:016x}.new", fastrand::u64(..)));
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
-    written.inspect_err(|_| {
-        // What was written so far is no use to anyone.
-        let _ = fs::remove_file(&new);
-    })
+    crate::whole::replace_private(path, bytes)
 }
 
 #[cfg(test)]

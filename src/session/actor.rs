@@ -379,9 +379,7 @@ impl Session {
                 tracing::error!(session = %self.id, %error, "a job of a turn panicked");
                 self.cancel();
             }
-            // What comes after the outcome is in the outcome.
-            Event::Progress(call, _) if !self.thread.open_calls().contains(&call) => {}
-            Event::Progress(call, output) => self.announce(&Out::CallProgress { call, output }),
+            Event::Progress(call, output) => self.progressed(call, output),
             Event::Summary(piece) => self.compaction_wrote(piece),
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
@@ -393,6 +391,21 @@ impl Session {
                 tracing::error!(session = %self.id, %error, "background work panicked");
                 self.background_panicked();
             }
+        }
+    }
+
+    fn progressed(&mut self, call: CallId, output: String) {
+        // What comes after the outcome is in the outcome.
+        if self.thread.open_calls().contains(&call) {
+            self.announce(&Out::CallProgress { call, output });
+        }
+    }
+
+    /// Takes what running calls had printed so far; no more than may wait for it.
+    pub(super) fn hear_progress(&mut self) {
+        for _ in 0..PROGRESS_MAX {
+            let Ok((call, output)) = self.progress.1.try_recv() else { return };
+            self.progressed(call, output);
         }
     }
 

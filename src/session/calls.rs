@@ -370,8 +370,9 @@ impl Session {
                 if let Some(work) = &mut self.work {
                     work.running_agents.remove(&call);
                 }
-                // What an agent spent is told before it ends.
+                // What an agent spent is told before it ends, and what a call printed before its outcome.
                 self.hear_children();
+                self.hear_progress();
                 let started = self.work.as_mut().and_then(|work| work.started.remove(&call));
                 let took = started.map_or(Duration::ZERO, |at| at.elapsed());
                 let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tokio::task::JoinHandle;
+
 use super::Severity;
 use super::actor::Session;
 use super::commands::rewind::model_line;
@@ -169,20 +171,36 @@ pub(super) async fn around<T>(kept: Option<Kept>, run: impl Future<Output = T>) 
     let Some(kept) = kept else { return run.await };
     let Kept { checkpoints, roots, what } = kept;
     let (first, at, before) = (checkpoints.clone(), roots.clone(), what.clone());
-    // A panic there is no reason not to run.
-    drop(tokio::task::spawn_blocking(move || first.note(first.before(&at, &before))).await);
-    let behind = Behind(Some(move || checkpoints.note(checkpoints.after(&roots, &what))));
+    let before = tokio::task::spawn_blocking(move || first.note(first.before(&at, &before)));
+    let mut behind = Behind::new(before, move || checkpoints.note(checkpoints.after(&roots, &what)));
+    behind.begun().await;
     let came_to = run.await;
     behind.now().await;
     came_to
 }
 
-/// What is done behind a call, also where it is cancelled and nobody waits for it.
-struct Behind<F: FnOnce() + Send + 'static>(Option<F>);
+/// What is done behind a call, also where it is cancelled and nobody waits for it; never before what is done in
+/// front of the call has ended, which a cancel may meet.
+struct Behind<F: FnOnce() + Send + 'static> {
+    before: Option<JoinHandle<()>>,
+    work: Option<F>,
+}
 
 impl<F: FnOnce() + Send + 'static> Behind<F> {
+    fn new(before: JoinHandle<()>, work: F) -> Behind<F> {
+        Behind { before: Some(before), work: Some(work) }
+    }
+
+    async fn begun(&mut self) {
+        if let Some(before) = &mut self.before {
+            // A panic there is no reason not to run.
+            drop(before.await);
+        }
+        self.before = None;
+    }
+
     async fn now(mut self) {
-        if let Some(work) = self.0.take() {
+        if let Some(work) = self.work.take() {
             drop(tokio::task::spawn_blocking(work).await);
         }
     }
@@ -190,10 +208,43 @@ impl<F: FnOnce() + Send + 'static> Behind<F> {
 
 impl<F: FnOnce() + Send + 'static> Drop for Behind<F> {
     fn drop(&mut self) {
-        if let Some(work) = self.0.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn_blocking(work);
+        let (before, Some(work)) = (self.before.take(), self.work.take()) else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Some(before) = before {
+                    drop(before.await);
+                }
+                drop(tokio::task::spawn_blocking(work).await);
+            });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, mpsc};
+
+    use super::*;
+
+    /// A call that was cancelled while the workspace was still looked at before it had its end recorded first and
+    /// its beginning then: it counted as running for ever, and each rewind waited for it.
+    #[tokio::test]
+    async fn a_call_that_is_cancelled_while_it_begins_ends_behind_its_beginning() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (go, wait) = mpsc::channel();
+        let (first, second) = (told.clone(), told.clone());
+        let before = tokio::task::spawn_blocking(move || {
+            wait.recv().expect("it is told to go");
+            first.lock().expect("no panic").push("before");
+        });
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let behind = Behind::new(before, move || {
+            second.lock().expect("no panic").push("behind");
+            done.send(()).expect("it is waited for");
+        });
+        drop(behind);
+        go.send(()).expect("it waits");
+        ended.await.expect("it is recorded");
+        assert_eq!(*told.lock().expect("no panic"), ["before", "behind"]);
     }
 }
