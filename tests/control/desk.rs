@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome::daemon::Daemon;
+use epitome::daemon::control::limits::Limits;
 use epitome::daemon::control::{Client, serve};
 use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
@@ -43,6 +44,11 @@ pub fn text(text: &str) -> Vec<ModelStep> {
 impl Desk {
     /// A model that says these replies, one a call, and then "ok". Must be called in a runtime.
     pub fn new(replies: Vec<Vec<ModelStep>>) -> Desk {
+        Desk::with_limits(replies, Limits::default())
+    }
+
+    /// The same with other limits of time for its calls.
+    pub fn with_limits(replies: Vec<Vec<ModelStep>>, limits: Limits) -> Desk {
         let mut replies = replies.into_iter();
         let model = ScriptedModel::start(move |_| replies.next().unwrap_or_else(|| text("ok")));
         let model = model.expect("loopback");
@@ -67,7 +73,9 @@ impl Desk {
             checkpoints: None,
         };
         let sessions = Sessions::new(services, Handle::current());
-        let daemon = Arc::new(Daemon::new(paths, sessions, store));
+        let mut daemon = Daemon::new(paths, sessions, store);
+        daemon.control.limits = limits;
+        let daemon = Arc::new(daemon);
         let cwd = cwd.canonicalize().expect("it was made");
         Desk { daemon, model, cwd, _directory: directory }
     }

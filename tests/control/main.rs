@@ -1,6 +1,7 @@
 //! The control API, by its lines: each method, the wire itself, and who hears what.
 
 mod desk;
+mod limits;
 mod methods;
 mod page;
 mod process;

@@ -15,7 +15,8 @@ use crate::session::counts::Reading;
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("status", status);
-    table.blocking("stop", stop);
+    // Where the disk hangs it must be possible to end it.
+    table.waiting("stop", |daemon, wanted, _| async move { stop(&daemon, wanted) });
     table.blocking("metrics", metrics);
 }
 

@@ -21,6 +21,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::fault::{Fault, Kind};
+use super::limits::{GRACE, Limits};
 use super::lines::{Line, Lines};
 use super::wire;
 use crate::daemon::Daemon;
@@ -28,7 +29,8 @@ use crate::daemon::hello::VERSION;
 use crate::daemon::place::Place;
 use crate::thread::{Seq, SessionId};
 
-/// How long a call may take: a turn takes as long as it takes, and a daemon that dies is noticed at once.
+/// How long a prompt may take: a turn takes as long as it takes, and a daemon that dies is noticed at once. Other
+/// methods have their own limits.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// News of a subscription that wait to be taken here; behind them the subscription is begun anew.
@@ -117,9 +119,9 @@ impl Client {
         method: &str,
         params: impl Serialize + Send,
     ) -> Result<R, Fault> {
-        match self.inner.request(method, Named(params)).await {
+        match limited(method, self.inner.request(method, Named(params))).await {
             Ok(answered) => Ok(answered),
-            Err(error) => Err(self.explained(fault_of(error)).await),
+            Err(fault) => Err(self.explained(fault).await),
         }
     }
 
@@ -130,9 +132,9 @@ impl Client {
         params: impl Serialize + Send,
         end: &str,
     ) -> Result<Subscription<N>, Fault> {
-        match self.inner.subscribe(method, Named(params), end).await {
+        match limited(method, self.inner.subscribe(method, Named(params), end)).await {
             Ok(news) => Ok(news),
-            Err(error) => Err(self.explained(fault_of(error)).await),
+            Err(fault) => Err(self.explained(fault).await),
         }
     }
 
@@ -142,7 +144,8 @@ impl Client {
             (Serves::Daemon, Kind::UnknownMethod | Kind::InvalidParams) => {}
             (Serves::Daemon | Serves::ThisProcess, _) => return fault,
         }
-        let status = self.inner.request::<Value, _>("status", Named(json!({}))).await.unwrap_or_default();
+        let status = self.inner.request::<Value, _>("status", Named(json!({})));
+        let status = limited("status", status).await.unwrap_or_default();
         match status["version"].as_str() {
             Some(theirs) if theirs != VERSION => Fault::of_versions(theirs, VERSION),
             Some(_) | None => fault,
@@ -204,6 +207,21 @@ impl<P: Serialize> ToRpcParams for Named<P> {
     fn to_rpc_params(self) -> Result<Option<Box<RawValue>>, serde_json::Error> {
         serde_json::value::to_raw_value(&self.0).map(Some)
     }
+}
+
+/// Waits for an answer a little longer than the daemon itself would take to say that it takes too long.
+async fn limited<T>(
+    method: &str,
+    answer: impl Future<Output = Result<T, client::Error>>,
+) -> Result<T, Fault> {
+    let answered = match Limits::default().of(method).map(|limit| limit + GRACE) {
+        None => answer.await,
+        Some(limit) => match tokio::time::timeout(limit, answer).await {
+            Ok(answered) => answered,
+            Err(_) => return Err(Fault::unanswered(method, limit)),
+        },
+    };
+    answered.map_err(fault_of)
 }
 
 fn fault_of(error: client::Error) -> Fault {

@@ -1,5 +1,7 @@
 //! What a call of the control API comes to when it is not done: a number, a kind, a sentence, and what to do.
 
+use std::time::Duration;
+
 use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::json;
 
@@ -35,10 +37,12 @@ pub enum Kind {
     Busy,
     /// The session is open in another process, which holds its log.
     InUse,
+    /// It took longer than it may.
+    TimedOut,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 14] = [
         Kind::Parse,
         Kind::InvalidRequest,
         Kind::UnknownMethod,
@@ -52,6 +56,7 @@ impl Kind {
         Kind::Store,
         Kind::Busy,
         Kind::InUse,
+        Kind::TimedOut,
     ];
 
     pub fn code(self) -> i32 {
@@ -69,6 +74,7 @@ impl Kind {
             Kind::Store => -32005,
             Kind::Busy => -32006,
             Kind::InUse => -32007,
+            Kind::TimedOut => -32008,
         }
     }
 
@@ -87,6 +93,7 @@ impl Kind {
             Kind::Store => "store",
             Kind::Busy => "busy",
             Kind::InUse => "in_use",
+            Kind::TimedOut => "timed_out",
         }
     }
 
@@ -116,6 +123,22 @@ impl Fault {
         let message = format!("the daemon is of version {daemon}, this program of {program}");
         Fault::new(Kind::Refused, message)
             .hint("`epitome daemon stop` ends it; the next window starts one of this version")
+    }
+
+    /// A method has had all the time that it may take.
+    pub fn timed_out(method: &str, limit: Duration) -> Fault {
+        let message = format!("{method} came to nothing within {} s", limit.as_secs_f64());
+        Fault::new(Kind::TimedOut, message).hint(
+            "the disk or the session hangs, or a turn is in the way; what was begun may still be done: \
+             `epitome sessions show` and `epitome daemon logs` tell more, and `epitome daemon stop --force` ends it",
+        )
+    }
+
+    /// The daemon did not even say that a call took too long.
+    pub fn unanswered(method: &str, limit: Duration) -> Fault {
+        let message = format!("the daemon did not answer {method} within {} s", limit.as_secs_f64());
+        Fault::new(Kind::TimedOut, message)
+            .hint("`epitome daemon logs` tells what it does, and `epitome daemon stop --force` ends it")
     }
 
     pub fn hint(self, hint: impl Into<String>) -> Fault {

@@ -144,7 +144,7 @@ async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
     let cwd = wanted.cwd.map(directory).transpose()?;
     let environment = wanted.environment.unwrap_or_else(Environment::of_this_process).shared();
     let (paths, known) = (daemon.paths.clone(), environment.clone());
-    let (settings, problems) = beside(move || {
+    let (settings, problems) = beside(&daemon, move || {
         let get = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         Ok(Settings::load(&paths, cwd.as_deref(), get))
     })

@@ -5,7 +5,7 @@
 //! - `params`, `fault`: what comes in, read strictly, and how it is told that something is not done.
 //! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail` the subscription.
 //! - `visit`: a client of a session for the length of one call; `desk`: who is where.
-//! - `tray`: what waits for a client to read.
+//! - `tray`: what waits for a client to read; `limits`: how long a call may take.
 //! - `port`: sessions as another process has them; `client` and `remote`: the other ends.
 
 mod about;
@@ -13,6 +13,7 @@ pub mod client;
 mod desk;
 pub mod fault;
 mod inspect;
+pub mod limits;
 mod lines;
 mod listings;
 mod params;
@@ -105,15 +106,16 @@ struct Table {
 }
 
 impl Table {
-    /// A method that reads the disk.
-    fn blocking<P: DeserializeOwned + 'static>(
+    /// A method that reads the disk. A thread that hangs there is left behind when its time is over.
+    fn blocking<P: DeserializeOwned + Send + 'static>(
         &mut self,
         name: &'static str,
         act: fn(&Arc<Daemon>, P) -> Reply,
     ) {
-        let entered = self.module.register_blocking_method(name, move |params, daemon, _| {
+        let entered = self.module.register_async_method(name, move |params, daemon, _| async move {
             let params = params::read(name, params.as_str())?;
-            act(&daemon, params)
+            let (limits, acting) = (daemon.control.limits, daemon.clone());
+            limits.hold(name, params::beside(&daemon, move || act(&acting, params))).await
         });
         entered.expect(NAMED_ONCE);
     }
@@ -126,7 +128,8 @@ impl Table {
     {
         let entered = self.module.register_async_method(name, move |params, daemon, extensions| async move {
             let params = params::read(name, params.as_str())?;
-            act(daemon, params, caller(&extensions)?).await
+            let limits = daemon.control.limits;
+            limits.hold(name, act(daemon, params, caller(&extensions)?)).await
         });
         entered.expect(NAMED_ONCE);
     }

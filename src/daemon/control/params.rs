@@ -66,16 +66,23 @@ impl Name {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
         }
-        let (name, daemon) = (self.clone(), daemon.clone());
-        beside(move || name.find(&daemon)).await
+        let (name, finding) = (self.clone(), daemon.clone());
+        beside(daemon, move || name.find(&finding)).await
     }
 }
 
-/// Does what blocks on a thread of its own.
+/// Does what blocks on a thread of its own. Dropped, it lets the thread go on, which keeps its room until its end.
 pub async fn beside<T: Send + 'static>(
+    daemon: &Daemon,
     act: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    let done = tokio::task::spawn_blocking(act).await;
+    let room = daemon.control.room_at_disk().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let done = act();
+        drop(room);
+        done
+    });
+    let done = done.await;
     done.unwrap_or_else(|error| Err(Fault::new(Kind::Internal, error.to_string())))
 }
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
+use super::limits::within;
 use super::params::{EntryName, Environment, Name, OfSession, directory};
 use super::visit::{Luggage, Visit};
 use super::wire::Caller;
@@ -69,7 +70,6 @@ struct Prompted {
 }
 
 async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply {
-    let wrong = |message: &str| Err(Fault::new(Kind::InvalidParams, format!("sessions.prompt: {message}")));
     let mut content = params.content;
     if let Some(text) = params.text.filter(|text| !text.is_empty()) {
         content.insert(0, Content::Text { text });
@@ -82,18 +82,26 @@ async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply 
     }
     let luggage = Luggage { environment: params.environment, overrides: params.overrides };
     let room = caller.room()?;
-    let visit = match (params.session, params.cwd) {
-        (Some(session), None) => {
-            let session = session.find_beside(&daemon).await?;
-            Visit::to(&daemon, session, luggage).await?
+    let daemon = &daemon;
+    let enter = async move {
+        match (params.session, params.cwd) {
+            (Some(session), None) => {
+                let session = session.find_beside(daemon).await?;
+                Visit::to(daemon, session, luggage).await
+            }
+            (None, Some(cwd)) => Visit::to_new(daemon, directory(cwd)?, luggage).await,
+            (Some(_), Some(_)) => wrong("give `session` or, for a new one, `cwd`, not both"),
+            (None, None) => wrong("give `session` or, for a new one, `cwd`"),
         }
-        (None, Some(cwd)) => Visit::to_new(&daemon, directory(cwd)?, luggage).await?,
-        (Some(_), Some(_)) => return wrong("give `session` or, for a new one, `cwd`, not both"),
-        (None, None) => return wrong("give `session` or, for a new one, `cwd`"),
     };
+    let visit = within(daemon.control.limits.read, "sessions.prompt: opening the session", enter).await?;
     let said = say(&visit, content).await;
     drop(room);
     said
+}
+
+fn wrong<T>(message: &str) -> Result<T, Fault> {
+    Err(Fault::new(Kind::InvalidParams, format!("sessions.prompt: {message}")))
 }
 
 /// Sends a prompt and tells how its turn ended.

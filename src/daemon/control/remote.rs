@@ -203,6 +203,7 @@ fn error_of(fault: Fault) -> SessionError {
         | Kind::UnknownMethod
         | Kind::Internal
         | Kind::Busy
-        | Kind::InUse => SessionError::Internal(fault.message),
+        | Kind::InUse
+        | Kind::TimedOut => SessionError::Internal(fault.message),
     }
 }

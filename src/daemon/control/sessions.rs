@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::fault::{Fault, Kind};
-use super::params::{EntryName, Name, OfSession};
+use super::params::{EntryName, Name, OfSession, beside};
 use super::{Reply, Table};
 use crate::config::Settings;
 use crate::daemon::Daemon;
@@ -28,8 +28,9 @@ pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.list", list);
     table.blocking("sessions.show", show);
     table.blocking("sessions.entries", entries);
-    table.blocking("sessions.cancel", cancel);
-    table.blocking("sessions.decide", decide);
+    // Where the disk hangs a turn can still be cancelled.
+    table.waiting("sessions.cancel", |daemon, wanted, _| cancel(daemon, wanted));
+    table.waiting("sessions.decide", |daemon, wanted, _| decide(daemon, wanted));
     table.blocking("sessions.delete", delete);
 }
 
@@ -180,14 +181,15 @@ fn entries(daemon: &Arc<Daemon>, wanted: Part) -> Reply {
     }))
 }
 
-fn cancel(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
-    let session = wanted.session.find(daemon)?;
+async fn cancel(daemon: Arc<Daemon>, wanted: OfSession) -> Reply {
+    let session = wanted.session.find_beside(&daemon).await?;
     let running = daemon.sessions.live_sessions().iter().any(|live| live.session == session && live.running);
     match daemon.sessions.send(&session, SessionCommand::Cancel) {
         Ok(()) => Ok(json!({ "session": session, "cancelled": running })),
         // It does not live: there is nothing to cancel, if there is such a session.
         Err(SessionError::NotFound(_)) => {
-            daemon.store.read_whole_part(&session)?;
+            let (store, name) = (daemon.store.clone(), session.clone());
+            beside(&daemon, move || Ok(store.read_whole_part(&name)?)).await?;
             Ok(json!({ "session": session, "cancelled": false }))
         }
         Err(error) => Err(error.into()),
@@ -203,8 +205,8 @@ struct Decided {
     decision: Decision,
 }
 
-fn decide(daemon: &Arc<Daemon>, wanted: Decided) -> Reply {
-    let session = wanted.session.find(daemon)?;
+async fn decide(daemon: Arc<Daemon>, wanted: Decided) -> Reply {
+    let session = wanted.session.find_beside(&daemon).await?;
     let Decided { ask, decision, .. } = wanted;
     daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
     Ok(json!({ "session": session, "ask": ask }))

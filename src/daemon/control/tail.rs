@@ -36,7 +36,7 @@ pub async fn tail(
     lasting: Extensions,
 ) {
     let begun = match read::<Wanted>("sessions.tail", params.as_str()) {
-        Ok(wanted) => begin(&daemon, wanted).await,
+        Ok(wanted) => daemon.control.limits.hold("sessions.tail", begin(&daemon, wanted)).await,
         Err(fault) => Err(fault),
     };
     let (session, from, (entries, damage)) = match begun {
@@ -53,7 +53,7 @@ pub async fn tail(
 async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Log), Fault> {
     let session = wanted.session.find_beside(daemon).await?;
     let (store, name) = (daemon.store.clone(), session.clone());
-    let log = beside(move || Ok(store.read_whole_part(&name)?)).await?;
+    let log = beside(daemon, move || Ok(store.read_whole_part(&name)?)).await?;
     Ok((session, wanted.from.map_or(Seq(0), |from| from.0), log))
 }
 
@@ -151,9 +151,9 @@ impl Watching {
         let client = fresh_client();
         let watching = Watching { daemon: daemon.clone(), session: session.clone(), client };
         daemon.control.looks_on(session);
-        let (daemon, session) = (daemon.clone(), session.clone());
+        let (watched, session) = (daemon.clone(), session.clone());
         let attachment = Attachment { client, outlet: tray };
-        beside(move || Ok(daemon.sessions.watch(&session, from, attachment)?)).await?;
+        beside(daemon, move || Ok(watched.sessions.watch(&session, from, attachment)?)).await?;
         Ok(watching)
     }
 }
