@@ -93,6 +93,12 @@ pub struct Connection<P: SessionPort> {
 type SharedTap = Option<Arc<Mutex<Tap>>>;
 
 impl<P: SessionPort> Connection<P> {
+    /// Tells how much waits for the client to read, also after the connection's end.
+    pub fn waiting(&self) -> impl Fn() -> usize + Send + Sync + use<P> {
+        let outbox = self.closer.outbox.clone();
+        move || outbox.waiting()
+    }
+
     /// Starts the writer's thread.
     pub fn open(writer: impl Write + Send + 'static, parts: Parts<P>, tap: Option<Tap>) -> Connection<P> {
         // Any clock will do: the ids of our questions are made of it.

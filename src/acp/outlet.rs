@@ -180,6 +180,11 @@ impl Outbox {
         self.lock().text_bytes
     }
 
+    /// What waits for the client to read.
+    pub fn waiting(&self) -> usize {
+        self.lock().items.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -41,12 +41,16 @@ pub enum Kind {
     Control,
 }
 
+/// Tells how much waits for a client to read. Called under the table's lock: it must be quick and take no lock that
+/// is held over a call of the table.
+pub type Gauge = Box<dyn Fn() -> usize + Send + Sync>;
+
 /// The table. Cheap to clone.
 #[derive(Clone)]
 pub struct Attachments(Arc<Table>);
 
 struct Table {
-    entries: Mutex<BTreeMap<u64, Attached>>,
+    entries: Mutex<BTreeMap<u64, (Attached, Gauge)>>,
     count: watch::Sender<usize>,
 }
 
@@ -58,18 +62,18 @@ impl Default for Attachments {
 
 impl Attachments {
     /// Enters a connection, until the guard is dropped.
-    pub fn enter(&self, attached: Attached) -> Present {
+    pub fn enter(&self, attached: Attached, waiting: Gauge) -> Present {
         let client = attached.client;
         let mut entries = self.entries();
-        entries.insert(client.0, attached);
+        entries.insert(client.0, (attached, waiting));
         self.0.count.send_replace(entries.len());
         drop(entries);
         Present { attachments: self.clone(), client }
     }
 
-    /// Oldest first.
-    pub fn list(&self) -> Vec<Attached> {
-        self.entries().values().cloned().collect()
+    /// Oldest first, each with how many items wait for it to read.
+    pub fn list(&self) -> Vec<(Attached, usize)> {
+        self.entries().values().map(|(attached, waiting)| (attached.clone(), waiting())).collect()
     }
 
     /// How many there are, to be waited on.
@@ -77,7 +81,7 @@ impl Attachments {
         self.0.count.subscribe()
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Attached>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, (Attached, Gauge)>> {
         self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,8 +12,9 @@ use tokio::sync::watch;
 
 use super::Daemon;
 use super::attachments::{Attached, Kind, fresh_client};
+use super::build::Build;
 use super::frame::{Farewell, FrameWriter};
-use super::hello::{self, Answer, HELLO_BYTES_MAX, VERSION, is_newer};
+use super::hello::{self, Answer, HELLO_BYTES_MAX};
 use crate::acp::connection::Connection;
 use crate::acp::server::Parts;
 use crate::config::Settings;
@@ -44,7 +45,7 @@ struct Inner {
     daemon: Arc<Daemon>,
     open: Mutex<Open>,
     count: watch::Sender<usize>,
-    newer: watch::Sender<Option<String>>,
+    newer: watch::Sender<Option<Build>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -84,8 +85,8 @@ impl Doors {
         std::thread::Builder::new().name("front-reader".to_owned()).spawn(serve).map(drop)
     }
 
-    /// The version of a front end that is newer than this daemon, once one has attached.
-    pub fn newer(&self) -> watch::Receiver<Option<String>> {
+    /// The build of a front end that is newer than this daemon, once one has attached.
+    pub fn newer(&self) -> watch::Receiver<Option<Build>> {
         self.0.newer.subscribe()
     }
 
@@ -123,7 +124,7 @@ impl Doors {
             return Ok(());
         }
         let daemon = &self.0.daemon;
-        let answer = |refused| Answer { version: VERSION.to_owned(), pid: std::process::id(), refused };
+        let answer = |refused| Answer { build: Build::own().clone(), pid: std::process::id(), refused };
         let hello = match hello::read(&line, &daemon.paths) {
             Ok(hello) => hello,
             Err(why) => {
@@ -141,19 +142,20 @@ impl Doors {
         tracing::info!(
             client = client.0,
             pid = hello.pid,
-            version = hello.version,
+            version = hello.build.version,
+            sources = hello.build.sources,
             "a front end is attached"
         );
-        let _present = daemon.attachments.enter(Attached {
+        let attached = Attached {
             client,
             kind: Kind::Editor,
-            version: Some(hello.version.clone()),
+            version: Some(hello.build.version.clone()),
             pid: Some(hello.pid),
             cwd: Some(hello.cwd()),
             since: SystemTime::now(),
-        });
-        if is_newer(&hello.version, VERSION) {
-            self.0.newer.send_replace(Some(hello.version.clone()));
+        };
+        if hello.build.is_newer(Build::own()) {
+            self.0.newer.send_replace(Some(hello.build.clone()));
         }
         let (environment, overrides) = (Arc::new(hello.environment), Arc::new(hello.overrides));
         let configured = {
@@ -171,6 +173,7 @@ impl Doors {
             ids_above: hello.ids_above,
         };
         let connection = Connection::open(FrameWriter::new(stream, farewell), parts, None);
+        let _present = daemon.attachments.enter(attached, Box::new(connection.waiting()));
         // A panic here must not leave the client's turns running.
         if catch_unwind(AssertUnwindSafe(|| connection.read(reader))).is_err() {
             tracing::error!(client = client.0, "the reader of a front end panicked");

@@ -12,6 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::build::Build;
+
 /// Bytes of a frame before its id.
 const HEAD_BYTES: usize = 7;
 
@@ -68,8 +70,8 @@ pub enum Farewell {
     Closed,
     /// The daemon was told to stop. A front end starts another when its editor wants something.
     Stopped,
-    /// A daemon of this newer version is to take over.
-    Reattach { version: String },
+    /// A daemon of this newer build is to take over.
+    Reattach(Build),
 }
 
 /// A frame as it is read.

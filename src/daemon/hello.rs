@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use super::build::{Build, VERSION};
 use crate::paths::Paths;
 use crate::session::registry::Overrides;
 
@@ -23,14 +24,12 @@ pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The longest answer to one, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// This program's version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// What a front end says of itself and its editor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
-    pub version: String,
+    #[serde(flatten)]
+    pub build: Build,
     pub pid: u32,
     #[serde(with = "bytes")]
     pub cwd: OsString,
@@ -64,7 +63,8 @@ impl Home {
 /// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    pub version: String,
+    #[serde(flatten)]
+    pub build: Build,
     pub pid: u32,
     /// Why the front end is not served: a sentence. Frames follow where there is none.
     pub refused: Option<String>,
@@ -126,15 +126,6 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Whether a version is newer than another: by numbers, part by part. What is no number counts as none.
-pub fn is_newer(version: &str, than: &str) -> bool {
-    let numbers = |version: &str| -> Vec<u64> {
-        let release = version.split(['-', '+']).next().unwrap_or_default();
-        release.split('.').map(|part| part.parse().unwrap_or(0)).collect()
-    };
-    numbers(version) > numbers(than)
-}
-
 /// An `OsString` as base64.
 mod bytes {
     use serde::{Deserializer, Serializer};
@@ -187,7 +178,7 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             protocol: PROTOCOL,
-            version: VERSION.to_owned(),
+            build: Build::own().clone(),
             pid: 7,
             cwd: "/w".into(),
             place: Home::of(&Paths::below(Path::new("/h"))),
@@ -210,7 +201,8 @@ mod tests {
     #[test]
     fn other_protocols_and_other_files_are_refused_with_both_named() {
         let paths = Paths::below(Path::new("/h"));
-        let future = Hello { protocol: 99, version: "9.9.9".into(), ..hello() };
+        let newer = Build { version: "9.9.9".into(), ..Build::own().clone() };
+        let future = Hello { protocol: 99, build: newer, ..hello() };
         let mut strange: serde_json::Value = serde_json::from_slice(&future.to_line()).expect("it is JSON");
         strange.as_object_mut().expect("an object").remove("environment");
         for line in [future.to_line(), strange.to_string().into_bytes()] {
@@ -219,19 +211,5 @@ mod tests {
         }
         let why = read(&hello().to_line(), &Paths::below(Path::new("/other"))).expect_err("other files");
         assert!(why.contains("/h/data") && why.contains("/other/data"), "{why}");
-    }
-
-    #[test]
-    fn versions_are_compared_by_number() {
-        for (version, than, newer) in [
-            ("0.1.1", "0.1.0", true),
-            ("0.10.0", "0.9.9", true),
-            ("1.0", "0.9.9", true),
-            ("0.1.0", "0.1.0", false),
-            ("0.1.0-rc.1", "0.1.0", false),
-            ("nonsense", "0.1.0", false),
-        ] {
-            assert_eq!(is_newer(version, than), newer, "{version} {than}");
-        }
     }
 }

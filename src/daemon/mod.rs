@@ -14,12 +14,14 @@
 //! - `control`: the control API.
 //! - `serve`: the daemon's life; `entrance`: its sockets; `doors`: the front ends that are attached.
 //! - `start`: how a daemon is started, detached.
+//! - `build`: which program it is.
 //! - `hello`, `frame`: what daemon and front end say to each other.
 //! - `front`: the front end.
 //! - `inspect`: the page to look at sessions.
 //! - `lean`: what who waits gives back of its memory.
 
 pub mod attachments;
+pub mod build;
 pub mod control;
 mod doors;
 mod entrance;

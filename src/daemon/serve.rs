@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Daemon;
+use super::build::Build;
 use super::control;
 use super::doors::Doors;
 use super::entrance::{Entrance, Socket, remove};
@@ -128,7 +129,7 @@ enum End {
     Idle,
     Told,
     Signal,
-    Newer(String),
+    Newer(Build),
     /// Its home was moved or removed, or another daemon has its place.
     Displaced,
     /// Its sockets can't be made again, or signals not be heard.
@@ -137,6 +138,7 @@ enum End {
 
 /// Serves until the daemon is to end, and ends it in an orderly way. The caller exits.
 pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Result<()> {
+    tracing::debug!(build = ?Build::own(), "the daemon serves");
     let doors = Doors::new(daemon.clone());
     let mut serving = Serving {
         acp: Entrance::new(claim.acp)?,
@@ -154,7 +156,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
     tracing::info!(?end, "the daemon ends");
     let farewell = match end {
         End::Idle | End::Told | End::Signal | End::Displaced | End::Broken => Farewell::Stopped,
-        End::Newer(version) => Farewell::Reattach { version },
+        End::Newer(build) => Farewell::Reattach(build),
     };
     serving.end(farewell).await;
     Ok(())
@@ -186,10 +188,10 @@ impl Serving {
         loop {
             let is_idle = *attached.borrow_and_update() == 0;
             let wanted = newer.borrow_and_update().clone();
-            if let Some(version) = wanted.clone()
+            if let Some(build) = wanted.clone()
                 && !self.works()
             {
-                return Ok(End::Newer(version));
+                return Ok(End::Newer(build));
             }
             tokio::select! {
                 accepted = self.acp.accept() => match accepted {

@@ -121,27 +121,55 @@ pub(super) struct Pulse {
     running: AtomicBool,
     clients: AtomicUsize,
     watchers: AtomicUsize,
+    /// Prompts that wait for their turn, or for a turn to take them in.
+    prompts: AtomicUsize,
+    /// Whether entries are not known to be on the disk yet.
+    unsynced: AtomicBool,
+}
+
+/// A session's life at one moment.
+pub(super) struct Beat {
+    /// A turn runs or waits.
+    pub running: bool,
+    pub clients: usize,
+    pub watchers: usize,
+    pub prompts: usize,
+    pub unsynced: bool,
 }
 
 impl Pulse {
-    fn set(&self, running: bool, audience: &Audience) {
+    fn set(&self, beat: &Beat) {
         // Each is a figure for a person to look at; none is told by another.
-        self.running.store(running, Ordering::Relaxed);
-        self.clients.store(audience.seats.len(), Ordering::Relaxed);
-        self.watchers.store(audience.observers.len(), Ordering::Relaxed);
+        self.running.store(beat.running, Ordering::Relaxed);
+        self.clients.store(beat.clients, Ordering::Relaxed);
+        self.watchers.store(beat.watchers, Ordering::Relaxed);
+        self.prompts.store(beat.prompts, Ordering::Relaxed);
+        self.unsynced.store(beat.unsynced, Ordering::Relaxed);
     }
 
-    /// Whether a turn runs or waits, the clients, and the observers.
-    pub fn get(&self) -> (bool, usize, usize) {
+    pub fn get(&self) -> Beat {
         let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        (self.running.load(Ordering::Relaxed), count(&self.clients), count(&self.watchers))
+        Beat {
+            running: self.running.load(Ordering::Relaxed),
+            clients: count(&self.clients),
+            watchers: count(&self.watchers),
+            prompts: count(&self.prompts),
+            unsynced: self.unsynced.load(Ordering::Relaxed),
+        }
     }
 }
 
 impl Session {
     pub(super) fn show_pulse(&self) {
         self.door.set_shows(self.audience.shows());
-        self.pulse.set(self.work.is_some() || !self.waiting.is_empty(), &self.audience);
+        let (clients, watchers) = self.audience.counts();
+        self.pulse.set(&Beat {
+            running: self.work.is_some() || !self.waiting.is_empty(),
+            clients,
+            watchers,
+            prompts: self.waiting.len() + self.thread.queued().len(),
+            unsynced: self.sync_due,
+        });
     }
 
     /// Lets somebody look on, who is told of everything from this entry on.

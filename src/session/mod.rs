@@ -49,7 +49,7 @@ mod skills;
 mod summary;
 mod taken;
 mod tasks;
-mod thinking;
+pub mod thinking;
 mod trace;
 mod windows;
 mod work;

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Session;
-use super::audience::{Pulse, Watcher};
+use super::audience::{Beat, Pulse, Watcher};
 use super::counts::{Counts, Reading};
 use super::elsewhere::{self, Mutation, Replaced};
 use super::resting::Resting;
@@ -136,6 +136,12 @@ pub struct LiveSession {
     pub watchers: usize,
     /// Nothing has happened for a while, and the conversation is not in memory.
     pub resting: bool,
+    /// Prompts that wait for their turn, or for a turn to take them in.
+    pub queued_prompts: usize,
+    /// What clients have sent and the session has not looked at.
+    pub waiting_events: usize,
+    /// Entries are in its log that are not known to be on the disk.
+    pub unsynced: bool,
 }
 
 /// A session's task, from outside.
@@ -373,14 +379,32 @@ impl Sessions {
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         let live = self.live();
         let seen = |(session, live): (&SessionId, &Live)| {
-            let (running, clients, watchers) = live.pulse.get();
-            LiveSession { session: session.clone(), running, clients, watchers, resting: false }
+            let Beat { running, clients, watchers, prompts, unsynced } = live.pulse.get();
+            LiveSession {
+                session: session.clone(),
+                running,
+                clients,
+                watchers,
+                resting: false,
+                queued_prompts: prompts,
+                waiting_events: live.commands.max_capacity() - live.commands.capacity(),
+                unsynced,
+            }
         };
         let awake = live.iter().filter(|(_, live)| !live.commands.is_closed()).map(seen);
         let asleep = self.resting();
         let asleep = asleep.iter().map(|(session, resting)| {
             let (clients, watchers) = resting.counts();
-            LiveSession { session: session.clone(), running: false, clients, watchers, resting: true }
+            LiveSession {
+                session: session.clone(),
+                running: false,
+                clients,
+                watchers,
+                resting: true,
+                queued_prompts: 0,
+                waiting_events: 0,
+                unsynced: false,
+            }
         });
         awake.chain(asleep).collect()
     }
@@ -573,6 +597,7 @@ impl Sessions {
                 Ok((journal, thread)) => {
                     let Some(mut live) = resting.get_up(services, thread, journal, channel) else { return };
                     (live.others, live.pulse) = (again.others(), pulse);
+                    live.counts = again.inner.counts.clone();
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }

@@ -6,7 +6,7 @@
 //! gives is for the revision that the snapshot had: whoever asked looks whether that still stands.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -27,7 +27,9 @@ pub const FAULT: &str = "it met a fault of Epitome's own; its log has the detail
 type Work = Box<dyn FnOnce() + Send>;
 
 /// `None` where no thread could be started.
-static THINKER: LazyLock<Option<mpsc::Sender<Work>>> = LazyLock::new(|| {
+static THINKER: OnceLock<Option<mpsc::Sender<Work>>> = OnceLock::new();
+
+fn thinker() -> Option<mpsc::Sender<Work>> {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     let thread = std::thread::Builder::new().name("epitome-thinking".to_owned());
     match thread.spawn(|| work_off(receiver)) {
@@ -37,12 +39,19 @@ static THINKER: LazyLock<Option<mpsc::Sender<Work>>> = LazyLock::new(|| {
             None
         }
     }
-});
+}
+
+/// Pieces of work that wait for the one that is being done. None where nobody has thought yet.
+pub fn waiting() -> usize {
+    THINKER.get().into_iter().flatten().map(|queue| queue.max_capacity() - queue.capacity()).sum()
+}
 
 /// What the work comes to; `None` where it panicked. Work that nobody waits for any more when its turn comes is
 /// not begun.
 pub async fn think<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let Some(thinker) = &*THINKER else { return tokio::task::spawn_blocking(work).await.ok() };
+    let Some(thinker) = THINKER.get_or_init(thinker) else {
+        return tokio::task::spawn_blocking(work).await.ok();
+    };
     let (answer, answered) = oneshot::channel();
     let work = move || {
         if !answer.is_closed() {

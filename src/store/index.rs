@@ -85,6 +85,11 @@ impl Index {
         Index { shared: Arc::new(Shared { places, queue: OnceLock::new(), backlog: Arc::default() }) }
     }
 
+    /// Bytes of rows that wait for the thread.
+    pub fn waiting_bytes(&self) -> usize {
+        self.shared.backlog.queued_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes in an appended line; never blocks.
     pub fn row(&self, before: Mark, after: MarkedHeader, mut line: Vec<u8>) {
         line.pop();

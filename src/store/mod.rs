@@ -123,6 +123,11 @@ impl Store {
         Store { index: Index::new(places.clone()), places }
     }
 
+    /// Bytes of rows that the index has not taken in yet. It is written behind the journals, from a bounded queue.
+    pub fn index_waits(&self) -> usize {
+        self.index.waiting_bytes()
+    }
+
     /// Begins a session's log with its opening entry, which must name the session. It never syncs.
     pub fn create(&self, session: &SessionId, opened: Change) -> Result<(Journal, Arc<Entry>), StoreError> {
         Journal::create(&self.places, &self.index, session, opened)

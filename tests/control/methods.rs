@@ -31,6 +31,13 @@ async fn the_daemon_tells_how_it_is_and_what_it_has_done() {
     assert!(status["store_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{status}");
     assert_eq!(status["running_turns"], 0);
 
+    let own = &status["build"];
+    assert_eq!(
+        (&own["version"], own["sources"].as_str().map(str::len)),
+        (&status["version"], Some(16)),
+        "{own}"
+    );
+
     let metrics = done(&mut wire, "metrics", json!({})).await;
     assert_eq!((&metrics["turns"], &metrics["rounds"]), (&json!(1), &json!(1)));
     assert_eq!(metrics["tokens"]["input"], 10);
@@ -40,6 +47,8 @@ async fn the_daemon_tells_how_it_is_and_what_it_has_done() {
         "epitome_turns_total 1",
         "epitome_tokens_total{kind=\"output\"} 5",
         "# TYPE epitome_attachments gauge",
+        "epitome_waiting_prompts 0",
+        "# TYPE epitome_loop_late_seconds gauge",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
@@ -108,6 +117,42 @@ async fn a_session_is_made_prompted_listed_shown_read_and_deleted() {
     assert_eq!(done(&mut wire, "sessions.delete", json!({ "session": session })).await["deleted"], true);
     let (kind, message) = refused(&mut wire, "sessions.show", json!({ "session": session })).await;
     assert_eq!((kind.as_str(), message), ("not_found", format!("there is no session {session}")));
+}
+
+/// What stands in a queue is seen from outside while it does.
+#[tokio::test]
+async fn what_waits_is_counted_where_it_waits() {
+    use epitome::provider::scripted::ModelStep;
+    let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Wait]]);
+    let (mut wire, mut looking) = (desk.connect(), desk.connect());
+    let session = done(&mut wire, "sessions.new", json!({ "cwd": desk.cwd })).await["session"].clone();
+    looking.call("sessions.tail", json!({ "session": session })).await;
+    let prompt = json!({ "session": session, "text": "hello", "environment": desk.environment() });
+    let first = wire.send("sessions.prompt", prompt.clone()).await;
+    looking.item("text").await;
+    let second = wire.send("sessions.prompt", prompt).await;
+    loop {
+        let entry = looking.item("entry").await["data"]["entry"].clone();
+        if entry["change"] == "queued" {
+            break;
+        }
+    }
+    let status = done(&mut wire, "status", json!({})).await;
+    let (all, live) = (&status["waiting"], &status["sessions"][0]);
+    assert_eq!((&all["prompts"], &live["queued_prompts"]), (&json!(1), &json!(1)), "{status}");
+    assert_eq!(
+        (&all["events"], &all["thoughts"], &live["waiting_events"]),
+        (&json!(0), &json!(0), &json!(0))
+    );
+    assert!(all["tasks"].as_u64().is_some_and(|tasks| tasks > 0), "{all}");
+    assert!(all["loop_late_seconds"].as_f64().is_some_and(|late| late >= 0.0), "{all}");
+    assert!(status["attachments"][0]["waiting"].is_u64(), "{status}");
+    assert_eq!(done(&mut wire, "metrics", json!({})).await["waiting"]["prompts"], 1);
+    desk.model.release();
+    for prompt in [first, second] {
+        assert_eq!(wire.answer(prompt).await["result"]["reason"], "end_turn");
+    }
+    assert_eq!(done(&mut wire, "metrics", json!({})).await["waiting"]["prompts"], 0);
 }
 
 #[tokio::test]

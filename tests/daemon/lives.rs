@@ -1,5 +1,6 @@
 //! How a daemon's life begins and ends, and what windows do that can't have one.
 
+use epitome::daemon::build::{Build, VERSION};
 use epitome::daemon::frame::{Farewell, FrameReader, Kind};
 use epitome::daemon::hello::{Answer, Hello, Home, PROTOCOL};
 use epitome::paths::Paths;
@@ -15,10 +16,15 @@ use crate::windows::daemons;
 /// How long a daemon stays idle here, in seconds.
 const IDLE_S: &str = "0.2";
 
+/// A build of another version, or of this one with other sources and a file that was written later.
+fn build(version: &str) -> Build {
+    Build { version: version.to_owned(), sources: "0123456789abcdef".to_owned(), written_ns: u64::MAX }
+}
+
 fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
     Hello {
         protocol,
-        version: version.to_owned(),
+        build: build(version),
         pid: std::process::id(),
         cwd: desk.workspace.clone().into_os_string(),
         place: Home::of(&Paths::below(&desk.home)),
@@ -170,7 +176,7 @@ fn a_window_that_can_have_no_daemon_works_alone_and_the_log_says_why() {
             let (mut stream, _) = listener.accept().unwrap();
             BufReader::new(&stream).read_line(&mut String::new()).unwrap();
             let refused = Some("it is of another age".to_owned());
-            stream.write_all(&Answer { version: "9.9.9".into(), pid: 1, refused }.to_line()).unwrap();
+            stream.write_all(&Answer { build: build("9.9.9"), pid: 1, refused }.to_line()).unwrap();
         });
     };
     let closing: fn(&Desk) = |desk| {
@@ -202,13 +208,24 @@ fn a_window_that_can_have_no_daemon_works_alone_and_the_log_says_why() {
 
 #[test]
 fn a_newer_front_end_has_the_daemon_make_room_when_no_turn_runs() {
+    makes_room_for("99.0.0");
+}
+
+/// Who built the program anew and opened a window went on with a daemon of before the change: both had the version
+/// of the package, which does not change with every build.
+#[test]
+fn a_newer_build_of_the_same_version_is_newer_too() {
+    makes_room_for(VERSION);
+}
+
+fn makes_room_for(version: &str) {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
     let id = agent.prompt(&session, "half");
     agent.hear("The first half, ");
     let old = desk.daemon().unwrap();
-    let (mut newer, answer) = attach(&desk, &hello(&desk, "99.0.0", PROTOCOL));
+    let (mut newer, answer) = attach(&desk, &hello(&desk, version, PROTOCOL));
     assert_eq!(answer.refused, None, "it is served meanwhile");
     // The turn goes on to its end.
     desk.model.release();
@@ -216,7 +233,7 @@ fn a_newer_front_end_has_the_daemon_make_room_when_no_turn_runs() {
     let bye = newer.frame().unwrap().expect("a last word");
     assert_eq!(bye.kind, Kind::Bye);
     let why: Farewell = serde_json::from_slice(bye.body).unwrap();
-    assert_eq!(why, Farewell::Reattach { version: "99.0.0".to_owned() });
+    assert_eq!(why, Farewell::Reattach(build(version)));
     // Nobody else starts one here, so the older window does after a while.
     assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(desk.daemon(), Some(old));

@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use super::fault::{Fault, Kind};
 use super::params::Nothing;
 use super::{Reply, Table, json_of};
 use crate::daemon::Daemon;
+use crate::daemon::build::{Build, VERSION};
 use crate::session::counts::Reading;
+use crate::session::thinking;
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("status", status);
@@ -26,16 +29,18 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
         .attachments
         .list()
         .into_iter()
-        .map(|attached| {
+        .map(|(attached, waiting)| {
             json!({
                 "client": attached.client, "kind": attached.kind, "version": attached.version,
                 "pid": attached.pid, "cwd": attached.cwd, "since": milliseconds(attached.since),
+                "waiting": waiting,
             })
         })
         .collect();
     let place = &daemon.place;
     Ok(json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": VERSION,
+        "build": json_of(Build::own())?,
         "pid": std::process::id(),
         "started_at": milliseconds(daemon.started_at),
         "home": daemon.paths.home,
@@ -43,6 +48,7 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
         "logs": daemon.paths.log_directory(),
         "sockets": { "acp": place.acp_socket(), "control": place.control_socket() },
         "attachments": attachments,
+        "waiting": json_of(&Waiting::now(daemon))?,
         "sessions": json_of(&live)?,
         "running_turns": live.iter().filter(|live| live.running).count(),
         "store_bytes": daemon.store.sizes()?.total(),
@@ -95,8 +101,54 @@ struct Figures {
     running_turns: usize,
     session_clients: usize,
     session_watchers: usize,
+    waiting: Waiting,
     #[serde(flatten)]
     counted: Reading,
+}
+
+/// What waits somewhere at this moment, and for how long the event loop lets others wait.
+#[derive(Serialize)]
+struct Waiting {
+    /// For their turn, or for a turn to take them in.
+    prompts: usize,
+    /// What clients have sent and sessions have not looked at.
+    events: usize,
+    /// For clients to read.
+    items: usize,
+    /// Sessions whose last entries are not known to be on the disk; a second at most.
+    unsynced_sessions: usize,
+    /// Bytes of entries that are not in the index yet.
+    index_bytes: usize,
+    /// Decisions and compositions of compactions.
+    thoughts: usize,
+    /// Tasks that the event loop has, and those that it has not begun.
+    tasks: usize,
+    queued_tasks: usize,
+    /// How long a task waited just now that was given to it.
+    loop_late_seconds: f64,
+}
+
+impl Waiting {
+    /// Must be called on a thread that may block. All figures are read where they are anyway, but for the lateness,
+    /// which is tried out.
+    fn now(daemon: &Daemon) -> Waiting {
+        let live = daemon.sessions.live_sessions();
+        let runtime = Handle::current();
+        let given = Instant::now();
+        let late = runtime.block_on(runtime.spawn(async move { given.elapsed() }));
+        Waiting {
+            prompts: live.iter().map(|live| live.queued_prompts).sum(),
+            events: live.iter().map(|live| live.waiting_events).sum(),
+            items: daemon.attachments.list().iter().map(|(_, waiting)| waiting).sum(),
+            unsynced_sessions: live.iter().filter(|live| live.unsynced).count(),
+            index_bytes: daemon.store.index_waits(),
+            thoughts: thinking::waiting(),
+            tasks: runtime.metrics().num_alive_tasks(),
+            queued_tasks: runtime.metrics().global_queue_depth(),
+            // It is lost only with the runtime.
+            loop_late_seconds: late.unwrap_or_default().as_secs_f64(),
+        }
+    }
 }
 
 fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
@@ -109,6 +161,7 @@ fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
         running_turns: live.iter().filter(|live| live.running).count(),
         session_clients: live.iter().map(|live| live.clients).sum(),
         session_watchers: live.iter().map(|live| live.watchers).sum(),
+        waiting: Waiting::now(daemon),
         counted: daemon.sessions.counts(),
     };
     match wanted.format {
@@ -119,7 +172,7 @@ fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
 
 /// The figures in Prometheus' text format.
 fn prometheus(figures: &Figures) -> String {
-    let Figures { counted, .. } = figures;
+    let Figures { counted, waiting, .. } = figures;
     let gauges = [
         ("uptime_seconds", "How long the daemon has run.", figures.uptime_seconds),
         ("resident_bytes", "Memory of the daemon.", figures.resident_bytes.unwrap_or_default() as f64),
@@ -128,6 +181,15 @@ fn prometheus(figures: &Figures) -> String {
         ("running_turns", "Sessions whose turn runs or waits.", figures.running_turns as f64),
         ("session_clients", "Clients of live sessions.", figures.session_clients as f64),
         ("session_watchers", "Observers of live sessions.", figures.session_watchers as f64),
+        ("waiting_prompts", "Prompts that wait for their turn.", waiting.prompts as f64),
+        ("waiting_events", "What clients sent and sessions have not looked at.", waiting.events as f64),
+        ("waiting_items", "Lines and news that wait for clients to read.", waiting.items as f64),
+        ("unsynced_sessions", "Sessions with entries not yet on the disk.", waiting.unsynced_sessions as f64),
+        ("index_waiting_bytes", "Entries that are not in the index yet.", waiting.index_bytes as f64),
+        ("waiting_thoughts", "Decisions about compactions that wait.", waiting.thoughts as f64),
+        ("tasks", "Tasks of the event loop.", waiting.tasks as f64),
+        ("queued_tasks", "Tasks that the event loop has not begun.", waiting.queued_tasks as f64),
+        ("loop_late_seconds", "How long a task waited for the event loop.", waiting.loop_late_seconds),
     ];
     let counters = [
         ("entries_total", "Entries written.", counted.entries as f64),

@@ -25,7 +25,7 @@ use super::limits::{GRACE, Limits};
 use super::lines::{Line, Lines};
 use super::wire;
 use crate::daemon::Daemon;
-use crate::daemon::hello::VERSION;
+use crate::daemon::build::Build;
 use crate::daemon::place::Place;
 use crate::thread::{Seq, SessionId};
 
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// What a daemon of another version does not understand is no fault of the call's.
+    /// What a daemon of another build does not understand is no fault of the call's.
     async fn explained(&self, fault: Fault) -> Fault {
         match (self.serves, fault.kind) {
             (Serves::Daemon, Kind::UnknownMethod | Kind::InvalidParams) => {}
@@ -146,9 +146,9 @@ impl Client {
         }
         let status = self.inner.request::<Value, _>("status", Named(json!({})));
         let status = limited("status", status).await.unwrap_or_default();
-        match status["version"].as_str() {
-            Some(theirs) if theirs != VERSION => Fault::of_versions(theirs, VERSION),
-            Some(_) | None => fault,
+        match serde_json::from_value::<Build>(status["build"].clone()) {
+            Ok(theirs) if !theirs.is(Build::own()) => Fault::of_builds(&theirs, Build::own()),
+            Ok(_) | Err(_) => fault,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::json;
 
+use crate::daemon::build::Build;
 use crate::session::SessionError;
 use crate::shelf::{ShelfError, hint_of};
 use crate::store::StoreError;
@@ -118,11 +119,12 @@ impl Fault {
         Fault { kind, message: message.into(), hint: None }
     }
 
-    /// A daemon and a program of these versions don't understand each other.
-    pub fn of_versions(daemon: &str, program: &str) -> Fault {
-        let message = format!("the daemon is of version {daemon}, this program of {program}");
+    /// A daemon and a program of these builds don't understand each other.
+    pub fn of_builds(daemon: &Build, program: &Build) -> Fault {
+        let message =
+            format!("the daemon is {}, this program {}", daemon.name(program), program.name(daemon));
         Fault::new(Kind::Refused, message)
-            .hint("`epitome daemon stop` ends it; the next window starts one of this version")
+            .hint("`epitome daemon stop` ends it; the next window starts another, of its own build")
     }
 
     /// A method has had all the time that it may take.

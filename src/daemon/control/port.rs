@@ -1,6 +1,6 @@
 //! Sessions as another process of the same person has them: what an editor's connection does in the daemon
 //! itself, over the control API. `epitome run` is such a client. These methods are not for scripts: they
-//! change with the program, whose version must be the daemon's.
+//! change with the program, which must be the daemon's own build.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use super::visit::fresh_tickets;
 use super::wire::{Caller, stopped};
 use super::{NAMED_ONCE, Reply, Table, caller, json_of};
 use crate::daemon::Daemon;
+use crate::daemon::build::Build;
 use crate::session::registry::Overrides;
 use crate::session::{
     AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
@@ -34,7 +35,7 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The place of a connection that has sessions of its own.
 pub struct Port {
-    tray: Arc<Tray>,
+    pub(super) tray: Arc<Tray>,
     /// What is added to its tickets, so that no two clients of the daemon have the same.
     base: u64,
 }
@@ -254,7 +255,7 @@ async fn detach(daemon: Arc<Daemon>, _: Nothing, caller: Caller) -> Reply {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Events {
-    pub version: String,
+    pub build: Build,
 }
 
 async fn events(
@@ -263,9 +264,9 @@ async fn events(
     daemon: Arc<Daemon>,
     extensions: Extensions,
 ) {
-    let begun = read::<Events>("port.events", params.as_str()).and_then(|params| match params.version {
-        same if same == env!("CARGO_PKG_VERSION") => caller(&extensions),
-        other => Err(Fault::of_versions(env!("CARGO_PKG_VERSION"), &other)),
+    let begun = read::<Events>("port.events", params.as_str()).and_then(|params| match params.build {
+        same if same.is(Build::own()) => caller(&extensions),
+        other => Err(Fault::of_builds(Build::own(), &other)),
     });
     let caller = match begun {
         Ok(caller) => caller,

@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use super::client::Client;
 use super::fault::{Fault, Kind};
 use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
+use crate::daemon::build::Build;
 use crate::session::port::SessionPort;
 use crate::session::registry::Header;
 use crate::session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
@@ -68,10 +69,10 @@ impl Here {
 }
 
 impl RemoteSessions {
-    /// Begins to be a client of the daemon's sessions. A daemon of another version refuses.
+    /// Begins to be a client of the daemon's sessions. A daemon of another build refuses.
     pub async fn begin(client: Client) -> Result<RemoteSessions, Fault> {
         let here = Arc::new(Here::default());
-        let params = Events { version: env!("CARGO_PKG_VERSION").to_owned() };
+        let params = Events { build: Build::own().clone() };
         let events = client.subscribe::<Event>("port.events", params, "port.end").await?;
         let runtime = Handle::current();
         // A thread of its own: an outlet may wait for a terminal.

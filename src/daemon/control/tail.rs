@@ -9,9 +9,10 @@ use jsonrpsee_types::Params;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::caller;
 use super::fault::Fault;
 use super::params::{EntryName, Name, beside, read};
-use super::tray::{Next, Tray};
+use super::tray::{Next, Tray, Trays};
 use super::wire::stopped;
 use crate::daemon::Daemon;
 use crate::daemon::attachments::fresh_client;
@@ -44,7 +45,8 @@ pub async fn tail(
         Err(fault) => return pending.reject(fault).await,
     };
     let Ok(sink) = pending.accept().await else { return };
-    let mut teller = Teller { sink, session: session.clone(), next: from };
+    let trays = caller(&lasting).map(|caller| caller.trays).unwrap_or_default();
+    let mut teller = Teller { trays, sink, session: session.clone(), next: from };
     // An error is the client's going.
     drop(teller.tell_all(&daemon, entries, damage).await);
     drop(lasting);
@@ -63,6 +65,7 @@ type Log = (Vec<Arc<Entry>>, Option<StoreError>);
 struct Gone;
 
 struct Teller {
+    trays: Arc<Trays>,
     sink: SubscriptionSink,
     session: SessionId,
     /// The first entry that the client has not been told.
@@ -85,6 +88,7 @@ impl Teller {
             self.tell(&Out::Notice { severity: Severity::Warning, text: damage.to_string() }).await?;
         }
         let tray = Arc::new(Tray::default());
+        self.trays.add(&tray);
         let watching = Watching::begin(daemon, &self.session, self.next, tray.clone()).await;
         let _watching = match watching {
             Ok(watching) => watching,

@@ -1,7 +1,7 @@
 //! What waits for a client of the control API to read, within a bound: the sessions go on without it.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
@@ -25,6 +25,27 @@ pub struct Tray {
 struct State {
     items: VecDeque<(SessionId, Out)>,
     lagged: bool,
+}
+
+/// The trays of one connection: its own, and one for each session that it follows.
+#[derive(Default)]
+pub struct Trays(Mutex<Vec<Weak<Tray>>>);
+
+impl Trays {
+    pub fn add(&self, tray: &Arc<Tray>) {
+        let mut trays = self.trays();
+        trays.retain(|tray| tray.strong_count() > 0);
+        trays.push(Arc::downgrade(tray));
+    }
+
+    /// News that wait in all of them.
+    pub fn waiting(&self) -> usize {
+        self.trays().iter().filter_map(Weak::upgrade).map(|tray| tray.state().items.len()).sum()
+    }
+
+    fn trays(&self) -> MutexGuard<'_, Vec<Weak<Tray>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a tray has.
@@ -117,6 +138,21 @@ mod tests {
             let next = tray.next().await;
             assert!(matches!(&next, Next::Item(_, Out::Text { text, .. }) if text == wanted), "{next:?}");
         }
+    }
+
+    /// A client that follows and does not read is seen to be slow.
+    #[tokio::test]
+    async fn news_that_nobody_reads_are_counted() {
+        let (trays, tray) = (Trays::default(), Arc::new(Tray::default()));
+        trays.add(&tray);
+        for call in 0..2 {
+            tray.put(&session(), started(call));
+        }
+        assert_eq!(trays.waiting(), 2);
+        tray.next().await;
+        assert_eq!(trays.waiting(), 1);
+        drop(tray);
+        assert_eq!(trays.waiting(), 0, "it keeps no tray alive");
     }
 
     #[tokio::test]

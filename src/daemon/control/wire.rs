@@ -25,9 +25,10 @@ use tokio::task::JoinSet;
 use super::fault::{Fault, Kind};
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::port::Port;
+use super::tray::Trays;
 use super::{METHODS, module};
 use crate::daemon::Daemon;
-use crate::daemon::attachments::{Attached, Kind as AttachedKind, fresh_client};
+use crate::daemon::attachments::{Attached, Gauge, Kind as AttachedKind, fresh_client};
 use crate::problem;
 use crate::session::ClientId;
 
@@ -67,6 +68,8 @@ pub struct Caller {
     prompts: Arc<Semaphore>,
     /// Its place where it has sessions of its own.
     pub port: Arc<Port>,
+    /// Where news wait for it.
+    pub trays: Arc<Trays>,
 }
 
 impl Caller {
@@ -91,16 +94,23 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
         cwd: None,
         since: SystemTime::now(),
     };
-    let _present = daemon.attachments.enter(attached);
     let (reading, writing) = stream.into_split();
     let (outgoing, lines) = mpsc::channel(OUTGOING_MAX);
+    let caller = Caller {
+        client,
+        prompts: Arc::new(Semaphore::new(PROMPTS_MAX)),
+        port: Arc::default(),
+        trays: Arc::default(),
+    };
+    caller.trays.add(&caller.port.tray);
+    let _present = daemon.attachments.enter(attached, waiting(&outgoing, &caller));
     // Dropped with this, whoever still holds the other end of its lines.
     let mut writer = JoinSet::new();
     writer.spawn(write(writing, lines));
     let mut connection = Connection {
         methods: module(daemon.clone()).into(),
         id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
-        caller: Caller { client, prompts: Arc::new(Semaphore::new(PROMPTS_MAX)), port: Arc::default() },
+        caller,
         subscriptions: BoundedSubscriptions::new(SUBSCRIPTIONS_MAX),
         ids: Arc::default(),
         outgoing,
@@ -126,6 +136,15 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     drop(writer);
     daemon.sessions.detach(client);
     daemon.sessions.unwatch(client);
+}
+
+/// Tells how many lines and news wait for the client to read. It keeps none of them alive.
+fn waiting(outgoing: &mpsc::Sender<Box<RawValue>>, caller: &Caller) -> Gauge {
+    let (outgoing, trays) = (outgoing.downgrade(), caller.trays.clone());
+    Box::new(move || {
+        let lines = outgoing.upgrade().map_or(0, |lines| lines.max_capacity() - lines.capacity());
+        lines + trays.waiting()
+    })
 }
 
 /// Waits for the daemon's end.

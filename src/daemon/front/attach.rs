@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::daemon::build::Build;
 use crate::daemon::frame::FrameReader;
-use crate::daemon::hello::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL, VERSION};
+use crate::daemon::hello::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
 use crate::daemon::place::Place;
 use crate::daemon::start;
 use crate::paths::Paths;
@@ -63,7 +64,7 @@ impl Caller {
     ) -> io::Result<Caller> {
         let hello = Hello {
             protocol: PROTOCOL,
-            version: VERSION.to_owned(),
+            build: Build::own().clone(),
             pid: std::process::id(),
             cwd: std::env::current_dir().unwrap_or_default().into_os_string(),
             place: Home::of(paths),
@@ -166,7 +167,7 @@ impl Caller {
             return Ok(Greeting::Refused(why));
         }
         stream.set_read_timeout(None)?;
-        Ok(Greeting::Served(Link { writer: Arc::new(stream), reader, version: answer.version }))
+        Ok(Greeting::Served(Link { writer: Arc::new(stream), reader, version: answer.build.version }))
     }
 }
 

@@ -25,8 +25,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::build::Build;
 use super::frame::{Farewell, Kind};
-use super::hello::{VERSION, is_newer};
 use super::lean;
 use crate::acp::connection::{Direction, LINE_BYTES_MAX, Tap};
 use attach::{Caller, Link, is_timeout};
@@ -430,7 +430,7 @@ impl Down<'_> {
         tracing::warn!(version = last.version, deaths = self.early_deaths, "the daemon is gone");
         self.shared.show(&lines).ok()?;
         let to_newer = match over {
-            Over::Bye(Farewell::Reattach { version }) => is_newer(version, VERSION),
+            Over::Bye(Farewell::Reattach(build)) => build.is_newer(Build::own()),
             Over::Bye(Farewell::Closed | Farewell::Stopped) | Over::Died | Over::EditorGone => false,
         };
         let waits = self.shared.state().memory.waits_for_greeting();

@@ -53,8 +53,8 @@ impl Door for Inside {
             cwd: None,
             since: SystemTime::now(),
         };
-        // A daemon whose page is looked at is not idle.
-        let present = self.daemon.attachments.enter(attached);
+        // A daemon whose page is looked at is not idle. News wait for the page as one item, whatever they are.
+        let present = self.daemon.attachments.enter(attached, Box::new(|| 0));
         let end = Box::new(Unwatch { daemon: self.daemon.clone(), client, _present: present });
         let attachment = Attachment { client, outlet: news.clone() };
         self.daemon.sessions.watch(session, from, attachment).map_err(|error| error.to_string())?;
