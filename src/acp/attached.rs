@@ -43,6 +43,31 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
     }
 }
 
+/// A part that came as what it is, as the control API takes them: checked like one of an editor's. An error is a
+/// sentence.
+pub fn checked(field: &str, part: Content) -> Result<Content, String> {
+    match part {
+        Content::Image { mime_type, data, uri } => {
+            image(field, ImageContent::new(data, mime_type).uri(uri)).map_err(|BadParams(why)| why)
+        }
+        Content::Document { data, name, .. } => {
+            let bytes = decoded(&format!("{field}.data"), &data).map_err(|BadParams(why)| why)?;
+            let kind = FileType::of(&bytes).ok_or_else(|| {
+                format!("`{field}` is neither a PDF document nor an image that models take")
+            })?;
+            match kind.too_large(bytes.len()) {
+                Some(why) => Err(format!("`{field}` is {why}")),
+                None => Ok(kind.content(&bytes, None, name)),
+            }
+        }
+        other @ (Content::Text { .. }
+        | Content::Thinking { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_)) => Ok(other),
+    }
+}
+
 /// An embedded resource that came as bytes.
 pub fn blob(field: &str, resource: BlobResourceContents) -> Result<Content, BadParams> {
     let bytes = decoded(&format!("{field}.resource.blob"), &resource.blob)?;

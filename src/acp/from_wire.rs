@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::attached;
 use crate::session::{self, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply};
-use crate::thread::attached::together_too_large;
+use crate::thread::attached::prompt_too_large;
 use crate::thread::halves::whole_characters;
 use crate::thread::{Content, SessionId};
 
@@ -153,7 +153,7 @@ impl<'a> Params<'a> {
         if !says_something {
             return Err(BadParams("`prompt` is empty".to_owned()));
         }
-        match together_too_large(&content) {
+        match prompt_too_large(&content) {
             Some(why) => Err(BadParams(format!("`prompt` has {why}"))),
             None => Ok(content),
         }

@@ -10,7 +10,7 @@
 //! `answers`, `from_wire`); `requests` knows who waits for an answer.
 
 pub mod answers;
-mod attached;
+pub mod attached;
 mod compaction_wire;
 pub mod connection;
 pub mod envelope;

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use roff::{Roff, bold, italic, roman};
 
 use super::words::{Flag, IDS, WORDS, Word};
-use super::{CliError, serve, terminal};
+use super::{CliError, serve, sessions, terminal};
 use crate::shelf;
 use crate::store::Store;
 
@@ -67,7 +67,7 @@ pub fn is_complete(name: &str) -> bool {
     name == COMPLETE
 }
 
-/// The newest sessions' ids, a line each.
+/// The newest sessions, a line each: the id, a tab, the title.
 pub fn complete(arguments: &[OsString]) -> Result<i32, CliError> {
     if arguments != ["sessions"] {
         return Err(CliError::usage("only sessions can be offered"));
@@ -75,8 +75,14 @@ pub fn complete(arguments: &[OsString]) -> Result<i32, CliError> {
     let store = Store::new(&serve::paths());
     let listed = shelf::list(&store, None, shelf::Which::Prompted);
     store.settle();
-    let ids = listed?.sessions.into_iter().take(IDS_MAX).map(|header| header.session.0 + "\n");
-    terminal::print(&ids.collect::<String>()).map(|()| 0)
+    let mut lines = String::new();
+    for header in listed?.sessions.into_iter().take(IDS_MAX) {
+        let title = sessions::short_title(header.title.as_deref());
+        // What ends a field or a line here must not be in one.
+        let title: String = title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let _ = writeln!(lines, "{}\t{title}", header.session);
+    }
+    terminal::print(&lines).map(|()| 0)
 }
 
 // ── Completions ────────────────────────────────────────────────────────────────────────────────────
@@ -152,12 +158,16 @@ fn id_flags() -> Vec<&'static Flag> {
     for word in WORDS.iter().flat_map(|word| [word].into_iter().chain(word.below)) {
         for flag in word.flags.iter().flat_map(|flags| flags.iter()) {
             let is_new = found.iter().all(|known| known.long != flag.long);
-            if is_new && flag.value.is_some_and(|value| IDS.contains(&value)) {
+            if is_new && takes_id(flag) {
                 found.push(flag);
             }
         }
     }
     found
+}
+
+fn takes_id(flag: &Flag) -> bool {
+    flag.value.is_some_and(|value| IDS.contains(&value))
 }
 
 fn bash() -> String {
@@ -174,7 +184,7 @@ _epitome_or_session() {{
     case "$line" in {lines}) ids=1 ;; esac
     COMPREPLY=()
     if [[ -n "$ids" ]]; then
-        COMPREPLY=($(compgen -W "$(epitome {COMPLETE} sessions 2>/dev/null)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+        COMPREPLY=($(compgen -W "$(epitome {COMPLETE} sessions 2>/dev/null | cut -f1)" -- "${{COMP_WORDS[COMP_CWORD]}}"))
     fi
     [[ ${{#COMPREPLY[@]}} -gt 0 ]] || _epitome "$@"
 }}
@@ -191,24 +201,46 @@ fn zsh() -> String {
         text = text.replace(&format!(":{id}:_default"), &format!(":{id}:_epitome_sessions"));
     }
     let sessions = format!(
-        "_epitome_sessions() {{\n    compadd -- ${{(f)\"$(epitome {COMPLETE} sessions 2>/dev/null)\"}}\n}}\n\n"
+        r#"_epitome_sessions() {{
+    local -a found
+    local line
+    for line in ${{(f)"$(epitome {COMPLETE} sessions 2>/dev/null)"}}; do
+        found+=("${{line%%$'\t'*}}:${{${{line#*$'\t'}}//:/\\:}}")
+    done
+    _describe -V session found
+}}
+
+"#
     );
     text.replacen("_epitome() {", &format!("{sessions}_epitome() {{"), 1)
 }
 
 fn fish() -> String {
     let mut text = generated(Shell::Fish);
-    let ids = format!("-a \"(epitome {COMPLETE} sessions 2>/dev/null)\"");
+    let ids = format!("-k -a \"(epitome {COMPLETE} sessions 2>/dev/null)\"");
     for line in before_ids() {
-        let seen: Vec<String> =
-            line.split(' ').map(|word| format!("__fish_seen_subcommand_from {word}")).collect();
-        let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {ids}", seen.join("; and "));
+        let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {ids}", behind(&line));
     }
-    for flag in id_flags() {
-        let short = flag.short.map_or_else(String::new, |short| format!(" -s {short}"));
-        let _ = writeln!(text, "complete -c epitome -l {}{short} -x {ids}", flag.long);
+    for word in WORDS {
+        // Where another command stands, its flags are not offered.
+        for flag in word.flags.iter().flat_map(|flags| flags.iter()).filter(|flag| takes_id(flag)) {
+            let short = flag.short.map_or_else(String::new, |short| format!(" -s {short}"));
+            let condition = behind(word.name);
+            let _ = writeln!(text, "complete -c epitome -n \"{condition}\" -l {}{short} -x {ids}", flag.long);
+        }
     }
     text
+}
+
+/// That fish stands behind these words.
+fn behind(line: &str) -> String {
+    // The functions are of the generated part: the first word is the command, a later one stands anywhere.
+    match line.split_once(' ') {
+        None => format!("__fish_epitome_using_subcommand {line}"),
+        Some((first, second)) => {
+            format!("__fish_epitome_using_subcommand {first}; and __fish_seen_subcommand_from {second}")
+        }
+    }
 }
 
 // ── The page ───────────────────────────────────────────────────────────────────────────────────────
@@ -278,7 +310,7 @@ mod tests {
         assert_eq!(flags, ["resume", "conversation-id", "session"]);
         assert!(zsh().contains("ID:_epitome_sessions") && !zsh().contains(":ID:_default"));
         assert!(
-            fish().contains("__fish_seen_subcommand_from sessions; and __fish_seen_subcommand_from show")
+            fish().contains("__fish_epitome_using_subcommand sessions; and __fish_seen_subcommand_from show")
         );
     }
 

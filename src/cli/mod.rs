@@ -139,9 +139,11 @@ epitome: a coding agent for editors, with compaction that you can trust
         make a session short: what /compact does in an editor; --dry-run tells what it would do
   epitome undo|redo [ENTRY] | history | pin [ENTRY | TEXT] | unpin ENTRY|all
         take back, bring again and list what changed a session's history; keep parts of it
+  epitome rewind [ENTRY] | checkpoints | permissions [forget|keep N] | rename TITLE
+        go back to before a turn, with its files; what may run without a question; another title
   epitome recipes list|show NAME|render NAME|check [PATH...]
         the slash commands: which there are, what they would send, what is wrong with their files
-  epitome sessions list|show|search|fork|rename|undo|export|import|delete
+  epitome sessions list|show|search|tail|fork|rename|undo|redo|rewind|checkpoints|export|import|delete
         what was said, and where
   epitome daemon status|stop|logs
         the one process behind all windows

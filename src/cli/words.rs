@@ -112,8 +112,9 @@ const SESSIONS: &[Word] = &[
         &[&[option("at", "ENTRY", "up to this entry")], JSON],
         "a new session that goes on from it",
     ),
-    word("rename", &["ID", "TITLE"], &[], "give it another title"),
-    word("undo", &["ID", "ENTRY"], &[], "take back a compaction or other change of its history"),
+    word("rename", &["ID", "TITLE"], &[JSON], "give it another title"),
+    word("redo", &["ID", "ENTRY"], &[JSON], "bring again what was taken back"),
+    word("undo", &["ID", "ENTRY"], &[JSON], "take back a compaction or other change of its history"),
     word("checkpoints", &["ID"], &[JSON], "the turns with the files that each of them changed"),
     word(
         "rewind",
@@ -136,6 +137,7 @@ const SESSIONS: &[Word] = &[
         &[
             &[option("all", "DIR", "all sessions, into this directory"), flag("markdown", "for reading")],
             FORMAT,
+            JSON,
         ],
         "write it into a file",
     ),
@@ -145,7 +147,7 @@ const SESSIONS: &[Word] = &[
         &[&[flag("keep-id", "with the id that it had")], CWD, JSON],
         "read it from a file",
     ),
-    word("delete", &["ID"], &[YES], "for good"),
+    word("delete", &["ID"], &[YES, JSON], "for good"),
 ];
 
 const RECIPES: &[Word] = &[
@@ -217,6 +219,10 @@ pub const WORDS: &[Word] = &[
     word("history", &[], OWN, "what changed a session's history"),
     word("pin", &["TEXT"], OWN, "keep something through every compaction as it is"),
     word("unpin", &["ENTRY"], OWN, "let go of what was pinned"),
+    word("rewind", &["ENTRY"], OWN, "go back to before a turn, with the files that it changed"),
+    word("checkpoints", &[], OWN, "the turns with the files that each of them changed"),
+    word("permissions", &[], OWN, "what may run without a question, and how it is taken back"),
+    word("rename", &["TITLE"], OWN, "give a session another title"),
     group("recipes", RECIPES, "the slash commands of this directory"),
     group("sessions", SESSIONS, "what was said, and where"),
     group("daemon", DAEMON, "the one process behind all windows"),

@@ -57,7 +57,7 @@ impl Build {
     /// How a person is told of it, beside another.
     pub fn name(&self, beside: &Build) -> String {
         match (self.version == beside.version, self.sources.as_str()) {
-            (false, _) => format!("version {}", self.version),
+            (false, _) => format!("of version {}", self.version),
             (true, "") => format!("an older build of version {}", self.version),
             (true, sources) => format!("build {sources} of version {}", self.version),
         }

@@ -18,6 +18,16 @@ const DOCUMENT_BYTES_MAX: usize = 15_000_000;
 /// The most bytes of base64 that one prompt may bring, for the same reason.
 const PROMPT_BASE64_BYTES_MAX: usize = 24_000_000;
 
+/// The most images and documents of one prompt: as many as Anthropic takes in one request.
+const PROMPT_ATTACHED_MAX: usize = 100;
+
+/// The most bytes of text that one prompt may bring, embedded files included: twice what the largest windows hold. It
+/// is all kept in the log, and what is above a window is refused there with its tokens.
+const PROMPT_TEXT_BYTES_MAX: usize = 8_000_000;
+
+/// The most parts of one prompt. An editor makes one of each file that is mentioned.
+const PROMPT_PARTS_MAX: usize = 1024;
+
 /// The types of file that are images or documents to at least one provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileType {
@@ -89,22 +99,45 @@ impl FileType {
     }
 }
 
-/// Why a prompt's attachments are refused, to stand behind "it has".
-pub fn together_too_large(content: &[Content]) -> Option<String> {
-    let sizes = content.iter().map(|part| match part {
-        Content::Image { data, .. } | Content::Document { data, .. } => data.len(),
-        Content::Text { .. }
-        | Content::Thinking { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. }
-        | Content::Call(_) => 0,
-    });
-    let total: usize = sizes.sum();
-    (total > PROMPT_BASE64_BYTES_MAX).then(|| {
-        format!(
+/// Why a prompt is refused for what it brings, to stand behind "it has".
+pub fn prompt_too_large(content: &[Content]) -> Option<String> {
+    if content.len() > PROMPT_PARTS_MAX {
+        return Some(format!(
+            "{} parts, and one prompt may have {PROMPT_PARTS_MAX}: name a folder, and it is looked through",
+            content.len()
+        ));
+    }
+    let (mut attached, mut base64_bytes, mut text_bytes) = (0, 0, 0);
+    for part in content {
+        match part {
+            Content::Image { data, .. } | Content::Document { data, .. } => {
+                attached += 1;
+                base64_bytes += data.len();
+            }
+            Content::Text { text } | Content::Thinking { text, .. } | Content::Resource { text, .. } => {
+                text_bytes += text.len();
+            }
+            Content::ResourceLink { .. } | Content::Call(_) => {}
+        }
+    }
+    if attached > PROMPT_ATTACHED_MAX {
+        return Some(format!(
+            "{attached} images and documents, and one prompt may bring {PROMPT_ATTACHED_MAX}: attach some of them \
+             later"
+        ));
+    }
+    if base64_bytes > PROMPT_BASE64_BYTES_MAX {
+        return Some(format!(
             "images and documents of {} MB together, and one prompt may bring {} MB: attach some of them later",
-            megabytes(total / 4 * 3),
+            megabytes(base64_bytes / 4 * 3),
             megabytes(PROMPT_BASE64_BYTES_MAX / 4 * 3)
+        ));
+    }
+    (text_bytes > PROMPT_TEXT_BYTES_MAX).then(|| {
+        format!(
+            "{} MB of text, and one prompt may bring {} MB: put it into a file and name that",
+            megabytes(text_bytes),
+            megabytes(PROMPT_TEXT_BYTES_MAX)
         )
     })
 }
@@ -144,8 +177,23 @@ mod tests {
             Some("an image of 4.20 MB, and a model takes at most 3.75 MB: make a smaller copy of it")
         );
         let most = FileType::Pdf.content(&vec![0; DOCUMENT_BYTES_MAX], None, None);
-        assert_eq!(together_too_large(std::slice::from_ref(&most)), None);
-        let told = together_too_large(&[most.clone(), most]).expect("40 MB of base64 are too many");
-        assert!(told.starts_with("images and documents of 30.00 MB together"), "{told}");
+        assert_eq!(prompt_too_large(std::slice::from_ref(&most)), None);
+        let small = FileType::Png.content(b"\x89PNG\r\n\x1a\n", None, None);
+        let text = |bytes: usize| Content::Text { text: "x".repeat(bytes) };
+        let link = Content::ResourceLink { uri: "file:///a".to_owned(), name: "a".to_owned() };
+        let embedded =
+            Content::Resource { uri: "file:///a".to_owned(), text: "x".repeat(PROMPT_TEXT_BYTES_MAX) };
+        for (content, told) in [
+            (vec![most.clone(), most], "images and documents of 30.00 MB together"),
+            (vec![small.clone(); 101], "101 images and documents, and one prompt may bring 100"),
+            (vec![text(1), embedded.clone()], "8.00 MB of text"),
+            (vec![link.clone(); 1025], "1025 parts, and one prompt may have 1024"),
+        ] {
+            let why = prompt_too_large(&content).expect("it is too much");
+            assert!(why.starts_with(told), "{why}");
+        }
+        for content in [vec![small; 100], vec![embedded], vec![link; 1024], vec![]] {
+            assert_eq!(prompt_too_large(&content), None);
+        }
     }
 }

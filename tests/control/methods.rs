@@ -159,6 +159,7 @@ async fn what_waits_is_counted_where_it_waits() {
 async fn a_prompt_says_what_it_lacks() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
+    let image = |data: &str| json!({ "type": "image", "mime_type": "image/png", "data": data });
     for (params, told) in [
         (json!({ "text": "hello" }), "give `session`"),
         (json!({ "session": "s_1", "cwd": "/", "text": "hello" }), "not both"),
@@ -166,11 +167,29 @@ async fn a_prompt_says_what_it_lacks() {
         (json!({ "cwd": "here", "text": "hello" }), "no absolute path"),
         (json!({ "cwd": "/", "text": "x", "overrides": { "modle": "a/b" } }), "unknown field `modle`"),
         (json!({ "cwd": "/", "content": [{ "type": "thinking", "text": "hm" }] }), "what a person says"),
+        (
+            json!({ "cwd": "/", "text": "x".repeat(8_000_001) }),
+            "8.00 MB of text, and one prompt may bring 8.00 MB",
+        ),
+        (json!({ "cwd": "/", "content": vec![image("iVBORw0KGgo="); 101] }), "101 images and documents"),
+        (
+            json!({ "cwd": "/", "content": [image("R0lGODlh"), image("aGVsbG8=")] }),
+            "`content[1]` is said to be",
+        ),
+        (json!({ "cwd": "/", "content": [image("no base64")] }), "`content[0].data` must be base64"),
+        (
+            json!({ "cwd": "/", "content": [{ "type": "document", "mime_type": "application/pdf", "data": "aGk=" }] }),
+            "`content[0]` is neither a PDF document nor an image",
+        ),
     ] {
         let (kind, message) = refused(&mut wire, "sessions.prompt", params).await;
         assert_eq!(kind, "invalid_params");
         assert!(message.contains(told), "{told}: {message}");
     }
+    // What is refused leaves no session behind, and the next prompt is taken.
+    assert_eq!(done(&mut wire, "sessions.list", json!({ "all": true })).await["sessions"], json!([]));
+    let good = json!({ "cwd": desk.cwd, "text": "look", "content": [image("iVBORw0KGgo=")], "environment": desk.environment() });
+    assert_eq!(done(&mut wire, "sessions.prompt", good).await["reason"], "end_turn");
 }
 
 #[tokio::test]

@@ -133,6 +133,114 @@ async fn a_session_is_changed_with_the_same_words_whether_a_daemon_has_it_open_o
     );
 }
 
+/// All that a person looks at, and every way to name a session wrongly; then what `--json` gives.
+fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String)> {
+    let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
+    // Times differ from home to home.
+    let times = regex::Regex::new(r"\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d").expect("well formed");
+    let mut tell = |arguments: &[&str]| {
+        let (code, out, err) = told.of(&home.shell(arguments));
+        let plain = |text: &str| times.replace_all(text, "TIME").into_owned();
+        let line = arguments.join(" ").replace(session, "ID").replace(&session[..12], "BEGINNING");
+        (line, code, plain(&out), plain(&err))
+    };
+    let short = &session[..12];
+    let mut told = Vec::new();
+    // For `s_` to fit several.
+    told.push(tell(&["sessions", "fork", session]));
+    for arguments in [
+        &["sessions", "show", short][..],
+        &["sessions", "show", session, "--full"],
+        &["sessions", "show", session, "--json"],
+        &["sessions", "show", session, "--format", "markdown"],
+        &["sessions", "show", session, "--format", "raw"],
+        &["sessions", "show", session, "--format", "pdf"],
+        &["sessions", "search", "Said", "by", "--json", "--limit", "5"],
+        &["sessions", "search", "nowhere to be found"],
+        &["sessions", "search", "--regex", "("],
+        &["sessions", "export", session],
+        &["sessions", "checkpoints", short, "--json"],
+        &["checkpoints", "--resume", short],
+        &["permissions", "--resume", short],
+        &["permissions", "--json", "--resume", short, "forget", "7"],
+        &["history", "--resume", short],
+        &["history", "--resume", short, "--json"],
+        &["pin", "--resume", short, "--json", "mind", "the gap"],
+        &["pin", "--resume", short],
+        &["unpin", "all", "--resume", short, "--json"],
+        &["redo", "--resume", short],
+        &["undo", "--resume", short, "e99", "--json"],
+        &["rewind", "dry", "--json", "--resume", short],
+        &["sessions", "rewind", short, "--dry-run", "--json"],
+        &["sessions", "rewind", short, "nonsense"],
+        &["sessions", "undo", short, "--json"],
+        &["sessions", "redo", short, "--json"],
+        &["sessions", "rename", short, "--json", "--", "-A", "title"],
+        &["sessions", "rename", short, "--json"],
+        &["rename", "--resume", short, "Another"],
+        &["sessions", "export", session, "a.jsonl", "--json"],
+        &["sessions", "export", session, "a.jsonl"],
+        &["sessions", "import", "a.jsonl", "--json"],
+    ] {
+        told.push(tell(arguments));
+    }
+    for wrong in ["s_zz", "zz", "", "s_zzzzzzzzzzzzzzzzzzzz", "s_ffffffffffffffffffff", "../x"] {
+        for command in ["show", "fork", "undo", "redo", "checkpoints", "rewind", "export", "delete"] {
+            let mut arguments = vec!["sessions", command, wrong];
+            arguments.extend((command == "delete").then_some("--yes"));
+            told.push(tell(&arguments));
+        }
+        told.push(tell(&["sessions", "tail", wrong]));
+        for command in ["undo", "redo", "history", "pin", "permissions", "rewind"] {
+            told.push(tell(&[command, "--resume", wrong]));
+        }
+    }
+    told.push(tell(&["sessions", "delete", short, "--yes", "--json"]));
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_looked_at_with_the_same_words_whether_a_daemon_has_it_open_or_not() {
+    let (alone, served) = (Home::new(), Home::new());
+    let without = looks(&alone, &said(&alone));
+    let _daemon = served.daemon();
+    let session = said(&served);
+    let (_remote, _news) = editor(&served, &session).await;
+    let with = looks(&served, &session);
+    for (without, with) in without.iter().zip(&with) {
+        assert_eq!(without, with);
+    }
+    for (line, code, out, err) in &with {
+        let wanted = match line.as_str() {
+            "sessions show ID --format pdf" | "sessions rename BEGINNING --json" => 2,
+            "sessions search --regex ("
+            | "permissions --json --resume BEGINNING forget 7"
+            | "undo --resume BEGINNING e99 --json"
+            | "sessions rewind BEGINNING nonsense" => 1,
+            // It is there by then.
+            "sessions export ID a.jsonl" => 1,
+            line if ["zz", "ffff", "../x"].iter().any(|wrong| line.contains(wrong)) => 1,
+            line if line.ends_with(' ') || line.contains("delete  --yes") => 1,
+            _ => 0,
+        };
+        assert_eq!(*code, Some(wanted), "{line}: {out}{err}");
+        if wanted > 0 && !line.contains("--json") {
+            assert!(!err.is_empty(), "{line} says nothing of why");
+            assert_eq!(err.lines().count(), 2, "what went wrong, and what to do: {line}: {err}");
+        }
+        if wanted == 0 && line.contains("--json") {
+            let objects = out.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>();
+            assert!(objects.is_ok_and(|objects| !objects.is_empty()), "{line}: {out}");
+        }
+    }
+    // A beginning that fits several names them.
+    for command in ["show", "undo", "checkpoints", "delete"] {
+        let told = served.shell(&["sessions", command, "s_"]);
+        assert_eq!(told.status.code(), Some(1), "{told:?}");
+        assert!(err(&told).contains("sessions begin with s_\nhint: give more of the id: s_"), "{told:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listing_marks_what_lives_in_the_daemon() {
     let home = Home::new();
@@ -188,7 +296,7 @@ fn a_run_beside_a_daemon_of_another_version_says_so_and_what_to_do() {
     });
     let run = home.shell(&["run", "hello"]);
     assert!(run.status.success() && out(&run).contains("Said by the model."), "{run:?}");
-    assert!(err(&run).contains("the daemon is of version 9.9.9, this program of"), "{run:?}");
+    assert!(err(&run).contains("the daemon is of version 9.9.9, this program of version"), "{run:?}");
     assert!(err(&run).contains("hint: `epitome daemon stop` ends it"), "{run:?}");
 }
 

@@ -106,13 +106,98 @@ fn bash_completes_commands_flags_and_sessions() {
         ("epitome compact --resume s_", 3, "s_123"),
     ] {
         let script = format!(
-            "{completions}\nepitome() {{ echo s_123; }}\nCOMP_WORDS=({words})\nCOMP_CWORD={at}\n\
+            "{completions}\nepitome() {{ printf 's_123\\tThe build\\n'; }}\nCOMP_WORDS=({words})\nCOMP_CWORD={at}\n\
              _epitome_or_session epitome \"${{COMP_WORDS[{at}]}}\" \"${{COMP_WORDS[{at}-1]}}\"\n\
              printf '%s\\n' \"${{COMPREPLY[@]}}\"\n"
         );
         let (_, told) = bash(&script);
         assert!(told.lines().any(|line| line == wanted), "{words}: {told}");
     }
+}
+
+/// A shell of that name with these arguments, or a line that says that the test is left out.
+fn shell(name: &str, arguments: &[&str]) -> Option<String> {
+    if Command::new(name).arg("--version").output().is_err() {
+        eprintln!("left out: there is no {name} on this machine");
+        return None;
+    }
+    // A shell that waits for what does not come is ended.
+    let output = Command::new("timeout").arg("60").arg(name).args(arguments).output().expect("it is there");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+/// A directory with the completions of a shell and a program of our name that has one session.
+fn completing(completions: &str, file: &str) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    std::fs::write(directory.path().join(file), completions).expect("a file");
+    let program = directory.path().join("epitome");
+    std::fs::write(&program, "#!/bin/sh\nprintf 's_123\\tThe: build\\n'\n").expect("a file");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    directory
+}
+
+/// `--resume` was offered behind every command, also behind those that have no such flag.
+#[test]
+fn fish_completes_commands_flags_and_sessions() {
+    let directory = completing(&Machine::new().ok(&["completions", "fish"]), "epitome.fish");
+    let at = directory.path().display();
+    for (line, wanted, unwanted) in [
+        ("epitome se", "sessions\t", "daemon"),
+        ("epitome sessions ex", "export\t", "show"),
+        ("epitome run --fo", "--follow\t", "--force"),
+        ("epitome run --mode re", "read_only", "full"),
+        ("epitome sessions show ", "s_123\tThe: build", "list"),
+        ("epitome compact --resume ", "s_123\tThe: build", "--model"),
+        ("epitome daemon status --", "--json\t", "--resume"),
+        ("epitome sessions undo s_123 --", "--json\t", "--resume"),
+    ] {
+        let script = format!("set -x PATH {at} $PATH; source {at}/epitome.fish; complete -C '{line}'");
+        let Some(told) = shell("fish", &["--no-config", "-c", &script]) else { return };
+        assert!(told.contains(wanted) && !told.contains(unwanted), "{line}: {told}");
+    }
+}
+
+/// What a person sees who types a line and asks for the choices, in a terminal that is made for it.
+#[test]
+fn zsh_completes_commands_flags_and_sessions() {
+    let directory = completing(&Machine::new().ok(&["completions", "zsh"]), "_epitome");
+    let at = directory.path().display();
+    for (line, wanted) in [
+        ("epitome se", "what was said, and where"),
+        ("epitome sessions ", "write it into a file"),
+        ("epitome run --m", "provider/name"),
+        ("epitome run --mode ", "accept_edits"),
+        ("epitome sessions show ", "s_123*The: build"),
+        ("epitome compact --resume ", "s_123*The: build"),
+    ] {
+        // Each step waits for what the one before it shows; what never comes ends in `timeout`.
+        let script = format!(
+            "zmodload zsh/zpty; zpty z zsh -f -i; zpty -w z \"TERM=dumb; path=({at} \\$path); stty cols 200\"\n\
+             zpty -w z \"fpath=({at} \\$fpath); autoload -Uz compinit; compinit -u -d {at}/dump\"\n\
+             zpty -w z \"bindkey '^X' list-choices; print REA\"'\"\"DY'\n\
+             zpty -r z out '*READY*'; zpty -n -w z '{line}'$'\\x18'; zpty -r z out '*{wanted}*' && print FOUND\n"
+        );
+        let Some(told) = shell("zsh", &["-f", "-c", &script]) else { return };
+        assert!(told.contains("FOUND"), "{line}: {told}");
+    }
+}
+
+/// A page that a formatter complains about, or that has nothing for a reader.
+#[test]
+fn man_shows_the_page_without_a_word_of_complaint() {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let page = directory.path().join("epitome.1");
+    std::fs::write(&page, Machine::new().ok(&["man"])).expect("a file");
+    let page = page.to_str().expect("it is text");
+    let Some(told) = shell("groff", &["-ww", "-man", "-Tascii", page]) else { return };
+    for wanted in ["epitome sessions export", "EXIT STATUS", "ANTHROPIC_API_KEY"] {
+        // Without the overstriking of bold letters.
+        let plain: String =
+            Regex::new("\\x1b\\[[0-9;]*m|.\\x08").expect("well formed").replace_all(&told, "").into();
+        assert!(plain.contains(wanted), "{plain}");
+    }
+    assert!(!told.contains("warning") && !told.contains("error:"), "{told}");
 }
 
 #[test]

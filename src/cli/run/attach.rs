@@ -6,18 +6,22 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::CliError;
 use crate::thread::Content;
-use crate::thread::attached::{FileType, together_too_large};
+use crate::thread::attached::{FileType, prompt_too_large};
 
 /// Bytes by which a file's type is known.
 const START_BYTES: u64 = 16;
 
 /// Reads the files, in their order.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
-    let content = paths.iter().map(|path| part(path)).collect::<Result<Vec<Content>, CliError>>()?;
-    match together_too_large(&content) {
-        Some(why) => Err(CliError::failed(format!("the prompt has {why}"), None)),
-        None => Ok(content),
+    let mut content = Vec::new();
+    for path in paths {
+        content.push(part(path)?);
+        // As soon as it is too much: the rest need not be read.
+        if let Some(why) = prompt_too_large(&content) {
+            return Err(CliError::failed(format!("the prompt has {why}"), None));
+        }
     }
+    Ok(content)
 }
 
 fn part(path: &Path) -> Result<Content, CliError> {
@@ -75,6 +79,9 @@ mod tests {
         ];
         assert_eq!(content, expected);
 
+        let documents = [write("many.pdf", &[b"%PDF-1.7".to_vec(), vec![0; 10_000_000]].concat())];
+        let error = read(&[documents.clone(), documents].concat()).expect_err("they are too much together");
+        assert!(error.message.starts_with("the prompt has images and documents of 20.00 MB"), "{error:?}");
         let large = write("large.gif", &[b"GIF89a".to_vec(), vec![0; 5_000_000]].concat());
         let text = write("a.png", b"no image");
         let table = [

@@ -46,7 +46,7 @@ With --json each line has a \"type\"; fields are only ever added:
   done             session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),
                    usage (input, output, thinking, and of the input cache_read and cache_write) or
                    error and hint; of a command what came of it, below its name (compaction, undo,
-                   redo, pin, unpin, history); always the last line
+                   redo, pin, unpin, history, rewind, checkpoints, permissions, rename); always the last line
 ";
 
 pub const COMPACT_HELP: &str = "\
@@ -66,7 +66,7 @@ Exit codes: 0 done or nothing to do, 1 it failed or was refused, 2 wrong usage, 
 ";
 
 /// The commands of a session that have a command line of their own, each with its lines of help.
-pub const OWN: [(&str, &str); 5] = [
+pub const OWN: [(&str, &str); 9] = [
     (
         "undo",
         "\
@@ -111,6 +111,45 @@ epitome unpin: let go of what was pinned
 
   epitome unpin e12   one entry
   epitome unpin all   all of them
+",
+    ),
+    (
+        "rewind",
+        "\
+epitome rewind: go back to before a turn, with the files that it changed
+
+  epitome rewind                         the last turn, files and conversation
+  epitome rewind e12                     the turn of this entry, and all behind it
+  epitome rewind files                   the files alone; also conversation
+  epitome rewind dry                     what it would do; nothing is done
+  epitome rewind force                   also files that somebody else has changed since
+  epitome rewind undo                    take the last rewind back
+
+`epitome sessions rewind ID` does the same.
+",
+    ),
+    (
+        "checkpoints",
+        "\
+epitome checkpoints: the turns, newest first, with the files that each of them changed
+",
+    ),
+    (
+        "permissions",
+        "\
+epitome permissions: what may run without a question, and by which words of yours
+
+  epitome permissions            the rules, and what is remembered of what you allowed
+  epitome permissions forget 2   take the second of these back; also forget all
+  epitome permissions keep 2     let it hold in later sessions of this workspace
+",
+    ),
+    (
+        "rename",
+        "\
+epitome rename: give a session another title
+
+  epitome rename the broken build
 ",
     ),
 ];

@@ -140,8 +140,8 @@ impl Request {
     pub fn parse_own(name: &str, arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
         let Some(mut request) = Request::parse(arguments)? else { return Ok(None) };
         request.becomes(name)?;
-        if name == "history" && !request.words.is_empty() {
-            let text = format!("`epitome history` takes no words: {:?}", request.words.join(" "));
+        if ["history", "checkpoints"].contains(&name) && !request.words.is_empty() {
+            let text = format!("`epitome {name}` takes no words: {:?}", request.words.join(" "));
             return Err(CliError::usage(text));
         }
         request.output = request.output.result();

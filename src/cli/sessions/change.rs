@@ -35,18 +35,15 @@ pub(super) fn fork(paths: &Paths, request: Request) -> Result<i32, CliError> {
     terminal::print(&format!("{}\n", text("session"))).map(|()| 0)
 }
 
-/// A prompt of the session itself, which knows how to be renamed wherever it lives.
-pub(super) fn rename(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let title: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+/// Rename, undo and redo are prompts of the session itself, which knows how to do them wherever it lives.
+pub(super) fn own(paths: &Paths, request: Request) -> Result<i32, CliError> {
     let session = named(paths, &request.id)?;
-    let prompt = format!("/rename {}", title.join(" "));
-    run::main(["--resume".to_owned(), session.0, prompt].into_iter().map(OsString::from).collect())
-}
-
-pub(super) fn undo(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let session = named(paths, &request.id)?;
-    let arguments = ["--resume".to_owned(), session.0].into_iter().map(OsString::from);
-    run::own("undo", arguments.chain(request.words).collect())
+    let mut arguments: Vec<OsString> = vec!["--resume".into(), session.0.into()];
+    arguments.extend(request.has("json").then(|| "--json".into()));
+    // A title may begin with a hyphen.
+    arguments.push("--".into());
+    arguments.extend(request.words);
+    run::own(request.verb.name, arguments)
 }
 
 pub(super) fn rewind(paths: &Paths, request: Request) -> Result<i32, CliError> {
@@ -93,7 +90,10 @@ pub(super) fn delete(paths: &Paths, request: Request) -> Result<i32, CliError> {
             return Err(CliError::failed(format!("{session} was not deleted"), None));
         }
     }
-    methods::call(paths, "sessions.delete", json!({ "session": session }))?;
+    let deleted = methods::call(paths, "sessions.delete", json!({ "session": session }))?;
+    if request.has("json") {
+        return print_json(&deleted).map(|()| 0);
+    }
     eprintln!("deleted {session}");
     Ok(0)
 }

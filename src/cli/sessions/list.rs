@@ -56,7 +56,7 @@ fn header_lines(header: &Value) -> String {
 }
 
 /// A title as one line has room for it.
-pub(super) fn short_title(title: Option<&str>) -> String {
+pub fn short_title(title: Option<&str>) -> String {
     let title = title.unwrap_or("(no title)");
     let mut short: String = title.chars().take(TITLE_CHARS_MAX).collect();
     if short.len() < title.len() {

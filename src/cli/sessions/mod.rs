@@ -17,6 +17,7 @@ use crate::store::Store;
 use crate::thread::SessionId;
 
 pub use crate::shelf::IN_USE_HINT;
+pub use list::short_title;
 
 const HELP: &str = "\
 epitome sessions: what was said, and where
@@ -34,9 +35,11 @@ epitome sessions: what was said, and where
         its log, then what happens in it, until Ctrl-C
   epitome sessions fork ID [--at ENTRY] [--json]
         a new session that goes on from there; the old one stays as it is
-  epitome sessions rename ID TITLE...
-  epitome sessions undo ID [ENTRY]
+  epitome sessions rename ID TITLE... [--json]
+  epitome sessions undo ID [ENTRY] [--json]
         takes back the newest compaction or other change of the history, or the one of this entry
+  epitome sessions redo ID [ENTRY] [--json]
+        brings again what was taken back last, or this entry
   epitome sessions checkpoints ID [--json]
         the turns with the files that each of them changed
   epitome sessions rewind ID [ENTRY] [--files | --conversation] [--dry-run] [--force] [--json]
@@ -44,14 +47,14 @@ epitome sessions: what was said, and where
         changed, the conversation, or both; --force also where somebody else has changed a file since
   epitome sessions rewind ID --undo [--files | --conversation] [--dry-run] [--json]
         takes the last rewind back
-  epitome sessions export ID [FILE] [--format json|markdown|raw]
-  epitome sessions export --all DIR [--format ...]
-        json (the log's entries, a line each; a compaction has its `compact_boundary` record as
+  epitome sessions export ID [FILE] [--format json|markdown|raw] [--json]
+  epitome sessions export --all DIR [--format ...] [--json]
+        --json tells as an object what was written where; the format json (the log's entries, a line each; a compaction has its `compact_boundary` record as
         \"boundary\") can be imported again; markdown (also --markdown) is for reading
   epitome sessions import FILE... [--keep-id] [--cwd DIR] [--json]
         an export, a journal of a backup, a transcript of `epitome acp --transcript`, or a session file
         of pi; --cwd is the directory of a conversation that names none
-  epitome sessions delete ID [--yes]
+  epitome sessions delete ID [--yes] [--json]
         asks first; --yes where nobody can be asked
 
 A unique beginning of an id is enough.
@@ -75,8 +78,7 @@ pub fn main(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
     };
     match request.verb.kind {
         // These are prompts to a session, which does them like any other.
-        Kind::Rename => change::rename(&paths, request),
-        Kind::Undo => change::undo(&paths, request),
+        Kind::Own => change::own(&paths, request),
         Kind::List => list::list(&paths, request),
         Kind::Fork => change::fork(&paths, request),
         Kind::Rewind => change::rewind(&paths, request),
@@ -121,8 +123,8 @@ enum Kind {
     Show,
     Search,
     Fork,
-    Rename,
-    Undo,
+    /// A command of the session itself, of the verb's name.
+    Own,
     Rewind,
     Checkpoints,
     Export,
@@ -146,7 +148,7 @@ struct Verb {
 /// Words of a title or a search, files of an import.
 const WORDS_MAX: usize = 10_000;
 
-const VERBS: [Verb; 11] = [
+const VERBS: [Verb; 12] = [
     Verb {
         name: "list",
         kind: Kind::List,
@@ -174,13 +176,14 @@ const VERBS: [Verb; 11] = [
     Verb { name: "fork", kind: Kind::Fork, has_id: true, words: (0, 0), flags: &["json"], options: &["at"] },
     Verb {
         name: "rename",
-        kind: Kind::Rename,
+        kind: Kind::Own,
         has_id: true,
         words: (1, WORDS_MAX),
-        flags: &[],
+        flags: &["json"],
         options: &[],
     },
-    Verb { name: "undo", kind: Kind::Undo, has_id: true, words: (0, 1), flags: &[], options: &[] },
+    Verb { name: "undo", kind: Kind::Own, has_id: true, words: (0, 1), flags: &["json"], options: &[] },
+    Verb { name: "redo", kind: Kind::Own, has_id: true, words: (0, 1), flags: &["json"], options: &[] },
     Verb {
         name: "rewind",
         kind: Kind::Rewind,
@@ -202,7 +205,7 @@ const VERBS: [Verb; 11] = [
         kind: Kind::Export,
         has_id: false,
         words: (0, 2),
-        flags: &["markdown"],
+        flags: &["markdown", "json"],
         options: &["format", "all"],
     },
     Verb {
@@ -213,7 +216,14 @@ const VERBS: [Verb; 11] = [
         flags: &["json", "keep-id"],
         options: &["cwd"],
     },
-    Verb { name: "delete", kind: Kind::Delete, has_id: true, words: (0, 0), flags: &["yes"], options: &[] },
+    Verb {
+        name: "delete",
+        kind: Kind::Delete,
+        has_id: true,
+        words: (0, 0),
+        flags: &["yes", "json"],
+        options: &[],
+    },
 ];
 
 /// What was asked for, every argument one that the verb takes.
@@ -272,12 +282,11 @@ impl Request {
         if words.len() < least {
             let what = match verb.kind {
                 Kind::Search => "words to look for",
-                Kind::Rename => "a title",
+                Kind::Own => "a title",
                 Kind::Import => "a file",
                 Kind::List
                 | Kind::Show
                 | Kind::Fork
-                | Kind::Undo
                 | Kind::Rewind
                 | Kind::Checkpoints
                 | Kind::Export

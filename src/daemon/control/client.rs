@@ -146,7 +146,9 @@ impl Client {
         }
         let status = self.inner.request::<Value, _>("status", Named(json!({})));
         let status = limited("status", status).await.unwrap_or_default();
-        match serde_json::from_value::<Build>(status["build"].clone()) {
+        // One that tells no build tells its version, where it tells anything.
+        let told = status.get("build").unwrap_or(&status).clone();
+        match serde_json::from_value::<Build>(told) {
             Ok(theirs) if !theirs.is(Build::own()) => Fault::of_builds(&theirs, Build::own()),
             Ok(_) | Err(_) => fault,
         }

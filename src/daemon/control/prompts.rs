@@ -9,13 +9,15 @@ use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
 use super::limits::within;
-use super::params::{EntryName, Environment, Name, OfSession, directory};
+use super::params::{EntryName, Environment, Name, OfSession, beside, directory};
 use super::visit::{Luggage, Visit};
 use super::wire::Caller;
 use super::{Reply, Table, json_of};
+use crate::acp::attached::checked;
 use crate::daemon::Daemon;
 use crate::session::registry::Overrides;
 use crate::session::{Answer, SessionCommand};
+use crate::thread::attached::prompt_too_large;
 use crate::thread::{Content, Mode};
 
 pub(super) fn register(table: &mut Table) {
@@ -80,6 +82,8 @@ async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply 
     if content.iter().any(|part| matches!(part, Content::Thinking { .. } | Content::Call(_))) {
         return wrong("`content` has what a person says: text, image, document, resource, resource_link");
     }
+    // Images are looked into, which takes as long as they are large.
+    let content = beside(&daemon, move || attached(content)).await?;
     let luggage = Luggage { environment: params.environment, overrides: params.overrides };
     let room = caller.room()?;
     let daemon = &daemon;
@@ -98,6 +102,16 @@ async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply 
     let said = say(&visit, content).await;
     drop(room);
     said
+}
+
+/// What a person brings, within the bounds that editors have: one image of another type than it is said to be would
+/// have every later request of the conversation refused.
+fn attached(content: Vec<Content>) -> Result<Vec<Content>, Fault> {
+    if let Some(why) = prompt_too_large(&content) {
+        return wrong(&format!("the prompt has {why}"));
+    }
+    let checked = |(at, part)| checked(&format!("content[{at}]"), part).or_else(|why| wrong(&why));
+    content.into_iter().enumerate().map(checked).collect()
 }
 
 fn wrong<T>(message: &str) -> Result<T, Fault> {

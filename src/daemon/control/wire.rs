@@ -3,7 +3,10 @@
 //! A client that closes its side for writing only, as a shell's pipe does, still gets its answers. One that
 //! is gone takes along what it had asked for.
 
+use std::convert::Infallible;
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -16,6 +19,8 @@ use jsonrpsee::{
 use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
 use serde_json::Value;
 use serde_json::value::RawValue;
+#[cfg(target_os = "linux")]
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt, BufWriter, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -54,8 +59,9 @@ const WRITE_WITHIN: Duration = Duration::from_secs(5);
 /// How long calls may still take when the daemon ends.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether a client that sends no more still listens. Nobody tells: its going makes
-/// nothing readable that was not so before.
+/// How often it is looked whether a client that sends no more still listens, on systems that tell nobody of it: its
+/// going makes nothing readable that was not so before. Linux has an event for it.
+#[cfg(not(target_os = "linux"))]
 const GONE_LOOK: Duration = Duration::from_millis(250);
 
 /// Tells connections apart.
@@ -107,12 +113,15 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     // Dropped with this, whoever still holds the other end of its lines.
     let mut writer = JoinSet::new();
     writer.spawn(write(writing, lines));
+    let (lasting, lasted) = mpsc::channel(1);
     let mut connection = Connection {
         methods: module(daemon.clone()).into(),
         id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
         caller,
         subscriptions: BoundedSubscriptions::new(SUBSCRIPTIONS_MAX),
-        ids: Arc::default(),
+        ids: Numbers::default(),
+        lasting: Some(Lasting(lasting)),
+        lasted,
         outgoing,
         calls: JoinSet::new(),
     };
@@ -165,7 +174,11 @@ struct Connection {
     id: ConnectionId,
     caller: Caller,
     subscriptions: BoundedSubscriptions,
-    ids: Arc<Numbers>,
+    ids: Numbers,
+    /// Held by each subscription while it lasts, and by the connection as long as there may be more.
+    lasting: Option<Lasting>,
+    /// Has an end when nobody holds that any more.
+    lasted: mpsc::Receiver<Infallible>,
     outgoing: mpsc::Sender<Box<RawValue>>,
     /// What runs for the client. Dropped with the connection, and so is what its calls hold.
     calls: JoinSet<()>,
@@ -203,21 +216,18 @@ impl Connection {
 
     /// Waits for what still runs, as long as somebody is there to hear of it.
     async fn drain(&mut self, reading: &OwnedReadHalf) -> Over {
-        loop {
-            if self.calls.is_empty() && Arc::strong_count(&self.ids) == 1 {
-                return Over::Answered;
-            }
-            tokio::select! {
-                Some(_) = self.calls.join_next() => {}
-                () = tokio::time::sleep(GONE_LOOK) => {}
-                () = self.outgoing.closed() => return Over::Gone,
-            }
-            let stream: &UnixStream = reading.as_ref();
-            match stream.ready(Interest::WRITABLE.add(Interest::ERROR)).await {
-                Ok(ready) if ready.is_write_closed() || ready.is_error() => return Over::Gone,
-                Ok(_) => {}
-                Err(_) => return Over::Gone,
-            }
+        // Nothing more is asked for: what runs and what lasts only gets less.
+        self.lasting = None;
+        let (calls, lasted) = (&mut self.calls, &mut self.lasted);
+        let answered = async {
+            while calls.join_next().await.is_some() {}
+            // It comes to its end with the last subscription.
+            let _ = lasted.recv().await;
+        };
+        tokio::select! {
+            () = answered => Over::Answered,
+            () = gone(reading.as_ref()) => Over::Gone,
+            () = self.outgoing.closed() => Over::Gone,
         }
     }
 
@@ -261,10 +271,10 @@ impl Connection {
                     return self.refuse(id, Fault::new(Kind::Busy, message));
                 };
                 // Held by whoever serves the subscription, for as long as it lasts.
-                extensions.insert(Lasting(self.ids.clone()));
+                extensions.insert(self.lasting.clone());
                 let sink = MethodSink::new_with_limit(outgoing, ANSWER_BYTES_MAX);
                 let state =
-                    SubscriptionState { conn_id: self.id, id_provider: &*self.ids, subscription_permit };
+                    SubscriptionState { conn_id: self.id, id_provider: &self.ids, subscription_permit };
                 let begun = call(id, params, sink, state, extensions);
                 // It answers through its sink.
                 self.calls.spawn(async move { drop(begun.await) });
@@ -294,7 +304,36 @@ impl IdProvider for Numbers {
 
 /// Says, as long as it lives, that a subscription of the connection lasts.
 #[derive(Clone, Debug)]
-pub struct Lasting(#[expect(dead_code, reason = "it is held, not read")] Arc<Numbers>);
+pub struct Lasting(#[expect(dead_code, reason = "it is held, not used")] mpsc::Sender<Infallible>);
+
+/// Waits until a client that sends no more does not listen any more either.
+#[cfg(target_os = "linux")]
+async fn gone(stream: &UnixStream) {
+    // Registered for reading alone and asked for writing, which is never possible then: what it comes back with is
+    // the end of both ways. The connection's own registration would come back at once, because it can be written to.
+    let hung_up = async {
+        let own = AsyncFd::register_with_interest(stream.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
+        own.ready(Interest::WRITABLE).await.map(drop)
+    };
+    let hung_up: io::Result<()> = hung_up.await;
+    if let Err(error) = hung_up {
+        // Without a descriptor for it, a client that is gone is noticed when it is written to.
+        tracing::warn!(%error, "nobody looks whether a control client still listens");
+        std::future::pending().await
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn gone(stream: &UnixStream) {
+    loop {
+        tokio::time::sleep(GONE_LOOK).await;
+        match stream.ready(Interest::WRITABLE.add(Interest::ERROR)).await {
+            Ok(ready) if ready.is_write_closed() || ready.is_error() => return,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
+}
 
 async fn send(outgoing: &mpsc::Sender<Box<RawValue>>, answer: MethodResponse) {
     // Who has gone wants no answer.
