@@ -1,21 +1,23 @@
-//! All sessions of this process: creating, attaching, routing, listing, deleting.
+//! All sessions of this process: creating, attaching, routing. `lives` has how they come and go, `stored` what is done
+//! with them on the disk.
+
+mod lives;
+mod stored;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::actor::Session;
 use super::audience::{Beat, Pulse, Watcher};
 use super::counts::{Counts, Reading};
-use super::elsewhere::{self, Mutation, Replaced};
 use super::resting::Resting;
-use super::work::{Responder, TooLate};
+use super::work::Responder;
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use crate::checkpoint::Checkpoints;
 use crate::config::{Settings, Threshold, Trust};
@@ -25,7 +27,7 @@ use crate::provider::http::Http;
 use crate::provider::learned::Learned;
 use crate::recipe::watch::RecipeWatch;
 pub use crate::store::Header;
-use crate::store::{Journal, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, Thread};
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
@@ -34,15 +36,6 @@ use crate::tools::reaper::Reaper;
 /// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
 /// means that it is stuck, and the sender is told so.
 const COMMANDS_MAX: usize = 256;
-
-/// How long a session that is deleted may take to end.
-const END_TIME_MAX: Duration = Duration::from_secs(5);
-
-/// How often another conversation is looked for that is just ending.
-const MUTATE_ATTEMPTS_MAX: u32 = 3;
-
-/// How often a session is ended that somebody loads again and again while it is deleted.
-const DELETE_ATTEMPTS_MAX: u32 = 3;
 
 /// What every session of a process shares.
 #[derive(Clone)]
@@ -231,59 +224,6 @@ impl Sessions {
         self.open(&mut live, ticket, session, opening, replay);
     }
 
-    fn open(
-        &self,
-        live: &mut HashMap<SessionId, Live>,
-        ticket: Ticket,
-        id: SessionId,
-        opening: Opening,
-        replay: Replay,
-    ) {
-        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let channel = (commands.downgrade(), receiver);
-        let (alive, ended) = watch::channel(());
-        let pulse = Arc::<Pulse>::default();
-        let before = live.insert(id.clone(), Live { pulse: pulse.clone(), commands, ended });
-        let services = self.inner.services.clone();
-        let again = self.clone();
-        let session = id.clone();
-        self.run(id, alive, async move {
-            if let Some(mut before) = before {
-                // Its journal is locked until then. The error is the end that is waited for.
-                drop(before.ended.changed().await);
-            }
-            match read_log(&services.store, &session).await {
-                Ok((journal, thread)) => {
-                    let mut live = Session::new(services, thread, journal, channel, &opening);
-                    (live.others, live.pulse) = (again.others(), pulse);
-                    live.counts = again.inner.counts.clone();
-                    for watcher in again.parked().remove(&session).unwrap_or_default() {
-                        live.watch(watcher);
-                    }
-                    live.source = match replay {
-                        Replay::Everything => "load",
-                        Replay::Nothing | Replay::Repairs => "resume",
-                    };
-                    live.attach(ticket, opening, replay);
-                    again.attach_again(&session, live.run().await);
-                }
-                Err(error) => {
-                    let (_, commands) = channel;
-                    let opener = opening.attachment;
-                    Responder::new(ticket, session.clone(), opener.clone()).answer(Err(error.clone()));
-                    let find = |client| (client == opener.client).then(|| opener.clone());
-                    refuse_all(commands, &session, find, &error);
-                }
-            }
-        });
-    }
-
-    fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
-        for TooLate { ticket, opening, replay } in too_late {
-            self.attach(ticket, session.clone(), opening, replay);
-        }
-    }
-
     /// Passes a command on. An error here means that the command's ticket gets no other answer.
     pub fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
         let mut live = self.live();
@@ -409,120 +349,6 @@ impl Sessions {
         awake.chain(asleep).collect()
     }
 
-    /// Sessions that have a prompt, newest first. Reads the disk.
-    pub fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
-        let listing =
-            self.inner.services.store.list().map_err(|error| SessionError::Store(error.to_string()))?;
-        for (session, problem) in &listing.problems {
-            tracing::warn!(%session, %problem, "a session is left out of the list");
-        }
-        let wanted = |header: &Header| header.has_prompt && cwd.is_none_or(|cwd| header.cwd == cwd);
-        Ok(listing.headers.into_iter().filter(wanted).collect())
-    }
-
-    /// Ends the session, if it lives, and removes it. Unknown ones are no error. Reads the disk.
-    pub fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
-        let mut attempts = 1;
-        loop {
-            self.end(session);
-            match self.inner.services.store.delete(session) {
-                // A load that came meanwhile has opened it again.
-                Err(StoreError::InUse(_))
-                    if attempts < DELETE_ATTEMPTS_MAX && self.live().contains_key(session) =>
-                {
-                    attempts += 1;
-                }
-                Err(StoreError::InUse(session)) => return Err(SessionError::InUse(session)),
-                deleted => return deleted.map_err(|error| SessionError::Store(error.to_string())),
-            }
-        }
-    }
-
-    /// Makes a session that goes on from another, up to and with an entry or as it is now. Reads the disk.
-    pub fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
-        let store = &self.inner.services.store;
-        if let Some(at) = at {
-            let header = store.header(session).map_err(|error| store_error(session, error))?;
-            if at.0 >= header.entries {
-                return Err(SessionError::Invalid(format!(
-                    "session {session} has no entry {at}; the last is {}",
-                    Seq(header.entries.saturating_sub(1))
-                )));
-            }
-        }
-        let forked = store.fork_with_origin(session, at).map_err(|error| store_error(session, error))?;
-        Ok(forked.session)
-    }
-
-    fn end(&self, session: &SessionId) {
-        let found = {
-            let mut live = self.live();
-            self.resting().remove(session);
-            live.remove(session)
-        };
-        let Some(mut found) = found else { return };
-        let ended = self.inner.runtime.block_on(async {
-            let end = async {
-                // Closed already is as good as told.
-                drop(found.commands.send(SessionCommand::End).await);
-                found.ended.changed().await
-            };
-            tokio::time::timeout(END_TIME_MAX, end).await
-        });
-        if ended.is_err() {
-            tracing::warn!(%session, "a session that is deleted did not end in time");
-        }
-    }
-
-    /// Replaces the history of a conversation: through its session where it lives in this process, else in
-    /// its log. An error is a sentence.
-    pub(super) async fn mutate(&self, target: &SessionId, mutation: Mutation) -> Result<Replaced, String> {
-        for _ in 0..MUTATE_ATTEMPTS_MAX {
-            let (answer, answered) = oneshot::channel();
-            match self.hand_over(target, &mutation, answer)? {
-                None => {
-                    // Dropped without an answer: it ended before it took the command.
-                    if let Ok(came_to) = answered.await {
-                        return came_to;
-                    }
-                }
-                Some(mut ended) => drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await),
-            }
-        }
-        Err(format!("{target} is just ending"))
-    }
-
-    /// Gives a mutation to who can make it. Gives back a session's end where that must come first.
-    fn hand_over(
-        &self,
-        target: &SessionId,
-        mutation: &Mutation,
-        answer: elsewhere::ReplacedAnswer,
-    ) -> Result<Option<watch::Receiver<()>>, String> {
-        let mut live = self.live();
-        if let Some(found) = live.get(target) {
-            let command = SessionCommand::Mutate { mutation: Box::new(mutation.clone()), answer };
-            return match found.commands.try_send(command) {
-                Ok(()) => Ok(None),
-                Err(mpsc::error::TrySendError::Full(_)) => Err(format!("{target} is busy")),
-                Err(mpsc::error::TrySendError::Closed(_)) => Ok(Some(found.ended.clone())),
-            };
-        }
-        // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
-        let (commands, _) = mpsc::channel(1);
-        let (alive, ended) = watch::channel(());
-        live.insert(target.clone(), Live { pulse: Arc::default(), commands, ended });
-        let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
-        self.run(target.clone(), alive, async move {
-            services.recall().await;
-            let made =
-                tokio::task::spawn_blocking(move || elsewhere::in_store(&services, &name, &mutation)).await;
-            // Who gave up meanwhile wants no answer.
-            drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
-        });
-        Ok(None)
-    }
-
     fn others(&self) -> Others {
         Others(Arc::downgrade(&self.inner))
     }
@@ -548,69 +374,6 @@ impl Sessions {
         self.inner.services.learned.save().await;
     }
 
-    fn run(&self, id: SessionId, alive: watch::Sender<()>, task: impl Future<Output = ()> + Send + 'static) {
-        let inner = self.inner.clone();
-        self.inner.count.send_modify(|count| *count += 1);
-        self.inner.runtime.spawn(async move {
-            let ended = std::panic::AssertUnwindSafe(task).catch_unwind().await;
-            if ended.is_err() {
-                tracing::error!(session = %id, "a session panicked; its log is as it was");
-            }
-            let mut live = inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if live.get(&id).is_some_and(|found| found.commands.is_closed()) {
-                live.remove(&id);
-            }
-            drop(live);
-            drop(alive);
-            inner.count.send_modify(|count| *count -= 1);
-        });
-    }
-
-    /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
-    pub(super) fn lay_down(&self, session: Session) -> Option<Box<Session>> {
-        let mut live = self.live();
-        if session.has_commands() {
-            return Some(Box::new(session));
-        }
-        let id = session.id.clone();
-        let resting = session.lie_down();
-        live.remove(&id);
-        self.resting().insert(id, Box::new(resting));
-        None
-    }
-
-    /// Begins to live again where it rests.
-    fn wake(&self, live: &mut HashMap<SessionId, Live>, session: &SessionId) {
-        let Some(resting) = self.resting().remove(session) else { return };
-        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let channel = (commands.downgrade(), receiver);
-        let (alive, ended) = watch::channel(());
-        let pulse = Arc::<Pulse>::default();
-        let before = live.insert(session.clone(), Live { pulse: pulse.clone(), commands, ended });
-        let (services, again, session) = (self.inner.services.clone(), self.clone(), session.clone());
-        self.run(session.clone(), alive, async move {
-            if let Some(mut before) = before {
-                // Somebody writes its log just now. The error is the end that is waited for.
-                drop(before.ended.changed().await);
-            }
-            match read_log(&services.store, &session).await {
-                Ok((journal, thread)) => {
-                    let Some(mut live) = resting.get_up(services, thread, journal, channel) else { return };
-                    (live.others, live.pulse) = (again.others(), pulse);
-                    live.counts = again.inner.counts.clone();
-                    for watcher in again.parked().remove(&session).unwrap_or_default() {
-                        live.watch(watcher);
-                    }
-                    again.attach_again(&session, live.run().await);
-                }
-                Err(error) => {
-                    let (_, commands) = channel;
-                    refuse_all(commands, &session, |client| resting.attachment(client), &error);
-                }
-            }
-        });
-    }
-
     fn resting(&self) -> MutexGuard<'_, HashMap<SessionId, Box<Resting>>> {
         self.inner.resting.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -624,56 +387,6 @@ impl Sessions {
         // Nothing that could panic runs under this lock.
         self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-/// Answers what was sent to a session that then could not be opened: who sends many requests at once
-/// does not wait for the first answer.
-fn refuse_all(
-    mut commands: mpsc::Receiver<SessionCommand>,
-    session: &SessionId,
-    find: impl Fn(ClientId) -> Option<Attachment>,
-    error: &SessionError,
-) {
-    commands.close();
-    while let Ok(command) = commands.try_recv() {
-        let (ticket, attachment) = match command {
-            SessionCommand::Attach { ticket, opening, .. } => (ticket, opening.attachment),
-            SessionCommand::Prompt { ticket, client, .. }
-            | SessionCommand::Steer { ticket, client, .. }
-            | SessionCommand::SetMode { ticket, client, .. }
-            | SessionCommand::SetOption { ticket, client, .. }
-            | SessionCommand::Close { ticket, client } => match find(client) {
-                Some(attachment) => (ticket, attachment),
-                None => continue,
-            },
-            SessionCommand::Watch(_)
-            | SessionCommand::Unwatch { .. }
-            | SessionCommand::Cancel
-            | SessionCommand::CancelPrompt { .. }
-            | SessionCommand::Decide { .. }
-            | SessionCommand::Absent { .. }
-            | SessionCommand::Answer { .. }
-            | SessionCommand::Detach { .. }
-            | SessionCommand::End
-            | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged
-            | SessionCommand::Mutate { .. } => continue,
-        };
-        Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
-    }
-}
-
-/// Opens a session's log and folds it, on a thread that may wait.
-async fn read_log(store: &Store, session: &SessionId) -> Result<(Journal, Thread), SessionError> {
-    let (store, name) = (store.clone(), session.clone());
-    let read = tokio::task::spawn_blocking(move || {
-        let (journal, entries) = store.load(&name).map_err(|error| store_error(&name, error))?;
-        let thread = Thread::replay(entries).map_err(|error| {
-            SessionError::Store(format!("the log of session {name} can't be folded: {error}"))
-        })?;
-        Ok((journal, thread))
-    });
-    read.await.unwrap_or_else(|error| Err(SessionError::Internal(error.to_string())))
 }
 
 fn store_error(session: &SessionId, error: StoreError) -> SessionError {

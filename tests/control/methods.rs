@@ -176,7 +176,7 @@ async fn a_prompt_says_what_it_lacks() {
             json!({ "cwd": "/", "content": [image("R0lGODlh"), image("aGVsbG8=")] }),
             "`content[1]` is said to be",
         ),
-        (json!({ "cwd": "/", "content": [image("no base64")] }), "`content[0].data` must be base64"),
+        (json!({ "cwd": "/", "content": [image("no*base64")] }), "`content[0].data` must be base64"),
         (
             json!({ "cwd": "/", "content": [{ "type": "document", "mime_type": "application/pdf", "data": "aGk=" }] }),
             "`content[0]` is neither a PDF document nor an image",

@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::io;
-#[cfg(target_os = "linux")]
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,8 +18,6 @@ use jsonrpsee::{
 use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
 use serde_json::Value;
 use serde_json::value::RawValue;
-#[cfg(target_os = "linux")]
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncWriteExt, BufWriter, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -58,11 +55,6 @@ const WRITE_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long calls may still take when the daemon ends.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
-
-/// How often it is looked whether a client that sends no more still listens, on systems that tell nobody of it: its
-/// going makes nothing readable that was not so before. Linux has an event for it.
-#[cfg(not(target_os = "linux"))]
-const GONE_LOOK: Duration = Duration::from_millis(250);
 
 /// Tells connections apart.
 static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
@@ -307,30 +299,25 @@ impl IdProvider for Numbers {
 pub struct Lasting(#[expect(dead_code, reason = "it is held, not used")] mpsc::Sender<Infallible>);
 
 /// Waits until a client that sends no more does not listen any more either.
-#[cfg(target_os = "linux")]
 async fn gone(stream: &UnixStream) {
-    // Registered for reading alone and asked for writing, which is never possible then: what it comes back with is
-    // the end of both ways. The connection's own registration would come back at once, because it can be written to.
-    let hung_up = async {
-        let own = AsyncFd::register_with_interest(stream.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
-        own.ready(Interest::WRITABLE).await.map(drop)
+    // A registration of its own: that it can be written to is no news here, and would be missed by who writes.
+    let own = stream.as_fd().try_clone_to_owned().map(std::os::unix::net::UnixStream::from);
+    let own = match own.and_then(UnixStream::from_std) {
+        Ok(own) => own,
+        Err(error) => {
+            // It is noticed when it is written to.
+            tracing::warn!(%error, "nobody looks whether a control client still listens");
+            return std::future::pending().await;
+        }
     };
-    let hung_up: io::Result<()> = hung_up.await;
-    if let Err(error) = hung_up {
-        // Without a descriptor for it, a client that is gone is noticed when it is written to.
-        tracing::warn!(%error, "nobody looks whether a control client still listens");
-        std::future::pending().await
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-async fn gone(stream: &UnixStream) {
     loop {
-        tokio::time::sleep(GONE_LOOK).await;
-        match stream.ready(Interest::WRITABLE.add(Interest::ERROR)).await {
-            Ok(ready) if ready.is_write_closed() || ready.is_error() => return,
-            Ok(_) => {}
-            Err(_) => return,
+        match own.ready(Interest::WRITABLE).await {
+            Ok(ready) if !ready.is_write_closed() => {
+                // As if it were full, so that the next event is waited for: room, or the end.
+                let full = || Err::<(), io::Error>(io::ErrorKind::WouldBlock.into());
+                drop(own.try_io(Interest::WRITABLE, full));
+            }
+            Ok(_) | Err(_) => return,
         }
     }
 }

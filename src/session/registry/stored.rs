@@ -1,0 +1,143 @@
+//! What is done with sessions where they are stored, whether they live or not: listing, forking, deleting, replacing a
+//! history. It reads the disk.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{Live, Sessions, store_error};
+use crate::session::elsewhere::{self, Mutation, Replaced};
+use crate::session::{SessionCommand, SessionError};
+use crate::store::{Header, StoreError};
+use crate::thread::{Seq, SessionId};
+
+/// How long a session that is deleted may take to end.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How often another conversation is looked for that is just ending.
+const MUTATE_ATTEMPTS_MAX: u32 = 3;
+
+/// How often a session is ended that somebody loads again and again while it is deleted.
+const DELETE_ATTEMPTS_MAX: u32 = 3;
+
+impl Sessions {
+    /// Sessions that have a prompt, newest first. Reads the disk.
+    pub fn list(&self, cwd: Option<&Path>) -> Result<Vec<Header>, SessionError> {
+        let listing =
+            self.inner.services.store.list().map_err(|error| SessionError::Store(error.to_string()))?;
+        for (session, problem) in &listing.problems {
+            tracing::warn!(%session, %problem, "a session is left out of the list");
+        }
+        let wanted = |header: &Header| header.has_prompt && cwd.is_none_or(|cwd| header.cwd == cwd);
+        Ok(listing.headers.into_iter().filter(wanted).collect())
+    }
+
+    /// Ends the session, if it lives, and removes it. Unknown ones are no error. Reads the disk.
+    pub fn delete(&self, session: &SessionId) -> Result<(), SessionError> {
+        let mut attempts = 1;
+        loop {
+            self.end(session);
+            match self.inner.services.store.delete(session) {
+                // A load that came meanwhile has opened it again.
+                Err(StoreError::InUse(_))
+                    if attempts < DELETE_ATTEMPTS_MAX && self.live().contains_key(session) =>
+                {
+                    attempts += 1;
+                }
+                Err(StoreError::InUse(session)) => return Err(SessionError::InUse(session)),
+                deleted => return deleted.map_err(|error| SessionError::Store(error.to_string())),
+            }
+        }
+    }
+
+    /// Makes a session that goes on from another, up to and with an entry or as it is now. Reads the disk.
+    pub fn fork(&self, session: &SessionId, at: Option<Seq>) -> Result<SessionId, SessionError> {
+        let store = &self.inner.services.store;
+        if let Some(at) = at {
+            let header = store.header(session).map_err(|error| store_error(session, error))?;
+            if at.0 >= header.entries {
+                return Err(SessionError::Invalid(format!(
+                    "session {session} has no entry {at}; the last is {}",
+                    Seq(header.entries.saturating_sub(1))
+                )));
+            }
+        }
+        let forked = store.fork_with_origin(session, at).map_err(|error| store_error(session, error))?;
+        Ok(forked.session)
+    }
+
+    fn end(&self, session: &SessionId) {
+        let found = {
+            let mut live = self.live();
+            self.resting().remove(session);
+            live.remove(session)
+        };
+        let Some(mut found) = found else { return };
+        let ended = self.inner.runtime.block_on(async {
+            let end = async {
+                // Closed already is as good as told.
+                drop(found.commands.send(SessionCommand::End).await);
+                found.ended.changed().await
+            };
+            tokio::time::timeout(END_TIME_MAX, end).await
+        });
+        if ended.is_err() {
+            tracing::warn!(%session, "a session that is deleted did not end in time");
+        }
+    }
+
+    /// Replaces the history of a conversation: through its session where it lives in this process, else in
+    /// its log. An error is a sentence.
+    pub(in crate::session) async fn mutate(
+        &self,
+        target: &SessionId,
+        mutation: Mutation,
+    ) -> Result<Replaced, String> {
+        for _ in 0..MUTATE_ATTEMPTS_MAX {
+            let (answer, answered) = oneshot::channel();
+            match self.hand_over(target, &mutation, answer)? {
+                None => {
+                    // Dropped without an answer: it ended before it took the command.
+                    if let Ok(came_to) = answered.await {
+                        return came_to;
+                    }
+                }
+                Some(mut ended) => drop(tokio::time::timeout(END_TIME_MAX, ended.changed()).await),
+            }
+        }
+        Err(format!("{target} is just ending"))
+    }
+
+    /// Gives a mutation to who can make it. Gives back a session's end where that must come first.
+    fn hand_over(
+        &self,
+        target: &SessionId,
+        mutation: &Mutation,
+        answer: elsewhere::ReplacedAnswer,
+    ) -> Result<Option<watch::Receiver<()>>, String> {
+        let mut live = self.live();
+        if let Some(found) = live.get(target) {
+            let command = SessionCommand::Mutate { mutation: Box::new(mutation.clone()), answer };
+            return match found.commands.try_send(command) {
+                Ok(()) => Ok(None),
+                Err(mpsc::error::TrySendError::Full(_)) => Err(format!("{target} is busy")),
+                Err(mpsc::error::TrySendError::Closed(_)) => Ok(Some(found.ended.clone())),
+            };
+        }
+        // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
+        let (commands, _) = mpsc::channel(1);
+        let (alive, ended) = watch::channel(());
+        live.insert(target.clone(), Live { pulse: Arc::default(), commands, ended });
+        let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
+        self.run(target.clone(), alive, async move {
+            services.recall().await;
+            let made =
+                tokio::task::spawn_blocking(move || elsewhere::in_store(&services, &name, &mutation)).await;
+            // Who gave up meanwhile wants no answer.
+            drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
+        });
+        Ok(None)
+    }
+}
