@@ -132,7 +132,10 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, ShelfError> {
     match fitting.as_slice() {
         [session] => Ok((*session).clone()),
         [] => Err(ShelfError::refused(
-            format!("there is no session {typed}"),
+            match typed {
+                "" => "no session is named: its id is empty".to_owned(),
+                typed => format!("there is no session {typed}"),
+            },
             "`epitome sessions list` shows what there is",
         )),
         several => {
@@ -195,7 +198,8 @@ mod tests {
         for typed in ["s_ab", "ab", "s_ab00000000000000000b"] {
             assert_eq!(choose(&known, typed).expect("one fits"), known[1]);
         }
-        for (typed, expected) in [("a", "2 sessions begin with a"), ("", "no session"), ("c", "no session c")]
+        for (typed, expected) in
+            [("a", "2 sessions begin with a"), ("", "its id is empty"), ("c", "no session c")]
         {
             let error = choose(&known, typed).expect_err("none or several fit");
             assert!(error.to_string().contains(expected), "{typed:?}: {error}");

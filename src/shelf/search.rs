@@ -82,11 +82,16 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
         true => Ask { regex: words, limit: Some(FINDS_MAX), ..Ask::default() },
         false => Ask { text: words, limit: Some(FINDS_MAX), ..Ask::default() },
     };
-    let refused = |message: String| ShelfError::Refused { message, hint: None };
     if ask.words.trim().is_empty() {
-        return Err(refused("there is nothing to look for".to_owned()));
+        return Err(ShelfError::refused("there is nothing to look for", "give words that were said"));
     }
-    let finder = Finder::new(&question).map_err(refused)?;
+    let finder = Finder::new(&question).map_err(|why| {
+        // The expression with a mark below the fault is for wide readers; the last line says what it is.
+        let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let hint =
+            "it is a regular expression as of Rust's regex; without that option words stand for themselves";
+        ShelfError::refused(format!("{:?} can't be searched for: {why}", ask.words), hint)
+    })?;
     let listed = list(store, ask.cwd, Which::Prompted)?;
     let clock = Clock { now: 0, zone: TimeZone::UTC };
     let end = Instant::now() + SEARCH_TIME_MAX;
@@ -109,7 +114,9 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
             }
         };
         let log = Log::of(&thread, usize::MAX);
-        let (finds, count) = log.find(&question, &clock, &is_late).map_err(refused)?;
+        let (finds, count) = log
+            .find(&question, &clock, &is_late)
+            .map_err(|message| ShelfError::Refused { message, hint: None })?;
         let in_title = header.title.as_deref().is_some_and(|title| finder.is_in(title));
         if count == 0 && !in_title {
             continue;

@@ -213,11 +213,12 @@ async fn a_session_is_looked_at_with_the_same_words_whether_a_daemon_has_it_open
     }
     for (line, code, out, err) in &with {
         let wanted = match line.as_str() {
-            "sessions show ID --format pdf" | "sessions rename BEGINNING --json" => 2,
+            "sessions show ID --format pdf"
+            | "sessions rename BEGINNING --json"
+            | "sessions rewind BEGINNING nonsense" => 2,
             "sessions search --regex ("
             | "permissions --json --resume BEGINNING forget 7"
-            | "undo --resume BEGINNING e99 --json"
-            | "sessions rewind BEGINNING nonsense" => 1,
+            | "undo --resume BEGINNING e99 --json" => 1,
             // It is there by then.
             "sessions export ID a.jsonl" => 1,
             line if ["zz", "ffff", "../x"].iter().any(|wrong| line.contains(wrong)) => 1,

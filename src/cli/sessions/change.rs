@@ -1,21 +1,16 @@
 //! `epitome sessions fork`, `rename`, `undo` and `delete`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use serde_json::{Value, json};
 
 use super::{Request, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
 use crate::paths::Paths;
-use crate::thread::Part;
+use crate::thread::{Part, Seq};
 
 pub(super) fn fork(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let at = request.option("at").map(|at| {
-        let part = at.to_str().and_then(|at| at.parse::<Part>().ok()).filter(|part| part.part.is_none());
-        part.map(|part| part.entry)
-            .ok_or_else(|| CliError::usage(format!("{at:?} names no entry: it is e12")))
-    });
-    let at = at.transpose()?;
+    let at = request.option("at").map(|at| entry(at)).transpose()?;
     let mut params = json!({ "session": request.id });
     if let Some(at) = at {
         params["entry"] = json!(at);
@@ -35,6 +30,12 @@ pub(super) fn fork(paths: &Paths, request: Request) -> Result<i32, CliError> {
     terminal::print(&format!("{}\n", text("session"))).map(|()| 0)
 }
 
+/// An entry as a person types it.
+fn entry(typed: &OsStr) -> Result<Seq, CliError> {
+    let part = typed.to_str().and_then(|typed| typed.parse::<Part>().ok()).filter(|part| part.part.is_none());
+    part.map(|part| part.entry).ok_or_else(|| CliError::usage(format!("{typed:?} names no entry: it is e12")))
+}
+
 /// Rename, undo and redo are prompts of the session itself, which knows how to do them wherever it lives.
 pub(super) fn own(paths: &Paths, request: Request) -> Result<i32, CliError> {
     let session = named(paths, &request.id)?;
@@ -51,8 +52,8 @@ pub(super) fn rewind(paths: &Paths, request: Request) -> Result<i32, CliError> {
         "session": request.id, "dry_run": request.has("dry-run"), "force": request.has("force"),
         "undo": request.has("undo"),
     });
-    if let Some(entry) = request.words.first() {
-        params["entry"] = json!(entry.to_string_lossy());
+    if let Some(word) = request.words.first() {
+        params["entry"] = json!(entry(word)?);
     }
     match (request.has("files"), request.has("conversation")) {
         (true, true) | (false, false) => {}
