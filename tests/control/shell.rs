@@ -136,8 +136,9 @@ async fn a_session_is_changed_with_the_same_words_whether_a_daemon_has_it_open_o
 /// All that a person looks at, and every way to name a session wrongly; then what `--json` gives.
 fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String)> {
     let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
-    // Times differ from home to home, and the lines' checksums with them.
-    let times = r#"\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d|"crc":"[0-9a-f]{8}""#;
+    // Times differ from home to home, and the lines' checksums with them. Tokens are counted as the process has learned
+    // to, which had the model's reply or had not.
+    let times = r#""[a-z_]*tokens":[0-9]+|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d|"crc":"[0-9a-f]{8}""#;
     let times = regex::Regex::new(times).expect("well formed");
     let mut tell = |arguments: &[&str]| {
         let (code, out, err) = told.of(&home.shell(arguments));
