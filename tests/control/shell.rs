@@ -138,11 +138,11 @@ fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String
     let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
     // Times differ from home to home, and the lines' checksums with them. Tokens are counted as the process has learned
     // to, which had the model's reply or had not.
-    let times = r#""[a-z_]*tokens":[0-9]+|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d|"crc":"[0-9a-f]{8}""#;
+    let times = r#"("[a-z_]*tokens":)[0-9]+|("crc":)"[0-9a-f]{8}"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d"#;
     let times = regex::Regex::new(times).expect("well formed");
     let mut tell = |arguments: &[&str]| {
         let (code, out, err) = told.of(&home.shell(arguments));
-        let plain = |text: &str| times.replace_all(text, "TIME").into_owned();
+        let plain = |text: &str| times.replace_all(text, "${1}${2}0").into_owned();
         let line = arguments.join(" ").replace(session, "ID").replace(&session[..12], "BEGINNING");
         (line, code, plain(&out), plain(&err))
     };
