@@ -13,10 +13,17 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached;
-use crate::session::{self, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply};
+use crate::session::{self, EditorAnswer, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply};
 use crate::thread::attached::together_too_large;
 use crate::thread::halves::whole_characters;
 use crate::thread::{Content, SessionId};
+
+/// ACP's code for what is not there, and JSON-RPC's for a method that is not known.
+const RESOURCE_NOT_FOUND: i32 = -32002;
+const METHOD_NOT_FOUND: i32 = -32601;
+
+/// Characters of a client's error that are kept.
+const ERROR_CHARS_MAX: usize = 200;
 
 /// What is wrong with parameters: a sentence that begins with the field's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +176,30 @@ pub fn elicited(result: &Value) -> Reply {
         }
         Some("decline") => Reply::Declined,
         Some(_) | None => Reply::Cancelled,
+    }
+}
+
+/// The text that an editor holds of a file.
+pub fn editor_text(mut result: Value) -> EditorAnswer {
+    match result.get_mut("content").map(Value::take) {
+        Some(Value::String(text)) => EditorAnswer::Text(text),
+        Some(_) | None => EditorAnswer::Failed("its answer has no text".to_owned()),
+    }
+}
+
+/// How editors say, in ACP's code or in words, that they know no such file.
+const NO_SUCH_FILE: [&str; 3] = ["not found", "no such file", "enoent"];
+
+/// An editor's error. That it knows no such file is an answer like others.
+pub fn unfulfilled(error: &RawValue) -> EditorAnswer {
+    let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
+    let message: String =
+        error["message"].as_str().unwrap_or("an error without words").chars().take(ERROR_CHARS_MAX).collect();
+    let words = message.to_lowercase();
+    match error["code"] == RESOURCE_NOT_FOUND || NO_SUCH_FILE.iter().any(|part| words.contains(part)) {
+        // Who does not know the method answers in the same words, and will not know it the next time.
+        true if error["code"] != METHOD_NOT_FOUND => EditorAnswer::Missing,
+        true | false => EditorAnswer::Failed(message),
     }
 }
 

@@ -450,7 +450,7 @@ impl Tool for Does {
         }
     }
 
-    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
         assert_ne!(input["preview"], "panic", "the tool was told to panic");
         Box::pin(async { Vec::new() })
     }
