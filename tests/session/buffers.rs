@@ -19,7 +19,7 @@ const TYPED: &str = "one\ntwo\nthree\n";
 
 /// A desk whose client is an editor, with `a.txt` as it is saved, and a model that calls these tools.
 fn desk(config: (&str, &str), calls: Vec<ModelStep>) -> Desk {
-    let tools = ["file_read", "file_edit", "file_write", "apply_patch", "bash"];
+    let tools = ["file_read", "file_edit", "file_write", "apply_patch"];
     let replies = calls.into_iter().map(|call| vec![call]).collect();
     let desk = Desk::with_tools(&tools, &[config, ("a.txt", SAVED), ("b.txt", SAVED)], replies);
     desk.client.offers(BOTH);
@@ -246,11 +246,11 @@ fn what_is_typed_while_a_card_is_open_is_not_written_over() {
     });
     assert!(preview.contains("one\\n2\\nthree"), "the card shows the edit of what is unsaved: {preview}");
     desk.send(SessionCommand::Decide { ask, decision: epitome::session::Decision::AllowOnce });
-    desk.holds("one\ntwo\nthree\nfour\n");
+    desk.holds("uno\ntwo\nthree\n");
     let outcomes = desk.end(turn);
     let (status, text) = outcomes.last().expect("three calls");
     assert_eq!(*status, OutcomeStatus::Failed);
-    assert!(text.contains("changed after you read it") && text.contains("+ four"), "{text}");
+    assert!(text.contains("changed after you read it") && text.contains("- one\n+ uno"), "{text}");
     assert_eq!((desk.on_disk().as_str(), wishes(&desk.client)), (SAVED, 0));
 }
 
