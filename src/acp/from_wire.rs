@@ -196,10 +196,12 @@ pub fn unfulfilled(error: &RawValue) -> EditorAnswer {
     let message: String =
         error["message"].as_str().unwrap_or("an error without words").chars().take(ERROR_CHARS_MAX).collect();
     let words = message.to_lowercase();
-    match error["code"] == RESOURCE_NOT_FOUND || NO_SUCH_FILE.iter().any(|part| words.contains(part)) {
-        // Who does not know the method answers in the same words, and will not know it the next time.
-        true if error["code"] != METHOD_NOT_FOUND => EditorAnswer::Missing,
-        true | false => EditorAnswer::Failed(message),
+    let is_missing =
+        error["code"] == RESOURCE_NOT_FOUND || NO_SUCH_FILE.iter().any(|part| words.contains(part));
+    // Who does not know the method says so in the same words.
+    match is_missing && error["code"] != METHOD_NOT_FOUND {
+        true => EditorAnswer::Missing,
+        false => EditorAnswer::Failed(message),
     }
 }
 
@@ -317,6 +319,23 @@ mod tests {
 
     fn fault<T: std::fmt::Debug>(result: Result<T, BadParams>) -> String {
         result.expect_err("the parameters are bad").0
+    }
+
+    #[test]
+    fn an_editor_has_a_text_or_no_such_file_or_is_of_no_use() {
+        let text = |json: &str| editor_text(serde_json::from_str(json).expect("the test's JSON is valid"));
+        assert_eq!(text(r#"{"content":"a\n"}"#), EditorAnswer::Text("a\n".into()));
+        assert!(matches!(text(r#"{"text":"a\n"}"#), EditorAnswer::Failed(_)));
+        for (error, is_missing) in [
+            (r#"{"code":-32002,"message":"Resource not found"}"#, true),
+            (r#"{"code":-32603,"message":"ENOENT: no such file or directory"}"#, true),
+            (r#"{"code":-32601,"message":"Method not found"}"#, false),
+            (r#"{"code":-32603,"message":"Internal error"}"#, false),
+            (r#"{"code":"odd"}"#, false),
+            ("7", false),
+        ] {
+            assert_eq!(unfulfilled(&raw(error)) == EditorAnswer::Missing, is_missing, "{error}");
+        }
     }
 
     #[test]

@@ -310,6 +310,30 @@ fn a_cancel_takes_an_open_question_back_and_blames_nobody() {
     desk.end(turn);
 }
 
+/// What a rewind does is about the disk: an edit that the editor saved is taken back there, together with what was typed
+/// and saved with it; one that is in the editor alone is none of its business.
+#[test]
+fn a_rewind_takes_back_what_the_editor_saved() {
+    for saves in [true, false] {
+        let calls = vec![read("a.txt"), text("Read."), read("a.txt"), edit("two", "2"), text("Edited.")];
+        let mut desk = desk(EDITS, calls);
+        let turn = desk.prompt("Read it.");
+        desk.holds(SAVED);
+        desk.end(turn);
+        let turn = desk.prompt("Edit it.");
+        desk.holds(TYPED);
+        desk.holds(TYPED);
+        desk.takes(saves);
+        desk.end(turn);
+        let edited = if saves { "one\n2\nthree\n" } else { SAVED };
+        assert_eq!(desk.on_disk(), edited);
+        desk.ask("/rewind files");
+        assert_eq!(desk.on_disk(), SAVED);
+        desk.ask("/rewind undo");
+        assert_eq!(desk.on_disk(), edited);
+    }
+}
+
 #[test]
 fn what_lies_outside_or_is_no_text_is_not_asked_for() {
     let outside = tempfile::NamedTempFile::new().expect("a file");
