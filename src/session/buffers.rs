@@ -1,6 +1,6 @@
 //! What file tools want of the editor of whoever sent the prompt: brought to that one client, and its answer back. Who
-//! does not answer in time, or answers with an error, is not asked again in this session. It decides nothing about
-//! texts.
+//! does not say in time what it holds, or answers with an error, is not asked again in this session. It decides nothing
+//! about texts.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,6 +24,9 @@ const PUT_TIME_MAX: Duration = Duration::from_secs(10);
 pub(super) struct OpenWish {
     ask: AskId,
     client: ClientId,
+    /// Whether a failure says that it is no use to ask this client. One that refuses an edit still holds what it
+    /// holds: were it not asked any more, the next edit would go past it.
+    proves_deaf: bool,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -57,13 +60,13 @@ impl Session {
             let _ = answer.send(Answer::Failed("it is not there any more".to_owned()));
             return;
         };
-        let within = match &wish {
-            Wish::Text { .. } => TEXT_TIME_MAX,
-            Wish::Put { .. } => PUT_TIME_MAX,
+        let (within, proves_deaf) = match &wish {
+            Wish::Text { .. } => (TEXT_TIME_MAX, true),
+            Wish::Put { .. } => (PUT_TIME_MAX, false),
         };
         let ask = AskId::fresh();
         let (tell, told) = oneshot::channel();
-        self.wishes_open.push(OpenWish { ask, client, answer: tell });
+        self.wishes_open.push(OpenWish { ask, client, proves_deaf, answer: tell });
         outlet.put(&self.id, Out::Wish { ask, wish: Arc::new(wish) });
         let mut answer = answer;
         self.background.spawn(async move {
@@ -88,7 +91,7 @@ impl Session {
         let Some(at) = self.wishes_open.iter().position(|open| open.ask == ask) else { return };
         let open = self.wishes_open.remove(at);
         if let Answer::Failed(why) = &answer {
-            self.is_deaf(open.client, why);
+            self.failed(&open, why);
         }
         // Who asked may have gone meanwhile.
         let _ = open.answer.send(answer);
@@ -100,7 +103,7 @@ impl Session {
         let open = self.wishes_open.remove(at);
         self.withdraw_wish(&open);
         if !in_time {
-            self.is_deaf(open.client, "it did not answer in time");
+            self.failed(&open, "it did not answer in time");
         }
     }
 
@@ -119,8 +122,8 @@ impl Session {
         }
     }
 
-    fn is_deaf(&mut self, client: ClientId, why: &str) {
-        if self.deaf.insert(client) {
+    fn failed(&mut self, open: &OpenWish, why: &str) {
+        if open.proves_deaf && self.deaf.insert(open.client) {
             tracing::debug!(session = %self.id, why, "the editor is not asked for unsaved texts any more");
         }
     }

@@ -27,6 +27,9 @@ use crate::thread::attached::FileType;
 /// Bytes of a file, and of an editor's text, that are compared. Nobody types into larger ones.
 pub const TEXT_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
+/// Bytes of a text that an editor is given; some read no line above 10 MiB, and JSON makes a text longer.
+const PUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// Files of one call that the editor is asked for; of more, the rest is taken from the disk.
 const ASKED_MAX: usize = 32;
 
@@ -324,6 +327,11 @@ impl Unsaved {
         let (Some(held), Some(way)) = (self.files.get(real), &self.way) else {
             return Err("the editor holds no unsaved text of it".to_owned());
         };
+        if text.len() > PUT_BYTES_MAX {
+            return Err(format!(
+                "the person's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes"
+            ));
+        }
         let wish = Wish::Put { path: held.name.clone(), text: held.form.in_editor(text) };
         let answer = tokio::runtime::Handle::current().block_on(way.buffers.ask(wish));
         match answer {

@@ -192,6 +192,24 @@ fn an_editor_that_is_silent_or_refuses_is_not_asked_again_and_one_without_the_fi
     }
 }
 
+/// Were an editor that refuses an edit not asked any more, the next edit would go to the disk, past what was typed.
+#[test]
+fn an_editor_that_refuses_an_edit_is_still_asked() {
+    let mut desk = desk(EDITS, vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("two", "2")]);
+    let turn = desk.prompt("Edit it.");
+    for held in [SAVED, TYPED, TYPED] {
+        desk.holds(held);
+    }
+    let (ask, _) = wish(&mut desk.client);
+    desk.fulfil(ask, EditorAnswer::Failed("the buffer is read-only".into()));
+    desk.holds(TYPED);
+    assert_eq!(desk.takes(true), "one\n2\nthree\n");
+    let outcomes = desk.end(turn);
+    let (status, why) = &outcomes[2];
+    assert_eq!((*status, outcomes[3].0), (OutcomeStatus::Failed, OutcomeStatus::Completed));
+    assert!(why.contains("a.txt") && why.contains("the buffer is read-only"), "{why}");
+}
+
 #[test]
 fn calls_of_one_reply_do_not_wait_for_each_others_answers() {
     let calls = vec![vec![read("a.txt"), read("b.txt")]];
