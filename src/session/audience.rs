@@ -162,14 +162,18 @@ impl Pulse {
 impl Session {
     pub(super) fn show_pulse(&self) {
         self.door.set_shows(self.audience.shows());
+        let running = self.work.is_some() || !self.waiting.is_empty();
         let (clients, watchers) = self.audience.counts();
         self.pulse.set(&Beat {
-            running: self.work.is_some() || !self.waiting.is_empty(),
+            running,
             clients,
             watchers,
             prompts: self.waiting.len() + self.thread.queued().len(),
             unsynced: self.sync_due,
         });
+        let may_change_files =
+            running || self.rendering.is_some() || self.rewinding || self.background_commands.running() > 0;
+        self.buffers.set_busy(may_change_files);
     }
 
     /// Lets somebody look on, who is told of everything from this entry on.

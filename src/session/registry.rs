@@ -234,6 +234,7 @@ impl Sessions {
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
+            | SessionCommand::Fulfil { .. }
                 if self.resting().contains_key(session) =>
             {
                 return Ok(());

@@ -165,6 +165,7 @@ fn refuse_all(
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
+            | SessionCommand::Fulfil { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
