@@ -205,6 +205,10 @@ impl Outlet for Outbox {
     fn shows(&self) -> Shows {
         Outbox::shows(self)
     }
+
+    fn shows_agents(&self) -> bool {
+        self.lock().traits.subagents
+    }
 }
 
 impl Pending {
@@ -289,6 +293,7 @@ impl Pending {
             | Out::Question { .. }
             | Out::QuestionDone { .. }
             | Out::Withdrawn { .. }
+            | Out::Subagent(_)
             | Out::Answer { .. } => {}
         }
         self.items.push_back(Item::News { session: session.clone(), out });
@@ -332,6 +337,7 @@ impl Pending {
                 | Out::Ask { .. }
                 | Out::Question { .. }
                 | Out::QuestionDone { .. }
+                | Out::Subagent(_)
                 | Out::Withdrawn { .. } => {
                     return None;
                 }

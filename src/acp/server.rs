@@ -90,6 +90,10 @@ impl Outlet for Held {
     fn shows(&self) -> Shows {
         self.outbox.shows()
     }
+
+    fn shows_agents(&self) -> bool {
+        self.outbox.shows_agents()
+    }
 }
 
 impl Drop for Held {
@@ -236,8 +240,11 @@ impl<P: SessionPort> Server<P> {
         match method {
             "session/cancel" => {
                 let session = params.session_id().ok().and_then(|text| from_wire::session_id(&text));
-                if let Some(session) = session {
-                    self.tell(&session, SessionCommand::Cancel);
+                let Some(session) = session else { return };
+                let root = self.outbox.requests().root_of(&session);
+                match root {
+                    Some(root) => self.tell(&root, SessionCommand::CancelAgent { agent: session }),
+                    None => self.tell(&session, SessionCommand::Cancel),
                 }
             }
             "$/cancel_request" => {

@@ -169,6 +169,7 @@ impl<'a> Printer<'a> {
             Out::CallProgress { .. }
             | Out::CallFinished { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }

@@ -82,6 +82,7 @@ impl Outlet for Queue {
             | Out::CallStarted { .. }
             | Out::CallFinished { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Commands(_)

@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::agents_shown::ShownAgent;
 use super::ahead::Ahead;
 use super::arrival::Wholes;
 use super::audience::{Audience, Pulse};
@@ -162,8 +163,10 @@ pub struct Session {
     /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
     pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
     pub(super) foreign: Vec<ForeignCall>,
-    /// Children at work that take this session's choices.
+    /// Children at work.
     pub(super) followers: Vec<Follower>,
+    /// Agents at work, at any depth, for clients that show them; each behind who started it.
+    pub(super) agents_shown: Vec<ShownAgent>,
     /// The agents that the model is told of, once their files were read.
     pub(super) agents: Arc<Agents>,
     /// As many as may work at a time.
@@ -289,6 +292,7 @@ impl Session {
             children: mpsc::unbounded_channel(),
             foreign: Vec::new(),
             followers: Vec::new(),
+            agents_shown: Vec::new(),
             agents: Arc::default(),
             agent_slots: Arc::new(Semaphore::new(slots)),
             counter: tokens::Counter::default(),

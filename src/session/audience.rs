@@ -115,6 +115,16 @@ impl Audience {
     }
 }
 
+impl Audience {
+    /// Tells those who show agents something of one, under this session's id.
+    pub fn tell_of_agents(&self, session: &SessionId, out: &Out) {
+        let all = self.seats.iter().map(|seat| &seat.attachment).chain(&self.observers);
+        for attachment in all.filter(|attachment| attachment.outlet.shows_agents()) {
+            attachment.outlet.put(session, out.clone());
+        }
+    }
+}
+
 /// What can be seen of a session's life from outside, without asking it.
 #[derive(Default)]
 pub(super) struct Pulse {
@@ -151,6 +161,7 @@ impl Session {
             attachment.outlet.put(&self.id, out);
         }
         self.show_live_text(&attachment);
+        self.show_agents_at_work(&attachment, true);
         self.show_open_asks(&attachment);
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
@@ -180,6 +191,9 @@ impl Session {
             .filter(|call| ended.contains(&&call.id))
             .cloned()
             .collect();
+        for call in &calls {
+            self.show_lost_agent(attachment, call);
+        }
         attachment.outlet.put(&self.id, Out::CallsSeen { calls });
         for entry in repairs {
             let out = Out::Entry { entry: entry.clone(), replay: false, own: false };

@@ -268,6 +268,7 @@ impl Session {
             preview,
             always: open.always.as_ref().map(|(_, words)| words.clone()),
             never: None,
+            agent: None,
         });
         open.shown = Some(permission.clone());
         self.announce(&Out::Ask { ask, permission });

@@ -284,6 +284,7 @@ impl Sessions {
         match &command {
             // What rests has nothing to cancel and waits for no decision.
             SessionCommand::Cancel
+            | SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }
@@ -301,6 +302,7 @@ impl Sessions {
             // A cancel or a leaving must not get lost because of what stands before it.
             Err(mpsc::error::TrySendError::Full(
                 command @ (SessionCommand::Cancel
+                | SessionCommand::CancelAgent { .. }
                 | SessionCommand::CancelPrompt { .. }
                 | SessionCommand::Detach { .. }
                 | SessionCommand::Unwatch { .. }),
@@ -624,6 +626,7 @@ fn refuse_all(
             SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
             | SessionCommand::Cancel
+            | SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }

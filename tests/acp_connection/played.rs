@@ -252,5 +252,6 @@ fn permission() -> PermissionAsk {
         preview: vec![],
         always: None,
         never: None,
+        agent: None,
     }
 }

@@ -180,6 +180,7 @@ impl<P: SessionPort> Run<P> {
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Options(_)
             // Its outlet shows none; another client may.

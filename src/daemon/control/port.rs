@@ -140,6 +140,8 @@ impl Sent {
             SessionCommand::Close { ticket, client: _ } => Sent::Close { ticket },
             SessionCommand::Detach { client: _ } => Sent::Detach,
             SessionCommand::Attach { .. }
+            // A client of the control API is shown no agents.
+            | SessionCommand::CancelAgent { .. }
             | SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
             | SessionCommand::End
