@@ -29,6 +29,7 @@ use super::mcp::Mcp;
 use super::questions::OpenQuestion;
 use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
+use super::remembered::Remembered;
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::tasks::Follower;
@@ -167,6 +168,8 @@ pub struct Session {
     pub(super) followers: Vec<Follower>,
     /// Agents at work, at any depth, for clients that show them; each behind who started it.
     pub(super) agents_shown: Vec<ShownAgent>,
+    /// What the person allowed for the rest of the session, here or at a child of it.
+    pub(super) remembered: Remembered,
     /// The agents that the model is told of, once their files were read.
     pub(super) agents: Arc<Agents>,
     /// As many as may work at a time.
@@ -224,6 +227,7 @@ impl Session {
         };
         let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
         let (door, asked) = Door::new();
+        let remembered = Remembered::of(thread.rules());
         services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: door.clone() })]);
         let mut session = Session {
             mcp: Mcp::new(services.toolbox.clone()),
@@ -293,6 +297,7 @@ impl Session {
             foreign: Vec::new(),
             followers: Vec::new(),
             agents_shown: Vec::new(),
+            remembered,
             agents: Arc::default(),
             agent_slots: Arc::new(Semaphore::new(slots)),
             counter: tokens::Counter::default(),
@@ -426,6 +431,11 @@ impl Session {
         trace::compacted(scope, &entry.change);
         self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
+        match &entry.change {
+            Change::Allowed { rule } => self.remembered.allow(rule),
+            Change::Forgotten { rule } => self.remembered.forget(rule),
+            _ => {}
+        }
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
             *self.cost.get_or_insert(0.0) += cost;

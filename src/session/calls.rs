@@ -140,11 +140,12 @@ impl Session {
         {
             return by_recipe(why);
         }
+        let remembered = self.remembered.rules();
         let judged = ruled::judge(&ruled::Asked {
             tool: &call.name,
             access: &access,
             mode: self.thread.mode(),
-            remembered: self.thread.rules(),
+            remembered: &remembered,
             kept,
             rules: &self.settings.permissions,
             workspace: &self.workspace,

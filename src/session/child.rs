@@ -24,6 +24,7 @@ use super::complete::find_endpoint;
 use super::effects::half_of;
 use super::elsewhere::{Handed, Handover};
 use super::registry::{Overrides, Services, new_id};
+use super::remembered::Remembered;
 use super::replies::sentence;
 use super::work::{Prompt, Responder};
 use super::{
@@ -37,7 +38,7 @@ use crate::hooks::moment::InvokedBy;
 use crate::provider::endpoint::Endpoint;
 use crate::store::Journal;
 use crate::thread::{
-    Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Rule, Seq, SessionId, StopReason,
+    Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
 use crate::tools::BoxFuture;
@@ -74,8 +75,9 @@ pub struct ChildOrder {
     /// The parent's, or the cached prefix is another one.
     pub thought: ThoughtLevel,
     pub mode: Mode,
-    /// What the person allowed the parent for the rest of the session.
-    pub rules: Vec<Rule>,
+    /// What the person allowed for the rest of the session, shared with the parent: what is allowed at one of them
+    /// meanwhile holds for the other.
+    pub remembered: Remembered,
     /// The only tools that it is told of; `None` gives all, an empty list none.
     pub allowed_tools: Option<Vec<String>>,
     /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The person is
@@ -377,6 +379,7 @@ impl Child {
         // It is a part of its parent's session, which has started.
         session.started = true;
         session.endpoint = Some(endpoint.clone());
+        session.remembered = order.remembered.clone();
         session.timed.span().record("parent", tracing::field::display(&order.parent));
         session.lineage = Lineage {
             depth: order.depth,

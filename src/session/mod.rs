@@ -41,6 +41,7 @@ mod prompt;
 mod questions;
 mod recipes;
 pub mod registry;
+pub mod remembered;
 mod replies;
 pub mod resting;
 mod rounds;

@@ -107,7 +107,7 @@ impl Session {
             model: ChildModel::Configured,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            rules: self.thread.rules().to_vec(),
+            remembered: self.remembered.clone(),
             allowed_tools: None,
             allowed_commands: commands,
             max_rounds: None,

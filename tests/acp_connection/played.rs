@@ -203,7 +203,8 @@ impl SessionPort for Played {
                 state.live.remove(session);
                 answer(ticket, Ok(Answer::Closed));
             }
-            SessionCommand::Attach { .. }
+            SessionCommand::CancelAgent { .. }
+            | SessionCommand::Attach { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged

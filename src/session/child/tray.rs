@@ -36,7 +36,7 @@ pub enum ChildNews {
     Settled { child: SessionId, ask: AskId },
     /// A call that was asked about has its outcome.
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
-    /// The person said "always".
+    /// The person said "always". It holds already; this is for the log.
     Allowed { rule: Rule },
     /// A model call of the child was paid for, whatever comes of the child; `by` is whose it was.
     Spent { model: ModelName, usage: Usage, by: String },
