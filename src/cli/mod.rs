@@ -9,6 +9,7 @@ mod daemon;
 mod daemon_serve;
 mod demo;
 mod doctor;
+mod form;
 mod hooks;
 mod inspect;
 mod json_lines;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use super::form::Form;
 use super::terminal::{Dress, Ink, harmless};
 use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::diff::{DiffLine, diff};
@@ -220,6 +221,24 @@ impl<'a> Printer<'a> {
         }
         let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", harmless(what)));
         write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
+        self.err.flush()
+    }
+
+    /// Puts the next line of a form, with what it is about before the first one. What is typed behind it ends its line.
+    pub fn form(&mut self, form: &Form) -> io::Result<()> {
+        self.begin(Kind::Call)?;
+        self.out.flush()?;
+        if form.is_new() {
+            let heading = self.err_dress.paint(Ink::Bold, &format!("? {}", harmless(form.heading())));
+            writeln!(self.err, "{heading}")?;
+        }
+        let lines = form.prompt();
+        let (last, before) =
+            lines.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+        for line in before {
+            writeln!(self.err, "    {}", harmless(line))?;
+        }
+        write!(self.err, "  {}", harmless(last))?;
         self.err.flush()
     }
 

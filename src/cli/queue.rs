@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::session::{CompactionState, Out, Outlet};
+use crate::session::{CompactionState, Out, Outlet, Shows};
 use crate::thread::{MessageId, SessionId};
 
 /// Items that may wait. What a turn commits is far less than this before it asks the model again.
@@ -30,6 +30,7 @@ pub enum News {
 pub struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    shows: Shows,
 }
 
 #[derive(Default)]
@@ -42,6 +43,11 @@ struct State {
 }
 
 impl Queue {
+    /// One whose reader can show these questions, beside those for permission.
+    pub fn that_shows(shows: Shows) -> Queue {
+        Queue { shows, ..Queue::default() }
+    }
+
     /// The next item, or `None` when the time is over.
     pub fn next(&self, within: Duration) -> Option<News> {
         let state = self.state();
@@ -102,6 +108,10 @@ impl Outlet for Queue {
             }
         }
         self.changed.notify_all();
+    }
+
+    fn shows(&self) -> Shows {
+        self.shows
     }
 }
 

@@ -322,6 +322,7 @@ impl Session {
         self.take_up_checkpoints();
         loop {
             self.settle_absent();
+            self.settle_unshown();
             self.drive().await;
             self.let_go();
             self.show_pulse();

@@ -48,9 +48,10 @@ impl Audience {
         self.seats.first()
     }
 
-    /// The questions that at least one of the clients can show.
+    /// The questions that at least one of those who follow can show. Who looks on may answer, too.
     pub fn shows(&self) -> Shows {
-        self.seats.iter().fold(Shows::default(), |shows, seat| shows.or(seat.attachment.outlet.shows()))
+        let all = self.seats.iter().map(|seat| &seat.attachment).chain(&self.observers);
+        all.fold(Shows::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
     }
 
     /// The clients, and the observers.

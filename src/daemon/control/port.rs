@@ -22,7 +22,7 @@ use crate::daemon::Daemon;
 use crate::session::registry::Overrides;
 use crate::session::{
     AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
-    SessionCommand, SessionError, Ticket,
+    SessionCommand, SessionError, Shows, Ticket,
 };
 use crate::thread::{Content, SessionId};
 
@@ -80,6 +80,8 @@ pub struct Brought {
     pub mcp_servers: Vec<McpServer>,
     pub environment: Environment,
     pub overrides: Overrides,
+    /// The questions that the client can show.
+    pub shows: Shows,
 }
 
 impl Brought {
@@ -90,10 +92,12 @@ impl Brought {
             mcp_servers: opening.mcp_servers.clone(),
             environment: Environment(opening.environment.to_vec()),
             overrides: (*opening.overrides).clone(),
+            shows: opening.attachment.outlet.shows(),
         }
     }
 
     fn opening(self, caller: &Caller) -> Opening {
+        caller.port.tray.set_shows(self.shows);
         Opening {
             attachment: Attachment { client: caller.client, outlet: caller.port.tray.clone() },
             cwd: self.cwd,

@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::daemon::Daemon;
 use crate::provider::spent::Spent;
 use crate::session::registry::LiveSession;
-use crate::session::{AskId, Decision, SessionCommand, SessionError};
+use crate::session::{AskId, Decision, Reply as Given, SessionCommand, SessionError};
 use crate::shelf::{self, Which};
 use crate::store::Header;
 use crate::thread::{Change, ModelName, SessionId, Thread};
@@ -30,6 +30,7 @@ pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.entries", entries);
     table.blocking("sessions.cancel", cancel);
     table.blocking("sessions.decide", decide);
+    table.blocking("sessions.answer", answer);
     table.blocking("sessions.delete", delete);
 }
 
@@ -207,6 +208,43 @@ fn decide(daemon: &Arc<Daemon>, wanted: Decided) -> Reply {
     let session = wanted.session.find(daemon)?;
     let Decided { ask, decision, .. } = wanted;
     daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
+    Ok(json!({ "session": session, "ask": ask }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answered {
+    session: Name,
+    /// As the tail's `question` item has it.
+    ask: AskId,
+    action: Action,
+    /// The fields of the form, for `accept`.
+    #[serde(default)]
+    content: Option<Map<String, Value>>,
+}
+
+/// What the person does with a question, in the words of the protocol that editors speak.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    Accept,
+    Decline,
+    Cancel,
+}
+
+fn answer(daemon: &Arc<Daemon>, wanted: Answered) -> Reply {
+    let session = wanted.session.find(daemon)?;
+    let reply = match (wanted.action, wanted.content) {
+        (Action::Accept, content) => Given::Accepted(content.unwrap_or_default()),
+        (Action::Decline, None) => Given::Declined,
+        (Action::Cancel, None) => Given::Cancelled,
+        (Action::Decline | Action::Cancel, Some(_)) => {
+            let message = "sessions.answer: `content` is for the action \"accept\" alone";
+            return Err(Fault::new(Kind::InvalidParams, message));
+        }
+    };
+    let ask = wanted.ask;
+    daemon.sessions.send(&session, SessionCommand::Answer { ask, reply })?;
     Ok(json!({ "session": session, "ask": ask }))
 }
 

@@ -15,7 +15,7 @@ use super::tray::{Next, Tray};
 use super::wire::stopped;
 use crate::daemon::Daemon;
 use crate::daemon::attachments::fresh_client;
-use crate::session::{Attachment, ClientId, Out, Severity};
+use crate::session::{Attachment, ClientId, Out, Severity, Shows};
 use crate::store::StoreError;
 use crate::thread::{Entry, Seq, SessionId};
 
@@ -26,6 +26,17 @@ struct Wanted {
     /// The first entry; without one, the whole log.
     #[serde(default)]
     from: Option<EntryName>,
+    /// The questions that this client will answer, beside those for permission.
+    #[serde(default)]
+    questions: Vec<Showable>,
+}
+
+/// A kind of question, in the words of the protocol that editors speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Showable {
+    Form,
+    Url,
 }
 
 /// Serves one subscription, until it is ended, its connection is, or it has lagged.
@@ -39,22 +50,24 @@ pub async fn tail(
         Ok(wanted) => begin(&daemon, wanted).await,
         Err(fault) => Err(fault),
     };
-    let (session, from, (entries, damage)) = match begun {
+    let (session, from, shows, (entries, damage)) = match begun {
         Ok(begun) => begun,
         Err(fault) => return pending.reject(fault).await,
     };
     let Ok(sink) = pending.accept().await else { return };
-    let mut teller = Teller { sink, session: session.clone(), next: from };
+    let mut teller = Teller { sink, session: session.clone(), next: from, shows };
     // An error is the client's going.
     drop(teller.tell_all(&daemon, entries, damage).await);
     drop(lasting);
 }
 
-async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Log), Fault> {
+async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Shows, Log), Fault> {
     let session = wanted.session.find_beside(daemon).await?;
     let (store, name) = (daemon.store.clone(), session.clone());
     let log = beside(move || Ok(store.read_whole_part(&name)?)).await?;
-    Ok((session, wanted.from.map_or(Seq(0), |from| from.0), log))
+    let can = |kind| wanted.questions.contains(&kind);
+    let shows = Shows { forms: can(Showable::Form), urls: can(Showable::Url) };
+    Ok((session, wanted.from.map_or(Seq(0), |from| from.0), shows, log))
 }
 
 type Log = (Vec<Arc<Entry>>, Option<StoreError>);
@@ -67,6 +80,7 @@ struct Teller {
     session: SessionId,
     /// The first entry that the client has not been told.
     next: Seq,
+    shows: Shows,
 }
 
 impl Teller {
@@ -85,6 +99,7 @@ impl Teller {
             self.tell(&Out::Notice { severity: Severity::Warning, text: damage.to_string() }).await?;
         }
         let tray = Arc::new(Tray::default());
+        tray.set_shows(self.shows);
         let watching = Watching::begin(daemon, &self.session, self.next, tray.clone()).await;
         let _watching = match watching {
             Ok(watching) => watching,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::session::{Out, Outlet};
+use crate::session::{Out, Outlet, Shows};
 use crate::thread::SessionId;
 
 /// News that wait for a client; more, and it has lagged.
@@ -25,6 +25,8 @@ pub struct Tray {
 struct State {
     items: VecDeque<(SessionId, Out)>,
     lagged: bool,
+    /// The questions that its client can show.
+    shows: Shows,
 }
 
 /// What a tray has.
@@ -52,6 +54,11 @@ impl Tray {
             }
             changed.await;
         }
+    }
+
+    /// From now on its client can show these questions.
+    pub fn set_shows(&self, shows: Shows) {
+        self.state().shows = shows;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -86,6 +93,10 @@ impl Outlet for Tray {
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    fn shows(&self) -> Shows {
+        self.state().shows
     }
 }
 
