@@ -13,6 +13,7 @@ mod form;
 mod hooks;
 mod inspect;
 mod json_lines;
+mod live;
 mod log;
 mod manual;
 mod methods;

@@ -197,6 +197,8 @@ impl<P: SessionPort> Run<P> {
             | Out::Notice { .. } => {}
         }
         match &mut self.face {
+            // The line of an open question stays as it is.
+            Face::Text(_) if self.ask.is_some() && matches!(out, Out::CallProgress { .. }) => {}
             Face::Text(printer) => printer.show(&out)?,
             Face::Json(lines) => lines.show(&out)?,
             Face::Result => {}

@@ -14,6 +14,9 @@ const ITEMS_MAX: usize = 2048;
 /// Streamed text that waits is merged up to so many bytes an item.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 
+/// Output of a running call that waits is merged, and its end kept.
+const PROGRESS_BYTES_MAX: usize = 16 * 1024;
+
 /// What waits to be told.
 #[derive(Default)]
 pub struct Tray {
@@ -84,7 +87,10 @@ impl Outlet for Tray {
             (Some(Out::CallProgress { call, output }), Out::CallProgress { call: same, output: newest })
                 if *call == same =>
             {
-                *output = newest;
+                output.push_str(&newest);
+                if output.len() > PROGRESS_BYTES_MAX {
+                    output.drain(..output.ceil_char_boundary(output.len() - PROGRESS_BYTES_MAX));
+                }
             }
             (_, out) if !is_full => state.items.push_back((session.clone(), out)),
             // The outcome that follows has the whole output.
