@@ -163,7 +163,7 @@ impl Prepared {
         let face = match request.output {
             Output::Text => {
                 let (out, err) = (io::stdout(), io::stderr());
-                Face::Text(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr()))
+                Face::Text(Box::new(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr())))
             }
             Output::Json => Face::Json(JsonLines::new(io::stdout())),
             Output::Result => Face::Result,

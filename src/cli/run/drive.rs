@@ -32,7 +32,7 @@ const PROMPT: Ticket = Ticket(4);
 
 /// How the stream is shown.
 pub enum Face {
-    Text(Printer<'static>),
+    Text(Box<Printer<'static>>),
     Json(JsonLines<'static>),
     /// Nothing but what the command came to, as one object at its end.
     Result,
