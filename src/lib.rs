@@ -147,6 +147,8 @@
 //!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
 //! - An agent that the model started may do what its session may and nothing more, and ends with its turn. What it
 //!   spends is in the log as it is spent.
+//! - What a client is shown of an agent as of a session stands between the update that announces it and the one that
+//!   tells its end, and so do its cards; what is allowed at one who works for a session holds for all, in the same words.
 //! - A server of MCP is nobody's: what it names, says, asks and sends is bounded before anybody sees it, nothing
 //!   waits for it but a call of its own tools, and its process ends with its session.
 //! - A file that the model has not read, or that changed since, is changed by no tool of ours but a command.

@@ -128,6 +128,35 @@ async fn hold(place: &Place, rows: &[(&str, bool)]) {
     }
 }
 
+/// A line that doubles itself was stopped by nothing but the end of the machine's processes. More than fit are asked
+/// for, few enough to harm nobody where they are not counted.
+#[tokio::test]
+async fn a_command_has_only_so_many_processes() {
+    if !has("user namespace of an ordinary user", support().namespaces.count_processes())
+        || !has_program("python3")
+    {
+        return;
+    }
+    let mut place = Place::new();
+    place.rules.processes = Some(64);
+    let forks = "import os
+n = 0
+while n < 150:
+  try: pid = os.fork()
+  except OSError: break
+  if pid == 0:                  os.read(os.pipe()[0], 1)
+  n += 1
+print(n)";
+    let forked = place.bash(&format!("python3 -c '{forks}'")).await;
+    let count: u32 = text(&forked).lines().next().and_then(|line| line.parse().ok()).expect("a number");
+    assert!((40..64).contains(&count), "{forked:?}");
+    let raised = place.bash("ulimit -u 100000 && echo raised").await;
+    assert!(!text(&raised).contains("raised"), "{raised:?}");
+    place.rules.processes = None;
+    let unbounded = place.bash("ulimit -Hu").await;
+    assert_ne!(text(&unbounded).lines().next(), Some("64"), "{unbounded:?}");
+}
+
 #[tokio::test]
 async fn commands_read_everything_but_secrets() {
     if !has_landlock() {

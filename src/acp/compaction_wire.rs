@@ -84,7 +84,7 @@ impl Open {
     }
 
     /// Ends one that the client was shown the beginning of: nothing came of it.
-    fn close(&mut self, updates: &mut Vec<SessionUpdate>) {
+    pub(super) fn close(&mut self, updates: &mut Vec<SessionUpdate>) {
         if let Some(id) = self.0.take() {
             updates.push(update(id, wire::CompactionStatus::Cancelled, |update| update));
         }

@@ -44,6 +44,8 @@ pub struct ClientTraits {
     pub elicitation_form: bool,
     pub elicitation_url: bool,
     pub auth_terminal: bool,
+    /// Shows agents as sessions of their own.
+    pub subagents: bool,
 }
 
 impl ClientTraits {
@@ -65,6 +67,7 @@ impl ClientTraits {
             boolean_options: marker("/session/configOptions/boolean"),
             elicitation_form: marker("/elicitation/form"),
             elicitation_url: marker("/elicitation/url"),
+            subagents: marker("/subagents"),
             auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
         }
     }
@@ -448,7 +451,7 @@ mod tests {
         );
         assert_eq!(
             traits(
-                r#"{"clientCapabilities":{"session":{"compaction":{},"notices":{"new":1}},
+                r#"{"clientCapabilities":{"session":{"compaction":{},"notices":{"new":1}},"subagents":{},
                     "fs":{"readTextFile":true},"_meta":{"terminal_output":true}}}"#
             ),
             ClientTraits {
@@ -456,6 +459,7 @@ mod tests {
                 notices: true,
                 read_text_file: true,
                 terminal_output: true,
+                subagents: true,
                 ..ClientTraits::default()
             }
         );

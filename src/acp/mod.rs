@@ -7,7 +7,7 @@
 //!
 //! The reader is the thread that calls `serve`; one more thread writes. Whatever is to be written
 //! passes the outbox (`outlet`) in one order. Translating is pure (`to_wire`, `updates`, `tool_wire`,
-//! `answers`, `from_wire`); `requests` knows who waits for an answer.
+//! `subagent_wire`, `answers`, `from_wire`); `requests` knows who waits for an answer.
 
 pub mod answers;
 pub mod attached;
@@ -20,6 +20,7 @@ pub mod outlet;
 pub mod post;
 pub mod requests;
 pub mod server;
+mod subagent_wire;
 pub mod to_wire;
 pub mod tool_wire;
 pub mod updates;

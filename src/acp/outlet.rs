@@ -220,6 +220,10 @@ impl Outlet for Outbox {
     fn offers(&self) -> Offers {
         Outbox::offers(self)
     }
+
+    fn shows_agents(&self) -> bool {
+        self.lock().traits.subagents
+    }
 }
 
 impl Pending {
@@ -305,6 +309,7 @@ impl Pending {
             | Out::QuestionDone { .. }
             | Out::Wish { .. }
             | Out::Withdrawn { .. }
+            | Out::Subagent(_)
             | Out::Answer { .. } => {}
         }
         self.items.push_back(Item::News { session: session.clone(), out });
@@ -349,6 +354,7 @@ impl Pending {
                 | Out::Question { .. }
                 | Out::QuestionDone { .. }
                 | Out::Wish { .. }
+                | Out::Subagent(_)
                 | Out::Withdrawn { .. } => {
                     return None;
                 }

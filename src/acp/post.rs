@@ -1,5 +1,6 @@
 //! The writer's half: items of the outbox become lines, in their order. Owns a cursor for each session.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use agent_client_protocol::v1::schema as wire;
@@ -14,8 +15,11 @@ use super::requests::{Asked, RequestKind, What};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, Detail};
 use super::updates::wire_path;
-use crate::session::{Answer, AskId, Out, PermissionAsk, Question, SessionError, Shows, Ticket, Wants, Wish};
-use crate::thread::{SessionId, ToolCall};
+use crate::session::{
+    Answer, AskId, AskedByAgent, Out, PermissionAsk, Question, SessionError, Shows, Subagent, SubagentState,
+    Ticket, Wants, Wish,
+};
+use crate::thread::{Card, SessionId, ToolCall};
 
 /// Addresses whose end is waited for at a time.
 const ADDRESSES_MAX: usize = 256;
@@ -54,6 +58,7 @@ impl Post {
                     }
                 }
                 Out::Answer { ticket, answer } => self.answer(&session, ticket, answer, outbox, buffer),
+                Out::Subagent(now) => self.agent(&session, now, traits, outbox, buffer),
                 out @ (Out::Entry { .. }
                 | Out::Text { .. }
                 | Out::CallStarted { .. }
@@ -64,16 +69,52 @@ impl Post {
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)
-                | Out::Notice { .. }) => {
-                    let mut updates = std::mem::take(&mut self.updates);
-                    self.cursor(&session).translate(out, traits, &mut updates);
-                    for update in updates.drain(..) {
-                        session_update(buffer, &session, &update);
-                    }
-                    self.updates = updates;
-                }
+                | Out::Notice { .. }) => self.translate(&session, out, traits, buffer),
             },
         }
+    }
+
+    fn translate(&mut self, session: &SessionId, out: Out, traits: &ClientTraits, buffer: &mut Vec<u8>) {
+        let mut updates = std::mem::take(&mut self.updates);
+        self.cursor(session).translate(out, traits, &mut updates);
+        for update in updates.drain(..) {
+            session_update(buffer, session, &update);
+        }
+        self.updates = updates;
+    }
+
+    /// An agent, which has a cursor from the first that the client is told of it to its end.
+    fn agent(
+        &mut self,
+        parent: &SessionId,
+        now: Subagent,
+        traits: &ClientTraits,
+        outbox: &Outbox,
+        buffer: &mut Vec<u8>,
+    ) {
+        if !traits.subagents {
+            return;
+        }
+        let agent = now.session.clone();
+        if now.about.is_some() {
+            self.cursors.insert(agent.clone(), Cursor::of_agent(&agent, parent));
+        }
+        match now.state {
+            SubagentState::Running | SubagentState::RequiresAction => {
+                outbox.requests().agent_works(agent, parent.clone());
+            }
+            SubagentState::Ended(_) => {
+                outbox.requests().agent_ended(&agent);
+                let mut updates = Vec::new();
+                if let Some(mut cursor) = self.cursors.remove(&agent) {
+                    cursor.end(&mut updates);
+                }
+                for update in &updates {
+                    session_update(buffer, &agent, update);
+                }
+            }
+        }
+        self.translate(parent, Out::Subagent(now), traits, buffer);
     }
 
     fn ask(
@@ -85,16 +126,26 @@ impl Post {
         outbox: &Outbox,
         buffer: &mut Vec<u8>,
     ) {
+        // The card of an agent that the client shows stands there, and is answered to who asks for it.
+        let of_agent = permission.agent.as_ref().filter(|agent| self.cursors.contains_key(&agent.session));
+        let (shown_in, permission) = match of_agent {
+            Some(AskedByAgent { session, call, title }) => {
+                let card = Card { title: title.clone(), ..permission.card.clone() };
+                let permission = PermissionAsk { call: call.clone(), card, ..permission.clone() };
+                (session.clone(), Cow::Owned(permission))
+            }
+            None => (session.clone(), Cow::Borrowed(permission)),
+        };
         let call = ToolCall {
             id: permission.call.clone(),
             name: permission.tool.clone(),
             input: permission.input.clone(),
             card: permission.card.clone(),
         };
-        if let Some(update) = self.cursor(&session).announce(&call, traits, Detail::Live) {
-            session_update(buffer, &session, &update);
+        if let Some(update) = self.cursor(&shown_in).announce(&call, traits, Detail::Live) {
+            session_update(buffer, &shown_in, &update);
         }
-        let params = tool_wire::permission(&session, permission);
+        let params = tool_wire::permission(&shown_in, &permission);
         let id = outbox.requests().ask(Asked {
             session,
             ask,

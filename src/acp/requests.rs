@@ -81,12 +81,14 @@ pub struct Requests {
     open: HashMap<Ticket, OpenRequest>,
     next_own: u64,
     asked: HashMap<u64, Asked>,
+    /// The agents that the client was told of and that work, each with who started it.
+    agents: HashMap<SessionId, SessionId>,
 }
 
 impl Requests {
     /// `first_own` is the id of our first own request; see [`first_id`].
     pub fn new(first_own: u64) -> Requests {
-        Requests { open: HashMap::new(), next_own: first_own, asked: HashMap::new() }
+        Requests { open: HashMap::new(), next_own: first_own, asked: HashMap::new(), agents: HashMap::new() }
     }
 
     /// Notes a request; `None` if too many are open.
@@ -118,6 +120,28 @@ impl Requests {
         self.next_own += 1;
         self.asked.insert(id, asked);
         id
+    }
+
+    /// Notes that an agent works for a session, or for another agent.
+    pub fn agent_works(&mut self, agent: SessionId, parent: SessionId) {
+        self.agents.insert(agent, parent);
+    }
+
+    pub fn agent_ended(&mut self, agent: &SessionId) {
+        self.agents.remove(agent);
+    }
+
+    /// The session that an agent works under, through however many agents; `None` where it is no agent at work.
+    pub fn root_of(&self, agent: &SessionId) -> Option<SessionId> {
+        let mut root = self.agents.get(agent)?;
+        // One that is told of twice under others could close a ring; it has no more links than there are agents.
+        for _ in 0..self.agents.len() {
+            match self.agents.get(root) {
+                Some(above) => root = above,
+                None => return Some(root.clone()),
+            }
+        }
+        None
     }
 
     /// Takes a question out by the id of its request, to pass its answer on.
@@ -158,6 +182,20 @@ mod tests {
         assert_eq!(requests.open(request("1")), None);
         requests.answer(tickets[0]);
         assert!(requests.open(request("1")).is_some());
+    }
+
+    #[test]
+    fn an_agent_belongs_to_the_session_at_the_root_until_it_ends() {
+        let id = |name: &str| SessionId(name.to_owned());
+        let mut requests = Requests::new(0);
+        requests.agent_works(id("s_a"), id("s_0"));
+        requests.agent_works(id("s_b"), id("s_a"));
+        let roots = |requests: &Requests| ["s_0", "s_a", "s_b"].map(|name| requests.root_of(&id(name)));
+        assert_eq!(roots(&requests), [None, Some(id("s_0")), Some(id("s_0"))]);
+        requests.agent_ended(&id("s_b"));
+        assert_eq!(roots(&requests), [None, Some(id("s_0")), None]);
+        requests.agent_works(id("s_0"), id("s_a"));
+        assert_eq!(requests.root_of(&id("s_a")), None);
     }
 
     #[test]

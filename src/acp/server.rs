@@ -95,6 +95,10 @@ impl Outlet for Held {
     fn offers(&self) -> Offers {
         self.outbox.offers()
     }
+
+    fn shows_agents(&self) -> bool {
+        self.outbox.shows_agents()
+    }
 }
 
 impl Drop for Held {
@@ -241,8 +245,11 @@ impl<P: SessionPort> Server<P> {
         match method {
             "session/cancel" => {
                 let session = params.session_id().ok().and_then(|text| from_wire::session_id(&text));
-                if let Some(session) = session {
-                    self.tell(&session, SessionCommand::Cancel);
+                let Some(session) = session else { return };
+                let root = self.outbox.requests().root_of(&session);
+                match root {
+                    Some(root) => self.tell(&root, SessionCommand::CancelAgent { agent: session }),
+                    None => self.tell(&session, SessionCommand::Cancel),
                 }
             }
             "$/cancel_request" => {

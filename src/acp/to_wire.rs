@@ -11,6 +11,7 @@ use super::answers;
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
 use super::hook_wire::{self, entry_line};
+use super::subagent_wire;
 use super::tool_wire::{self, Detail};
 use super::updates::{
     agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
@@ -18,7 +19,8 @@ use super::updates::{
 };
 use crate::session::{CompactionState, Out, Severity, TextKind};
 use crate::thread::{
-    CallId, Change, Content, Entry, Message, MessageId, Origin, SessionId, ToolCall, ToolOutcome, text,
+    CallId, Change, Content, Entry, Message, MessageId, Origin, OutcomeStatus, SessionId, ToolCall,
+    ToolOutcome, text,
 };
 
 /// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
@@ -41,6 +43,8 @@ const HELD_NOTICES_MAX: usize = 64;
 pub struct Cursor {
     /// The session's id, for what names it beside the envelope.
     session: String,
+    /// Who started it, where it is an agent.
+    parent: Option<SessionId>,
     live: Option<Live>,
     /// Calls that were announced and have no outcome yet.
     calls: HashMap<CallId, Running>,
@@ -82,6 +86,22 @@ impl Cursor {
         Cursor { session: session.0.clone(), ..Cursor::default() }
     }
 
+    /// The same for an agent that this session started.
+    pub fn of_agent(agent: &SessionId, parent: &SessionId) -> Cursor {
+        Cursor { parent: Some(parent.clone()), ..Cursor::new(agent) }
+    }
+
+    /// Ends all that the client was shown the beginning of: nothing more comes of it.
+    pub fn end(&mut self, updates: &mut Vec<SessionUpdate>) {
+        self.compacting.close(updates);
+        let mut open: Vec<CallId> = self.calls.keys().cloned().collect();
+        open.sort_by(|one, other| one.0.cmp(&other.0));
+        for call in open {
+            let text = "Stopped before it was done.";
+            self.finish(&ToolOutcome::text(call, OutcomeStatus::Interrupted, text), Detail::Live, updates);
+        }
+    }
+
     /// Appends to `updates` what the client is to be told. `Ask`, `Question`, `Withdrawn` and `Answer` are no
     /// updates; they leave nothing.
     pub fn translate(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
@@ -120,6 +140,11 @@ impl Cursor {
                 wire::ConfigOptionUpdate::new(answers::config_options(&options)),
             )),
             Out::Notice { severity, text } => self.notice(severity, text, traits, updates),
+            Out::Subagent(now) => {
+                if traits.subagents {
+                    updates.push(SessionUpdate::SubagentUpdate(subagent_wire::update(&now)));
+                }
+            }
             Out::Ask { .. }
             | Out::Question { .. }
             | Out::QuestionDone { .. }
@@ -152,6 +177,7 @@ impl Cursor {
             Change::Opened { .. } if shown.replay => {
                 *self = Cursor {
                     session: std::mem::take(&mut self.session),
+                    parent: self.parent.take(),
                     held_notices: std::mem::take(&mut self.held_notices),
                     notices_shown: self.notices_shown,
                     ..Cursor::default()
@@ -175,6 +201,12 @@ impl Cursor {
                     // Clients refuse words of the person's that come in the middle of a turn.
                     Origin::Hook { hook } if !shown.replay => hook_wire::follow_up(message, hook, updates),
                     Origin::Hook { .. } => user_message(message, origin, updates),
+                    Origin::Person if self.parent.is_some() => {
+                        if let Some(parent) = &self.parent {
+                            let agent = SessionId(self.session.clone());
+                            subagent_wire::task(parent, &agent, message, updates);
+                        }
+                    }
                     Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => {
                         if shown.replay || !shown.own {
                             user_message(message, origin, updates);

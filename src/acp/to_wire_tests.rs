@@ -24,6 +24,7 @@ const PLAIN: ClientTraits = ClientTraits {
     elicitation_form: false,
     elicitation_url: false,
     auth_terminal: false,
+    subagents: false,
 };
 
 /// A client of one session, and all that it was told.
@@ -869,6 +870,7 @@ fn a_permission_card_has_one_option_of_each_kind() {
         ],
         always: always.map(str::to_owned),
         never: None,
+        agent: None,
     };
     let session = SessionId("s_0".into());
     let card = serde_json::to_value(tool_wire::permission(&session, &ask(Some("edits")))).unwrap();

@@ -52,6 +52,7 @@ impl<'a> JsonLines<'a> {
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Commands(_)
             | Out::Options(_)

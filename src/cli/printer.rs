@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::terminal::{Dress, Ink, harmless};
+use super::form::Form;
+use super::live::Live;
+use super::terminal::{self, Dress, Ink, harmless};
 use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::diff::{DiffLine, diff};
 use crate::thread::text;
@@ -30,6 +32,12 @@ const PROGRESS_TITLE_CHARS_MAX: usize = 60;
 
 /// How long nothing must have been printed before the progress line appears.
 const QUIET: Duration = Duration::from_millis(900);
+
+/// How often the progress is shown anew while a call prints.
+const REDRAW: Duration = Duration::from_millis(200);
+
+/// What stands before the lines of what runs.
+const LIVE_INDENT: &str = "    ";
 
 /// What was streamed of the message that is not yet an entry.
 ///
@@ -96,7 +104,11 @@ pub struct Printer<'a> {
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<UsageNow>,
-    progress_shown: bool,
+    live: Live,
+    /// Rows of the progress that are on the screen; the cursor is in the last one.
+    progress_rows: usize,
+    /// When the progress was shown last.
+    progress_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +141,9 @@ impl<'a> Printer<'a> {
             titles: HashMap::new(),
             running: Vec::new(),
             usage: None,
-            progress_shown: false,
+            live: Live::default(),
+            progress_rows: 0,
+            progress_at: None,
         }
     }
 
@@ -166,9 +180,16 @@ impl<'a> Printer<'a> {
                 state: CompactionState::Wrote(_) | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..
             } => Ok(()),
-            Out::CallProgress { .. }
-            | Out::CallFinished { .. }
+            Out::CallProgress { call, output } => {
+                self.live.printed(call, output);
+                match self.progress_at {
+                    Some(at) if at.elapsed() < REDRAW => Ok(()),
+                    Some(_) | None => self.tick(),
+                }
+            }
+            Out::CallFinished { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Ask { .. }
@@ -180,10 +201,12 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Keeps the progress line up to date. To be called about once a second while nothing comes.
+    /// Keeps the progress up to date: a line of figures, and below it the newest lines of what runs. To be called
+    /// about once a second while nothing comes.
     pub fn tick(&mut self) -> io::Result<()> {
-        let together = self.dress.is_terminal() && self.err_dress.is_terminal();
-        if !together || self.line == Line::Middle || self.last_print.elapsed() < QUIET {
+        // Where stdout is another place, no line of the conversation is in the way.
+        let in_the_way = self.dress.is_terminal() && self.line == Line::Middle;
+        if !self.err_dress.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
             return Ok(());
         }
         let mut parts = vec![format!("{} s", self.began.elapsed().as_secs())];
@@ -193,9 +216,16 @@ impl<'a> Printer<'a> {
         if let Some(title) = self.running.last().and_then(|call| self.titles.get(call)) {
             parts.push(clipped(title, PROGRESS_TITLE_CHARS_MAX));
         }
-        let line = self.err_dress.paint(Ink::Dim, &format!("  {}", parts.join(" · ")));
-        write!(self.err, "\r\x1b[2K{line}")?;
-        self.progress_shown = true;
+        let mut rows = vec![format!("  {}", parts.join(" · "))];
+        let indented = terminal::columns().saturating_sub(LIVE_INDENT.len());
+        rows.extend(self.live.lines(indented).into_iter().map(|line| format!("{LIVE_INDENT}{line}")));
+        self.clear_progress()?;
+        for (at, row) in rows.iter().enumerate() {
+            let line_end = if at == 0 { "\r\x1b[2K" } else { "\n" };
+            write!(self.err, "{line_end}{}", self.err_dress.paint(Ink::Dim, row))?;
+        }
+        self.progress_rows = rows.len();
+        self.progress_at = Some(Instant::now());
         self.err.flush()
     }
 
@@ -220,6 +250,24 @@ impl<'a> Printer<'a> {
         }
         let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", harmless(what)));
         write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
+        self.err.flush()
+    }
+
+    /// Puts the next line of a form, with what it is about before the first one. What is typed behind it ends its line.
+    pub fn form(&mut self, form: &Form) -> io::Result<()> {
+        self.begin(Kind::Call)?;
+        self.out.flush()?;
+        if form.is_new() {
+            let heading = self.err_dress.paint(Ink::Bold, &format!("? {}", harmless(form.heading())));
+            writeln!(self.err, "{heading}")?;
+        }
+        let lines = form.prompt();
+        let (last, before) =
+            lines.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+        for line in before {
+            writeln!(self.err, "    {}", harmless(line))?;
+        }
+        write!(self.err, "  {}", harmless(last))?;
         self.err.flush()
     }
 
@@ -323,6 +371,7 @@ impl<'a> Printer<'a> {
 
     fn outcome(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
         self.running.retain(|call| *call != outcome.call);
+        self.live.ended(&outcome.call);
         let title = self.titles.remove(&outcome.call).unwrap_or_else(|| outcome.call.to_string());
         let ink = match outcome.status {
             OutcomeStatus::Completed => Ink::Green,
@@ -381,9 +430,12 @@ impl<'a> Printer<'a> {
     }
 
     fn clear_progress(&mut self) -> io::Result<()> {
-        if self.progress_shown {
-            self.progress_shown = false;
+        let rows = std::mem::take(&mut self.progress_rows);
+        if rows > 0 {
             write!(self.err, "\r\x1b[2K")?;
+            for _ in 1..rows {
+                write!(self.err, "\x1b[1A\x1b[2K")?;
+            }
             self.err.flush()?;
         }
         Ok(())

@@ -43,6 +43,48 @@ fn printed(dress: Dress, stream: &[Out]) -> (String, String) {
     (out.text(), err.text())
 }
 
+/// The lines of a running command were nowhere: who ran a build saw a title for ten minutes.
+#[test]
+fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
+    let call = ToolCall {
+        id: CallId("c".into()),
+        name: "bash".into(),
+        input: json!({}),
+        card: Card { title: "make".into(), ..Card::default() },
+    };
+    let progress = |output: &str| Out::CallProgress { call: call.id.clone(), output: output.to_owned() };
+    let stream = |printer: &mut Printer<'_>, quiet: bool| {
+        for item in [replied(vec![Content::Call(call.clone())]), Out::CallStarted { call: call.id.clone() }] {
+            printer.show(&item).expect("paper takes everything");
+        }
+        if quiet {
+            printer.last_print -= QUIET;
+        }
+        printer.show(&progress("cc a.c\ncc b.c\n")).expect("paper takes everything");
+        let outcome = ToolOutcome::text(call.id.clone(), OutcomeStatus::Completed, "built");
+        printer.show(&entry(Change::ToolFinished { outcome })).expect("paper takes everything");
+    };
+    for (dress, err_dress, is_shown) in [
+        (Dress::Terminal, Dress::Terminal, true),
+        (Dress::Plain, Dress::Terminal, true),
+        (Dress::Terminal, Dress::Plain, false),
+        (Dress::Plain, Dress::Plain, false),
+    ] {
+        let (out, err) = (Paper::default(), Paper::default());
+        let mut printer = Printer::new(out.clone(), dress, err.clone(), err_dress);
+        stream(&mut printer, true);
+        let shown = "\r\x1b[2K  0 s · make\n    cc a.c\n    cc b.c";
+        let cleared = "\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K";
+        let expected = if is_shown { format!("{shown}{cleared}") } else { String::new() };
+        assert_eq!(err.text(), expected, "{dress:?} {err_dress:?}");
+        assert!(!out.text().contains("cc a.c"), "{}", out.text());
+    }
+    // What ends at once is not shown.
+    let err = Paper::default();
+    stream(&mut Printer::new(Paper::default(), Dress::Terminal, err.clone(), Dress::Terminal), false);
+    assert_eq!(err.text(), "");
+}
+
 fn streamed(part: u32, kind: TextKind, text: &str) -> Out {
     Out::Text { message: MessageId(1), part, kind, text: text.to_owned() }
 }

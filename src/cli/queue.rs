@@ -7,14 +7,18 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::session::{CompactionState, Out, Outlet};
-use crate::thread::{MessageId, SessionId};
+use super::live::keep_newest;
+use crate::session::{CompactionState, Out, Outlet, Shows};
+use crate::thread::{CallId, MessageId, SessionId};
 
 /// Items that may wait. What a turn commits is far less than this before it asks the model again.
 const ITEMS_MAX: usize = 1_024;
 
 /// Bytes of text in one waiting item. What is beyond is forgotten here and comes with its entry.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of a running call's output in one waiting item: its end.
+const PROGRESS_BYTES_MAX: usize = 8 * 1024;
 
 /// What the printing thread has to deal with.
 #[derive(Debug)]
@@ -30,6 +34,7 @@ pub enum News {
 pub struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    shows: Shows,
 }
 
 #[derive(Default)]
@@ -42,6 +47,11 @@ struct State {
 }
 
 impl Queue {
+    /// One whose reader can show these questions, beside those for permission.
+    pub fn that_shows(shows: Shows) -> Queue {
+        Queue { shows, ..Queue::default() }
+    }
+
     /// The next item, or `None` when the time is over.
     pub fn next(&self, within: Duration) -> Option<News> {
         let state = self.state();
@@ -75,13 +85,14 @@ impl Outlet for Queue {
     fn put(&self, _: &SessionId, out: Out) {
         let mut state = self.state();
         match out {
-            // The outcome has the whole output; nothing here shows it earlier.
-            Out::CallProgress { .. } | Out::Compaction { state: CompactionState::Wrote(_), .. } => return,
+            Out::Compaction { state: CompactionState::Wrote(_), .. } => return,
+            Out::CallProgress { call, output } => state.put_progress(call, output),
             Out::Text { message, part, kind, text } => state.put_text(message, part, kind, text),
             Out::Entry { .. }
             | Out::CallStarted { .. }
             | Out::CallFinished { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Commands(_)
@@ -103,9 +114,28 @@ impl Outlet for Queue {
         }
         self.changed.notify_all();
     }
+
+    fn shows(&self) -> Shows {
+        self.shows
+    }
 }
 
 impl State {
+    /// Only the newest of it is shown, and the outcome has the whole: what there is no room for is forgotten.
+    fn put_progress(&mut self, call: CallId, output: String) {
+        if self.closed {
+            return;
+        }
+        if let Some(News::Out(Out::CallProgress { call: last, output: waiting })) = self.items.back_mut()
+            && *last == call
+        {
+            waiting.push_str(&output);
+            keep_newest(waiting, PROGRESS_BYTES_MAX);
+        } else if self.items.len() < ITEMS_MAX {
+            self.items.push_back(News::Out(Out::CallProgress { call, output }));
+        }
+    }
+
     fn put_text(&mut self, message: MessageId, part: u32, kind: crate::session::TextKind, text: String) {
         if self.closed || self.holed == Some(message) {
             return;

@@ -29,7 +29,7 @@ use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
 use crate::daemon::place::Place;
 use crate::session::port::SessionPort;
-use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Ticket};
+use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
 use crate::thread::{Content, SessionId};
 use drive::{Face, Run};
 use help::{COMPACT_HELP, HELP, OWN, OWN_HELP};
@@ -142,7 +142,8 @@ impl Prepared {
             Which::Newest => Some(newest(sessions, &cwd)?),
             Which::New | Which::Named(_) => resumed,
         };
-        let queue = Arc::new(Queue::default());
+        let is_there = terminal::keyboard().is_some();
+        let queue = Arc::new(Queue::that_shows(Shows { forms: is_there, urls: is_there }));
         catch_interrupts(runtime, &queue)?;
         let opening = Opening {
             attachment: Attachment { client: CLIENT, outlet: queue.clone() },
@@ -162,7 +163,7 @@ impl Prepared {
         let face = match request.output {
             Output::Text => {
                 let (out, err) = (io::stdout(), io::stderr());
-                Face::Text(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr()))
+                Face::Text(Box::new(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr())))
             }
             Output::Json => Face::Json(JsonLines::new(io::stdout())),
             Output::Result => Face::Result,

@@ -13,6 +13,9 @@ use super::CliError;
 /// Bytes that an answer to a question may have. It is one letter; this bounds a pasted file.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;
 
+/// The columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+
 /// How an output may be dressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dress {
@@ -93,6 +96,12 @@ fn is_harmful(c: char) -> bool {
     let control = c.is_control() && !matches!(c, '\n' | '\t');
     let reorders = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     control || reorders
+}
+
+/// How wide the terminal is that stderr goes to, in columns.
+pub fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
 /// Somebody who can be asked: their keyboard. `None` where nobody would see the question.

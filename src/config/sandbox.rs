@@ -1,12 +1,13 @@
 //! Settings of the sandbox that commands run in: the `[sandbox]` table. Only the person's own file may have one: a
 //! repository must not decide what its own commands may do.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
 use super::file::{Reader, Value};
-use super::values::{Wrong, names, truth};
+use super::values::{Wrong, between, names, truth};
 
 /// What commands of the model are held to, beside the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Sandbox {
     pub network: bool,
     /// Whether sockets in the file system may be used.
     pub unix_sockets: bool,
+    /// Processes and threads that one command may have at a time, where they can be counted apart.
+    pub processes: u64,
     /// What commands may change beside the workspace; absolute.
     pub write: Vec<PathBuf>,
     /// What commands may not read beside the usual secrets; absolute.
@@ -30,13 +33,20 @@ impl Default for Sandbox {
             in_full_mode: false,
             network: false,
             unix_sockets: false,
+            processes: PROCESSES,
             write: Vec::new(),
             hide: Vec::new(),
         }
     }
 }
 
-const KEYS: [&str; 6] = ["enabled", "in_full_mode", "network", "unix_sockets", "write", "hide"];
+const KEYS: [&str; 7] = ["enabled", "in_full_mode", "network", "unix_sockets", "processes", "write", "hide"];
+
+/// As many as a build on a large machine takes, and far fewer than a machine has room for.
+const PROCESSES: u64 = 4_096;
+
+/// The bounds of that: with fewer no build runs, and no system has more.
+const PROCESSES_BOUNDS: RangeInclusive<i64> = 64..=4_194_304;
 
 impl Reader<'_> {
     /// `home` stands for `~`.
@@ -48,6 +58,11 @@ impl Reader<'_> {
                 "in_full_mode" => self.set(value, &mut sandbox.in_full_mode, truth),
                 "network" => self.set(value, &mut sandbox.network, truth),
                 "unix_sockets" => self.set(value, &mut sandbox.unix_sockets, truth),
+                "processes" => {
+                    let processes =
+                        |value: &DeValue<'_>| between(value, PROCESSES_BOUNDS, "a number of processes");
+                    self.set(value, &mut sandbox.processes, processes);
+                }
                 "write" => self.set(value, &mut sandbox.write, |value| places(value, home)),
                 "hide" => self.set(value, &mut sandbox.hide, |value| places(value, home)),
                 other => self.unknown(key.span(), other, &KEYS),

@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::agents_shown::ShownAgent;
 use super::ahead::Ahead;
 use super::arrival::Wholes;
 use super::audience::{Audience, Pulse};
@@ -29,6 +30,7 @@ use super::mcp::Mcp;
 use super::questions::OpenQuestion;
 use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
+use super::remembered::Remembered;
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::tasks::Follower;
@@ -170,8 +172,12 @@ pub struct Session {
     /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
     pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
     pub(super) foreign: Vec<ForeignCall>,
-    /// Children at work that take this session's choices.
+    /// Children at work.
     pub(super) followers: Vec<Follower>,
+    /// Agents at work, at any depth, for clients that show them; each behind who started it.
+    pub(super) agents_shown: Vec<ShownAgent>,
+    /// What the person allowed for the rest of the session, here or at a child of it.
+    pub(super) remembered: Remembered,
     /// The agents that the model is told of, once their files were read.
     pub(super) agents: Arc<Agents>,
     /// As many as may work at a time.
@@ -231,6 +237,7 @@ impl Session {
         let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
         let (door, asked) = Door::new();
         let (buffers, wishes) = Buffers::new(buffers::at_work_since(&thread));
+        let remembered = Remembered::of(thread.rules());
         services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: door.clone() })]);
         let mut session = Session {
             mcp: Mcp::new(services.toolbox.clone()),
@@ -303,6 +310,8 @@ impl Session {
             children: mpsc::unbounded_channel(),
             foreign: Vec::new(),
             followers: Vec::new(),
+            agents_shown: Vec::new(),
+            remembered,
             agents: Arc::default(),
             agent_slots: Arc::new(Semaphore::new(slots)),
             counter: tokens::Counter::default(),
@@ -327,6 +336,7 @@ impl Session {
         self.take_up_checkpoints();
         loop {
             self.settle_absent();
+            self.settle_unshown();
             self.drive().await;
             self.let_go();
             self.show_pulse();
@@ -438,6 +448,11 @@ impl Session {
         trace::compacted(scope, &entry.change);
         self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
+        match &entry.change {
+            Change::Allowed { rule } => self.remembered.allow(rule),
+            Change::Forgotten { rule } => self.remembered.forget(rule),
+            _ => {}
+        }
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
             *self.cost.get_or_insert(0.0) += cost;

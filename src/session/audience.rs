@@ -48,9 +48,10 @@ impl Audience {
         self.seats.first()
     }
 
-    /// The questions that at least one of the clients can show.
+    /// The questions that at least one of those who follow can show. Who looks on may answer, too.
     pub fn shows(&self) -> Shows {
-        self.seats.iter().fold(Shows::default(), |shows, seat| shows.or(seat.attachment.outlet.shows()))
+        let all = self.seats.iter().map(|seat| &seat.attachment).chain(&self.observers);
+        all.fold(Shows::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
     }
 
     /// The clients, and the observers.
@@ -111,6 +112,16 @@ impl Audience {
     pub fn tell(&self, session: &SessionId, mut out: impl FnMut(ClientId) -> Out) {
         for attachment in self.seats.iter().map(|seat| &seat.attachment).chain(&self.observers) {
             attachment.outlet.put(session, out(attachment.client));
+        }
+    }
+}
+
+impl Audience {
+    /// Tells those who show agents something of one, under this session's id.
+    pub fn tell_of_agents(&self, session: &SessionId, out: &Out) {
+        let all = self.seats.iter().map(|seat| &seat.attachment).chain(&self.observers);
+        for attachment in all.filter(|attachment| attachment.outlet.shows_agents()) {
+            attachment.outlet.put(session, out.clone());
         }
     }
 }
@@ -183,6 +194,7 @@ impl Session {
             attachment.outlet.put(&self.id, out);
         }
         self.show_live_text(&attachment);
+        self.show_agents_at_work(&attachment, true);
         self.show_open_asks(&attachment);
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
@@ -212,6 +224,9 @@ impl Session {
             .filter(|call| ended.contains(&&call.id))
             .cloned()
             .collect();
+        for call in &calls {
+            self.show_lost_agent(attachment, call);
+        }
         attachment.outlet.put(&self.id, Out::CallsSeen { calls });
         for entry in repairs {
             let out = Out::Entry { entry: entry.clone(), replay: false, own: false };

@@ -34,6 +34,7 @@ impl Session {
             in_full_mode: settings.in_full_mode,
             network: settings.network,
             unix_sockets: settings.unix_sockets,
+            processes: Some(settings.processes),
             temporary: TEMPORARY.map(PathBuf::from).into(),
             write: settings.write.clone(),
             hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),

@@ -356,7 +356,7 @@ impl Session {
             model,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            rules: self.thread.rules().to_vec(),
+            remembered: self.remembered.clone(),
             allowed_tools: recipe.allowed_tools.clone(),
             allowed_commands: recipe.allowed_commands.clone(),
             max_rounds: recipe.max_turns,

@@ -141,11 +141,12 @@ impl Session {
         {
             return by_recipe(why);
         }
+        let remembered = self.remembered.rules();
         let judged = ruled::judge(&ruled::Asked {
             tool: &call.name,
             access: &access,
             mode: self.thread.mode(),
-            remembered: self.thread.rules(),
+            remembered: &remembered,
             kept,
             rules: &self.settings.permissions,
             workspace: &self.workspace,
@@ -270,6 +271,7 @@ impl Session {
             preview,
             always: open.always.as_ref().map(|(_, words)| words.clone()),
             never: None,
+            agent: None,
         });
         open.shown = Some(permission.clone());
         self.announce(&Out::Ask { ask, permission });

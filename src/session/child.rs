@@ -1,9 +1,9 @@
 //! A child: a session of its own that a session starts for a recipe's text or for a task of the model's, without
 //! a journal and without clients.
 //!
-//! It is an ordinary session with another outlet: what it streams is not shown, what it must ask goes to
-//! the parent's clients (`ChildNews`), and the last reply's text is what comes of it. No listing knows it
-//! and nobody can load it. It lives inside the future that `run` gives: dropping that ends the child, its
+//! It is an ordinary session with another outlet: what it must ask goes to the parent's clients (`ChildNews`), and
+//! so does what an agent streams, for those that show agents. The last reply's text is what comes of it. No listing
+//! knows it and nobody can load it. It lives inside the future that `run` gives: dropping that ends the child, its
 //! model call and its tools.
 
 mod ending;
@@ -24,9 +24,12 @@ use super::complete::find_endpoint;
 use super::effects::half_of;
 use super::elsewhere::{Handed, Handover};
 use super::registry::{Overrides, Services, new_id};
+use super::remembered::Remembered;
 use super::replies::sentence;
 use super::work::{Prompt, Responder};
-use super::{Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, Ticket};
+use super::{
+    Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, SubagentAbout, SubagentEnd, Ticket,
+};
 use crate::compaction;
 use crate::config::Settings;
 use crate::hooks::discover::Found;
@@ -35,7 +38,7 @@ use crate::hooks::moment::InvokedBy;
 use crate::provider::endpoint::Endpoint;
 use crate::store::Journal;
 use crate::thread::{
-    Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Rule, Seq, SessionId, StopReason,
+    Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
 use crate::tools::BoxFuture;
@@ -72,8 +75,9 @@ pub struct ChildOrder {
     /// The parent's, or the cached prefix is another one.
     pub thought: ThoughtLevel,
     pub mode: Mode,
-    /// What the person allowed the parent for the rest of the session.
-    pub rules: Vec<Rule>,
+    /// What the person allowed for the rest of the session, shared with the parent: what is allowed at one of them
+    /// meanwhile holds for the other.
+    pub remembered: Remembered,
     /// The only tools that it is told of; `None` gives all, an empty list none.
     pub allowed_tools: Option<Vec<String>>,
     /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The person is
@@ -98,6 +102,10 @@ pub struct ChildOrder {
 /// is due, and where a bound stops it, it is asked for its last words.
 #[derive(Clone)]
 pub struct Agent {
+    /// Its id.
+    pub session: SessionId,
+    /// What clients are told of it.
+    pub about: Arc<SubagentAbout>,
     /// What it is told of its part, behind the system text that every session has.
     pub role: String,
     /// Tokens that its model calls may take, what a cache had left out.
@@ -329,7 +337,7 @@ impl Child {
         endpoint: &Endpoint,
         news: &mpsc::UnboundedSender<ChildNews>,
     ) -> Result<Child, String> {
-        let id = new_id();
+        let id = order.agent.as_ref().map_or_else(new_id, |agent| agent.session.clone());
         let opened = Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: order.cwd.clone() };
         let has_tools = !services.toolbox.specs().is_empty();
         let given = history::changes(order, shape, &endpoint.name, has_tools);
@@ -340,9 +348,15 @@ impl Child {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (answer, answered) = oneshot::channel();
         let tray = Arc::new(Tray::new(id.clone(), order, news.clone(), commands.downgrade(), answer));
-        if order.agent.as_ref().is_none_or(|agent| agent.follows_mode) {
-            drop(news.send(ChildNews::Began { child: id.clone(), commands: commands.downgrade() }));
-        }
+        drop(news.send(ChildNews::Began {
+            child: id.clone(),
+            commands: commands.downgrade(),
+            follows_mode: order.agent.as_ref().is_none_or(|agent| agent.follows_mode),
+            about: order.agent.as_ref().map(|agent| agent.about.clone()),
+        }));
+        // It is gone wherever the way ends: what follows may fail.
+        let end = SubagentEnd::Stopped(StopReason::Cancelled);
+        let gone = Gone { child: id.clone(), end, news: news.clone() };
         let attachment = Attachment { client: ClientId(0), outlet: tray.clone() };
         let opening = Opening {
             attachment: attachment.clone(),
@@ -365,6 +379,7 @@ impl Child {
         // It is a part of its parent's session, which has started.
         session.started = true;
         session.endpoint = Some(endpoint.clone());
+        session.remembered = order.remembered.clone();
         session.timed.span().record("parent", tracing::field::display(&order.parent));
         session.lineage = Lineage {
             depth: order.depth,
@@ -390,7 +405,6 @@ impl Child {
             content: vec![Content::Text { text: order.prompt.clone() }],
         };
         let max_output = u64::from(endpoint.max_output);
-        let gone = Gone { child: id, news: news.clone() };
         let (time, is_agent) = (order.time, order.agent.is_some());
         Ok(Child { session, tray, answered, prompt, max_output, time, is_agent, commands, gone })
     }

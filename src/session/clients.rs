@@ -42,6 +42,7 @@ impl Session {
                 responder.answer(self.steered(client, content).map(Answer::Steered));
             }
             SessionCommand::Cancel => self.cancel(),
+            SessionCommand::CancelAgent { agent } => self.cancel_agent(agent),
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
@@ -97,6 +98,7 @@ impl Session {
                     attachment.outlet.put(&self.id, out);
                 }
                 self.show_live_text(&attachment);
+                self.show_agents_at_work(&attachment, true);
             }
             Replay::Repairs => self.show_repairs(&attachment),
             Replay::Nothing => {}
@@ -106,6 +108,7 @@ impl Session {
         // Without a replay nothing of the conversation may stand before the answer.
         if replay != Replay::Everything && !follows_already {
             self.show_live_text(&attachment);
+            self.show_agents_at_work(&attachment, false);
         }
         self.audience.join(opening.clone());
         // What runs goes on in the surroundings of who sent it.
@@ -176,6 +179,7 @@ impl Session {
                 }
             }
             SessionCommand::Cancel
+            | SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }

@@ -204,6 +204,7 @@ impl Session {
             preview: vec![Shown::Text { text }],
             always: Some("these versions".to_owned()),
             never: Some("these versions".to_owned()),
+            agent: None,
         });
         self.announce(&Out::Ask { ask, permission: permission.clone() });
         let items = items.into_iter().map(|(item, _)| item).collect();

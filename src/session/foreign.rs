@@ -24,6 +24,12 @@ pub(super) struct ForeignCall {
     open: Option<ForeignAsk>,
 }
 
+impl ForeignCall {
+    pub(super) fn is_of(&self, child: &SessionId) -> bool {
+        self.child == *child
+    }
+}
+
 struct ForeignAsk {
     /// The id that this session's clients know.
     ask: AskId,
@@ -71,7 +77,8 @@ impl Session {
                     return open.answer(Decision::Absent);
                 }
                 let call = permission.call.clone();
-                self.foreign.push(ForeignCall { child, call, open: Some(open) });
+                self.foreign.push(ForeignCall { child: child.clone(), call, open: Some(open) });
+                self.agent_waits(&child);
                 self.announce(&Out::Ask { ask, permission });
             }
             ChildNews::Settled { child, ask } => {
@@ -82,6 +89,7 @@ impl Session {
                     .find_map(|foreign| foreign.open.take_if(|open| open.theirs == ask));
                 if let Some(open) = settled {
                     self.announce(&Out::Withdrawn { ask: open.ask });
+                    self.agent_waits(&child);
                 }
             }
             ChildNews::Finished { child, outcome } => {
@@ -96,10 +104,17 @@ impl Session {
                 }
             }
             ChildNews::Spent { model, usage, by } => self.spend(model, usage, by),
-            ChildNews::Began { child, commands } => self.followers.push(Follower { child, commands }),
-            ChildNews::Ended { child } => {
+            ChildNews::Began { child, commands, follows_mode, about } => {
+                self.followers.push(Follower { child: child.clone(), commands, follows_mode });
+                if let Some(about) = about {
+                    self.show_agent(child, about);
+                }
+            }
+            ChildNews::Streamed { session, out } => self.agent_streamed(session, out),
+            ChildNews::Ended { child, end } => {
                 self.followers.retain(|follower| follower.child != child);
-                self.end_foreign(|foreign| foreign.child == child);
+                self.end_foreign(|foreign| foreign.is_of(&child));
+                self.agent_ended(&child, end);
             }
         }
     }
@@ -115,6 +130,11 @@ impl Session {
             let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
             self.announce(&Out::CallFinished { outcome });
         }
+    }
+
+    /// Whether a card of this child, or of one that works for it, waits for the person.
+    pub(super) fn has_open_card(&self, child: &SessionId) -> bool {
+        self.foreign.iter().any(|foreign| foreign.is_of(child) && foreign.open.is_some())
     }
 
     /// Shows the open cards of children to a client that comes later.

@@ -13,7 +13,7 @@ use super::registry::Services;
 use super::resting::REST_AFTER;
 use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
-    SessionCommand, Ticket,
+    SessionCommand, SubagentEnd, Ticket,
 };
 use crate::paths::Paths;
 use crate::provider::http::Http;
@@ -151,6 +151,7 @@ impl Parent {
             preview: Vec::new(),
             always: None,
             never: None,
+            agent: None,
         });
         let answers = self.answers.downgrade();
         self.say(ChildNews::Asked { child: id(child), ask: AskId(7), permission, answers });
@@ -222,7 +223,7 @@ fn a_child_that_is_gone_leaves_no_card_and_no_running_call() {
     let client = parent.attach(1);
     parent.ask("s_a", "s_a.c1");
     let (ask, call) = client.asked();
-    parent.say(ChildNews::Ended { child: id("s_a") });
+    parent.say(ChildNews::Ended { child: id("s_a"), end: SubagentEnd::Unknown });
     assert_eq!(client.withdrawn(), ask);
     assert_eq!(client.finished(), (call, OutcomeStatus::Interrupted));
 }

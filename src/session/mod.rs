@@ -6,6 +6,7 @@
 
 mod absent;
 mod actor;
+mod agents_shown;
 mod ahead;
 mod arrival;
 mod audience;
@@ -41,6 +42,7 @@ mod prompt;
 mod questions;
 mod recipes;
 pub mod registry;
+pub mod remembered;
 mod replies;
 pub mod resting;
 mod rounds;
@@ -119,6 +121,12 @@ pub trait Outlet: Send + Sync {
     fn offers(&self) -> Offers {
         Offers::default()
     }
+
+    /// Whether its client shows agents as sessions of their own. Then it is told of each by `Out::Subagent` under
+    /// the id of who started it, and behind that gets the agent's own stream under the agent's id.
+    fn shows_agents(&self) -> bool {
+        false
+    }
 }
 
 /// An attached client, as a session keeps it.
@@ -176,6 +184,10 @@ pub enum SessionCommand {
     },
     /// Ends the running turn and everything that waits (`session/cancel`).
     Cancel,
+    /// The same for one agent that works under this session, at any depth: it alone, and who works for it.
+    CancelAgent {
+        agent: SessionId,
+    },
     /// Ends the one prompt of this ticket (`$/cancel_request`).
     CancelPrompt {
         ticket: Ticket,
@@ -319,6 +331,8 @@ pub enum Out {
         ask: AskId,
         question: Arc<Question>,
     },
+    /// An agent under this session: that it works, or how. Only for an outlet that shows agents.
+    Subagent(Subagent),
     /// What the person was to do at the address of this id is done.
     QuestionDone {
         id: String,
@@ -369,6 +383,48 @@ pub enum Severity {
     Error,
 }
 
+/// An agent that the model handed work to, as a session that clients can show beside its parent's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Subagent {
+    /// Its id. No session can be opened by it.
+    pub session: SessionId,
+    /// What it is: there when it is told of for the first time, so that what was shown of that id before is void.
+    pub about: Option<Arc<SubagentAbout>>,
+    pub state: SubagentState,
+}
+
+/// What an agent is, for the person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubagentAbout {
+    /// As its call is titled.
+    pub title: String,
+    /// What agents of its name are for; empty where that is not known.
+    pub description: String,
+    pub cwd: PathBuf,
+}
+
+/// How an agent stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubagentState {
+    Running,
+    /// It waits for the person.
+    RequiresAction,
+    /// It has ended, with every question of its own and everybody who worked for it. Nothing comes of it any more.
+    Ended(SubagentEnd),
+}
+
+/// Why an agent has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubagentEnd {
+    Stopped(StopReason),
+    /// With a sentence.
+    Failed(String),
+    /// Who ran it is gone, and with it what became of it.
+    Unknown,
+}
+
 /// How full the window is, and what the session has cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageNow {
@@ -394,6 +450,18 @@ pub struct PermissionAsk {
     pub always: Option<String>,
     /// What "never" would remember, in words; `None` where it is not offered.
     pub never: Option<String>,
+    /// The agent that asks, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AskedByAgent>,
+}
+
+/// Whose call a card is about, in that agent's own words: for clients that show it as a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AskedByAgent {
+    pub session: SessionId,
+    pub call: CallId,
+    /// Without the agent's name.
+    pub title: String,
 }
 
 /// Everything that a client can choose.

@@ -70,6 +70,18 @@ impl Session {
         let _ = open.answer.send(reply);
     }
 
+    /// Puts the questions aside that nobody who is left can show: their answer would be waited for in vain.
+    pub(super) fn settle_unshown(&mut self) {
+        if self.questions.is_empty() {
+            return;
+        }
+        let shows = self.audience.shows();
+        let unshown = self.questions.iter().filter(|open| !shows.can(&open.question.wants));
+        for ask in unshown.map(|open| open.ask).collect::<Vec<_>>() {
+            self.close_question(ask, Reply::Unable);
+        }
+    }
+
     pub(super) fn close_questions(&mut self) {
         while let Some(open) = self.questions.first() {
             self.close_question(open.ask, Reply::Cancelled);

@@ -230,6 +230,7 @@ impl Sessions {
         match &command {
             // What rests has nothing to cancel and waits for no decision.
             SessionCommand::Cancel
+            | SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }
@@ -248,6 +249,7 @@ impl Sessions {
             // A cancel or a leaving must not get lost because of what stands before it.
             Err(mpsc::error::TrySendError::Full(
                 command @ (SessionCommand::Cancel
+                | SessionCommand::CancelAgent { .. }
                 | SessionCommand::CancelPrompt { .. }
                 | SessionCommand::Detach { .. }
                 | SessionCommand::Unwatch { .. }),

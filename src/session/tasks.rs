@@ -12,10 +12,11 @@ use std::time::Instant;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::actor::Session;
+use super::agents_shown::agent_id;
 use super::callbacks::enforced;
 use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
-use super::registry::Services;
-use super::{SessionCommand, Ticket};
+use super::registry::{Services, new_id};
+use super::{SessionCommand, SubagentAbout, Ticket};
 use crate::config::Settings;
 use crate::hooks::claude_tools;
 use crate::hooks::handlers::Table;
@@ -38,10 +39,12 @@ pub(super) struct Running {
     diary: Arc<Diary>,
 }
 
-/// A child that takes its parent's choices.
+/// A child at work.
 pub(super) struct Follower {
     pub child: SessionId,
     pub commands: mpsc::WeakSender<SessionCommand>,
+    /// Whether it takes the modes that are chosen meanwhile.
+    pub follows_mode: bool,
 }
 
 /// What agents are started with: the session as it was when the call began.
@@ -60,6 +63,9 @@ struct Desk {
     /// Which of the turn's agents it is, from 1.
     number: u32,
     diary: Arc<Diary>,
+    /// The agent's id, and how its call is titled.
+    session: SessionId,
+    title: String,
     news: mpsc::UnboundedSender<ChildNews>,
 }
 
@@ -82,6 +88,11 @@ impl Session {
         if let (Some(work), Some(order)) = (&mut self.work, order) {
             work.running_agents.insert(id.clone(), Running { order, diary: diary.clone() });
         }
+        // Every call that runs stands in a reply.
+        let (session, title) = self.call_with_place(id).map_or_else(
+            || (new_id(), String::new()),
+            |(reply, call)| (agent_id(&self.id, reply, id), call.card.title.clone()),
+        );
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
         let template = ChildOrder {
             parent: self.id.clone(),
@@ -96,7 +107,7 @@ impl Session {
             model: ChildModel::Configured,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            rules: self.thread.rules().to_vec(),
+            remembered: self.remembered.clone(),
             allowed_tools: None,
             allowed_commands: commands,
             max_rounds: None,
@@ -117,12 +128,15 @@ impl Session {
             slots: self.agent_slots.clone(),
             number,
             diary,
+            session,
+            title,
             news: self.children.0.clone(),
         })
     }
 
     /// Gives the calls whose agents are stopped their outcomes, with what the agents did until then.
     pub(super) fn stop_agents(&mut self) {
+        self.end_shown_agents();
         let Some(work) = &mut self.work else { return };
         for (call, Running { order, diary }) in std::mem::take(&mut work.running_agents) {
             if !self.thread.open_calls().contains(&call) {
@@ -139,7 +153,7 @@ impl Session {
 
     /// Passes a new mode on to the agents and callbacks that are at work.
     pub(super) fn tell_children_of_mode(&mut self, mode: Mode) {
-        for follower in &self.followers {
+        for follower in self.followers.iter().filter(|follower| follower.follows_mode) {
             let (client, mode) = (super::ClientId(0), mode.id().to_owned());
             if let Some(commands) = follower.commands.upgrade() {
                 // It takes its commands as fast as they come; one that is stuck is asked about nothing either.
@@ -290,6 +304,12 @@ impl Desk {
             allowed_tools: Some(tools.cloned().collect()),
             max_rounds: Some(rounds),
             agent: Some(child::Agent {
+                session: self.session.clone(),
+                about: Arc::new(SubagentAbout {
+                    title: self.title.clone(),
+                    description: agent.description.clone(),
+                    cwd: self.template.cwd.clone(),
+                }),
                 role: role(agent),
                 tokens_max: bounds.max_tokens,
                 follows_mode: !agent.plans,

@@ -50,7 +50,7 @@ pub enum Reply {
 }
 
 /// What at least one client of a session, or one client, can show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shows {
     pub forms: bool,
     pub urls: bool,

@@ -7,6 +7,8 @@
 //! - *Namespaces* of mounts and of the network take away what landlock can't subtract below a directory that it
 //!   allows: in the workspace, what runs later without anybody being asked (`.git/hooks`) is mounted read-only. The
 //!   network that a command sees is a loopback of its own.
+//!   In a user namespace of its own the kernel also counts a command's processes apart from the person's others, so
+//!   that they can be bounded.
 //! - *A filter of system calls* (seccomp) refuses sockets, and what would lead around the other two.
 //!
 //! All is made ready before the fork (`Confinement::prepare`) and put on between fork and exec
@@ -45,6 +47,8 @@ pub struct Rules {
     pub network: bool,
     /// Whether sockets in the file system may be used: the daemons behind them run outside of every sandbox.
     pub unix_sockets: bool,
+    /// Processes and threads that one command may have at a time; `None` bounds nothing.
+    pub processes: Option<u64>,
     /// Directories for what programs need for a moment, beside the one that the environment names.
     pub temporary: Vec<PathBuf>,
     /// Further files and directories that commands may change; absolute.
@@ -87,7 +91,7 @@ impl Confinement {
             0 => None,
             _ => grants::ruleset(&places, rules.network || loopback)?,
         };
-        let world = enter::World::new(&places, support.namespaces, loopback)?;
+        let world = enter::World::new(&places, support.namespaces, loopback, rules.processes)?;
         let filter = match support.filter {
             true => filter::program(rules.network || loopback, rules.network, rules.unix_sockets)?,
             false => Vec::new(),

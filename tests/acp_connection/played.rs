@@ -204,7 +204,8 @@ impl SessionPort for Played {
                 state.live.remove(session);
                 answer(ticket, Ok(Answer::Closed));
             }
-            SessionCommand::Attach { .. }
+            SessionCommand::CancelAgent { .. }
+            | SessionCommand::Attach { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged
@@ -253,5 +254,6 @@ fn permission() -> PermissionAsk {
         preview: vec![],
         always: None,
         never: None,
+        agent: None,
     }
 }

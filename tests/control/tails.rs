@@ -88,6 +88,52 @@ async fn who_looks_on_may_answer() {
     assert!(desk.cwd.join("here").exists());
 }
 
+/// Who follows and says so is shown the forms that an editor would be shown, and answers for the person.
+#[tokio::test]
+async fn who_looks_on_may_answer_a_form() {
+    let input = json!({"question": "Which colour?", "options": ["red", "blue"]});
+    let asks = vec![ModelStep::Call { name: "ask_user".into(), input }];
+    let desk = Desk::new(vec![asks, text("blue, then")]);
+    let (mut wire, mut tail) = (desk.connect(), desk.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    tail.call("sessions.tail", json!({ "session": made, "questions": ["form"] })).await;
+    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let prompt = wire.send("sessions.prompt", params).await;
+    let asked = tail.item("question").await["data"].clone();
+    assert_eq!(asked["question"]["message"], "Which colour?");
+    assert_eq!(asked["question"]["wants"]["mode"], "form");
+    let answer = |action: &str, content: Option<Value>| {
+        let mut params = json!({ "session": made, "ask": asked["ask"], "action": action });
+        if let Some(content) = content {
+            params["content"] = content;
+        }
+        params
+    };
+    let wrong = tail.call("sessions.answer", answer("decline", Some(json!({})))).await;
+    assert_eq!(wrong["error"]["data"]["kind"], "invalid_params", "{wrong}");
+    let accepted = answer("accept", Some(json!({ "answer": "blue" })));
+    assert!(tail.call("sessions.answer", accepted).await["result"].is_object());
+    tail.item("withdrawn").await;
+    assert_eq!(wire.answer(prompt).await["result"]["text"], "blue, then");
+    let requests = desk.model.requests();
+    assert!(requests[1].body["messages"].to_string().contains("blue"), "the model reads the answer");
+}
+
+/// A form was left to somebody who then went: the turn waited for half an hour.
+#[tokio::test]
+async fn a_form_that_nobody_is_left_to_show_is_put_aside() {
+    let asks = vec![ModelStep::Call { name: "ask_user".into(), input: json!({"question": "Which?"}) }];
+    let desk = Desk::new(vec![asks, text("without, then")]);
+    let (mut wire, mut tail) = (desk.connect(), desk.connect());
+    let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
+    tail.call("sessions.tail", json!({ "session": made, "questions": ["form"] })).await;
+    let params = json!({ "session": made, "text": "go", "environment": desk.environment() });
+    let prompt = wire.send("sessions.prompt", params).await;
+    tail.item("question").await;
+    drop(tail);
+    assert_eq!(wire.answer(prompt).await["result"]["text"], "without, then");
+}
+
 /// A question was left to somebody who then went: the prompt waited for ever.
 #[tokio::test]
 async fn a_question_is_denied_when_the_last_who_could_answer_has_gone() {

@@ -1,12 +1,13 @@
 //! `kill -9` of the daemon under its windows: they go on with another one, all that was asked is answered, and
 //! nothing runs that nobody allowed.
 
+use epitome::provider::scripted::ModelStep;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use crate::desk::{
-    Agent, Desk, agent_said, assert_paired, end_by, final_statuses, is_answer, is_question, obey,
-    person_said, stop_reason,
+    Agent, Desk, agent_said, assert_paired, call, end_by, final_statuses, is_answer, is_question, obey,
+    person_said, stop_reason, text,
 };
 use crate::windows::daemons;
 
@@ -84,6 +85,41 @@ fn all_that_was_in_flight_is_answered_and_the_sessions_go_on() {
     let replay = desk.load(&mut agent, &sessions[0]);
     assert_eq!(person_said(&replay), ["say one", "half", "say more"]);
     assert!(agent_said(&replay).contains("Interrupted"), "the log says what happened");
+}
+
+/// Its agent stayed on the person's screen as one that works: the daemon that knew of it was dead.
+#[test]
+fn an_agent_that_died_with_its_daemon_is_told_of_as_idle() {
+    let desk = Desk::new(|request| {
+        let task = json!({ "description": "Look", "prompt": "Look.", "agent": "explore" });
+        match request.last_user_text() {
+            said if said.ends_with("Look.") => vec![text("I look."), ModelStep::Hang],
+            said if said.ends_with("delegate") => vec![call("task", task)],
+            _ => obey(request),
+        }
+    });
+    let mut agent = Agent::spawn(desk.command(&[]));
+    let capabilities = json!({ "protocolVersion": 1, "clientCapabilities": { "subagents": {} } });
+    agent.call("initialize", capabilities);
+    let session = desk.new_session(&mut agent);
+    let id = agent.prompt(&session, "delegate");
+    let told = agent.hear("I look.");
+    let update = |message: &Value| message["params"]["update"].clone();
+    let is_of_agent = |message: &Value| update(message)["sessionUpdate"] == "subagent_update";
+    let began = told.iter().find(|message| is_of_agent(message)).map(update).expect("it is told of");
+    assert_eq!(began["state"]["state"], "running");
+    kill_daemon(&desk);
+    let (updates, answer) = agent.answer(id);
+    assert!(is_interrupted(&answer), "{answer}");
+    let ends: Vec<Value> = updates.iter().filter(|message| is_of_agent(message)).map(update).collect();
+    let [end] = &ends[..] else { panic!("one end: {ends:?}") };
+    assert_eq!((&end["sessionId"], &end["title"]), (&began["sessionId"], &began["title"]));
+    assert_eq!((&end["state"], &end["capabilities"]), (&json!({ "state": "idle" }), &Value::Null));
+    // It is nobody's session, and a cancel of it harms nobody.
+    agent.cancel(began["sessionId"].as_str().unwrap());
+    let (_, refused) = desk.try_load(&mut agent, began["sessionId"].as_str().unwrap());
+    assert_eq!(refused["error"]["code"], -32002, "{refused}");
+    assert_eq!(agent.turn(&session, "say more").1, "end_turn");
 }
 
 #[test]

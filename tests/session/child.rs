@@ -8,6 +8,7 @@ use epitome::hooks::output::Utterance;
 use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::session::child::{self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History};
 use epitome::session::complete::{complete, find_endpoint};
+use epitome::session::remembered::Remembered;
 use epitome::session::{Decision, PermissionAsk, SessionCommand};
 use epitome::thread::{
     Change, Mode, ModelName, OutcomeStatus, Role, Rule, StopReason, ThoughtLevel, Thread, ToolOutcome,
@@ -43,7 +44,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
         model: ChildModel::Configured,
         thought: ThoughtLevel::default(),
         mode: Mode::Ask,
-        rules: Vec::new(),
+        remembered: Remembered::default(),
         allowed_tools: None,
         allowed_commands: None,
         max_rounds: None,
@@ -222,6 +223,7 @@ fn what_a_child_must_ask_goes_to_its_parent_and_back() {
             }
             ChildNews::Ended { .. } => "ended".to_owned(),
             ChildNews::Began { .. } => unreachable!("`next` passes it over"),
+            ChildNews::Streamed { .. } => panic!("a callback is shown to nobody"),
         });
     }
     assert_eq!(news, ["settled", "allowed", "finished", "ended"]);

@@ -2,6 +2,7 @@
 //! windows, and what survives a restart.
 
 mod absent;
+mod agents_shown;
 mod buffers;
 mod caching;
 mod checkpoints;

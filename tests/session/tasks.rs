@@ -306,6 +306,53 @@ fn a_mode_that_is_chosen_meanwhile_holds_for_the_agents_at_work() {
 }
 
 /// A guard that does not see what agents do guards nothing.
+/// What "always" was said to held for who was asked and, of the others, for those alone that began later: an agent at
+/// work asked again for what its person had just allowed in another card.
+#[test]
+fn what_is_allowed_always_holds_at_once_for_all_who_work() {
+    let asks = || call(json!({"asks": "person"}));
+    let waits = || call(json!({"do": "wait"}));
+    let agent = vec![vec![waits()], vec![asks()], vec![text("Done.")]];
+    // The one who is asked, of three: the session itself, or an agent beside it.
+    let of_session = (vec![vec![hand("general", "Go"), asks()]], agent.clone());
+    let two = vec![vec![hand("general", "One"), hand("general", "Two")], vec![asks()]];
+    let (mut calls, mut ends) = (0, 0);
+    let mut desk = desk("", of_session.0, of_session.1);
+    answered_once(&mut desk);
+
+    let mut parent = two.into_iter();
+    let mut of_agents = Desk::with_agents(&[], move |request| {
+        if !is_agents(request) {
+            return parent.next().unwrap_or_else(|| vec![text("ok")]);
+        }
+        let is_one = request.body["messages"].to_string().contains("One");
+        let at = if is_one { &mut calls } else { &mut ends };
+        *at += 1;
+        match (is_one, *at) {
+            (true, 1) | (false, 2) => vec![asks()],
+            (false, 1) => vec![waits()],
+            (_, _) => vec![text("Done.")],
+        }
+    });
+    answered_once(&mut of_agents);
+}
+
+/// Says "always" to the one card that comes, then lets those go on that wait; nothing more is asked.
+fn answered_once(desk: &mut Desk) {
+    let ticket = desk.prompt("Go");
+    let ask = desk.client.until(|out| match out {
+        Out::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowAlways });
+    desk.client.until(|out| matches!(out, Out::Withdrawn { .. }).then_some(()));
+    desk.release_tool();
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::Ask { .. })), "it was asked again");
+    let allowed = desk.log().iter().filter(|entry| matches!(entry.change, Change::Allowed { .. })).count();
+    assert_eq!(allowed, 1, "the log has it once");
+}
+
 #[test]
 fn hooks_see_an_agents_calls_and_its_end_as_a_subagents() {
     let declares = r#"{"protocol": 2, "events": ["before_tool_call", "agent_stop"]}"#;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::keyboard::{Keyboard, decision, listen};
 use super::request::Request;
 use super::{CLIENT, failed};
+use crate::cli::form::Form;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::Printer;
 use crate::cli::queue::{News, Queue};
@@ -17,8 +18,8 @@ use crate::cli::terminal::{self, Dress, Ink};
 use crate::cli::{CliError, EXIT_CANCELLED};
 use crate::session::port::SessionPort;
 use crate::session::{
-    Answer, AskId, CommandInfo, Decision, Out, PermissionAsk, SessionCommand, SessionError, SessionOptions,
-    Ticket,
+    Answer, AskId, CommandInfo, Decision, Out, PermissionAsk, Reply, SessionCommand, SessionError,
+    SessionOptions, Ticket,
 };
 use crate::thread::{Change, Content, Decider, Mode, SessionId, StopReason, ToolOutcome, Usage, text};
 
@@ -31,7 +32,7 @@ const PROMPT: Ticket = Ticket(4);
 
 /// How the stream is shown.
 pub enum Face {
-    Text(Printer<'static>),
+    Text(Box<Printer<'static>>),
     Json(JsonLines<'static>),
     /// Nothing but what the command came to, as one object at its end.
     Result,
@@ -51,15 +52,21 @@ pub struct Run<P> {
     /// Choices that must be answered before the prompt is sent.
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
-    ask: Option<(AskId, Arc<PermissionAsk>)>,
+    ask: Option<(AskId, Asking)>,
     /// Questions that wait for the open one: a turn and what hooks called may ask at once.
-    asks: VecDeque<(AskId, Arc<PermissionAsk>)>,
+    asks: VecDeque<(AskId, Asking)>,
     /// What nobody here could be asked: another client may answer it, so what becomes of it is told by its outcome.
     left_open: Vec<Arc<PermissionAsk>>,
     keyboard: Keyboard,
     cancelled: bool,
     /// US dollars of the session's model calls, where prices are known.
     cost: Option<f64>,
+}
+
+/// What the person is asked.
+enum Asking {
+    Permission(Arc<PermissionAsk>),
+    Form(Box<Form>),
 }
 
 /// What ends a run.
@@ -153,7 +160,10 @@ impl<P: SessionPort> Run<P> {
     fn take(&mut self, out: Out) -> io::Result<Option<End>> {
         match &out {
             Out::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
-            Out::Ask { ask, permission } => self.asked(*ask, permission.clone())?,
+            Out::Ask { ask, permission } => self.asked(*ask, Asking::Permission(permission.clone()))?,
+            Out::Question { ask, question } => {
+                self.asked(*ask, Asking::Form(Box::new(Form::of(question))))?;
+            }
             Out::Withdrawn { ask } => {
                 self.asks.retain(|(waiting, _)| waiting != ask);
                 if self.ask.take_if(|(open, _)| open == ask).is_some() {
@@ -180,15 +190,16 @@ impl<P: SessionPort> Run<P> {
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Options(_)
-            // Its outlet shows none; another client may.
-            | Out::Question { .. }
             | Out::QuestionDone { .. }
             | Out::Wish { .. }
             | Out::Notice { .. } => {}
         }
         match &mut self.face {
+            // The line of an open question stays as it is.
+            Face::Text(_) if self.ask.is_some() && matches!(out, Out::CallProgress { .. }) => {}
             Face::Text(printer) => printer.show(&out)?,
             Face::Json(lines) => lines.show(&out)?,
             Face::Result => {}
@@ -261,16 +272,16 @@ impl<P: SessionPort> Run<P> {
     /// Shows the next question that came while another was open.
     fn ask_next(&mut self) -> io::Result<()> {
         while self.ask.is_none()
-            && let Some((ask, permission)) = self.asks.pop_front()
+            && let Some((ask, asking)) = self.asks.pop_front()
         {
-            self.asked(ask, permission)?;
+            self.asked(ask, asking)?;
         }
         Ok(())
     }
 
-    fn asked(&mut self, ask: AskId, permission: Arc<PermissionAsk>) -> io::Result<()> {
+    fn asked(&mut self, ask: AskId, asking: Asking) -> io::Result<()> {
         if self.ask.is_some() {
-            self.asks.push_back((ask, permission));
+            self.asks.push_back((ask, asking));
             return Ok(());
         }
         if matches!(self.keyboard, Keyboard::Unknown) {
@@ -278,15 +289,15 @@ impl<P: SessionPort> Run<P> {
         }
         match &mut self.keyboard {
             Keyboard::Open { reading, wanted } => {
-                self.ask = Some((ask, permission.clone()));
                 terminal::forget_typed();
                 match &mut self.face {
-                    Face::Text(printer) => printer.question(&permission)?,
+                    Face::Text(printer) => put(printer, &asking)?,
                     Face::Json(_) | Face::Result => {
                         let (err, dress) = (io::stderr(), Dress::of_stderr());
-                        Printer::new(io::sink(), Dress::Plain, err, dress).question(&permission)?;
+                        put(&mut Printer::new(io::sink(), Dress::Plain, err, dress), &asking)?;
                     }
                 }
+                self.ask = Some((ask, asking));
                 if !std::mem::replace(reading, true) {
                     // It can only be full while a line is being read, and then none is asked for.
                     let _ = wanted.try_send(());
@@ -294,7 +305,7 @@ impl<P: SessionPort> Run<P> {
                 Ok(())
             }
             Keyboard::Nobody | Keyboard::Unknown => {
-                self.absent(ask, permission);
+                self.unanswered(ask, asking);
                 Ok(())
             }
         }
@@ -304,22 +315,40 @@ impl<P: SessionPort> Run<P> {
         if let Keyboard::Open { reading, .. } = &mut self.keyboard {
             *reading = false;
         }
-        let Some((ask, permission)) = self.ask.take() else { return Ok(()) };
-        let decision = match line.as_deref().map(decision) {
-            Some(Some(Decision::AllowAlways)) if permission.always.is_none() => None,
-            Some(decision) => decision,
-            None => {
-                self.keyboard = Keyboard::Nobody;
-                self.absent(ask, permission);
-                return self.ask_next();
-            }
+        let Some((ask, asking)) = self.ask.take() else { return Ok(()) };
+        let Some(line) = line else {
+            self.keyboard = Keyboard::Nobody;
+            self.unanswered(ask, asking);
+            return self.ask_next();
         };
-        match decision {
-            Some(decision) => {
-                self.decide(ask, &permission, decision)?;
-                self.ask_next()
+        match asking {
+            Asking::Permission(permission) => {
+                let allowed = decision(&line)
+                    .filter(|decision| *decision != Decision::AllowAlways || permission.always.is_some());
+                match allowed {
+                    Some(decision) => self.decide(ask, &permission, decision)?,
+                    None => return self.asked(ask, Asking::Permission(permission)),
+                }
             }
-            None => self.asked(ask, permission),
+            Asking::Form(mut form) => match form.typed(&line) {
+                // A session that is gone has withdrawn its questions.
+                Some(reply) => {
+                    drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
+                }
+                None => return self.asked(ask, Asking::Form(form)),
+            },
+        }
+        self.ask_next()
+    }
+
+    /// Somebody was to answer and is not there any more.
+    fn unanswered(&mut self, ask: AskId, asking: Asking) {
+        match asking {
+            Asking::Permission(permission) => self.absent(ask, permission),
+            Asking::Form(_) => {
+                let reply = Reply::Cancelled;
+                drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
+            }
         }
     }
 
@@ -421,5 +450,13 @@ impl<P: SessionPort> Run<P> {
                 End::Error(_) => Ok(()),
             },
         }
+    }
+}
+
+/// Puts a question to the person.
+fn put(printer: &mut Printer<'_>, asking: &Asking) -> io::Result<()> {
+    match asking {
+        Asking::Permission(permission) => printer.question(permission),
+        Asking::Form(form) => printer.form(form),
     }
 }

@@ -47,7 +47,7 @@ use wire::Caller;
 type Reply = Result<Value, Fault>;
 
 /// The methods that are told of to who names none of them.
-pub const METHODS: [&str; 32] = [
+pub const METHODS: [&str; 33] = [
     "status",
     "stop",
     "metrics",
@@ -62,6 +62,7 @@ pub const METHODS: [&str; 32] = [
     "sessions.prompt",
     "sessions.cancel",
     "sessions.decide",
+    "sessions.answer",
     "sessions.set",
     "sessions.compact",
     "sessions.undo",

@@ -23,7 +23,7 @@ use crate::daemon::build::Build;
 use crate::session::registry::Overrides;
 use crate::session::{
     AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
-    SessionCommand, SessionError, Ticket,
+    SessionCommand, SessionError, Shows, Ticket,
 };
 use crate::thread::{Content, SessionId};
 
@@ -81,6 +81,8 @@ pub struct Brought {
     pub mcp_servers: Vec<McpServer>,
     pub environment: Environment,
     pub overrides: Overrides,
+    /// The questions that the client can show.
+    pub shows: Shows,
 }
 
 impl Brought {
@@ -91,10 +93,12 @@ impl Brought {
             mcp_servers: opening.mcp_servers.clone(),
             environment: Environment(opening.environment.to_vec()),
             overrides: (*opening.overrides).clone(),
+            shows: opening.attachment.outlet.shows(),
         }
     }
 
     fn opening(self, caller: &Caller) -> Opening {
+        caller.port.tray.set_shows(self.shows);
         Opening {
             attachment: Attachment { client: caller.client, outlet: caller.port.tray.clone() },
             cwd: self.cwd,
@@ -143,6 +147,8 @@ impl Sent {
             // Only editors hold texts, and they have another way.
             SessionCommand::Fulfil { .. }
             | SessionCommand::Attach { .. }
+            // A client of the control API is shown no agents.
+            | SessionCommand::CancelAgent { .. }
             | SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
             | SessionCommand::End

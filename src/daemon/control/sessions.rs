@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::daemon::Daemon;
 use crate::provider::spent::Spent;
 use crate::session::registry::LiveSession;
-use crate::session::{AskId, Decision, SessionCommand, SessionError};
+use crate::session::{AskId, Decision, Reply as Given, SessionCommand, SessionError};
 use crate::shelf::{self, Which};
 use crate::store::Header;
 use crate::thread::{Change, ModelName, SessionId, Thread};
@@ -31,6 +31,7 @@ pub(super) fn register(table: &mut Table) {
     // Where the disk hangs a turn can still be cancelled.
     table.waiting("sessions.cancel", |daemon, wanted, _| cancel(daemon, wanted));
     table.waiting("sessions.decide", |daemon, wanted, _| decide(daemon, wanted));
+    table.waiting("sessions.answer", |daemon, wanted, _| answer(daemon, wanted));
     table.blocking("sessions.delete", delete);
 }
 
@@ -209,6 +210,43 @@ async fn decide(daemon: Arc<Daemon>, wanted: Decided) -> Reply {
     let session = wanted.session.find_beside(&daemon).await?;
     let Decided { ask, decision, .. } = wanted;
     daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
+    Ok(json!({ "session": session, "ask": ask }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answered {
+    session: Name,
+    /// As the tail's `question` item has it.
+    ask: AskId,
+    action: Action,
+    /// The fields of the form, for `accept`.
+    #[serde(default)]
+    content: Option<Map<String, Value>>,
+}
+
+/// What the person does with a question, in the words of the protocol that editors speak.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    Accept,
+    Decline,
+    Cancel,
+}
+
+async fn answer(daemon: Arc<Daemon>, wanted: Answered) -> Reply {
+    let session = wanted.session.find_beside(&daemon).await?;
+    let reply = match (wanted.action, wanted.content) {
+        (Action::Accept, content) => Given::Accepted(content.unwrap_or_default()),
+        (Action::Decline, None) => Given::Declined,
+        (Action::Cancel, None) => Given::Cancelled,
+        (Action::Decline | Action::Cancel, Some(_)) => {
+            let message = "sessions.answer: `content` is for the action \"accept\" alone";
+            return Err(Fault::new(Kind::InvalidParams, message));
+        }
+    };
+    let ask = wanted.ask;
+    daemon.sessions.send(&session, SessionCommand::Answer { ask, reply })?;
     Ok(json!({ "session": session, "ask": ask }))
 }
 

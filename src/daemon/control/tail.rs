@@ -16,7 +16,7 @@ use super::tray::{Next, Tray, Trays};
 use super::wire::stopped;
 use crate::daemon::Daemon;
 use crate::daemon::attachments::fresh_client;
-use crate::session::{Attachment, ClientId, Out, Severity};
+use crate::session::{Attachment, ClientId, Out, Severity, Shows};
 use crate::store::StoreError;
 use crate::thread::{Entry, Seq, SessionId};
 
@@ -27,6 +27,17 @@ struct Wanted {
     /// The first entry; without one, the whole log.
     #[serde(default)]
     from: Option<EntryName>,
+    /// The questions that this client will answer, beside those for permission.
+    #[serde(default)]
+    questions: Vec<Showable>,
+}
+
+/// A kind of question, in the words of the protocol that editors speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Showable {
+    Form,
+    Url,
 }
 
 /// Serves one subscription, until it is ended, its connection is, or it has lagged.
@@ -40,23 +51,25 @@ pub async fn tail(
         Ok(wanted) => daemon.control.limits.hold("sessions.tail", begin(&daemon, wanted)).await,
         Err(fault) => Err(fault),
     };
-    let (session, from, (entries, damage)) = match begun {
+    let (session, from, shows, (entries, damage)) = match begun {
         Ok(begun) => begun,
         Err(fault) => return pending.reject(fault).await,
     };
     let Ok(sink) = pending.accept().await else { return };
     let trays = caller(&lasting).map(|caller| caller.trays).unwrap_or_default();
-    let mut teller = Teller { trays, sink, session: session.clone(), next: from };
+    let mut teller = Teller { trays, sink, session: session.clone(), next: from, shows };
     // An error is the client's going.
     drop(teller.tell_all(&daemon, entries, damage).await);
     drop(lasting);
 }
 
-async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Log), Fault> {
+async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Shows, Log), Fault> {
     let session = wanted.session.find_beside(daemon).await?;
     let (store, name) = (daemon.store.clone(), session.clone());
     let log = beside(daemon, move || Ok(store.read_whole_part(&name)?)).await?;
-    Ok((session, wanted.from.map_or(Seq(0), |from| from.0), log))
+    let can = |kind| wanted.questions.contains(&kind);
+    let shows = Shows { forms: can(Showable::Form), urls: can(Showable::Url) };
+    Ok((session, wanted.from.map_or(Seq(0), |from| from.0), shows, log))
 }
 
 type Log = (Vec<Arc<Entry>>, Option<StoreError>);
@@ -70,6 +83,7 @@ struct Teller {
     session: SessionId,
     /// The first entry that the client has not been told.
     next: Seq,
+    shows: Shows,
 }
 
 impl Teller {
@@ -89,6 +103,7 @@ impl Teller {
         }
         let tray = Arc::new(Tray::default());
         self.trays.add(&tray);
+        tray.set_shows(self.shows);
         let watching = Watching::begin(daemon, &self.session, self.next, tray.clone()).await;
         let _watching = match watching {
             Ok(watching) => watching,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::session::{Out, Outlet};
+use crate::session::{Out, Outlet, Shows};
 use crate::thread::SessionId;
 
 /// News that wait for a client; more, and it has lagged.
@@ -13,6 +13,9 @@ const ITEMS_MAX: usize = 2048;
 
 /// Streamed text that waits is merged up to so many bytes an item.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
+
+/// Output of a running call that waits is merged, and its end kept.
+const PROGRESS_BYTES_MAX: usize = 16 * 1024;
 
 /// What waits to be told.
 #[derive(Default)]
@@ -25,6 +28,8 @@ pub struct Tray {
 struct State {
     items: VecDeque<(SessionId, Out)>,
     lagged: bool,
+    /// The questions that its client can show.
+    shows: Shows,
 }
 
 /// The trays of one connection: its own, and one for each session that it follows.
@@ -75,6 +80,11 @@ impl Tray {
         }
     }
 
+    /// From now on its client can show these questions.
+    pub fn set_shows(&self, shows: Shows) {
+        self.state().shows = shows;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,7 +108,10 @@ impl Outlet for Tray {
             (Some(Out::CallProgress { call, output }), Out::CallProgress { call: same, output: newest })
                 if *call == same =>
             {
-                *output = newest;
+                output.push_str(&newest);
+                if output.len() > PROGRESS_BYTES_MAX {
+                    output.drain(..output.ceil_char_boundary(output.len() - PROGRESS_BYTES_MAX));
+                }
             }
             (_, out) if !is_full => state.items.push_back((session.clone(), out)),
             // The outcome that follows has the whole output.
@@ -107,6 +120,10 @@ impl Outlet for Tray {
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    fn shows(&self) -> Shows {
+        self.state().shows
     }
 }
 

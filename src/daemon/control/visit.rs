@@ -219,6 +219,7 @@ impl Outlet for Tray {
             | Out::CallProgress { .. }
             | Out::CallFinished { .. }
             | Out::CallsSeen { .. }
+            | Out::Subagent(_)
             | Out::Compaction { .. }
             | Out::Usage(_)
             | Out::Options(_)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Child, ChildOutcome, Failure};
-use crate::session::{Answer, ClientId, SessionCommand, SessionError, Ticket};
+use crate::session::{Answer, ClientId, SessionCommand, SessionError, SubagentEnd, Ticket};
 use crate::thread::{Change, Content, StopReason, Usage};
 
 /// How long an agent that was stopped may take for each of its last steps: to let go of what it does, and to say
@@ -49,7 +49,7 @@ type Answered = Result<Answer, SessionError>;
 impl Child {
     /// Lives until the prompt is answered, or until a bound stops it and it has said its last words.
     pub(super) async fn live(self) -> Result<ChildOutcome, Failure> {
-        let Child { mut session, tray, answered, prompt, max_output: _, time, is_agent, commands, gone } =
+        let Child { mut session, tray, answered, prompt, max_output: _, time, is_agent, commands, mut gone } =
             self;
         session.prompt(prompt);
         let (handed, wraps_up) = (session.lineage.handed.clone(), session.lineage.wraps_up.clone());
@@ -98,18 +98,20 @@ impl Child {
             }
         }
         drop(commands);
-        drop(gone);
         let kept = tray.take();
         let (reason, mut usage, failure) = match answer {
             Some(Ok(Answer::TurnEnded { reason, usage, .. })) => match reason {
                 StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => (reason, usage, None),
                 StopReason::Cancelled if bound.is_some() => (StopReason::MaxRounds, usage, None),
                 StopReason::Refusal => (reason, usage, Some("its prompt was declined".to_owned())),
-                StopReason::Cancelled | StopReason::Interrupted | StopReason::Failed => {
+                // Nobody else can: its parent's cancel ends the whole child.
+                StopReason::Cancelled => (reason, usage, Some("the person cancelled it".to_owned())),
+                StopReason::Interrupted | StopReason::Failed => {
                     (reason, usage, Some("it was cancelled".to_owned()))
                 }
             },
             Some(Err(SessionError::TooLong(why))) => {
+                gone.end = SubagentEnd::Failed(why.clone());
                 return Err(Failure::TooLong { why, window: kept.window });
             }
             Some(Err(error)) => (StopReason::Failed, Usage::default(), Some(error.to_string())),
@@ -122,6 +124,13 @@ impl Child {
                 (StopReason::Failed, Usage::default(), Some("it ended before it could answer".to_owned()))
             }
         };
+        gone.end = match (&failure, reason) {
+            (None, _) | (Some(_), StopReason::Cancelled | StopReason::Refusal) => {
+                SubagentEnd::Stopped(reason)
+            }
+            (Some(why), _) => SubagentEnd::Failed(why.clone()),
+        };
+        drop(gone);
         if let Some(why) = &failure
             && !is_agent
         {

@@ -34,7 +34,6 @@ pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_
         Change::ModeChosen { mode: order.mode },
         Change::ThoughtChosen { level: order.thought },
     ];
-    changes.extend(order.rules.iter().map(|rule| Change::Allowed { rule: rule.clone() }));
     changes.extend(order.frame.as_deref().and_then(|frame| framed(frame, order.allowed_tools.as_deref())));
     let given = match (shape, &order.history) {
         (Shape::Native, History::Native(view) | History::Flat(view)) => native(view, has_tools),

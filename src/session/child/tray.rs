@@ -7,7 +7,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Agent, ChildOrder};
 use crate::session::{
-    Answer, AskId, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError, Ticket,
+    Answer, AskId, AskedByAgent, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError,
+    SubagentAbout, SubagentEnd, Ticket,
 };
 use crate::thread::{CallId, Change, Entry, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
@@ -35,26 +36,37 @@ pub enum ChildNews {
     Settled { child: SessionId, ask: AskId },
     /// A call that was asked about has its outcome.
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
-    /// The person said "always".
+    /// The person said "always". It holds already; this is for the log.
     Allowed { rule: Rule },
     /// A model call of the child was paid for, whatever comes of the child; `by` is whose it was.
     Spent { model: ModelName, usage: Usage, by: String },
-    /// A child lives; where its parent's choices go.
-    Began { child: SessionId, commands: mpsc::WeakSender<SessionCommand> },
+    /// A child lives.
+    Began {
+        child: SessionId,
+        commands: mpsc::WeakSender<SessionCommand>,
+        /// Whether a mode that the person chooses meanwhile is its own.
+        follows_mode: bool,
+        /// What clients are told of an agent; `None` for a callback, which is shown to nobody.
+        about: Option<Arc<SubagentAbout>>,
+    },
+    /// A piece of an agent's stream, or of the stream of one that works for it.
+    Streamed { session: SessionId, out: Out },
     /// The child is gone, with every question that is still open.
-    Ended { child: SessionId },
+    Ended { child: SessionId, end: SubagentEnd },
 }
 
 /// Tells the parent that the child is gone, however it goes.
 pub(super) struct Gone {
     pub child: SessionId,
+    /// Why, as far as it is known.
+    pub end: SubagentEnd,
     pub news: mpsc::UnboundedSender<ChildNews>,
 }
 
 impl Drop for Gone {
     fn drop(&mut self) {
         // A parent that is gone itself needs no word.
-        drop(self.news.send(ChildNews::Ended { child: self.child.clone() }));
+        drop(self.news.send(ChildNews::Ended { child: self.child.clone(), end: self.end.clone() }));
     }
 }
 
@@ -142,6 +154,14 @@ impl Tray {
         let mut abroad = permission.clone();
         abroad.call = self.abroad(&permission.call);
         abroad.card.title = format!("{}: {}", self.name, permission.card.title);
+        // Of agents below one another the innermost is the one that asks.
+        if self.agent.is_some() && abroad.agent.is_none() {
+            abroad.agent = Some(AskedByAgent {
+                session: self.child.clone(),
+                call: permission.call.clone(),
+                title: permission.card.title.clone(),
+            });
+        }
         let asked = ChildNews::Asked {
             child: self.child.clone(),
             ask,
@@ -232,7 +252,13 @@ impl Tray {
 }
 
 impl Outlet for Tray {
-    fn put(&self, _: &SessionId, out: Out) {
+    fn put(&self, session: &SessionId, out: Out) {
+        if self.agent.is_some() && is_shown(&out) {
+            drop(self.news.send(ChildNews::Streamed { session: session.clone(), out: out.clone() }));
+        }
+        if *session != self.child {
+            return;
+        }
         match out {
             Out::Entry { entry, .. } => self.entry(entry),
             Out::Usage(usage) => self.kept().window = Some(usage.size),
@@ -261,12 +287,42 @@ impl Outlet for Tray {
             | Out::CallsSeen { .. }
             | Out::CallProgress { .. }
             | Out::Compaction { .. }
+            | Out::Subagent(_)
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Question { .. }
             | Out::QuestionDone { .. }
             | Out::Wish { .. } => {}
         }
+    }
+
+    fn shows_agents(&self) -> bool {
+        self.agent.is_some()
+    }
+}
+
+/// Whether this is for a client that shows the agent as a session. Cards go the way of all cards, and nothing can be
+/// chosen in it.
+fn is_shown(out: &Out) -> bool {
+    match out {
+        Out::Entry { .. }
+        | Out::Text { .. }
+        | Out::CallsSeen { .. }
+        | Out::CallStarted { .. }
+        | Out::CallProgress { .. }
+        | Out::CallFinished { .. }
+        | Out::Compaction { .. }
+        | Out::Usage(_)
+        | Out::Notice { .. }
+        | Out::Subagent(_) => true,
+        Out::Commands(_)
+        | Out::Options(_)
+        | Out::Ask { .. }
+        | Out::Question { .. }
+        | Out::QuestionDone { .. }
+        | Out::Wish { .. }
+        | Out::Withdrawn { .. }
+        | Out::Answer { .. } => false,
     }
 }
 

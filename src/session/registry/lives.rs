@@ -161,6 +161,7 @@ fn refuse_all(
             SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
             | SessionCommand::Cancel
+            | SessionCommand::CancelAgent { .. }
             | SessionCommand::CancelPrompt { .. }
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }

@@ -58,6 +58,7 @@ impl Told<'_> {
         let said = format!("{said}{notes}");
         let ended = match (stopped_by, &failure) {
             (Some(bound), _) => bound.id(),
+            (None, Some(_)) if reason == Some(StopReason::Cancelled) => "cancelled",
             (None, Some(_)) => "failed",
             (None, None) => "done",
         };

@@ -42,6 +42,8 @@ pub(super) struct World {
     namespaces: Namespaces,
     /// A network with nothing in it but a loopback.
     loopback: bool,
+    /// Processes and threads that there may be in it; `None` where they would be counted with all others of the user.
+    processes: Option<libc::rlimit>,
     /// What a user namespace is told of the user and of the group.
     maps: [Vec<u8>; 2],
     mounts: Vec<Mount>,
@@ -66,11 +68,17 @@ enum Kind {
 
 impl World {
     /// `None` without namespaces.
-    pub fn new(places: &Places, namespaces: Namespaces, loopback: bool) -> io::Result<Option<World>> {
+    pub fn new(
+        places: &Places,
+        namespaces: Namespaces,
+        loopback: bool,
+        processes: Option<u64>,
+    ) -> io::Result<Option<World>> {
         if namespaces == Namespaces::None {
             return Ok(None);
         }
-        let mut world = World { loopback, ..World::bare(namespaces)? };
+        let processes = processes.map(limit).filter(|_| namespaces.count_processes());
+        let mut world = World { loopback, processes, ..World::bare(namespaces)? };
         // A directory is fixed before what is in it is frozen, or its mount would hide the others.
         let mut fixed: Vec<_> = places.fixed.iter().collect();
         fixed.sort();
@@ -90,7 +98,8 @@ impl World {
     pub fn bare(namespaces: Namespaces) -> io::Result<World> {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
-        Ok(World { namespaces, loopback: true, maps: [map(user), map(group)], mounts: Vec::new() })
+        let maps = [map(user), map(group)];
+        Ok(World { namespaces, loopback: true, processes: None, maps, mounts: Vec::new() })
     }
 
     fn mount(&mut self, path: &Path, kind: Kind) -> io::Result<()> {
@@ -111,6 +120,10 @@ impl World {
                 tell(c"/proc/self/uid_map", &self.maps[0])?;
                 tell(c"/proc/self/gid_map", &self.maps[1])?;
             }
+        }
+        if let Some(limit) = &self.processes {
+            // SAFETY: the kernel reads a structure that lives as long as the call.
+            check(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, limit) })?;
         }
         if self.loopback {
             raise_loopback()?;
@@ -134,6 +147,13 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// A limit of processes, soft and hard. No higher than the one that holds already: that can't be raised.
+fn limit(processes: u64) -> libc::rlimit {
+    let now = rustix::process::getrlimit(rustix::process::Resource::Nproc);
+    let most = now.maximum.map_or(processes, |maximum| maximum.min(processes));
+    libc::rlimit { rlim_cur: most, rlim_max: most }
 }
 
 /// Gives up rights for good, as far as there are some.

@@ -33,6 +33,9 @@ const NOT_ALLOWED: [&str; 7] = [
     "erofs",
 ];
 
+/// What they print when they may have no more processes. A shell says it and tries again.
+const NO_PROCESSES: [&str; 2] = ["fork: resource temporarily unavailable", "fork: retry"];
+
 /// Bytes of the end of an output that are looked at: that is where a program says why it failed.
 const LOOKED_AT_BYTES: usize = 8 * 1024;
 
@@ -41,6 +44,11 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
     let end = &output[output.ceil_char_boundary(output.len().saturating_sub(LOOKED_AT_BYTES))..];
     let end = end.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|words| end.contains(words));
+    if says(&NO_PROCESSES) {
+        let text = "[this ran in a sandbox, which bounds the processes that one command may have at a time. Run fewer \
+                    side by side.]";
+        return Some(text.to_owned());
+    }
     let what = if !network && says(&NO_NETWORK) {
         "has no network but a loopback of its own"
     } else if !well && says(&NOT_ALLOWED) {
@@ -59,6 +67,7 @@ mod tests {
     #[test]
     fn a_refusal_is_recognised_by_what_programs_print() {
         let (none, files, net) = (None, Some("can change files"), Some("no network"));
+        let processes = Some("bounds the processes");
         for (output, well, network, expected) in [
             ("curl: (6) Could not resolve host: crates.io\n", false, false, net),
             // `curl … | head` ends well.
@@ -67,6 +76,8 @@ mod tests {
             ("touch: cannot touch '/etc/x': Permission denied\n", false, false, files),
             ("error: could not lock config file .git/config: Read-only file system", false, true, files),
             ("test permission_denied ... ok: Permission denied", true, false, none),
+            ("bash: fork: retry: Resource temporarily unavailable\n", false, false, processes),
+            ("read: Resource temporarily unavailable\n", false, false, none),
             ("assertion failed", false, false, none),
         ] {
             let hint = hint(output, well, network);

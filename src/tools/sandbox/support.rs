@@ -27,6 +27,14 @@ pub enum Namespaces {
     OfUser,
 }
 
+impl Namespaces {
+    /// Whether the kernel counts the processes in them apart from the user's others: in a user namespace, since Linux
+    /// 5.14. An administrator's are not bounded anywhere.
+    pub fn count_processes(self) -> bool {
+        self == Namespaces::OfUser && !rustix::process::geteuid().is_root()
+    }
+}
+
 /// From this version on landlock keeps signals within a command.
 const SIGNALS_FROM: u32 = 6;
 

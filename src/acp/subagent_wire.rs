@@ -1,0 +1,142 @@
+//! Agents below a session in the words of the wire: child sessions, for clients that say that they show such. Pure.
+//!
+//! A child is told of on its parent before anything comes under its own id, and once more behind all of that. A client
+//! may cancel it while it works and nothing else; its task, which is its parent's message to it, stands in its stream.
+
+use agent_client_protocol::v1::schema as wire;
+use wire::SessionUpdate;
+
+use super::answers;
+use super::updates::pieces;
+use crate::session::{Subagent, SubagentAbout, SubagentEnd, SubagentState};
+use crate::thread::{Content, Message, SessionId, StopReason};
+
+/// How an agent stands, and what it is where that is told.
+pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
+    let mut update = wire::SubagentUpdate::new(now.session.0.clone()).state(state(&now.state));
+    if let Some(SubagentAbout { title, description, cwd }) = now.about.as_deref() {
+        update = update.title(title.clone()).cwd(cwd.clone());
+        if !description.is_empty() {
+            update = update.description(description.clone());
+        }
+    }
+    match (&now.state, &now.about) {
+        (SubagentState::Ended(_), _) => update.capabilities(None::<wire::SubagentSessionCapabilities>),
+        (SubagentState::Running | SubagentState::RequiresAction, Some(_)) => {
+            let cancel = wire::SessionCancelCapabilities::new();
+            update.capabilities(wire::SubagentSessionCapabilities::new().cancel(cancel))
+        }
+        (SubagentState::Running | SubagentState::RequiresAction, None) => update,
+    }
+}
+
+fn state(state: &SubagentState) -> wire::StateUpdate {
+    let idle = |reason: Option<wire::IdleStopReason>| {
+        wire::StateUpdate::Idle(wire::IdleStateUpdate::new().stop_reason(reason))
+    };
+    match state {
+        SubagentState::Running => wire::StateUpdate::Running(wire::RunningStateUpdate::new()),
+        SubagentState::RequiresAction => {
+            wire::StateUpdate::RequiresAction(wire::RequiresActionStateUpdate::new())
+        }
+        SubagentState::Ended(SubagentEnd::Stopped(reason)) => idle(Some(stop_reason(*reason))),
+        SubagentState::Ended(SubagentEnd::Failed(why)) => idle(Some(failed(why))),
+        SubagentState::Ended(SubagentEnd::Unknown) => idle(None),
+    }
+}
+
+fn stop_reason(reason: StopReason) -> wire::IdleStopReason {
+    match reason {
+        StopReason::EndTurn => wire::IdleStopReason::EndTurn,
+        StopReason::MaxTokens => wire::IdleStopReason::MaxTokens,
+        StopReason::MaxRounds => wire::IdleStopReason::MaxTurnRequests,
+        StopReason::Refusal => wire::IdleStopReason::Refusal,
+        StopReason::Cancelled => wire::IdleStopReason::Cancelled,
+        StopReason::Failed | StopReason::Interrupted => failed("it did not come to its end"),
+    }
+}
+
+fn failed(why: &str) -> wire::IdleStopReason {
+    wire::ErrorStopReason::new().error(answers::internal(why)).into()
+}
+
+/// What a parent says to its agent, as it stands in the agent's own stream.
+pub(super) fn task(
+    parent: &SessionId,
+    agent: &SessionId,
+    message: &Message,
+    updates: &mut Vec<SessionUpdate>,
+) {
+    let id = wire::MessageId::new(message.id.to_string());
+    let message_of = wire::SessionMessage::new(id.clone())
+        .sender_session_id(wire::SessionId::new(parent.0.clone()))
+        .recipient_session_id(wire::SessionId::new(agent.0.clone()));
+    updates.push(SessionUpdate::SessionMessage(message_of));
+    for content in &message.content {
+        // An agent is told its task in words.
+        let Content::Text { text } = content else { continue };
+        for piece in pieces(text) {
+            let chunk = wire::SessionMessageChunk::new(id.clone(), wire::ContentBlock::from(piece));
+            updates.push(SessionUpdate::SessionMessageChunk(chunk));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(about: bool, state: SubagentState) -> Value {
+        let about = about.then(|| {
+            Arc::new(SubagentAbout {
+                title: "explore: Find it".into(),
+                description: "Finds things out.".into(),
+                cwd: PathBuf::from("/w"),
+            })
+        });
+        let now = Subagent { session: SessionId("s_b".into()), about, state };
+        serde_json::to_value(SessionUpdate::SubagentUpdate(update(&now))).expect("JSON")
+    }
+
+    #[test]
+    fn an_agent_is_told_of_whole_and_then_by_what_changes() {
+        let update = "subagent_update";
+        assert_eq!(
+            told(true, SubagentState::Running),
+            json!({
+                "sessionUpdate": update, "sessionId": "s_b", "title": "explore: Find it", "cwd": "/w",
+                "description": "Finds things out.", "capabilities": { "cancel": {} }, "state": { "state": "running" },
+            })
+        );
+        assert_eq!(
+            told(false, SubagentState::RequiresAction),
+            json!({ "sessionUpdate": update, "sessionId": "s_b", "state": { "state": "requires_action" } })
+        );
+    }
+
+    #[test]
+    fn an_end_says_why_and_nothing_can_be_cancelled_behind_it() {
+        let stopped = |reason| SubagentEnd::Stopped(reason);
+        let table = [
+            (stopped(StopReason::EndTurn), json!({ "state": "idle", "stopReason": "end_turn" })),
+            (stopped(StopReason::MaxRounds), json!({ "state": "idle", "stopReason": "max_turn_requests" })),
+            (stopped(StopReason::Cancelled), json!({ "state": "idle", "stopReason": "cancelled" })),
+            (
+                SubagentEnd::Failed("the model is gone".into()),
+                json!({ "state": "idle", "stopReason": "error",
+                        "error": { "code": -32603, "message": "the model is gone" } }),
+            ),
+            (SubagentEnd::Unknown, json!({ "state": "idle" })),
+        ];
+        for (end, state) in table {
+            let told = told(false, SubagentState::Ended(end));
+            assert_eq!(told["state"], state);
+            assert_eq!(told.get("capabilities"), Some(&Value::Null));
+        }
+    }
+}

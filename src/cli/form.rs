@@ -1,0 +1,244 @@
+//! A question with a form or an address, as a person answers it line by line. Pure.
+
+use serde_json::{Map, Value};
+
+use crate::session::{Question, Reply, Wants};
+
+/// Fields of a form that are asked for. More is no question to be answered in a terminal.
+const FIELDS_MAX: usize = 50;
+
+/// What is typed by who will not answer.
+pub const NO: &str = "-";
+
+/// A question on its way through its fields.
+pub struct Form {
+    heading: String,
+    fields: Vec<Field>,
+    at: usize,
+    given: Map<String, Value>,
+}
+
+struct Field {
+    name: String,
+    title: String,
+    required: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    Text,
+    Number,
+    Integer,
+    YesOrNo,
+    /// The values with what they are called.
+    One(Vec<(Value, String)>),
+    Some(Vec<(Value, String)>),
+    /// Nothing is typed but a line end.
+    Agreement,
+}
+
+impl Form {
+    pub fn of(question: &Question) -> Form {
+        let agreement = || Field {
+            name: String::new(),
+            title: "Press Enter".to_owned(),
+            required: false,
+            kind: Kind::Agreement,
+        };
+        let (heading, fields) = match &question.wants {
+            Wants::Form { schema } => {
+                let mut fields = fields(schema);
+                if fields.is_empty() {
+                    fields.push(agreement());
+                }
+                (question.message.clone(), fields)
+            }
+            Wants::Url { url, .. } => {
+                let done = Field { title: "Press Enter when you are done there".to_owned(), ..agreement() };
+                (format!("{}\n{url}", question.message), vec![done])
+            }
+        };
+        Form { heading, fields, at: 0, given: Map::new() }
+    }
+
+    /// What it is about, above its first field.
+    pub fn heading(&self) -> &str {
+        &self.heading
+    }
+
+    /// Whether nothing of it was answered yet.
+    pub fn is_new(&self) -> bool {
+        self.at == 0
+    }
+
+    /// The lines that are shown before the next answer is typed; the last one stays open.
+    pub fn prompt(&self) -> Vec<String> {
+        let Some(field) = self.fields.get(self.at) else { return Vec::new() };
+        let numbered = |choices: &[(Value, String)]| {
+            (1..).zip(choices).map(|(number, (_, label))| format!("{number}. {label}")).collect()
+        };
+        let (mut lines, how): (Vec<String>, _) = match &field.kind {
+            Kind::Text => (Vec::new(), ""),
+            Kind::Number | Kind::Integer => (Vec::new(), "a number"),
+            Kind::YesOrNo => (Vec::new(), "[y]es or [n]o"),
+            Kind::One(choices) => (numbered(choices), "its number"),
+            Kind::Some(choices) => (numbered(choices), "their numbers, with commas"),
+            Kind::Agreement => (Vec::new(), ""),
+        };
+        let may_be_empty = !field.required && !matches!(field.kind, Kind::Agreement);
+        let ways = [how, if may_be_empty { "empty for nothing" } else { "" }, "- to decline"];
+        let ways: Vec<&str> = ways.into_iter().filter(|way| !way.is_empty()).collect();
+        lines.push(format!("{} ({}): ", field.title, ways.join("; ")));
+        lines
+    }
+
+    /// Takes a typed line; `Some` when the question is answered. A line that is no answer changes nothing.
+    pub fn typed(&mut self, line: &str) -> Option<Reply> {
+        if line.trim() == NO {
+            return Some(Reply::Declined);
+        }
+        let field = self.fields.get(self.at)?;
+        let value = match line.trim() {
+            "" if matches!(field.kind, Kind::Agreement) || !field.required => None,
+            "" => return None,
+            line => Some(read(&field.kind, line)?),
+        };
+        if let Some(value) = value {
+            self.given.insert(field.name.clone(), value);
+        }
+        self.at += 1;
+        (self.at >= self.fields.len()).then(|| Reply::Accepted(std::mem::take(&mut self.given)))
+    }
+}
+
+fn fields(schema: &Value) -> Vec<Field> {
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+    let field = |(name, property): (String, Value)| {
+        let text = |key: &str| property[key].as_str().map(str::trim).filter(|text| !text.is_empty());
+        let title = text("title").or(text("description")).unwrap_or(&name).to_owned();
+        let items = choices(&property["items"]);
+        let kind = match (choices(&property), property["type"].as_str()) {
+            (Some(choices), _) => Kind::One(choices),
+            (None, Some("array")) => Kind::Some(items.unwrap_or_default()),
+            (None, Some("boolean")) => Kind::YesOrNo,
+            (None, Some("integer")) => Kind::Integer,
+            (None, Some("number")) => Kind::Number,
+            (None, _) => Kind::Text,
+        };
+        let required = required.iter().any(|required| required.as_str() == Some(&name));
+        Field { name, title, required, kind }
+    };
+    properties.into_iter().take(FIELDS_MAX).map(field).collect()
+}
+
+/// What can be chosen, where it is a choice: plain values, or values with titles.
+fn choices(schema: &Value) -> Option<Vec<(Value, String)>> {
+    let label = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if let Some(plain) = schema["enum"].as_array() {
+        let names = schema["enumNames"].as_array();
+        let named = plain.iter().enumerate().map(|(at, value)| {
+            let name = names.and_then(|names| names.get(at)).and_then(Value::as_str);
+            (value.clone(), name.map_or_else(|| label(value), str::to_owned))
+        });
+        return Some(named.collect());
+    }
+    let titled = schema["oneOf"].as_array().or(schema["anyOf"].as_array())?;
+    let titled = titled.iter().map(|choice| {
+        let value = choice["const"].clone();
+        let title = choice["title"].as_str().map_or_else(|| label(&value), str::to_owned);
+        (value, title)
+    });
+    Some(titled.collect())
+}
+
+/// A typed line as a value; `None` where it is none.
+fn read(kind: &Kind, line: &str) -> Option<Value> {
+    match kind {
+        Kind::Text => Some(line.into()),
+        Kind::Integer => line.parse::<i64>().ok().map(Value::from),
+        Kind::Number => line.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from),
+        Kind::YesOrNo => match line.to_ascii_lowercase().as_str() {
+            "y" | "yes" => Some(true.into()),
+            "n" | "no" => Some(false.into()),
+            _ => None,
+        },
+        Kind::One(choices) => chosen(choices, line),
+        Kind::Some(choices) => line
+            .split(',')
+            .map(|part| chosen(choices, part.trim()))
+            .collect::<Option<Vec<Value>>>()
+            .map(Value::from),
+        Kind::Agreement => None,
+    }
+}
+
+/// By its number, or by its own words.
+fn chosen(choices: &[(Value, String)], typed: &str) -> Option<Value> {
+    let by_words = choices.iter().find(|(_, label)| label == typed);
+    let at = || typed.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    by_words.or_else(|| choices.get(at()?)).map(|(value, _)| value.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn form(schema: Value) -> Form {
+        Form::of(&Question { message: "Which?".into(), wants: Wants::Form { schema } })
+    }
+
+    fn accepted(fields: Value) -> Option<Reply> {
+        let Value::Object(fields) = fields else { panic!("an object") };
+        Some(Reply::Accepted(fields))
+    }
+
+    #[test]
+    fn each_field_is_asked_for_and_read_as_what_it_is() {
+        let mut form = form(json!({
+            "type": "object",
+            "properties": {
+                "colour": {"type": "string", "title": "The colour", "enum": ["red", "blue"]},
+                "count": {"type": "integer"},
+                "kinds": {"type": "array", "items": {"anyOf": [{"const": "a", "title": "Apples"},
+                                                               {"const": "b", "title": "Beans"}]}},
+                "sure": {"type": "boolean"},
+                "note": {"type": "string"},
+            },
+            "required": ["colour", "count", "sure"],
+        }));
+        assert_eq!(form.heading(), "Which?");
+        assert_eq!(form.prompt(), ["1. red", "2. blue", "The colour (its number; - to decline): "]);
+        for (typed, goes_on) in [("", false), ("3", false), ("green", false), ("2", true)] {
+            assert_eq!(form.typed(typed), None, "{typed:?}");
+            assert_eq!(form.at == 1, goes_on, "{typed:?}");
+        }
+        assert_eq!(form.prompt(), ["count (a number; - to decline): "]);
+        assert_eq!((form.typed("many"), form.typed("7")), (None, None));
+        let kinds = "kinds (their numbers, with commas; empty for nothing; - to decline): ";
+        assert_eq!(form.prompt(), ["1. Apples", "2. Beans", kinds]);
+        assert_eq!((form.typed("1, Beans"), form.typed("perhaps"), form.typed("y")), (None, None, None));
+        assert_eq!(form.prompt(), ["note (empty for nothing; - to decline): "]);
+        let fields = json!({"colour": "blue", "count": 7, "kinds": ["a", "b"], "sure": true});
+        assert_eq!(form.typed(""), accepted(fields));
+    }
+
+    #[test]
+    fn who_will_not_answer_says_so() {
+        let mut form = form(json!({"properties": {"answer": {"type": "string"}}}));
+        assert_eq!(form.typed("-"), Some(Reply::Declined));
+    }
+
+    #[test]
+    fn an_address_and_a_form_without_fields_want_a_line_end() {
+        let wants = Wants::Url { url: "https://login.example/a".into(), id: "1".into() };
+        let mut there = Form::of(&Question { message: "Log in.".into(), wants });
+        assert_eq!(there.heading(), "Log in.\nhttps://login.example/a");
+        assert_eq!(there.prompt(), ["Press Enter when you are done there (- to decline): "]);
+        assert_eq!(there.typed("yes?"), None);
+        assert_eq!(there.typed(""), accepted(json!({})));
+        assert_eq!(form(json!({"type": "object"})).typed(""), accepted(json!({})));
+    }
+}

@@ -1,0 +1,270 @@
+//! Agents as sessions of their own, for clients that show them: what they are told under which id, in which order.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use epitome::provider::scripted::{ModelStep, RecordedRequest};
+use epitome::session::{
+    Answer, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, Subagent,
+    SubagentEnd, SubagentState,
+};
+use epitome::thread::{Change, OutcomeStatus, SessionId, StopReason};
+use serde_json::json;
+
+use super::desk::{Desk, call, text};
+
+/// Nothing on loopback takes this long; a test that waits longer has failed.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// A client that shows agents, and all that it was told, each with the session that it was told of.
+struct Shower {
+    id: ClientId,
+    outlet: Arc<Tray>,
+    news: Receiver<(SessionId, Out)>,
+    told: Vec<(SessionId, Out)>,
+}
+
+struct Tray(Mutex<Sender<(SessionId, Out)>>);
+
+impl Outlet for Tray {
+    fn put(&self, session: &SessionId, out: Out) {
+        // A test that has ended listens no more.
+        drop(self.0.lock().expect("no panic under it").send((session.clone(), out)));
+    }
+
+    fn shows_agents(&self) -> bool {
+        true
+    }
+}
+
+impl Shower {
+    fn join(desk: &mut Desk, id: u64, replay: Replay) -> Shower {
+        let (sender, news) = channel();
+        let id = ClientId(id);
+        let mut shower = Shower { id, outlet: Arc::new(Tray(Mutex::new(sender))), news, told: Vec::new() };
+        let attachment = Attachment { client: id, outlet: shower.outlet.clone() };
+        let opening = Opening { attachment, ..desk.opening(&desk.client, desk.environment()) };
+        let ticket = desk.ticket();
+        desk.sessions.attach(ticket, desk.session.clone(), opening, replay);
+        shower.until(|_, out| matches!(out, Out::Answer { .. }).then_some(()));
+        shower
+    }
+
+    /// The next news of this kind; all that came before it is kept.
+    fn until<T>(&mut self, wanted: impl Fn(&SessionId, &Out) -> Option<T>) -> T {
+        loop {
+            let (session, out) = self.news.recv_timeout(WITHIN).expect("it came");
+            let found = wanted(&session, &out);
+            self.told.push((session, out));
+            if let Some(found) = found {
+                return found;
+            }
+        }
+    }
+
+    fn began(&mut self) -> Subagent {
+        self.until(|_, out| match out {
+            Out::Subagent(now) if now.about.is_some() => Some(now.clone()),
+            _ => None,
+        })
+    }
+
+    fn ended(&mut self, agent: &SessionId) -> SubagentEnd {
+        self.until(|_, out| match out {
+            Out::Subagent(Subagent { session, state: SubagentState::Ended(end), .. }) if session == agent => {
+                Some(end.clone())
+            }
+            _ => None,
+        })
+    }
+
+    /// Where each thing of an agent stands, and what it is, in few words.
+    fn story(&self, desk: &Desk) -> Vec<String> {
+        let mut story: Vec<String> = Vec::new();
+        for (session, out) in &self.told {
+            let place = if *session == desk.session { "parent" } else { "agent" };
+            let what = match out {
+                Out::Subagent(Subagent { about: Some(about), .. }) => format!("works: {}", about.title),
+                Out::Subagent(Subagent { about: None, state, .. }) => match state {
+                    SubagentState::Running => "goes on".to_owned(),
+                    SubagentState::RequiresAction => "waits".to_owned(),
+                    SubagentState::Ended(end) => format!("{end:?}"),
+                },
+                Out::Entry { entry, .. } if place == "agent" => entry.change.kind().to_owned(),
+                Out::Ask { permission, .. } => format!("asks: {}", permission.card.title),
+                Out::Withdrawn { .. } => "answered".to_owned(),
+                _ => continue,
+            };
+            let line = format!("{place} {what}");
+            if story.last() != Some(&line) {
+                story.push(line);
+            }
+        }
+        story
+    }
+}
+
+fn hand(agent: &str, prompt: &str) -> ModelStep {
+    let input = json!({"description": "Do it", "prompt": prompt, "agent": agent});
+    ModelStep::Call { name: "task".into(), input }
+}
+
+fn is_agents(request: &RecordedRequest) -> bool {
+    request.body["system"].to_string().contains("You are the agent")
+}
+
+fn desk(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> Desk {
+    let files = [("home/config.toml".to_owned(), config.to_owned())];
+    let (mut parent, mut agents) = (parent.into_iter(), agents.into_iter());
+    Desk::with_agents(&files, move |request| {
+        let next = if is_agents(request) { agents.next() } else { parent.next() };
+        next.unwrap_or_else(|| vec![text("ok")])
+    })
+}
+
+#[test]
+fn an_agent_is_told_of_before_its_stream_and_ended_behind_it() {
+    let agents = vec![vec![text("I ask."), call(json!({"asks": "person"}))], vec![text("Done.")]];
+    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
+    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
+    let ticket = desk.prompt("Go");
+    let agent = shower.began().session;
+    let (ask, card) = shower.until(|_, out| match out {
+        Out::Ask { ask, permission } => Some((*ask, permission.clone())),
+        _ => None,
+    });
+    let of = card.agent.as_ref().expect("whose card it is");
+    assert_eq!((&of.session, of.title.as_str()), (&agent, "Doing"));
+    desk.send(SessionCommand::Decide { ask, decision: Decision::AllowOnce });
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    assert_eq!(shower.ended(&agent), SubagentEnd::Stopped(StopReason::EndTurn));
+    assert_eq!(
+        shower.story(&desk),
+        [
+            "parent works: general: Do it",
+            "agent titled",
+            "agent said",
+            "agent replied",
+            "parent waits",
+            "parent asks: general: Doing",
+            "parent answered",
+            "parent goes on",
+            "agent tool_finished",
+            "agent replied",
+            "agent turn_ended",
+            "parent Stopped(EndTurn)",
+        ]
+    );
+    // Who does not show agents is told of none, and of the card as ever.
+    assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::Subagent(_))));
+}
+
+#[test]
+fn a_cancel_of_one_agent_leaves_its_session_and_the_others() {
+    let both = vec![hand("general", "One"), hand("general", "Two")];
+    let agents = vec![vec![text("I begin."), call(json!({"do": "wait"}))]; 2];
+    let mut desk = desk("", vec![both], agents);
+    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
+    let ticket = desk.prompt("Go");
+    let (one, two) = (shower.began().session, shower.began().session);
+    let mut waits = Vec::new();
+    while waits.len() < 2 {
+        let running = shower.until(|session, out| match out {
+            Out::CallStarted { .. } => Some(session.clone()),
+            _ => None,
+        });
+        if running == one || running == two {
+            waits.push(running);
+        }
+    }
+    desk.send(SessionCommand::CancelAgent { agent: one.clone() });
+    assert_eq!(shower.ended(&one), SubagentEnd::Stopped(StopReason::Cancelled));
+    desk.release_tool();
+    assert_eq!(shower.ended(&two), SubagentEnd::Stopped(StopReason::EndTurn));
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    let mut outcomes: Vec<_> = desk
+        .log()
+        .iter()
+        .filter_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => Some((outcome.status, outcome.model_text())),
+            _ => None,
+        })
+        .collect();
+    outcomes.sort_by_key(|(status, _)| *status == OutcomeStatus::Failed);
+    assert_eq!(outcomes[0], (OutcomeStatus::Completed, "ok".to_owned()));
+    assert_eq!(outcomes[1].0, OutcomeStatus::Failed);
+    assert!(outcomes[1].1.contains("came to no end: the person cancelled it"), "{}", outcomes[1].1);
+}
+
+#[test]
+fn agents_end_before_the_turn_that_is_cancelled_over_them() {
+    let agents = vec![vec![text("I ask."), call(json!({"asks": "person"}))]];
+    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
+    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
+    let ticket = desk.prompt("Go");
+    let agent = shower.began().session;
+    shower.until(|_, out| matches!(out, Out::Ask { .. }).then_some(()));
+    desk.send(SessionCommand::Cancel);
+    assert_eq!(desk.reason(ticket), StopReason::Cancelled);
+    shower.until(|session, out| match out {
+        Out::Entry { entry, .. } if *session == desk.session => {
+            matches!(entry.change, Change::TurnEnded { .. }).then_some(())
+        }
+        _ => None,
+    });
+    let end = "parent Stopped(Cancelled)";
+    let story = shower.story(&desk);
+    let (answered, ended) = (
+        story.iter().position(|line| line == "parent answered").expect("the card is void"),
+        story.iter().position(|line| line == end).expect("the agent has ended"),
+    );
+    assert!(answered < ended, "{story:?}");
+    assert!(!story[ended..].iter().any(|line| line.starts_with("agent")), "{story:?}");
+    let _ = agent;
+}
+
+#[test]
+fn who_comes_later_is_told_of_the_agents_at_work() {
+    let agents = vec![vec![text("I begin."), call(json!({"do": "wait"}))]];
+    let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
+    let ticket = desk.prompt("Go");
+    desk.client
+        .until(|out| matches!(out, Out::CallProgress { output, .. } if output.contains('→')).then_some(()));
+    let loaded = Shower::join(&mut desk, 7, Replay::Everything);
+    assert_eq!(
+        loaded.story(&desk),
+        ["parent works: general: Do it", "agent titled", "agent said", "agent replied"]
+    );
+    let mut resumed = Shower::join(&mut desk, 8, Replay::Nothing);
+    let agent = resumed.began().session;
+    desk.release_tool();
+    assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+    resumed.ended(&agent);
+    // It has seen nothing of the past.
+    let story = resumed.story(&desk);
+    assert_eq!(story[..2], ["parent works: general: Do it", "agent tool_finished"], "{story:?}");
+}
+
+#[test]
+fn an_agent_of_an_agent_stands_under_it_and_is_cancelled_alone() {
+    let agents = vec![vec![hand("general", "Deeper")], vec![text("I begin."), call(json!({"do": "wait"}))]];
+    let mut desk = desk("[agents]\nmax_depth = 2", vec![vec![hand("general", "Go")]], agents);
+    let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
+    let ticket = desk.prompt("Go");
+    let child = shower.began().session;
+    let (under, grandchild) = shower.until(|session, out| match out {
+        Out::Subagent(now) if now.about.is_some() => Some((session.clone(), now.session.clone())),
+        _ => None,
+    });
+    assert_eq!(under, child);
+    shower.until(|session, out| {
+        (*session == grandchild && matches!(out, Out::CallStarted { .. })).then_some(())
+    });
+    desk.send(SessionCommand::CancelAgent { agent: grandchild.clone() });
+    assert_eq!(shower.ended(&grandchild), SubagentEnd::Stopped(StopReason::Cancelled));
+    assert_eq!(shower.ended(&child), SubagentEnd::Stopped(StopReason::EndTurn));
+    let Ok(Answer::TurnEnded { reason, .. }) = desk.client.answer(ticket) else { panic!("it ends") };
+    assert_eq!(reason, StopReason::EndTurn);
+    let _ = shower.id;
+}
