@@ -102,8 +102,8 @@ impl Teller {
             self.tell(&Out::Notice { severity: Severity::Warning, text: damage.to_string() }).await?;
         }
         let tray = Arc::new(Tray::default());
-        self.trays.add(&tray);
         tray.set_shows(self.shows);
+        self.trays.add(&tray);
         let watching = Watching::begin(daemon, &self.session, self.next, tray.clone()).await;
         let _watching = match watching {
             Ok(watching) => watching,
