@@ -77,14 +77,9 @@ enum About {
     Words,
 }
 
-/// Tools whose slips of the keyboard are noticed. Those with a capital stand for all that do the same, as Claude Code
-/// names them.
+/// Tools whose slips of the keyboard are noticed; of two that are as near the first is meant. Those with a capital stand
+/// for all that do the same, as Claude Code names them.
 const TOOLS: [(&str, About); 21] = [
-    ("Bash", About::Command),
-    ("Read", About::Path),
-    ("Edit", About::Path),
-    ("Write", About::Path),
-    ("WebFetch", About::Host),
     ("bash", About::Command),
     ("bash_output", About::Words),
     ("bash_kill", About::Words),
@@ -101,6 +96,11 @@ const TOOLS: [(&str, About); 21] = [
     ("task", About::Words),
     ("skill", About::Words),
     ("ask_user", About::Words),
+    ("Bash", About::Command),
+    ("Read", About::Path),
+    ("Edit", About::Path),
+    ("Write", About::Path),
+    ("WebFetch", About::Host),
 ];
 
 /// What is wrong with a rule, and what to do about it.
