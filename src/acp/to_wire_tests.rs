@@ -840,7 +840,10 @@ fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
     assert!(client.told.is_empty(), "a chunk outside of a turn is an error to some editors");
     client.entry(said(vec![text("hi")], Origin::Person));
     client.put(Out::Notice { severity: Severity::Info, text: "retrying".into() });
-    assert_eq!(client.texts(), [("n1".into(), "no MCP".into()), ("n2".to_owned(), "\n\nretrying".to_owned())]);
+    assert_eq!(
+        client.texts(),
+        [("n1".into(), "no MCP".into()), ("n2".to_owned(), "\n\nretrying".to_owned())]
+    );
     client.entry(ended(StopReason::EndTurn));
     client.put(Out::Notice { severity: Severity::Info, text: "later".into() });
     assert_eq!(client.told.len(), 2);
