@@ -275,6 +275,32 @@ fn what_somebody_else_changed_since_is_left_alone_until_it_is_forced() {
     assert_eq!(bench.read("src/a.txt"), "the person's own");
 }
 
+/// A rewind put one file back, left another alone and said that force takes that back, too. `/rewind e2 force` then
+/// answered that no file has to be put back: the turn counted as taken back, and nothing of it was looked at again.
+#[test]
+fn what_a_rewind_left_alone_is_taken_back_by_force_behind_it() {
+    let bench = Bench::new();
+    bench.write("theirs", "0");
+    bench.command(2, || {
+        bench.write("theirs", "agent");
+        bench.write("made", "agent");
+    });
+    bench.write("theirs", "person");
+    assert_eq!(bench.rewind(2).conflicts.len(), 1);
+    assert!(!bench.at("made").exists());
+    assert_eq!(bench.rewind(2).changed, [], "without force it stays the person's");
+    let forced = bench.checkpoints.rewind(Asked::From(Seq(2)), true).expect("taken back");
+    assert_eq!(forced.changed.len(), 1, "what is back already is not done again");
+    assert_eq!(bench.read("theirs"), "0");
+    // Each is taken back by itself, and the turn counts as taken back until the last of them is.
+    let is_back = || bench.checkpoints.turns().expect("listed")[0].taken_back.is_some();
+    bench.undo();
+    assert_eq!((bench.read("theirs").as_str(), is_back()), ("person", true));
+    bench.undo();
+    assert_eq!((bench.read("made").as_str(), is_back()), ("agent", false));
+    assert_eq!(bench.undo(), Report::default());
+}
+
 #[test]
 fn what_somebody_changed_between_two_calls_of_a_turn_is_theirs() {
     for by_command in [true, false] {

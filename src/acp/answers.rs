@@ -92,6 +92,17 @@ pub fn session_error(error: &SessionError) -> wire::Error {
     }
 }
 
+/// The same error for a client that shows its details alone: they begin with the sentence.
+pub fn told_in_details(error: wire::Error) -> wire::Error {
+    let mut data = error.data.clone().unwrap_or_else(|| json!({}));
+    let told = match data["details"].as_str() {
+        Some(details) => format!("{}. {details}", error.message.trim_end_matches('.')),
+        None => error.message.clone(),
+    };
+    data["details"] = json!(told);
+    error.data(data)
+}
+
 /// Some clients know a stale session by the first two words, not by the code.
 pub fn not_found(session: &str) -> wire::Error {
     wire::Error::new(NOT_FOUND, "Resource not found: there is no such session")
@@ -301,5 +312,26 @@ fn level_name(level: ThoughtLevel) -> &'static str {
         ThoughtLevel::Medium => "Medium",
         ThoughtLevel::High => "High",
         ThoughtLevel::Max => "Maximum",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In Toad a refused key and a model that doesn't exist both read "Epitome returned an error": it shows
+    /// `data.details` and never the message, and only hints went there.
+    #[test]
+    fn a_client_that_shows_details_alone_is_told_the_whole_sentence_there() {
+        let told = |error: &SessionError| told_in_details(session_error(error)).data.expect("it has data");
+        let refused = |hint: Option<&str>| SessionError::Provider {
+            message: "The key was not accepted".to_owned(),
+            hint: hint.map(str::to_owned),
+        };
+        assert_eq!(told(&refused(None))["details"], "The key was not accepted");
+        assert_eq!(told(&refused(Some("Set another.")))["details"], "The key was not accepted. Set another.");
+        let gone = told(&SessionError::NotFound(crate::thread::SessionId("s_1".to_owned())));
+        assert_eq!(gone["details"], "Resource not found: there is no such session");
+        assert_eq!(gone["sessionId"], "s_1");
     }
 }

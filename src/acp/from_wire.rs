@@ -46,16 +46,26 @@ pub struct ClientTraits {
     pub auth_terminal: bool,
     /// Shows agents as sessions of their own.
     pub subagents: bool,
+    /// Shows `data.details` of an error alone, and not its message.
+    pub details_alone: bool,
 }
+
+/// The names of clients that show `data.details` of an error alone: where there are none, their person reads no more
+/// than that the agent returned an error.
+const SHOW_DETAILS_ALONE: [&str; 1] = ["toad"];
 
 impl ClientTraits {
     /// Reads the parameters of `initialize`. Anything of another type than expected counts as absent.
     pub fn from_initialize(params: Option<&RawValue>) -> ClientTraits {
-        // The field alone is read: whatever stands beside it cannot make it unreadable.
-        let capabilities: Value = Params::read(params)
-            .and_then(|params| params.optional("clientCapabilities"))
-            .unwrap_or_default()
-            .unwrap_or_default();
+        // Each field is read alone: whatever stands beside it cannot make it unreadable.
+        let field = |name: &str| -> Value {
+            Params::read(params)
+                .and_then(|params| params.optional(name))
+                .unwrap_or_default()
+                .unwrap_or_default()
+        };
+        let capabilities = field("clientCapabilities");
+        let client = field("clientInfo");
         let marker = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
         let flag = |pointer: &str| capabilities.pointer(pointer) == Some(&Value::Bool(true));
         ClientTraits {
@@ -69,6 +79,7 @@ impl ClientTraits {
             elicitation_url: marker("/elicitation/url"),
             subagents: marker("/subagents"),
             auth_terminal: flag("/auth/terminal") || flag("/_meta/terminal-auth"),
+            details_alone: client["name"].as_str().is_some_and(|name| SHOW_DETAILS_ALONE.contains(&name)),
         }
     }
 }
@@ -463,5 +474,10 @@ mod tests {
                 ..ClientTraits::default()
             }
         );
+        assert_eq!(
+            traits(r#"{"clientInfo":{"name":"toad"},"clientCapabilities":[]}"#),
+            ClientTraits { details_alone: true, ..ClientTraits::default() }
+        );
+        assert_eq!(traits(r#"{"clientInfo":"toad"}"#), ClientTraits::default());
     }
 }

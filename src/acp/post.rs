@@ -57,8 +57,10 @@ impl Post {
                         notification(buffer, "$/cancel_request", &params);
                     }
                 }
-                Out::Answer { ticket, answer } => self.answer(&session, ticket, answer, outbox, buffer),
                 Out::Subagent(now) => self.agent(&session, now, traits, outbox, buffer),
+                Out::Answer { ticket, answer } => {
+                    self.answer(&session, ticket, answer, traits, outbox, buffer);
+                }
                 out @ (Out::Entry { .. }
                 | Out::Text { .. }
                 | Out::CallStarted { .. }
@@ -193,6 +195,7 @@ impl Post {
         session: &SessionId,
         ticket: Ticket,
         answer: Result<Answer, SessionError>,
+        traits: &ClientTraits,
         outbox: &Outbox,
         buffer: &mut Vec<u8>,
     ) {
@@ -210,6 +213,9 @@ impl Post {
         }
         let result = match answer {
             Ok(answer) => answers::result(open.kind, answer),
+            Err(error) if traits.details_alone => {
+                Err(answers::told_in_details(answers::session_error(&error)))
+            }
             Err(error) => Err(answers::session_error(&error)),
         };
         response(buffer, &open.id, result);

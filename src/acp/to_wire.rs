@@ -14,8 +14,8 @@ use super::hook_wire::{self, entry_line};
 use super::subagent_wire;
 use super::tool_wire::{self, Detail};
 use super::updates::{
-    agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, short,
-    usage_update, user_message,
+    agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, set_apart, short,
+    stands_behind, usage_update, user_message,
 };
 use crate::session::{CompactionState, Out, Severity, TextKind};
 use crate::thread::{
@@ -56,6 +56,8 @@ pub struct Cursor {
     in_turn: bool,
     held_notices: Vec<String>,
     notices_shown: u64,
+    /// What the client shows last of this turn, if it is text.
+    stands: Option<TextKind>,
 }
 
 /// The message that is being streamed.
@@ -105,8 +107,26 @@ impl Cursor {
     /// Appends to `updates` what the client is to be told. `Ask`, `Question`, `Withdrawn` and `Answer` are no
     /// updates; they leave nothing.
     pub fn translate(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
+        let from = updates.len();
+        let is_line =
+            matches!(&out, Out::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
+        self.tell(out, traits, updates);
+        let mut is_apart = !is_line;
+        for update in &mut updates[from..] {
+            if !is_apart && self.stands == Some(TextKind::Reply) {
+                set_apart(update);
+            }
+            is_apart = true;
+            self.stands = stands_behind(update, self.stands);
+        }
+    }
+
+    fn tell(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
         match out {
             Out::Entry { entry, replay, own } => {
+                if is_from_the_person(&entry.change) {
+                    self.stands = None;
+                }
                 if !replay {
                     self.notice_turn(&entry.change, updates);
                 }
@@ -255,7 +275,11 @@ impl Cursor {
                 let detail = if shown.replay { Detail::Replay } else { Detail::Live };
                 updates.extend(message.calls().filter_map(|call| self.announce(call, shown.traits, detail)));
                 if let Some(line) = cut.as_ref().and_then(cut_line) {
+                    let from = updates.len();
                     agent_line(&format!("{}.cut", message.id), line, updates);
+                    if message.content.iter().any(|content| matches!(content, Content::Text { .. })) {
+                        updates[from..].iter_mut().for_each(set_apart);
+                    }
                 }
             }
             Change::ToolFinished { outcome } => {
@@ -472,7 +496,22 @@ impl Cursor {
     fn show_as_thought(&mut self, text: String, updates: &mut Vec<SessionUpdate>) {
         self.notices_shown += 1;
         let id = wire::MessageId::new(format!("n{}", self.notices_shown));
+        let from = updates.len();
         chunks(TextKind::Thinking, &id, text, updates);
+        if self.stands == Some(TextKind::Thinking) {
+            updates[from..].iter_mut().take(1).for_each(set_apart);
+        }
+        self.stands = Some(TextKind::Thinking);
+    }
+}
+
+/// Whether what a client shows next stands below words of the person, its own client's included.
+fn is_from_the_person(change: &Change) -> bool {
+    match change {
+        Change::Said { origin, .. } => {
+            matches!(origin, Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. })
+        }
+        change => matches!(change, Change::Commanded { .. } | Change::Withheld { .. }),
     }
 }
 

@@ -25,6 +25,7 @@ const PLAIN: ClientTraits = ClientTraits {
     elicitation_url: false,
     auth_terminal: false,
     subagents: false,
+    details_alone: false,
 };
 
 /// A client of one session, and all that it was told.
@@ -539,12 +540,12 @@ fn a_client_that_shows_no_compactions_is_told_that_one_takes_a_while() {
 #[test]
 fn a_reply_that_was_cut_says_why_unless_the_person_did_it() {
     for (cut, expected) in [
-        (Cut::MaxTokens, Some("Cut short: the model reached its output limit.")),
-        (Cut::Refused { reason: String::new() }, Some("Cut short: the model declined.")),
-        (Cut::Refused { reason: "policy".into() }, Some("Cut short: the model declined: policy")),
+        (Cut::MaxTokens, Some("\n\nCut short: the model reached its output limit.")),
+        (Cut::Refused { reason: String::new() }, Some("\n\nCut short: the model declined.")),
+        (Cut::Refused { reason: "policy".into() }, Some("\n\nCut short: the model declined: policy")),
         (
             Cut::Broken { reason: "the connection was lost".into() },
-            Some("Cut short: the connection was lost"),
+            Some("\n\nCut short: the connection was lost"),
         ),
         (Cut::Cancelled, None),
     ] {
@@ -554,6 +555,24 @@ fn a_reply_that_was_cut_says_why_unless_the_person_did_it() {
         texts.extend(expected.map(|line| ("m7.cut".to_owned(), line.to_owned())));
         assert_eq!(client.texts(), texts);
     }
+}
+
+/// Clients that don't look at ids showed "(try 2 of 6).Anthropic is overloaded" and, behind `/rewind undo`, "without
+/// it.Taken back": what we say goes behind other text as a paragraph of its own.
+#[test]
+fn what_we_say_behind_other_text_is_set_apart_and_the_first_of_a_turn_is_not() {
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("go")], Origin::Person));
+    let notice = |text: &str| Out::Notice { severity: Severity::Warning, text: text.to_owned() };
+    client.put(notice("Trying again."));
+    client.put(notice("Trying again."));
+    let noted = |id: u64| Change::Noted { message: MessageId(id), text: "Done.".to_owned() };
+    client.entry(noted(20));
+    client.entry(noted(21));
+    client.entry(said(vec![text("again")], Origin::Person));
+    client.entry(noted(22));
+    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["Trying again.", "\n\nTrying again.", "Done.", "\n\nDone.", "Done."]);
 }
 
 #[test]
@@ -822,7 +841,10 @@ fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
     assert!(client.told.is_empty(), "a chunk outside of a turn is an error to some editors");
     client.entry(said(vec![text("hi")], Origin::Person));
     client.put(Out::Notice { severity: Severity::Info, text: "retrying".into() });
-    assert_eq!(client.texts(), [("n1".into(), "no MCP".into()), ("n2".to_owned(), "retrying".to_owned())]);
+    assert_eq!(
+        client.texts(),
+        [("n1".into(), "no MCP".into()), ("n2".to_owned(), "\n\nretrying".to_owned())]
+    );
     client.entry(ended(StopReason::EndTurn));
     client.put(Out::Notice { severity: Severity::Info, text: "later".into() });
     assert_eq!(client.told.len(), 2);

@@ -57,6 +57,32 @@ pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<SessionUpdate
     chunks(TextKind::Reply, &wire::MessageId::new(id), text, updates);
 }
 
+/// Puts an empty line before a text of ours that follows another text. Most clients know by its id that it is a message
+/// of its own; the others put it right behind the last word.
+pub(super) fn set_apart(update: &mut SessionUpdate) {
+    let (SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk)) = update else {
+        return;
+    };
+    if let wire::ContentBlock::Text(text) = &mut chunk.content {
+        text.text.insert_str(0, "\n\n");
+    }
+}
+
+/// What text a client shows last behind this update, if it was `before`.
+pub(super) fn stands_behind(update: &SessionUpdate, before: Option<TextKind>) -> Option<TextKind> {
+    match update {
+        SessionUpdate::AgentMessageChunk(_) => Some(TextKind::Reply),
+        SessionUpdate::AgentThoughtChunk(_) => Some(TextKind::Thinking),
+        // They are shown elsewhere than in the conversation.
+        SessionUpdate::UsageUpdate(_)
+        | SessionUpdate::AvailableCommandsUpdate(_)
+        | SessionUpdate::ConfigOptionUpdate(_)
+        | SessionUpdate::CurrentModeUpdate(_)
+        | SessionUpdate::SessionInfoUpdate(_) => before,
+        _ => None,
+    }
+}
+
 /// What the person said, as they said it: of a recipe's text what they typed.
 pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<SessionUpdate>) {
     let id = wire::MessageId::new(message.id.to_string());

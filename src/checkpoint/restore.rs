@@ -57,6 +57,11 @@ pub struct Failure {
 }
 
 impl Rewind {
+    /// It is none of a rewind, and was not taken back.
+    pub fn holds(&self) -> bool {
+        !self.undone && self.undoes.is_none()
+    }
+
     pub fn save(&self, directory: &Path) -> Result<(), CheckpointError> {
         record::save(&self.path(directory), self, Durable::Yes)
     }

@@ -138,7 +138,9 @@ impl Checkpoints {
                     let text = format!("what turns up to {} did is not kept any more", let_go.through);
                     report.beyond.push(text);
                 }
-                let is_meant = |record: &&TurnRecord| record.turn >= from && record.taken_back.is_none();
+                // A rewind that left something alone has taken its turns back all the same: force is for what it left.
+                let is_meant =
+                    |record: &&TurnRecord| record.turn >= from && (forced || record.taken_back.is_none());
                 let records: Vec<&TurnRecord> = records.iter().filter(is_meant).collect();
                 rewind.from = from;
                 for record in &records {
@@ -181,11 +183,21 @@ impl Checkpoints {
     /// Every path was tried: the turns are taken back, or hold again.
     fn settle(&self, rewind: &mut Rewind) -> Result<(), CheckpointError> {
         let (mut records, _) = record::all(&self.turns_directory())?;
+        let mut rewinds = restore::all(&self.rewinds_directory())?;
         for record in records.iter_mut().filter(|record| rewind.turns.contains(&record.turn)) {
-            record.taken_back = rewind.undoes.is_none().then_some(rewind.number);
+            record.taken_back = match rewind.undoes {
+                None => Some(rewind.number),
+                // What force took back may have been taken back by an earlier one, which holds.
+                Some(undone) => rewinds
+                    .iter()
+                    .rev()
+                    .find(|known| {
+                        known.holds() && known.number < undone && known.turns.contains(&record.turn)
+                    })
+                    .map(|known| known.number),
+            };
             record.save(&self.turns_directory())?;
         }
-        let mut rewinds = restore::all(&self.rewinds_directory())?;
         for undone in rewinds.iter_mut().filter(|known| Some(known.number) == rewind.undoes) {
             undone.undone = true;
             undone.save(&self.rewinds_directory())?;
@@ -207,7 +219,7 @@ enum Keep {
 
 /// The newest rewind that is none of a rewind and was not taken back.
 fn newest_that_holds(rewinds: &[Rewind]) -> Option<&Rewind> {
-    rewinds.iter().rev().find(|rewind| !rewind.undone && rewind.undoes.is_none())
+    rewinds.iter().rev().find(|rewind| rewind.holds())
 }
 
 fn report_of(rewind: &Rewind) -> Report {

@@ -9,7 +9,13 @@ use crate::daemon::start::tell_starter;
 use crate::session::registry::Sessions;
 use crate::tools::reaper::raise_descriptors;
 
+/// What `ps` and `top` call a process, for this one. It was started through a link of the kernel's that follows the
+/// file, and the name would be that link's: `exe`.
+const OWN_NAME: &str = "/proc/self/comm";
+
 pub fn main() -> Result<i32, CliError> {
+    // Under another name it serves as well.
+    let _ = std::fs::write(OWN_NAME, "epitome");
     let paths = serve::paths();
     log::to_file(&paths);
     raise_descriptors();
@@ -48,6 +54,8 @@ fn start(paths: crate::paths::Paths) -> Result<Option<Started>, CliError> {
     };
     let runtime = serve::runtime()?;
     let services = serve::services(paths.clone());
+    // The first window is told at once which windows its models have, not what the table says until the file is read.
+    runtime.block_on(services.learned.load());
     let store = services.store.clone();
     let sessions = Sessions::new(services, runtime.handle().clone());
     Ok(Some((runtime, claim, Arc::new(Daemon::new(paths, sessions, store)))))

@@ -20,7 +20,8 @@ const PROJECT_SPELLINGS: [&str; 7] = [
 /// The paths that a shell line names, absolute and without repetition: words that could be files, there
 /// or not. Words are tried below `project` and below the directories that the line changes to.
 ///
-/// What only the running shell knows (other variables, computed names) is not found.
+/// What only the running shell knows (other variables, computed names) is not found. What output goes to (`>> log.txt`)
+/// is named by no word: a line that keeps a log would be another one after each run.
 pub fn files_named(line: &str, project: &Path) -> Vec<PathBuf> {
     let mut line = with_plain_braces(line);
     for spelling in PROJECT_SPELLINGS {
@@ -69,11 +70,12 @@ fn with_plain_braces(line: &str) -> String {
     plain + rest
 }
 
-/// Words as a shell would cut them, quotes taken off.
+/// Words as a shell would cut them, quotes taken off, without those that output is sent to.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut quote = None;
+    let mut is_target = false;
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {
         match (quote, letter) {
@@ -82,12 +84,24 @@ fn words(line: &str) -> Vec<String> {
             (Some('"') | None, '\\') => word.extend(letters.next()),
             (Some(_), letter) => word.push(letter),
             (None, letter) if letter.is_whitespace() || ";|&()<>`".contains(letter) => {
-                words.push(std::mem::take(&mut word));
+                let ended = std::mem::take(&mut word);
+                let has_ended = !ended.is_empty();
+                if has_ended && !is_target {
+                    words.push(ended);
+                }
+                is_target = match letter {
+                    '>' => true,
+                    // `>& file`, and blanks before the name. A line's end is a blank that ends a command.
+                    '&' | ' ' | '\t' => is_target && !has_ended,
+                    _ => false,
+                };
             }
             (None, letter) => word.push(letter),
         }
     }
-    words.push(word);
+    if !is_target {
+        words.push(word);
+    }
     words.retain(|word| !word.is_empty());
     words
 }

@@ -361,7 +361,7 @@ impl Turn {
                     ReplyEnd::Refused | ReplyEnd::Filtered | ReplyEnd::Broken => false,
                 };
                 if !runs {
-                    self.commits.extend(calls.iter().cloned().map(interrupted));
+                    self.commits.extend(calls.iter().cloned().map(not_run));
                 }
                 let round_end =
                     |reason| State::RoundEnd { asked: false, then: Then::Stop(reason), swap: None };
@@ -514,7 +514,7 @@ impl Turn {
     fn keep(&mut self, partial: Option<Change>) {
         if let Some(partial) = partial {
             let calls = self.keep_reply(partial);
-            self.commits.extend(calls.into_iter().map(interrupted));
+            self.commits.extend(calls.into_iter().map(not_run));
         }
     }
 
@@ -562,6 +562,13 @@ fn never_entered(said: &Change) -> Option<Change> {
 /// The outcome of a call that a cancel or a crash overtook.
 pub fn interrupted(call: CallId) -> Change {
     let text = "Interrupted before it finished; what it did until then stands.";
+    Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
+}
+
+/// The outcome of a call of a reply that was not let end: nothing of it was done, and whoever reads it, the model
+/// too, has nothing to look after.
+fn not_run(call: CallId) -> Change {
+    let text = "Not run: the reply that asked for it broke off.";
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 

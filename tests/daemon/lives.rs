@@ -80,6 +80,17 @@ fn an_idle_daemon_ends_and_the_next_window_starts_another() {
 }
 
 /// The moment at which an idle daemon leaves is the moment at which windows must not get lost.
+/// `pgrep epitome`, `top` and `killall` knew the daemon as `exe`, after the link through which it is started.
+#[test]
+fn the_system_lists_the_daemon_by_its_name() {
+    let desk = Desk::new(obey);
+    let mut agent = desk.start();
+    let daemon = desk.daemon().expect("one runs").as_raw_nonzero();
+    assert_eq!(fs::read_to_string(format!("/proc/{daemon}/comm")).unwrap(), "epitome\n");
+    agent.close_input();
+    agent.ended();
+}
+
 #[test]
 fn windows_that_come_and_go_while_the_daemon_leaves_are_all_served() {
     let desk = Desk::new(obey);

@@ -321,7 +321,7 @@ fn a_rule_narrows_a_hook_to_some_calls() {
 
 #[test]
 fn the_files_that_a_line_names() {
-    let table: [(&str, &[&str]); 10] = [
+    let table: [(&str, &[&str]); 15] = [
         (r#""$CLAUDE_PROJECT_DIR"/.claude/hooks/guard.py"#, &["/w/app/.claude/hooks/guard.py"]),
         ("${CLAUDE_PROJECT_DIR:-.}/a.sh", &["/w/app/a.sh"]),
         ("$(git rev-parse --show-toplevel)/a.sh", &["/w/app/a.sh"]),
@@ -331,6 +331,12 @@ fn the_files_that_a_line_names() {
         ("cd .claude && ./a.sh", &["/w/app/cd", "/w/app/a.sh", "/w/app/.claude/a.sh"]),
         ("sh -c './a.sh --fix=b.txt'", &["/w/app/sh", "/w/app/b.txt", "/w/app/a.sh"]),
         ("x|y;z&", &["/w/app/x", "/w/app/y", "/w/app/z"]),
+        // A hook that kept a log in its repository waited for the person's word again after each run.
+        ("./a.sh >> .claude/log.txt 2>&1", &["/w/app/a.sh", "/w/app/2"]),
+        ("./a.sh >'my log'; ./b.sh", &["/w/app/a.sh", "/w/app/b.sh"]),
+        ("> out ./a.sh", &["/w/app/a.sh"]),
+        ("./a.sh > >(./b.sh) < in", &["/w/app/a.sh", "/w/app/b.sh", "/w/app/in"]),
+        ("cat > a.sh; . a.sh", &["/w/app/cat", "/w/app/.", "/w/app/a.sh"]),
         ("", &[]),
     ];
     for (line, expected) in table {

@@ -51,7 +51,18 @@ fn directory(what: &str, path: &Path) -> Line {
     let named = format!("{what} are in {}", path.display());
     match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Line::ok("places", format!("{named}, which is not there yet"))
+            let above = path.ancestors().skip(1).find(|above| above.exists());
+            match above.filter(|above| !can_be_written(above)) {
+                Some(above) => Line::error(
+                    "places",
+                    format!("{named}, which can't be made: you can't write in {}", above.display()),
+                    format!(
+                        "chown, chmod or remount {}, or set EPITOME_HOME to another place",
+                        above.display()
+                    ),
+                ),
+                None => Line::ok("places", format!("{named}, which is not there yet")),
+            }
         }
         Err(error) => {
             Line::error("places", format!("{named}: {error}"), "look at the rights of what is above it")
@@ -59,13 +70,18 @@ fn directory(what: &str, path: &Path) -> Line {
         Ok(metadata) if !metadata.is_dir() => {
             Line::error("places", format!("{named}, which is no directory"), "remove or rename the file")
         }
-        Ok(metadata) if rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err() => {
+        Ok(metadata) if !can_be_written(path) => {
             let mode = metadata.permissions().mode() & 0o777;
             let what = format!("{named}, where you can't write (mode {mode:o})");
             Line::error("places", what, format!("chown or chmod {}", path.display()))
         }
         Ok(_) => Line::ok("places", named),
     }
+}
+
+/// Also no for a file system that is mounted to be read only.
+fn can_be_written(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 fn daemon(place: &Place) -> Line {
@@ -203,6 +219,18 @@ mod tests {
         assert_eq!(settings_file(&file), format!("there is no {}; defaults hold", file.display()));
         std::fs::write(&file, "").expect("a file");
         assert_eq!(settings_file(&file), format!("read from {}", file.display()));
+    }
+
+    /// On a home that could only be read, nothing worked and all of this was said to be well: no directory was there
+    /// yet, and nobody asked whether one could be made.
+    #[test]
+    fn a_directory_that_is_not_there_has_to_be_one_that_can_be_made() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        assert_eq!(directory("logs", &home.path().join("deep/log")).status, Status::Ok);
+        // Nobody makes a directory there, root included.
+        let line = directory("logs", Path::new("/proc/self/log"));
+        assert_eq!(line.status, Status::Error, "{}", line.what);
+        assert!(line.what.contains("you can't write in /proc/self"), "{}", line.what);
     }
 
     #[test]

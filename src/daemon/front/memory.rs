@@ -334,7 +334,7 @@ impl Memory {
             let is_due = due(owed);
             if is_due {
                 let details =
-                    "What was done of it is in the session; a turn that ran ends there as interrupted.";
+                    "Epitome's daemon ended. Please send it again; what was done of it is in the session.";
                 lines.extend_from_slice(&error(&owed.id, answers::interrupted(details)));
             }
             !is_due
