@@ -37,7 +37,7 @@ pub(super) fn revoke(store: &mut Store, line: &str, source: Source) {
     } else {
         let scored = rules.filter_map(|rule| {
             let (percent, shared) = words::overlap(&own, &rule.stems);
-            let same = shared > 0 && percent >= SAME_PERCENT;
+            let same = shared > 0 && percent >= SAME_PERCENT && names_all(line, &rule.text);
             (same && (!permits || limits(&rule.text, &rule.stems)))
                 .then(|| ((shared, percent, rule.newest()), rule))
         });
@@ -46,6 +46,12 @@ pub(super) fn revoke(store: &mut Store, line: &str, source: Source) {
     if let Some(rule) = best {
         rule.over = Some(source.entry);
     }
+}
+
+/// Whether every name of code in a rule is named here too: a rule of several things does not end with one of them.
+fn names_all(line: &str, rule: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    rule.split(|c: char| !is_part(c)).filter(|word| word.contains('_')).all(|name| line.contains(name))
 }
 
 fn limits(rule: &str, stems: &[Stem]) -> bool {

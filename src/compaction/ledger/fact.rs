@@ -56,6 +56,8 @@ pub(super) struct Source {
 pub(super) struct Value {
     /// What it is, as it was called.
     pub name: String,
+    /// The thing with a name of code that has it, if it is one: known by that name alone.
+    pub thing: Option<Stem>,
     /// The stems of that; the last is the head.
     pub subject: Vec<Stem>,
     pub value: String,
@@ -86,6 +88,8 @@ pub(super) struct Fact {
     /// What it speaks about.
     pub stems: Vec<Stem>,
     pub values: Vec<Value>,
+    /// Its sentence says more than its values.
+    pub more: bool,
     /// Taken back, done or solved since, and where.
     pub over: Option<Seq>,
     /// What its sentence is without the names and numbers in it.
@@ -105,6 +109,7 @@ impl Fact {
             sources: vec![source],
             stems,
             values: Vec::new(),
+            more: false,
             over: None,
             shape: None,
             key,
@@ -122,6 +127,7 @@ impl Fact {
             sources: vec![source],
             stems: Vec::new(),
             values: Vec::new(),
+            more: false,
             over: None,
             shape: None,
             key,
@@ -140,7 +146,7 @@ impl Fact {
 
     /// Whether nothing of what it says holds any more.
     pub fn is_replaced(&self) -> bool {
-        !self.values.is_empty() && self.values.iter().all(|value| value.now.is_some())
+        !self.more && !self.values.is_empty() && self.values.iter().all(|value| value.now.is_some())
     }
 
     /// It was found once more.
@@ -165,6 +171,8 @@ pub(super) struct Store {
     by_key: HashMap<u64, (Kind, u32)>,
     /// The facts with a value whose subject has this word.
     by_word: HashMap<Stem, Vec<(Kind, u32)>>,
+    /// The facts with a value of this thing.
+    by_thing: HashMap<Stem, Vec<(Kind, u32)>>,
     /// The facts with this value.
     by_value: HashMap<Stem, Vec<(Kind, u32)>>,
     /// The shapes of sentences that told facts.
@@ -282,19 +290,26 @@ impl Store {
         let mut of_thing: Vec<(Rival, &[Stem])> = Vec::new();
         let empty = Vec::new();
         let with = |word: &Stem| self.by_word.get(word).unwrap_or(&empty).iter().rev().take(RIVALS_MAX);
-        let first = value.subject.first().filter(|first| *first != head);
-        for &(kind, at) in with(head).chain(first.into_iter().flat_map(with)) {
+        let first = value.subject.first().filter(|first| *first != head && value.thing.is_none());
+        let of_same =
+            value.thing.iter().flat_map(|thing| self.by_thing.get(thing).unwrap_or(&empty).iter().rev());
+        for &(kind, at) in of_same.take(RIVALS_MAX).chain(with(head)).chain(first.into_iter().flat_map(with))
+        {
             if (kind, at) == own {
                 continue;
             }
             for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {
-                // A fact may be found by both words.
-                if other.now.is_some() || exact.contains(&(kind, at, of)) {
+                let is_apart = matches!((other.thing, value.thing), (Some(one), Some(two)) if one != two);
+                // A fact may be found by several words.
+                if other.now.is_some() || is_apart || exact.contains(&(kind, at, of)) {
                     continue;
                 }
                 if is_same_set(&other.subject, &value.subject) {
                     exact.push((kind, at, of));
-                } else if is_same_thing(&other.name, &value.name) && is_part(&other.subject, &value.subject) {
+                } else if other.thing.is_some()
+                    && other.thing == value.thing
+                    && is_part(&other.subject, &value.subject)
+                {
                     of_thing.push(((kind, at, of), &other.subject));
                 } else if value.form == Form::Changed
                     && other.subject.last() == Some(head)
@@ -323,6 +338,24 @@ impl Store {
                 let old = &mut self.facts[other_kind as usize][other as usize].values[of];
                 if old.value != value.value {
                     old.now = Some(value.value.clone());
+                    let old = old.clone();
+                    self.pass_on(&old, &value.value);
+                }
+            }
+        }
+    }
+
+    /// What this value had taken the place of has the new one now: of three values, the first and the second are told
+    /// with the third.
+    fn pass_on(&mut self, old: &Value, now: &str) {
+        let of_thing = old.thing.and_then(|thing| self.by_thing.get(&thing));
+        let of_head = || old.subject.last().and_then(|head| self.by_word.get(head));
+        let Some(places) = of_thing.or_else(of_head) else { return };
+        for (kind, at) in places.iter().rev().take(RIVALS_MAX) {
+            for other in &mut self.facts[*kind as usize][*at as usize].values {
+                let is_one = other.thing == old.thing && is_part(&other.subject, &old.subject);
+                if is_one && other.now.as_ref() == Some(&old.value) {
+                    other.now = Some(now.to_owned());
                 }
             }
         }
@@ -349,6 +382,7 @@ impl Store {
     fn index(&mut self) {
         self.by_key.clear();
         self.by_word.clear();
+        self.by_thing.clear();
         self.by_value.clear();
         for kind in KINDS {
             let facts = std::mem::take(&mut self.facts[kind as usize]);
@@ -368,6 +402,9 @@ impl Store {
         };
         for value in values {
             add(self.by_value.entry(words::hash(&value.value)).or_default());
+            if let Some(thing) = value.thing {
+                add(self.by_thing.entry(thing).or_default());
+            }
             for word in &value.subject {
                 add(self.by_word.entry(*word).or_default());
             }
@@ -380,14 +417,6 @@ const OLD_BYTES_MIN: usize = 4;
 
 fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
     one.len() == other.len() && one.iter().all(|stem| other.contains(stem))
-}
-
-/// Whether both begin with the same name of code: a setting is called by it alone in a file, and with what it is
-/// where people speak of it.
-fn is_same_thing(one: &str, other: &str) -> bool {
-    let thing = one.split(' ').next().unwrap_or_default();
-    thing.contains('_')
-        && other.strip_prefix(thing).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 fn is_part(one: &[Stem], other: &[Stem]) -> bool {

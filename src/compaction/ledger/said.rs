@@ -88,6 +88,7 @@ fn sentence(
     if !parts.values.is_empty() {
         store.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
+        fact.more = things::names_more(raw, &parts.values);
         fact.values = parts.values;
         store.add(fact);
         return true;

@@ -114,7 +114,8 @@ fn sentence(
     if judge::is_hearsay(&line) || sentences::is_of_log(&line) {
         return range.end;
     }
-    if side == Side::Person && weight(Class::Revoked) > 0 {
+    // "Scratch that, 8080 for the port" corrects a value.
+    if side == Side::Person && weight(Class::Revoked) > 0 && told.values.is_empty() {
         ending::revoke(store, &line, source);
     }
     if weight(Class::Done) > 0 && weight(Class::Pending) < 4 {
@@ -158,6 +159,7 @@ fn sentence(
         Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
+    fact.more = things::names_more(raw, &told.values);
     fact.values = told.values;
     store.add(fact);
     found.places.push(range.start..end);

@@ -313,7 +313,22 @@ pub(super) fn make(name: &str, value: &str, form: Form) -> Option<Value> {
     let value = clean(value);
     let subject = words::subject(name);
     let fits = !subject.is_empty() && !value.is_empty() && value.len() <= VALUE_BYTES_MAX;
-    fits.then(|| Value { name: name.trim().to_owned(), subject, value, form, now: None })
+    fits.then(|| {
+        let name = name.trim().to_owned();
+        Value { thing: thing(&name), name, subject, value, form, now: None }
+    })
+}
+
+/// The one name of code in what a value is called by.
+fn thing(name: &str) -> Option<words::Stem> {
+    let mut things = name.split(' ').map(bare).filter(|word| word.contains('_'));
+    let first = things.next()?;
+    things.next().is_none().then(|| words::hash(first))
+}
+
+/// A name of code without what stands around it.
+pub(super) fn bare(word: &str) -> &str {
+    word.trim_matches(['`', ':', ',', ';', '(', ')', '"', '\'', '.', '!', '?', '*'])
 }
 
 fn clean(value: &str) -> String {
