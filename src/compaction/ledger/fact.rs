@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::values;
 use super::words::{self, Stem};
 use crate::thread::Seq;
 
@@ -64,6 +65,8 @@ pub(super) struct Value {
     pub form: Form,
     /// The value that took its place.
     pub now: Option<String>,
+    /// A value that was named later of the same thing, where it is not sure that it took its place.
+    pub later: Option<String>,
 }
 
 /// How sure it is that a value takes the place of another.
@@ -73,6 +76,8 @@ pub(super) enum Form {
     Changed,
     /// "the limit is 8", "limit = 8": of what has the same name.
     Told,
+    /// A number that stands beside a thing with a name of code. It is no value where the thing has none.
+    Near,
 }
 
 #[derive(Clone, Debug)]
@@ -203,7 +208,8 @@ impl Store {
     }
 
     /// Takes in a fact. What is known already gets one more source, and holds again.
-    pub fn add(&mut self, fact: Fact) {
+    pub fn add(&mut self, mut fact: Fact) {
+        self.settle(&mut fact);
         if let Some(&(kind, at)) = self.by_key.get(&fact.key) {
             let values_hold = fact.values.iter().any(|value| self.has_live_rival(value, (kind, at)));
             let known = &mut self.facts[kind as usize][at as usize];
@@ -236,6 +242,23 @@ impl Store {
         self.replace_rivals(kind, at);
     }
 
+    /// Leaves of what stands near a thing only what may be its value, and tells the older ones of it.
+    fn settle(&mut self, fact: &mut Fact) {
+        for near in fact.values.extract_if(.., |value| value.form == Form::Near) {
+            let places =
+                near.thing.and_then(|thing| self.by_thing.get(&thing)).map_or(&[][..], Vec::as_slice);
+            for &(kind, at) in places.iter().rev().take(RIVALS_MAX) {
+                for old in &mut self.facts[kind as usize][at as usize].values {
+                    let is_one =
+                        old.thing == near.thing && values::sort(&old.value) == values::sort(&near.value);
+                    if is_one && old.now.is_none() && old.value != near.value {
+                        old.later = Some(near.value.clone());
+                    }
+                }
+            }
+        }
+    }
+
     fn notice(&mut self, shape: Stem, entry: Seq) {
         if self.shapes.len() >= SHAPES_MAX && !self.shapes.contains_key(&shape) {
             return;
@@ -256,6 +279,7 @@ impl Store {
     pub fn end_values(&mut self, olds: &[String], now: &[Value], by: Seq) {
         for old in olds {
             let Some(places) = self.by_value.get(&words::hash(old)) else { continue };
+            let mut ended: Vec<Value> = Vec::new();
             for &(kind, at) in places.iter().rev().take(RIVALS_MAX) {
                 let fact = &mut self.facts[kind as usize][at as usize];
                 if fact.newest() >= by {
@@ -268,8 +292,12 @@ impl Store {
                     if new.is_some() || old.len() >= OLD_BYTES_MIN {
                         let new = new.or(now.first());
                         value.now = Some(new.map_or_else(String::new, |new| new.value.clone()));
+                        ended.push(value.clone());
                     }
                 }
+            }
+            for value in ended {
+                self.pass_on(&value, value.now.as_deref().unwrap_or_default());
             }
         }
     }

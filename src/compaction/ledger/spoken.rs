@@ -101,7 +101,8 @@ fn sentence(
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
+    let mut parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
+    let near: Vec<Value> = parts.values.extract_if(.., |value| value.form == Form::Near).collect();
     let is_part = !parts.values.is_empty();
     let told = match is_part {
         true => parts,
@@ -161,6 +162,9 @@ fn sentence(
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.more = things::names_more(raw, &told.values);
     fact.values = told.values;
+    if fact.values.is_empty() {
+        fact.values = near;
+    }
     store.add(fact);
     found.places.push(range.start..end);
     end

@@ -67,17 +67,36 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     while at > 0 && ARTICLES.has(words[at - 1].lower) {
         at -= 1;
     }
-    // "5 for", or "5 s for".
-    let before = (at >= 2 && words[at - 1].lower == "for")
-        .then(|| (at.saturating_sub(3)..at - 1).rev().find(|at| value(at) && !words[*at].ends))
-        .flatten();
+    let name = bare(words[thing].text);
+    let first = at.saturating_sub(THING_WORDS_MAX);
     let last = words.len().min(thing + 1 + THING_WORDS_MAX);
-    let behind = || (thing + 2..last).find(|at| value(at) && GIVES.has(words[*at - 1].lower));
-    let Some(new) = before.or_else(behind) else { return };
-    if let Some(mut value) = make(bare(words[thing].text), &with_unit(words, new), Form::Changed) {
-        value.thing = Some(hash(bare(words[thing].text)));
+    // "5 for", or "5 s is better for".
+    let before = || (first..at).rev().find(|at| value(at) && !words[*at].ends);
+    let for_it = (at >= 2 && words[at - 1].lower == "for").then(before).flatten();
+    let is_told = |at: &usize| value(at) && GIVES.has(words[*at - 1].lower);
+    let behind = || (thing + 2..last).find(is_told);
+    let glued = words[thing].text.ends_with(':').then_some(thing + 1).filter(|at| *at < last && value(at));
+    let sure = for_it.or(glued).or_else(behind);
+    let near = || {
+        let mut all = (first..at).chain(thing + 1..last).filter(|at| value(at) && !is_bound(words, *at));
+        all.next().filter(|_| all.next().is_none())
+    };
+    let Some((new, form)) = sure.map(|at| (at, Form::Changed)).or_else(|| Some((near()?, Form::Near))) else {
+        return;
+    };
+    if let Some(mut value) = make(name, &with_unit(words, new), form) {
+        value.thing = Some(hash(name));
         told.values.push(value);
     }
+}
+
+/// Whether a number is a bound or a measure, and no value that somebody set.
+fn is_bound(words: &[Word], at: usize) -> bool {
+    static BEFORE: Set = Set::of(
+        "below above over under least most than after about around took takes in within beyond exceed once line every \
+         all and or",
+    );
+    at > 0 && BEFORE.has(words[at - 1].lower)
 }
 
 /// The word that names a part of a thing: `port` in "the listen port of `gate`", and in "`gate`'s listen port".

@@ -315,7 +315,7 @@ pub(super) fn make(name: &str, value: &str, form: Form) -> Option<Value> {
     let fits = !subject.is_empty() && !value.is_empty() && value.len() <= VALUE_BYTES_MAX;
     fits.then(|| {
         let name = name.trim().to_owned();
-        Value { thing: thing(&name), name, subject, value, form, now: None }
+        Value { thing: thing(&name), name, subject, value, form, now: None, later: None }
     })
 }
 
@@ -324,6 +324,30 @@ fn thing(name: &str) -> Option<words::Stem> {
     let mut things = name.split(' ').map(bare).filter(|word| word.contains('_'));
     let first = things.next()?;
     things.next().is_none().then(|| words::hash(first))
+}
+
+/// Where a value ends in a text in which it stands by itself.
+pub(super) fn place(text: &str, value: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    text.match_indices(value).find_map(|(start, found)| {
+        let end = start + found.len();
+        let begins = !text[..start].ends_with(|c: char| is_part(c) || c == '.');
+        let mut after = text[end..].chars();
+        let ends = match after.next() {
+            Some('.' | ',') => !after.next().is_some_and(|c| c.is_ascii_digit()),
+            Some('`' | '"') => true,
+            Some(next) => !is_part(next),
+            None => true,
+        };
+        (begins && ends).then_some(end)
+    })
+}
+
+/// What sort of value it is: values of one sort may be of the same thing. Numbers are one with their unit.
+pub(super) fn sort(value: &str) -> (bool, usize, bool) {
+    let has_letters =
+        value.split(' ').next().unwrap_or_default().bytes().any(|byte| byte.is_ascii_alphabetic());
+    (has_letters, value.matches('.').count().min(2), value.contains('-'))
 }
 
 /// A name of code without what stands around it.
@@ -400,7 +424,7 @@ fn word<'a>(raw: &'a str, lower: &'a str) -> Option<Word<'a>> {
     if is_bare(bytes.first()) && is_bare(bytes.last()) {
         return Some(Word { text: raw, lower, ticked: false, ends: false });
     }
-    let ends = raw.ends_with([',', ';', '.', '!', '?', ')', '—']);
+    let ends = raw.ends_with([',', ';', '.', '!', '?', ')', '—']) || raw.ends_with("):");
     let text =
         raw.trim_matches(['*', '"', '\'', '(', ')', ',', ';', '!', '?', '“', '”', '‘', '’', '[', ']', '„']);
     let text = text.strip_suffix('.').unwrap_or(text);
