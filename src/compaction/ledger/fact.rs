@@ -93,6 +93,8 @@ pub(super) struct Fact {
     /// What it speaks about.
     pub stems: Vec<Stem>,
     pub values: Vec<Value>,
+    /// The person said it.
+    pub by_person: bool,
     /// Its sentence says more than its values.
     pub more: bool,
     /// Taken back, done or solved since, and where.
@@ -114,6 +116,7 @@ impl Fact {
             sources: vec![source],
             stems,
             values: Vec::new(),
+            by_person: false,
             more: false,
             over: None,
             shape: None,
@@ -132,6 +135,7 @@ impl Fact {
             sources: vec![source],
             stems: Vec::new(),
             values: Vec::new(),
+            by_person: false,
             more: false,
             over: None,
             shape: None,
@@ -217,6 +221,7 @@ impl Store {
             known.also(source);
             known.over = None;
             known.strength = known.strength.max(fact.strength);
+            known.by_person |= fact.by_person;
             known.note = fact.note;
             if fact.kind == known.kind && known.sources.len() > 1 && !fact.text.is_empty() {
                 known.text = fact.text;

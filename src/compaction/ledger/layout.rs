@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::fact::{Fact, Kind, Source};
-use super::rank::Order;
+use super::rank::{Order, PERSON_TIER, TOLD_TIER};
 use super::values;
 use crate::thread::Seq;
 use crate::tokens::Ruler;
@@ -43,11 +43,8 @@ pub(super) const SECTIONS: [(Section, &str, u64); 12] = [
     (Section::Solved, "## Errors that no longer show", 1),
 ];
 
-/// Of all room so much goes to what the person wants before anything else gets its part, in per cent.
-const RULES_FIRST_PERCENT: u64 = 40;
-
-/// So many of the upper tiers are told before any of the tier below.
-const TIERS_FIRST: u8 = 2;
+/// Of all room so much goes to what the person said before anything else gets its part, in per cent.
+const PERSON_FIRST_PERCENT: u64 = 60;
 
 /// Enough of a command to know it by.
 const COMMAND_WORDS_MAX: usize = 4;
@@ -97,20 +94,19 @@ impl<'a> Item<'a> {
 pub(super) fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
     let mut chosen = vec![0; SECTIONS.len()];
     let mut left = tokens_max;
-    // No instruction gives way to what somebody said of something.
-    let mut rules = tokens_max * RULES_FIRST_PERCENT / 100;
-    let mut ends = vec![0; SECTIONS.len()];
-    ends[Section::Rules as usize] =
-        items[Section::Rules as usize].partition_point(|item| item.order.0 >= TIERS_FIRST);
-    left -= rules;
-    choose_of(ruler, items, &ends, &mut chosen, &mut rules);
-    left += rules;
-    for tier in (0..=TIERS_FIRST).rev() {
-        let ends =
-            items.iter().map(|items| items.partition_point(|item| item.order.0 >= tier)).collect::<Vec<_>>();
-        choose_of(ruler, items, &ends, &mut chosen, &mut left);
+    let mut firsts = tokens_max * PERSON_FIRST_PERCENT / 100;
+    left -= firsts;
+    choose_of(ruler, items, &ends_of(items, PERSON_TIER), &mut chosen, &mut firsts);
+    left += firsts;
+    for tier in (0..=TOLD_TIER).rev() {
+        choose_of(ruler, items, &ends_of(items, tier), &mut chosen, &mut left);
     }
     chosen
+}
+
+/// How many of each section's items are of a tier, or above.
+fn ends_of(items: &[Vec<Item>], tier: u8) -> Vec<usize> {
+    items.iter().map(|items| items.partition_point(|item| item.order.0 >= tier)).collect()
 }
 
 fn choose_of(ruler: &Ruler, items: &[Vec<Item>], ends: &[usize], chosen: &mut [usize], left: &mut u64) {

@@ -82,7 +82,7 @@ fn sentence(
         || !sentences::is_prose(raw)
         || sentences::is_of_table(text, range)
         || sentences::is_of_log(&line)
-        || judge::is_hearsay(&line)
+        || side == Side::Agent && judge::is_hearsay(&line)
     {
         return false;
     }
@@ -90,6 +90,7 @@ fn sentence(
     if parts.values.iter().any(|value| value.form != Form::Near) {
         store.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
+        fact.by_person = side == Side::Person;
         fact.more = things::names_more(raw, &parts.values);
         fact.values = parts.values;
         store.add(fact);
@@ -99,8 +100,16 @@ fn sentence(
     let strength = judge::said(&line, told_of_name, side);
     // Whatever its words: what the person says of a thing, and is no question, is how they want it.
     let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !line.ends_with(['?', '？']);
-    let (kind, strength) = if is_wish { (Kind::Rule, strength + 1) } else { (Kind::Said, strength) };
+    let (kind, strength) = match is_wish {
+        true if judge::is_hearsay(&line) => (Kind::Rule, 1),
+        true => (Kind::Rule, strength + 1),
+        false => (Kind::Said, strength),
+    };
+    if is_wish {
+        spoken::rest(store, &line, kind, strength, source);
+    }
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
+    fact.by_person = side == Side::Person;
     fact.values = parts.values;
     store.add(fact);
     true

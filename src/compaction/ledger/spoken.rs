@@ -120,7 +120,7 @@ fn sentence(
         ending::revoke(store, &line, source);
     }
     if weight(Class::Done) > 0 && weight(Class::Pending) < 4 {
-        ending::finish(store, &words::stems(&line), source);
+        ending::finish(store, &line, source);
     }
     if !told.olds.is_empty() {
         store.end_values(&told.olds, &told.values, source.entry);
@@ -139,7 +139,7 @@ fn sentence(
     let Some((kind, strength)) = judged else { return range.end };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
-        end = list(store, text, range, kind, strength, source, found.room);
+        end = list(store, text, range, kind, strength, side, source, found.room);
         if line.split(' ').count() < 4 {
             return end;
         }
@@ -159,7 +159,11 @@ fn sentence(
         }
         Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
+    if side == Side::Person {
+        rest(store, &line, kind, strength, source);
+    }
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
+    fact.by_person = side == Side::Person;
     fact.more = things::names_more(raw, &told.values);
     fact.values = told.values;
     if fact.values.is_empty() {
@@ -168,6 +172,27 @@ fn sentence(
     store.add(fact);
     found.places.push(range.start..end);
     end
+}
+
+/// Pieces of a long sentence that are told.
+const PIECES_MAX: usize = 4;
+
+/// What the person said is told to its end: people write long lines without a full stop.
+pub(super) fn rest(store: &mut Store, line: &str, kind: Kind, strength: u8, source: Source) {
+    let mut rest = &line[line.floor_char_boundary(FACT_BYTES_MAX)..];
+    for _ in 1..PIECES_MAX {
+        if rest.trim().is_empty() {
+            return;
+        }
+        // It begins where a word does.
+        let from = line.len() - rest.len();
+        let begin = line[..from].rfind(' ').map_or(from, |at| at + 1);
+        let end = line.floor_char_boundary(begin + FACT_BYTES_MAX);
+        let mut fact = Fact::new(kind, strength, clipped(&line[begin..]), source);
+        fact.by_person = true;
+        store.add(fact);
+        rest = &line[end..];
+    }
 }
 
 /// Whether a closer look at a sentence is worth its time: most sentences have nothing but common words.
@@ -315,6 +340,7 @@ fn list(
     range: &Range<usize>,
     kind: Kind,
     strength: u8,
+    side: Side,
     source: Source,
     room: &mut usize,
 ) -> usize {
@@ -334,6 +360,7 @@ fn list(
             *room -= 1;
             let mut fact =
                 Fact::new(kind, strength.min(LISTED_STRENGTH), clipped(&sentences::plain(item)), source);
+            fact.by_person = side == Side::Person;
             fact.values = told.values;
             store.add(fact);
         }
