@@ -62,13 +62,7 @@ fn limits(rule: &str, stems: &[Stem]) -> bool {
 /// Something was said to be done: what was pending of it drops out.
 pub(super) fn finish(store: &mut Store, line: &str, source: Source) {
     let stems = words::stems(line);
-    for task in store.of_mut(Kind::Pending) {
-        if task.over.is_none()
-            && task.newest() < source.entry
-            && words::is_covered(&task.stems, &stems)
-            && names_all(line, &task.text)
-        {
-            task.over = Some(source.entry);
-        }
-    }
+    store.end(Kind::Pending, source.entry, |task| {
+        task.newest() < source.entry && words::is_covered(&task.stems, &stems) && names_all(line, &task.text)
+    });
 }

@@ -1,9 +1,9 @@
 //! A fact, and the store of a thread's facts: what is the same, what takes whose place. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::values;
-use super::words::{self, Stem};
+use super::words::{self, ByHash, Stem};
 use crate::thread::Seq;
 
 /// Facts of one kind. Where one more comes, the weakest quarter goes and is counted.
@@ -177,15 +177,17 @@ type Rival = (Kind, u32, usize);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Store {
     facts: [Vec<Fact>; KINDS.len()],
-    by_key: HashMap<u64, (Kind, u32)>,
+    by_key: ByHash<u64, (Kind, u32)>,
     /// The facts with a value whose subject has this word.
-    by_word: HashMap<Stem, Vec<(Kind, u32)>>,
+    by_word: ByHash<Stem, Vec<(Kind, u32)>>,
     /// The facts with a value of this thing.
-    by_thing: HashMap<Stem, Vec<(Kind, u32)>>,
+    by_thing: ByHash<Stem, Vec<(Kind, u32)>>,
     /// The facts with this value.
-    by_value: HashMap<Stem, Vec<(Kind, u32)>>,
+    by_value: ByHash<Stem, Vec<(Kind, u32)>>,
     /// The shapes of sentences that told facts.
-    shapes: HashMap<Stem, Shape>,
+    shapes: ByHash<Stem, Shape>,
+    /// The errors that may still show, and the tasks that may still be open: what ends one looks at no more.
+    open: [Vec<u32>; 2],
     /// Facts that there was no room for here.
     pub beyond: u64,
 }
@@ -219,7 +221,11 @@ impl Store {
             let known = &mut self.facts[kind as usize][at as usize];
             let source = fact.sources[0];
             known.also(source);
-            known.over = None;
+            if known.over.take().is_some()
+                && let Some(open) = open_of(kind)
+            {
+                self.open[open].push(at);
+            }
             known.strength = known.strength.max(fact.strength);
             known.by_person |= fact.by_person;
             known.note = fact.note;
@@ -241,6 +247,9 @@ impl Store {
             self.drop_weakest(kind);
         }
         let at = self.facts[kind as usize].len() as u32;
+        if let Some(open) = open_of(kind) {
+            self.open[open].push(at);
+        }
         self.by_key.insert(fact.key, (kind, at));
         self.index_values(&fact.values, (kind, at));
         self.facts[kind as usize].push(fact);
@@ -262,6 +271,19 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Ends those of the open errors or tasks that `is_over` tells, and looks at no others.
+    pub fn end(&mut self, kind: Kind, by: Seq, is_over: impl Fn(&Fact) -> bool) {
+        let Some(open) = open_of(kind) else { return };
+        let facts = &mut self.facts[kind as usize];
+        self.open[open].retain(|at| {
+            let fact = &mut facts[*at as usize];
+            if fact.over.is_none() && is_over(fact) {
+                fact.over = Some(by);
+            }
+            fact.over.is_none()
+        });
     }
 
     fn notice(&mut self, shape: Stem, entry: Seq) {
@@ -417,8 +439,13 @@ impl Store {
         self.by_word.clear();
         self.by_thing.clear();
         self.by_value.clear();
+        self.open = Default::default();
         for kind in KINDS {
             let facts = std::mem::take(&mut self.facts[kind as usize]);
+            if let Some(open) = open_of(kind) {
+                let is_open = |at: &u32| facts[*at as usize].over.is_none();
+                self.open[open] = (0..facts.len() as u32).filter(is_open).collect();
+            }
             for (at, fact) in facts.iter().enumerate() {
                 self.by_key.insert(fact.key, (kind, at as u32));
                 self.index_values(&fact.values, (kind, at as u32));
@@ -447,6 +474,22 @@ impl Store {
 
 /// An old value that is named without its subject must have so many bytes: "not 5" may be about anything.
 const OLD_BYTES_MIN: usize = 4;
+
+/// Where the open facts of a kind are kept, if it ends by what happens.
+fn open_of(kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::Error => Some(0),
+        Kind::Pending => Some(1),
+        Kind::Rule
+        | Kind::Decision
+        | Kind::Rejected
+        | Kind::Value
+        | Kind::File
+        | Kind::Command
+        | Kind::Said
+        | Kind::Name => None,
+    }
+}
 
 fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
     one.len() == other.len() && one.iter().all(|stem| other.contains(stem))

@@ -182,18 +182,13 @@ fn refused(store: &mut Store, called: Option<&Called>, why: &str, source: Source
 
 /// Errors of this command, or of this file, that this run did not show any more.
 fn solve(store: &mut Store, origin: &str, ended: Ended, entry: Seq) {
-    for error in store.of_mut(Kind::Error) {
-        if error.over.is_some() || error.note.is_empty() || error.newest() == entry {
-            continue;
-        }
+    store.end(Kind::Error, entry, |error| {
         let gone = match ended {
             Ended::Well => shell::covers(origin, &error.note),
             Ended::Failed => origin == error.note,
         };
-        if gone {
-            error.over = Some(entry);
-        }
-    }
+        gone && !error.note.is_empty() && error.newest() != entry
+    });
 }
 
 fn text(outcome: &ToolOutcome) -> Cow<'_, str> {

@@ -25,7 +25,13 @@ pub(super) fn segments(text: &str) -> Vec<(Range<usize>, bool)> {
         push(from..at, fenced);
         // What opens a fence names its language; what stands behind its end is said.
         from = match fenced {
-            true => at + FENCE.len(),
+            true => match text[at + FENCE.len()..].find(|c: char| !matches!(c, ' ' | '\t' | '\r')) {
+                Some(blank) if text[at + FENCE.len() + blank..].starts_with('\n') => {
+                    at + FENCE.len() + blank + 1
+                }
+                Some(_) => at + FENCE.len(),
+                None => text.len(),
+            },
             false => memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |found| at + found + 1),
         };
         fenced = !fenced;

@@ -227,8 +227,8 @@ pub(super) fn weight(line: &str) -> u8 {
 /// Whether a run of `newer` that went well says that what failed in `older` is solved: the same command,
 /// or one that does all of it.
 pub(super) fn covers(newer: &str, older: &str) -> bool {
-    let newer_words = newer.split_whitespace().count();
-    older == newer || newer_words >= 2 && older.strip_prefix(newer).is_some_and(|rest| rest.starts_with(' '))
+    let goes_on = || older.strip_prefix(newer).is_some_and(|rest| rest.starts_with(' '));
+    older == newer || goes_on() && newer.split_whitespace().nth(1).is_some()
 }
 
 #[cfg(test)]

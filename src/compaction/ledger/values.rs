@@ -14,6 +14,9 @@ const WORDS_MAX: usize = 80;
 /// Values of one sentence.
 pub(super) const VALUES_MAX: usize = 6;
 
+/// What stands before the value of a line is no name where it is longer, with its marks.
+const LINE_NAME_BYTES_MAX: usize = 80;
+
 /// What a sentence says of values.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Told {
@@ -104,7 +107,7 @@ pub(super) fn of_sentence(sentence: &str) -> Told {
 /// `name = value`, `name: value`, `"name": value` as the one thing that a line says.
 pub(super) fn of_line(line: &str, form: Form) -> Option<Value> {
     let line = line.trim().trim_end_matches([',', ';']);
-    let at = line.find(['=', ':'])?;
+    let at = memchr::memchr2(b'=', b':', line.as_bytes()).filter(|at| *at <= LINE_NAME_BYTES_MAX)?;
     let (name, rest) = line.split_at(at);
     let value = rest.trim_start_matches([':', '=']).trim();
     if rest.starts_with("::") || rest.starts_with("==") || rest.starts_with("=>") || rest.starts_with("://") {
@@ -116,22 +119,19 @@ pub(super) fn of_line(line: &str, form: Form) -> Option<Value> {
         .trim_start_matches("- ")
         .trim_matches(['"', '\'', '`', '*', ' ']);
     let of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ' | '/');
-    let words = name.split_whitespace().count();
-    if words == 0
-        || words > 4
-        || name.len() > 60
+    if name.len() > 60
+        || name.split_whitespace().nth(4).is_some()
         || !name.chars().all(of_name)
         || !name.contains(|c: char| c.is_alphabetic())
     {
         return None;
     }
     let value = value.trim_matches(['"', '\'', '`']);
-    let is_one = !value.contains(char::is_whitespace) || value.split_whitespace().count() <= 3;
-    let opens = value.contains(['(', '{', '[', '<', ';', '$', '|']);
+    let opens = || value.contains(['(', '{', '[', '<', ';', '$', '|']);
     if value.is_empty()
         || value.len() > VALUE_BYTES_MAX
-        || !is_one
-        || opens
+        || value.split_whitespace().nth(3).is_some()
+        || opens()
         || !is_value(value.split_whitespace().next()?)
     {
         return None;
