@@ -62,7 +62,7 @@ fn limits(rule: &str, stems: &[Stem]) -> bool {
 /// Something was said to be done: what was pending of it drops out.
 pub(super) fn finish(store: &mut Store, line: &str, source: Source) {
     let stems = words::stems(line);
-    store.end(Kind::Pending, source.entry, |task| {
+    store.end_tasks(source.entry, |task| {
         task.newest() < source.entry && words::is_covered(&task.stems, &stems) && names_all(line, &task.text)
     });
 }

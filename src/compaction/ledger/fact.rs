@@ -186,8 +186,10 @@ pub(super) struct Store {
     by_value: ByHash<Stem, Vec<(Kind, u32)>>,
     /// The shapes of sentences that told facts.
     shapes: ByHash<Stem, Shape>,
-    /// The errors that may still show, and the tasks that may still be open: what ends one looks at no more.
-    open: [Vec<u32>; 2],
+    /// The tasks that may still be open: what ends one looks at no others.
+    tasks: Vec<u32>,
+    /// The errors that may still show, by the first words of what they came from.
+    errors: ByHash<Stem, Vec<u32>>,
     /// Facts that there was no room for here.
     pub beyond: u64,
 }
@@ -221,10 +223,22 @@ impl Store {
             let known = &mut self.facts[kind as usize][at as usize];
             let source = fact.sources[0];
             known.also(source);
-            if known.over.take().is_some()
-                && let Some(open) = open_of(kind)
-            {
-                self.open[open].push(at);
+            let was_over = known.over.take().is_some();
+            let came_from = origin(&fact.note);
+            // An error that another command shows too is that one's from now on.
+            if was_over || kind == Kind::Error && origin(&known.note) != came_from {
+                match kind {
+                    Kind::Error => self.errors.entry(came_from).or_default().push(at),
+                    Kind::Pending => self.tasks.push(at),
+                    Kind::Rule
+                    | Kind::Decision
+                    | Kind::Rejected
+                    | Kind::Value
+                    | Kind::File
+                    | Kind::Command
+                    | Kind::Said
+                    | Kind::Name => {}
+                }
             }
             known.strength = known.strength.max(fact.strength);
             known.by_person |= fact.by_person;
@@ -247,11 +261,9 @@ impl Store {
             self.drop_weakest(kind);
         }
         let at = self.facts[kind as usize].len() as u32;
-        if let Some(open) = open_of(kind) {
-            self.open[open].push(at);
-        }
         self.by_key.insert(fact.key, (kind, at));
         self.index_values(&fact.values, (kind, at));
+        self.index_open(&fact, at);
         self.facts[kind as usize].push(fact);
         self.replace_rivals(kind, at);
     }
@@ -273,17 +285,32 @@ impl Store {
         }
     }
 
-    /// Ends those of the open errors or tasks that `is_over` tells, and looks at no others.
-    pub fn end(&mut self, kind: Kind, by: Seq, is_over: impl Fn(&Fact) -> bool) {
-        let Some(open) = open_of(kind) else { return };
-        let facts = &mut self.facts[kind as usize];
-        self.open[open].retain(|at| {
-            let fact = &mut facts[*at as usize];
-            if fact.over.is_none() && is_over(fact) {
-                fact.over = Some(by);
-            }
-            fact.over.is_none()
-        });
+    /// Ends those of the open tasks that `is_over` tells.
+    pub fn end_tasks(&mut self, by: Seq, is_over: impl Fn(&Fact) -> bool) {
+        end(&mut self.tasks, &mut self.facts[Kind::Pending as usize], by, is_over);
+    }
+
+    /// Ends those of the open errors of commands that begin like this one, or of this file, that `is_over` tells.
+    pub fn end_errors(&mut self, command: &str, by: Seq, is_over: impl Fn(&Fact) -> bool) {
+        if let Some(errors) = self.errors.get_mut(&origin(command)) {
+            end(errors, &mut self.facts[Kind::Error as usize], by, is_over);
+        }
+    }
+
+    fn index_open(&mut self, fact: &Fact, at: u32) {
+        match fact.kind {
+            _ if fact.over.is_some() => {}
+            Kind::Error => self.errors.entry(origin(&fact.note)).or_default().push(at),
+            Kind::Pending => self.tasks.push(at),
+            Kind::Rule
+            | Kind::Decision
+            | Kind::Rejected
+            | Kind::Value
+            | Kind::File
+            | Kind::Command
+            | Kind::Said
+            | Kind::Name => {}
+        }
     }
 
     fn notice(&mut self, shape: Stem, entry: Seq) {
@@ -439,14 +466,12 @@ impl Store {
         self.by_word.clear();
         self.by_thing.clear();
         self.by_value.clear();
-        self.open = Default::default();
+        self.tasks.clear();
+        self.errors.clear();
         for kind in KINDS {
             let facts = std::mem::take(&mut self.facts[kind as usize]);
-            if let Some(open) = open_of(kind) {
-                let is_open = |at: &u32| facts[*at as usize].over.is_none();
-                self.open[open] = (0..facts.len() as u32).filter(is_open).collect();
-            }
             for (at, fact) in facts.iter().enumerate() {
+                self.index_open(fact, at as u32);
                 self.by_key.insert(fact.key, (kind, at as u32));
                 self.index_values(&fact.values, (kind, at as u32));
             }
@@ -475,20 +500,20 @@ impl Store {
 /// An old value that is named without its subject must have so many bytes: "not 5" may be about anything.
 const OLD_BYTES_MIN: usize = 4;
 
-/// Where the open facts of a kind are kept, if it ends by what happens.
-fn open_of(kind: Kind) -> Option<usize> {
-    match kind {
-        Kind::Error => Some(0),
-        Kind::Pending => Some(1),
-        Kind::Rule
-        | Kind::Decision
-        | Kind::Rejected
-        | Kind::Value
-        | Kind::File
-        | Kind::Command
-        | Kind::Said
-        | Kind::Name => None,
-    }
+fn end(open: &mut Vec<u32>, facts: &mut [Fact], by: Seq, is_over: impl Fn(&Fact) -> bool) {
+    open.retain(|at| {
+        let fact = &mut facts[*at as usize];
+        if fact.over.is_none() && is_over(fact) {
+            fact.over = Some(by);
+        }
+        fact.over.is_none()
+    });
+}
+
+/// The first two words of a command: a run of it, or of all that it does a part of, begins with the same.
+fn origin(command: &str) -> Stem {
+    let end = command.match_indices(' ').nth(1).map_or(command.len(), |(at, _)| at);
+    words::hash(&command[..end])
 }
 
 fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {

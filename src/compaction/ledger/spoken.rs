@@ -139,7 +139,7 @@ fn sentence(
     let Some((kind, strength)) = judged else { return range.end };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
-        end = list(store, text, range, kind, strength, side, source, found.room);
+        end = list(store, text, range, (kind, strength), side, source, found.room);
         if line.split(' ').count() < 4 {
             return end;
         }
@@ -338,8 +338,7 @@ fn list(
     store: &mut Store,
     text: &str,
     range: &Range<usize>,
-    kind: Kind,
-    strength: u8,
+    (kind, strength): (Kind, u8),
     side: Side,
     source: Source,
     room: &mut usize,
