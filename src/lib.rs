@@ -150,6 +150,8 @@
 //! - A server of MCP is nobody's: what it names, says, asks and sends is bounded before anybody sees it, nothing
 //!   waits for it but a call of its own tools, and its process ends with its session.
 //! - A file that the model has not read, or that changed since, is changed by no tool of ours but a command.
+//! - What an editor holds of a file counts before the disk only where it can't be an older state of the disk, and an edit
+//!   of it goes through that editor or is refused.
 //! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
 //! - What the model runs outside of full mode is held by what the system has to hold it, or the person is told what is
 //!   missing; it leaves the sandbox only by their word. What it starts ends with its session, if it keeps its mark.

@@ -35,7 +35,7 @@ impl Word {
 /// Which calls a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// The name of a tool, with `*` for any text, or one of [`KINDS`].
+    /// The name of a tool, with `*` for any text, or a word for several: `Bash`, `Read`, `Edit`, `Write`, `WebFetch`.
     pub tool: String,
     /// A command, a path or a host, by what the call does; `None` is every call of the tool.
     pub about: Option<String>,
@@ -66,44 +66,41 @@ impl fmt::Display for Written {
     }
 }
 
-/// Words that stand for all tools that do the same, as Claude Code names them.
-pub const KINDS: [&str; 5] = ["Bash", "Read", "Edit", "Write", "WebFetch"];
+/// What the parentheses of a rule are about.
+#[derive(Clone, Copy)]
+enum About {
+    Nothing,
+    Command,
+    Host,
+    Path,
+    /// Whatever the tool's input says.
+    Words,
+}
 
-/// Tools whose slips of the keyboard are noticed.
-const TOOLS: [&str; 16] = [
-    "bash",
-    "bash_output",
-    "bash_kill",
-    "file_read",
-    "file_write",
-    "file_edit",
-    "apply_patch",
-    "glob_tool",
-    "grep_tool",
-    "web_fetch",
-    "view_image",
-    "todo_write",
-    "recall",
-    "task",
-    "skill",
-    "ask_user",
-];
-
-/// Tools that have nothing that parentheses could be about.
-const WITHOUT_ABOUT: [&str; 2] = ["todo_write", "recall"];
-
-/// Tools whose patterns are paths.
-const OF_PATHS: [&str; 10] = [
-    "Read",
-    "Edit",
-    "Write",
-    "file_read",
-    "file_write",
-    "file_edit",
-    "apply_patch",
-    "glob_tool",
-    "grep_tool",
-    "view_image",
+/// Tools whose slips of the keyboard are noticed; of two that are as near the first is meant. Those with a capital stand
+/// for all that do the same, as Claude Code names them.
+const TOOLS: [(&str, About); 21] = [
+    ("bash", About::Command),
+    ("bash_output", About::Words),
+    ("bash_kill", About::Words),
+    ("file_read", About::Path),
+    ("file_write", About::Path),
+    ("file_edit", About::Path),
+    ("apply_patch", About::Path),
+    ("glob_tool", About::Path),
+    ("grep_tool", About::Path),
+    ("web_fetch", About::Host),
+    ("view_image", About::Path),
+    ("todo_write", About::Nothing),
+    ("recall", About::Nothing),
+    ("task", About::Words),
+    ("skill", About::Words),
+    ("ask_user", About::Words),
+    ("Bash", About::Command),
+    ("Read", About::Path),
+    ("Edit", About::Path),
+    ("Write", About::Path),
+    ("WebFetch", About::Host),
 ];
 
 /// What is wrong with a rule, and what to do about it.
@@ -140,11 +137,11 @@ pub fn parse(text: &str) -> Result<Pattern, Wrong> {
     if tool.is_empty() || !tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-*.".contains(c)) {
         return wrong(format!("{tool:?} is no name of a tool"), form);
     }
-    let known = TOOLS.iter().chain(&WITHOUT_ABOUT).chain(&KINDS);
+    let known = TOOLS.iter().map(|(name, _)| *name);
     if !tool.contains('*')
         && !tool.starts_with("mcp__")
-        && !known.clone().any(|known| *known == tool)
-        && let Some(near) = nearest(tool, known.copied())
+        && !known.clone().any(|known| known == tool)
+        && let Some(near) = nearest(tool, known)
     {
         return wrong(format!("there is no tool {tool:?}"), &format!("did you mean {near:?}?"));
     }
@@ -155,16 +152,18 @@ pub fn parse(text: &str) -> Result<Pattern, Wrong> {
             "leave them out for every call of the tool",
         );
     }
-    if tool.starts_with("mcp__") || WITHOUT_ABOUT.contains(&tool) {
-        let hint = format!("write \"{tool}\"");
-        return wrong(format!("rules about {tool} have nothing in parentheses"), &hint);
-    }
-    let about = match tool {
-        "bash" | "Bash" => command(about),
-        "web_fetch" | "WebFetch" => Some(host(about)?),
-        tool if OF_PATHS.contains(&tool) => Some(path(about)?),
-        _ => Some(about.to_owned()),
-    };
+    let of_known = TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, about)| *about);
+    let about =
+        match of_known.unwrap_or(if tool.starts_with("mcp__") { About::Nothing } else { About::Words }) {
+            About::Nothing => {
+                let hint = format!("write \"{tool}\"");
+                return wrong(format!("rules about {tool} have nothing in parentheses"), &hint);
+            }
+            About::Command => command(about),
+            About::Host => Some(host(about)?),
+            About::Path => Some(path(about)?),
+            About::Words => Some(about.to_owned()),
+        };
     Ok(Pattern { tool: tool.to_owned(), about })
 }
 

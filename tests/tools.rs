@@ -314,7 +314,10 @@ async fn an_edit_shows_its_diff_and_its_line() {
         new: "fn a() {}\nfn c() {}\n".into(),
     };
     let tool = place.tools.get("file_edit").expect("a built-in tool");
-    assert_eq!(tool.preview(&input, &place.workspace).await, std::slice::from_ref(&diff));
+    assert_eq!(
+        tool.preview(&input, ToolContext::bare(place.workspace.clone())).await,
+        std::slice::from_ref(&diff)
+    );
     place.reads("a.rs").await;
     let result = place.run("file_edit", input).await;
     assert_eq!(text(&result), "Edited a.rs at line 2.");

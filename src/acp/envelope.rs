@@ -23,10 +23,11 @@ pub enum Incoming<'a> {
         method: String,
         params: Option<&'a RawValue>,
     },
-    /// The answer to a request of ours; `result` is `None` where it is an error.
+    /// The answer to a request of ours: a result or an error.
     Response {
         id: &'a str,
         result: Option<&'a RawValue>,
+        error: Option<&'a RawValue>,
     },
     /// Not JSON-RPC. To be answered with this code, to the id where there is one.
     Invalid {
@@ -99,8 +100,12 @@ pub fn read(line: &[u8]) -> Incoming<'_> {
             (Ok(method), None) => Incoming::Notification { method, params },
             (Err(_), id) => invalid(id.unwrap_or("null"), INVALID_REQUEST, "The method is not a string"),
         },
-        (None, Some(id)) if envelope.error.is_some() => Incoming::Response { id, result: None },
-        (None, Some(id)) if envelope.result.is_some() => Incoming::Response { id, result: envelope.result },
+        (None, Some(id)) if envelope.error.is_some() => {
+            Incoming::Response { id, result: None, error: envelope.error }
+        }
+        (None, Some(id)) if envelope.result.is_some() => {
+            Incoming::Response { id, result: envelope.result, error: None }
+        }
         (None, id) => invalid(id.unwrap_or("null"), INVALID_REQUEST, "The message has no method"),
     }
 }
@@ -121,7 +126,7 @@ mod tests {
             Incoming::Notification { method, params } => {
                 format!("notification {method} {}", params.map_or("-", RawValue::get))
             }
-            Incoming::Response { id, result } => {
+            Incoming::Response { id, result, .. } => {
                 format!("response {id} {}", result.map_or("error", RawValue::get))
             }
             Incoming::Invalid { id, code, .. } => format!("invalid {id} {code}"),

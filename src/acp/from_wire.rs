@@ -13,10 +13,17 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached;
-use crate::session::{self, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply};
+use crate::session::{self, EditorAnswer, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply};
 use crate::thread::attached::together_too_large;
 use crate::thread::halves::whole_characters;
 use crate::thread::{Content, SessionId};
+
+/// ACP's code for what is not there, and JSON-RPC's for a method that is not known.
+const RESOURCE_NOT_FOUND: i32 = -32002;
+const METHOD_NOT_FOUND: i32 = -32601;
+
+/// Characters of a client's error that are kept.
+const ERROR_CHARS_MAX: usize = 200;
 
 /// What is wrong with parameters: a sentence that begins with the field's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,6 +179,32 @@ pub fn elicited(result: &Value) -> Reply {
     }
 }
 
+/// The text that an editor holds of a file.
+pub fn editor_text(mut result: Value) -> EditorAnswer {
+    match result.get_mut("content").map(Value::take) {
+        Some(Value::String(text)) => EditorAnswer::Text(text),
+        Some(_) | None => EditorAnswer::Failed("its answer has no text".to_owned()),
+    }
+}
+
+/// How editors say, in ACP's code or in words, that they know no such file.
+const NO_SUCH_FILE: [&str; 3] = ["not found", "no such file", "enoent"];
+
+/// An editor's error. That it knows no such file is an answer like others.
+pub fn unfulfilled(error: &RawValue) -> EditorAnswer {
+    let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
+    let message: String =
+        error["message"].as_str().unwrap_or("an error without words").chars().take(ERROR_CHARS_MAX).collect();
+    let words = message.to_lowercase();
+    let is_missing =
+        error["code"] == RESOURCE_NOT_FOUND || NO_SUCH_FILE.iter().any(|part| words.contains(part));
+    // Who does not know the method says so in the same words.
+    match is_missing && error["code"] != METHOD_NOT_FOUND {
+        true => EditorAnswer::Missing,
+        false => EditorAnswer::Failed(message),
+    }
+}
+
 /// Reads an id that a client sent; `None` if it cannot name a session.
 pub fn session_id(text: &str) -> Option<SessionId> {
     SessionId::parse(text)
@@ -286,6 +319,23 @@ mod tests {
 
     fn fault<T: std::fmt::Debug>(result: Result<T, BadParams>) -> String {
         result.expect_err("the parameters are bad").0
+    }
+
+    #[test]
+    fn an_editor_has_a_text_or_no_such_file_or_is_of_no_use() {
+        let text = |json: &str| editor_text(serde_json::from_str(json).expect("the test's JSON is valid"));
+        assert_eq!(text(r#"{"content":"a\n"}"#), EditorAnswer::Text("a\n".into()));
+        assert!(matches!(text(r#"{"text":"a\n"}"#), EditorAnswer::Failed(_)));
+        for (error, is_missing) in [
+            (r#"{"code":-32002,"message":"Resource not found"}"#, true),
+            (r#"{"code":-32603,"message":"ENOENT: no such file or directory"}"#, true),
+            (r#"{"code":-32601,"message":"Method not found"}"#, false),
+            (r#"{"code":-32603,"message":"Internal error"}"#, false),
+            (r#"{"code":"odd"}"#, false),
+            ("7", false),
+        ] {
+            assert_eq!(unfulfilled(&raw(error)) == EditorAnswer::Missing, is_missing, "{error}");
+        }
     }
 
     #[test]

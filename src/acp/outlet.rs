@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::from_wire::ClientTraits;
 use super::requests::Requests;
-use crate::session::{CompactionState, Out, Outlet, Shows};
+use crate::session::{CompactionState, Offers, Out, Outlet, Shows};
 use crate::thread::{Change, MessageId, SessionId};
 
 /// Live text and progress that may wait for a client that does not read, in bytes.
@@ -111,6 +111,12 @@ impl Outbox {
         Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
     }
 
+    /// What the client offers to do with the texts that it holds.
+    pub fn offers(&self) -> Offers {
+        let traits = self.lock().traits;
+        Offers { reads: traits.read_text_file, writes: traits.write_text_file }
+    }
+
     /// Queues a finished line.
     pub fn put_line(&self, line: Vec<u8>) {
         let mut pending = self.lock();
@@ -205,6 +211,10 @@ impl Outlet for Outbox {
     fn shows(&self) -> Shows {
         Outbox::shows(self)
     }
+
+    fn offers(&self) -> Offers {
+        Outbox::offers(self)
+    }
 }
 
 impl Pending {
@@ -288,6 +298,7 @@ impl Pending {
             | Out::Ask { .. }
             | Out::Question { .. }
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => {}
         }
@@ -332,6 +343,7 @@ impl Pending {
                 | Out::Ask { .. }
                 | Out::Question { .. }
                 | Out::QuestionDone { .. }
+                | Out::Wish { .. }
                 | Out::Withdrawn { .. } => {
                     return None;
                 }

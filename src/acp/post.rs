@@ -10,10 +10,11 @@ use serde_json::value::RawValue;
 use super::answers;
 use super::from_wire::ClientTraits;
 use super::outlet::{Item, Outbox};
-use super::requests::{Asked, RequestKind};
+use super::requests::{Asked, RequestKind, What};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, Detail};
-use crate::session::{Answer, AskId, Out, PermissionAsk, Question, SessionError, Shows, Ticket, Wants};
+use super::updates::wire_path;
+use crate::session::{Answer, AskId, Out, PermissionAsk, Question, SessionError, Shows, Ticket, Wants, Wish};
 use crate::thread::{SessionId, ToolCall};
 
 /// Addresses whose end is waited for at a time.
@@ -44,6 +45,7 @@ impl Post {
                         notification(buffer, "elicitation/complete", &json!({ "elicitationId": id }));
                     }
                 }
+                Out::Wish { ask, wish } => wish_for(session, ask, &wish, outbox, buffer),
                 Out::Withdrawn { ask } => {
                     let asked = outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
@@ -96,9 +98,7 @@ impl Post {
         let id = outbox.requests().ask(Asked {
             session,
             ask,
-            always: permission.always.is_some(),
-            never: permission.never.is_some(),
-            is_elicitation: false,
+            what: What::Permission { always: permission.always.is_some(), never: permission.never.is_some() },
         });
         request(buffer, id, "session/request_permission", &params);
     }
@@ -132,7 +132,7 @@ impl Post {
                 }
             }
         }
-        let asked = Asked { session, ask, always: false, never: false, is_elicitation: true };
+        let asked = Asked { session, ask, what: What::Elicitation };
         let id = outbox.requests().ask(asked);
         request(buffer, id, "elicitation/create", &params);
     }
@@ -170,6 +170,22 @@ impl Post {
         }
         self.cursors.get_mut(session).expect("it was put in if it was missing")
     }
+}
+
+/// Asks an editor for its text of a file, or to hold one. Only a client that offers it is asked.
+fn wish_for(session: SessionId, ask: AskId, wish: &Wish, outbox: &Outbox, buffer: &mut Vec<u8>) {
+    let (method, what, params) = match wish {
+        Wish::Text { path } => {
+            ("fs/read_text_file", What::Text, json!({ "sessionId": session.0, "path": wire_path(path) }))
+        }
+        Wish::Put { path, text } => (
+            "fs/write_text_file",
+            What::Put,
+            json!({ "sessionId": session.0, "path": wire_path(path), "content": text }),
+        ),
+    };
+    let id = outbox.requests().ask(Asked { session, ask, what });
+    request(buffer, id, method, &params);
 }
 
 /// Appends the one answer to a request. `id` is JSON as it came.

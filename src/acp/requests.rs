@@ -36,17 +36,25 @@ pub struct OpenRequest {
     pub session: Option<SessionId>,
 }
 
-/// A permission request of ours that has no answer yet.
+/// A request of ours that has no answer yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub session: SessionId,
     pub ask: AskId,
-    /// Whether "always" was among the offers.
-    pub always: bool,
-    /// Whether "never" was.
-    pub never: bool,
-    /// It is no permission but a form or an address.
-    pub is_elicitation: bool,
+    pub what: What,
+}
+
+/// What was asked, as far as its answer depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A permission, and whether "always" and "never" were among the offers.
+    Permission { always: bool, never: bool },
+    /// A form or an address.
+    Elicitation,
+    /// The text that an editor holds of a file.
+    Text,
+    /// That it holds this text.
+    Put,
 }
 
 /// Tickets are told apart in the whole process, because a session that two clients share gets them
@@ -157,9 +165,7 @@ mod tests {
         let asked = || Asked {
             session: SessionId("s_0".to_owned()),
             ask: AskId(1),
-            always: false,
-            never: false,
-            is_elicitation: false,
+            what: What::Permission { always: false, never: false },
         };
         let now = 1_795_300_000;
         let ask = |seconds, seen| Requests::new(first_id(seconds, seen)).ask(asked());
@@ -179,9 +185,7 @@ mod tests {
         let id = requests.ask(Asked {
             session: session.clone(),
             ask: AskId(1),
-            always: true,
-            never: false,
-            is_elicitation: false,
+            what: What::Permission { always: true, never: false },
         });
         assert_eq!(requests.withdraw(&session, AskId(1)), Some(id));
         assert_eq!(requests.decided(id), None);

@@ -17,12 +17,13 @@ use super::envelope::{INVALID_REQUEST, Incoming};
 use super::from_wire::{self, BadParams, ClientTraits, Params};
 use super::outlet::Outbox;
 use super::post;
-use super::requests::{OpenRequest, RequestKind};
+use super::requests::{OpenRequest, RequestKind, What};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
 use crate::session::port::SessionPort;
 use crate::session::registry::{Header, Overrides};
 use crate::session::{
-    Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Shows, Ticket,
+    Attachment, ClientId, Decision, EditorAnswer, Offers, Opening, Out, Outlet, Replay, SessionCommand,
+    SessionError, Shows, Ticket,
 };
 use crate::thread::{Part, SessionId};
 
@@ -90,6 +91,10 @@ impl Outlet for Held {
     fn shows(&self) -> Shows {
         self.outbox.shows()
     }
+
+    fn offers(&self) -> Offers {
+        self.outbox.offers()
+    }
 }
 
 impl Drop for Held {
@@ -136,7 +141,7 @@ impl<P: SessionPort> Server<P> {
             Incoming::Blank => {}
             Incoming::Invalid { id, code, message } => self.answer(id, Err(wire::Error::new(code, message))),
             Incoming::Notification { method, params } => self.notification(&method, params),
-            Incoming::Response { id, result } => self.decided(id, result),
+            Incoming::Response { id, result, error } => self.decided(id, result, error),
             Incoming::Request { id, method, params } => {
                 match self.request(id, &method, params).unwrap_or_else(Routed::from) {
                     Routed::Now(result) => self.answer(id, result),
@@ -412,16 +417,30 @@ impl<P: SessionPort> Server<P> {
 
     /// Passes the answer to one of our questions on. All that is not plainly one of the offers is no approval. An
     /// error (no `result`) is nobody's word: an editor that can't show a card leaves it to the session's others.
-    fn decided(&self, id: &str, result: Option<&RawValue>) {
+    fn decided(&self, id: &str, result: Option<&RawValue>, error: Option<&RawValue>) {
         let Ok(id) = id.parse::<u64>() else { return };
         let Some(asked) = self.outbox.requests().decided(id) else { return };
         let is_error = result.is_none();
         let result: Value =
             result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or_default();
-        if asked.is_elicitation {
-            let reply = from_wire::elicited(&result);
-            return self.tell(&asked.session, SessionCommand::Answer { ask: asked.ask, reply });
-        }
+        let (always, never) = match asked.what {
+            What::Permission { always, never } => (always, never),
+            What::Elicitation => {
+                let reply = from_wire::elicited(&result);
+                return self.tell(&asked.session, SessionCommand::Answer { ask: asked.ask, reply });
+            }
+            What::Text => {
+                let answer = match error {
+                    Some(error) => from_wire::unfulfilled(error),
+                    None => from_wire::editor_text(result),
+                };
+                return self.tell(&asked.session, SessionCommand::Fulfil { ask: asked.ask, answer });
+            }
+            What::Put => {
+                let answer = error.map_or(EditorAnswer::Taken, from_wire::unfulfilled);
+                return self.tell(&asked.session, SessionCommand::Fulfil { ask: asked.ask, answer });
+            }
+        };
         if is_error {
             let (ask, client) = (asked.ask, self.parts.client);
             return self.tell(&asked.session, SessionCommand::Absent { ask, client });
@@ -433,9 +452,9 @@ impl<P: SessionPort> Server<P> {
         };
         let decision = match chosen {
             Some(ALLOW_ONCE) => Decision::AllowOnce,
-            Some(ALLOW_ALWAYS) if asked.always => Decision::AllowAlways,
+            Some(ALLOW_ALWAYS) if always => Decision::AllowAlways,
             Some(REJECT_ONCE) => Decision::Reject,
-            Some(REJECT_ALWAYS) if asked.never => Decision::RejectAlways,
+            Some(REJECT_ALWAYS) if never => Decision::RejectAlways,
             Some(_) | None => Decision::Dismissed,
         };
         self.tell(&asked.session, SessionCommand::Decide { ask: asked.ask, decision });

@@ -123,6 +123,7 @@ impl Cursor {
             Out::Ask { .. }
             | Out::Question { .. }
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => {}
         }

@@ -16,10 +16,12 @@
 
 mod baseline;
 mod blobs;
+mod calls;
 mod node;
 mod plan;
 mod record;
 mod restore;
+mod rewinds;
 mod scan;
 mod tracker;
 mod walk;

@@ -58,6 +58,7 @@ impl<'a> JsonLines<'a> {
             | Out::Ask { .. }
             | Out::Question { .. }
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => Ok(()),
         }

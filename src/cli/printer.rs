@@ -174,6 +174,7 @@ impl<'a> Printer<'a> {
             | Out::Ask { .. }
             | Out::Question { .. }
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => Ok(()),
         }

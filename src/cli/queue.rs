@@ -90,6 +90,7 @@ impl Outlet for Queue {
             | Out::Ask { .. }
             | Out::Question { .. }
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Withdrawn { .. }
             | Out::Answer { .. } => {
                 let is_full = |state: &mut State| state.items.len() >= ITEMS_MAX && !state.closed;

@@ -2,7 +2,7 @@
 //! names.
 //!
 //! ```text
-//!  settings, client ─► McpServer ─► Hub::start ─ a task each ─► server::drive
+//!  settings, client ─► McpServer ─► Hub::start ─ a task each ─► drive::drive
 //!                                                 process: child (group, pipes, bounds) ─┐
 //!                                                 HTTP: the provider's client ───────────┤ rmcp
 //!  session ◄─ News: tools are known, a server went ──────────────────────────────────────┤
@@ -16,6 +16,7 @@
 
 mod child;
 mod client;
+mod drive;
 mod expand;
 mod listed;
 mod login;
@@ -119,7 +120,7 @@ impl Hub {
             let server = Arc::new(Server::new(spec, label));
             self.servers.push(server.clone());
             let (around, door, news) = (self.around.clone(), self.door.clone(), self.news.clone());
-            self.tasks.spawn(server::drive(server, around, door, news));
+            self.tasks.spawn(drive::drive(server, around, door, news));
         }
     }
 

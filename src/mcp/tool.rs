@@ -67,7 +67,7 @@ impl Tool for McpTool {
         }
     }
 
-    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
         let shown = arguments(input);
         Box::pin(async move { vec![shown] })
     }
@@ -184,7 +184,7 @@ impl Tool for Reach {
         }
     }
 
-    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
         let shown = match wanted(input) {
             Ok(Wanted::Call(_, given)) => vec![arguments(&given)],
             Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => Vec::new(),

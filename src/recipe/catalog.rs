@@ -10,6 +10,8 @@ use std::sync::Arc;
 use super::command::{self, CommandInfo};
 use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, Source};
+use super::places::{Owner, Place, PlaceKind, hook_folders, id_of, places};
+use super::walk::{ENTRIES_MAX, Found, Walk};
 use super::{foreign, watch::WatchPlan};
 use crate::paths::Paths;
 use crate::problem::Problem;
@@ -18,10 +20,6 @@ use crate::problem::Problem;
 pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;
 /// Recipes of one session. Clients show them as one menu.
 pub const RECIPES_MAX: usize = 1000;
-/// Directory entries looked at for one catalog; a folder that is none of recipes ends here.
-pub const ENTRIES_MAX: usize = 10_000;
-/// Folders within folders; also what ends a loop of links.
-pub const FOLDER_DEPTH_MAX: usize = 8;
 /// Problems kept of one catalog; more of them is one mistake made often.
 pub const PROBLEMS_MAX: usize = 50;
 
@@ -130,87 +128,6 @@ impl Catalog {
     }
 }
 
-/// A folder where recipes can be, and how its files are read.
-struct Place {
-    folder: PathBuf,
-    kind: PlaceKind,
-    owner: Owner,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Person,
-    Repository,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PlaceKind {
-    Recipes,
-    /// `<cwd>/recipes` may be a folder of anything: only files with front matter count.
-    RecipesWithFrontMatter,
-    /// Each folder is a plugin with a `recipes` folder; its name prefixes theirs.
-    Plugins,
-    ClaudeCommands,
-    GeminiCommands,
-    Skills,
-}
-
-/// All places, the one that counts first. `repository` are a session's directory and the root of its
-/// repository; `extra` is below the former unless it is absolute.
-fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
-    use Owner::{Person, Repository};
-    use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
-    let mut places = Vec::new();
-    let mut add = |folder: PathBuf, kind, owner| places.push(Place { folder, kind, owner });
-    for root in repository {
-        add(root.join(".epitome/recipes"), Recipes, Repository);
-        add(root.join(".kodelet/recipes"), Recipes, Repository);
-        add(root.join("recipes"), RecipesWithFrontMatter, Repository);
-        add(root.join(".epitome/plugins"), Plugins, Repository);
-        add(root.join(".kodelet/plugins"), Plugins, Repository);
-    }
-    add(paths.home.join("recipes"), Recipes, Person);
-    let home = paths.user_home.as_deref();
-    if let Some(home) = home {
-        add(home.join(".kodelet/recipes"), Recipes, Person);
-    }
-    add(paths.home.join("plugins"), Plugins, Person);
-    if let Some(home) = home {
-        add(home.join(".kodelet/plugins"), Plugins, Person);
-    }
-    for folder in extra {
-        add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, Person);
-    }
-    let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
-    let roots: Vec<(&Path, Owner)> = of_repository.chain(home.map(|home| (home, Person))).collect();
-    for (root, owner) in &roots {
-        add(root.join(".claude/commands"), ClaudeCommands, *owner);
-    }
-    for (root, owner) in &roots {
-        add(root.join(".claude/skills"), Skills, *owner);
-        add(root.join(".agents/skills"), Skills, *owner);
-        let own = if *owner == Person { paths.home.join("skills") } else { root.join(".epitome/skills") };
-        add(own, Skills, *owner);
-    }
-    for (root, owner) in &roots {
-        add(root.join(".gemini/commands"), GeminiCommands, *owner);
-    }
-    // A session in the home directory: its folders are the person's, not a repository's.
-    let of_person: BTreeSet<PathBuf> =
-        places.iter().filter(|place| place.owner == Person).map(|place| place.folder.clone()).collect();
-    places.retain(|place| place.owner == Person || !of_person.contains(&place.folder));
-    places
-}
-
-/// Where the person's and the repository's own hooks are, whose names a recipe may use as handlers.
-fn hook_folders(repository: &[PathBuf], paths: &Paths) -> Vec<PathBuf> {
-    let of_repository =
-        repository.iter().flat_map(|root| [root.join(".epitome/hooks"), root.join(".kodelet/hooks")]);
-    let of_person = [paths.home.join("hooks/enforced"), paths.home.join("hooks")];
-    let of_kodelet = paths.user_home.iter().map(|home| home.join(".kodelet/hooks"));
-    of_repository.chain(of_person).chain(of_kodelet).collect()
-}
-
 struct Loader {
     walk: Walk,
     hook_folders: Vec<PathBuf>,
@@ -231,7 +148,7 @@ impl Loader {
                 Found::File(path) => files.push(path),
                 Found::Folder(_) => {}
             });
-            if self.walk.budget == 0 {
+            if self.walk.is_spent() {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
                 self.problem(Problem { path: folder.clone(), place: None, message, hint: None });
             }
@@ -403,112 +320,6 @@ pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
         }),
     };
     recipe.unknown_handlers.iter().map(problem).collect()
-}
-
-/// The id that a file's place says; `None`: the file is no recipe.
-fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<String> {
-    let below = path.strip_prefix(folder).ok()?;
-    let below = match kind {
-        PlaceKind::Recipes | PlaceKind::RecipesWithFrontMatter | PlaceKind::Plugins => {
-            match below.extension().and_then(|extension| extension.to_str()) {
-                None | Some("md") => below.with_extension(""),
-                Some(_) => return None,
-            }
-        }
-        PlaceKind::ClaudeCommands if below.extension()? == "md" => below.with_extension(""),
-        PlaceKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
-        PlaceKind::Skills if below.file_name()? == "SKILL.md" => below.parent()?.to_path_buf(),
-        PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands | PlaceKind::Skills => return None,
-    };
-    let parts: Option<Vec<&str>> = below.iter().map(|part| part.to_str()).collect();
-    parts.map(|parts| parts.join("/")).filter(|id| !id.is_empty())
-}
-
-/// Looks through folders, within bounds.
-struct Walk {
-    /// Entries that may still be looked at.
-    budget: usize,
-    /// The repository's real path; `None` where there is none.
-    root: Option<PathBuf>,
-}
-
-impl Walk {
-    /// `repository`: a directory and then, perhaps, the root above it.
-    fn new(repository: &[PathBuf]) -> Walk {
-        let root = repository.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
-        Walk { budget: ENTRIES_MAX, root }
-    }
-
-    /// Whether a file or folder may be looked into. A link from a cloned repository to the person's own
-    /// files would put these into menus and prompts.
-    fn may_enter(&self, owner: Owner, path: &Path) -> bool {
-        match owner {
-            Owner::Person => true,
-            Owner::Repository => {
-                let real = path.canonicalize();
-                real.is_ok_and(|real| self.root.as_ref().is_some_and(|root| real.starts_with(root)))
-            }
-        }
-    }
-
-    /// The folders to walk of a place, with the prefix of their ids.
-    fn folders(&mut self, place: &Place) -> Vec<(PathBuf, String)> {
-        let folders = match place.kind {
-            PlaceKind::Plugins => {
-                let plugins = self.children(&place.folder).into_iter();
-                plugins
-                    .filter_map(|plugin| {
-                        Some((plugin.join("recipes"), format!("{}/", plugin.file_name()?.to_str()?)))
-                    })
-                    .collect()
-            }
-            PlaceKind::Recipes
-            | PlaceKind::RecipesWithFrontMatter
-            | PlaceKind::ClaudeCommands
-            | PlaceKind::GeminiCommands
-            | PlaceKind::Skills => vec![(place.folder.clone(), String::new())],
-        };
-        folders
-            .into_iter()
-            .filter(|(folder, _)| folder.is_dir() && self.may_enter(place.owner, folder))
-            .collect()
-    }
-
-    /// Calls `visit` for what lies below a folder.
-    fn below(&mut self, owner: Owner, folder: &Path, depth: usize, visit: &mut impl FnMut(Found)) {
-        for path in self.children(folder) {
-            if !path.is_dir() {
-                visit(Found::File(path));
-            } else if depth < FOLDER_DEPTH_MAX && (!path.is_symlink() || self.may_enter(owner, &path)) {
-                self.below(owner, &path, depth + 1, visit);
-                visit(Found::Folder(path));
-            }
-        }
-    }
-
-    /// What is in a folder, without hidden files and backups, sorted. A missing folder is empty.
-    fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-        let mut paths = Vec::new();
-        for entry in entries.flatten() {
-            if self.budget == 0 {
-                break;
-            }
-            self.budget -= 1;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if !name.starts_with('.') && !name.ends_with('~') {
-                paths.push(entry.path());
-            }
-        }
-        paths.sort();
-        paths
-    }
-}
-
-enum Found {
-    File(PathBuf),
-    Folder(PathBuf),
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use super::ahead::Ahead;
 use super::arrival::Wholes;
 use super::audience::{Audience, Pulse};
+use super::buffers::{self, OpenWish};
 use super::child::{ChildNews, Lineage};
 use super::consent::Consent;
 use super::counts::Counts;
@@ -58,6 +59,7 @@ use crate::tokens;
 use crate::tools::Workspace;
 use crate::tools::ask_user::AskUser;
 use crate::tools::background::Background as BackgroundCommands;
+use crate::tools::buffers::{Buffers, Wished};
 use crate::tools::question::{Asked, Door};
 use crate::tools::read_state::Files;
 use crate::turn::{Answer as Told, Ask, Next};
@@ -148,6 +150,12 @@ pub struct Session {
     pub(super) masker_made: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the model knows of files.
     pub(super) files: Arc<Files>,
+    /// What editors hold unsaved, where wishes to them come out, and those that are open.
+    pub(super) buffers: Arc<Buffers>,
+    pub(super) wishes: mpsc::Receiver<Wished>,
+    pub(super) wishes_open: Vec<OpenWish>,
+    /// Clients that are not asked any more what they hold.
+    pub(super) deaf: HashSet<ClientId>,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     /// The model's commands that run beside the conversation; with the session they end.
@@ -197,6 +205,7 @@ enum Event {
     Service(ServiceCall),
     Server(News),
     Asked(Asked),
+    Wished(Wished),
     Background(Result<Background, tokio::task::JoinError>),
 }
 
@@ -221,6 +230,7 @@ impl Session {
         };
         let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
         let (door, asked) = Door::new();
+        let (buffers, wishes) = Buffers::new(buffers::at_work_since(&thread));
         services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: door.clone() })]);
         let mut session = Session {
             mcp: Mcp::new(services.toolbox.clone()),
@@ -279,6 +289,10 @@ impl Session {
             kept_reader: kept::Reader::default(),
             masker_made: None,
             files: Arc::default(),
+            buffers: Arc::new(buffers),
+            wishes,
+            wishes_open: Vec::new(),
+            deaf: HashSet::new(),
             instructions: Watch::default(),
             background_commands: Arc::default(),
             told_of_sandbox: false,
@@ -362,6 +376,7 @@ impl Session {
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
             Some(news) = self.mcp.news() => Event::Server(news),
             Some(asked) = self.asked.recv() => Event::Asked(asked),
+            Some(wished) = self.wishes.recv() => Event::Wished(wished),
             Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
         }
     }
@@ -385,6 +400,7 @@ impl Session {
             Event::Service(call) => self.serve(call),
             Event::Server(news) => self.heard_of_server(news),
             Event::Asked(asked) => self.asked(asked),
+            Event::Wished(wished) => self.wished(wished),
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {

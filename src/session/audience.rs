@@ -141,7 +141,13 @@ impl Pulse {
 impl Session {
     pub(super) fn show_pulse(&self) {
         self.door.set_shows(self.audience.shows());
-        self.pulse.set(self.work.is_some() || !self.waiting.is_empty(), &self.audience);
+        let is_at_work = self.work.is_some() || !self.waiting.is_empty();
+        self.pulse.set(is_at_work, &self.audience);
+        let may_change_files = is_at_work
+            || self.rendering.is_some()
+            || self.rewinding
+            || self.background_commands.running() > 0;
+        self.buffers.set_busy(may_change_files);
     }
 
     /// Lets somebody look on, who is told of everything from this entry on.

@@ -9,7 +9,7 @@ use tracing::{Instrument as _, info_span};
 use super::actor::Session;
 use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
-use super::{arrival, checkpoints, effects, kept, trace};
+use super::{arrival, buffers, checkpoints, effects, kept, trace};
 use crate::hooks::output::PermissionDecision;
 use crate::problem::Problem;
 use crate::recall::Log;
@@ -58,8 +58,8 @@ impl Session {
         };
         let Some(call) = self.effective_call(&id) else { return };
         let Some(tool) = self.services.toolbox.get(&call.name).cloned() else { return };
-        let workspace = self.workspace.clone();
         let context = self.tool_context(&tool, &id);
+        let look = self.editor_look(&tool, &access);
         // What an edit before it in the same reply writes is there when it is looked at.
         let entrance = self.files.enter(&Access::Read(Vec::new()));
         let ask = AskId::fresh();
@@ -68,8 +68,9 @@ impl Session {
         work.jobs.spawn(async move {
             let looked = async {
                 let _turn = entrance.turn().await;
-                tool.check(&call.input, context).await?;
-                Ok(tool.preview(&call.input, &workspace).await)
+                let context = buffers::looked(look, context).await;
+                tool.check(&call.input, context.clone()).await?;
+                Ok(tool.preview(&call.input, context).await)
             };
             Done::Preview(id, effects::guarded(looked, || Ok(Vec::new())).await)
         });
@@ -240,6 +241,7 @@ impl Session {
             agents: None,
             sandbox: self.sandbox_rules(),
             background: self.background_commands.clone(),
+            unsaved: Arc::default(),
         }
     }
 
@@ -325,6 +327,8 @@ impl Session {
         let sync_first = (!reads).then(|| self.journal.syncer());
         let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
+        // Once more behind a card: the person may have typed while it was open.
+        let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.files.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.masker();
         let Some(work) = &mut self.work else { return };
@@ -334,6 +338,7 @@ impl Session {
         let job = async move {
             let run = async {
                 let _turn = entrance.turn().await;
+                let context = buffers::looked(look, context).await;
                 checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
             };
             let (mut outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;

@@ -141,12 +141,14 @@ impl Session {
 
     /// The paths of a report as a person would write them here.
     pub(super) fn shown_paths(&self, report: &Report) -> Vec<(String, &'static str)> {
-        report.changed.iter().map(|(path, verb)| (self.shown_path(path), *verb)).collect()
+        let shown = self.shown_path();
+        report.changed.iter().map(|(path, verb)| (shown(path), *verb)).collect()
     }
 
-    pub(super) fn shown_path(&self, path: &Path) -> String {
-        let real = self.workspace.cwd.canonicalize();
-        match real.ok().and_then(|real| path.strip_prefix(real).ok().map(Path::to_path_buf)) {
+    /// How a path is written here. The disk is asked once, whose links these are.
+    pub(super) fn shown_path(&self) -> impl Fn(&Path) -> String + use<'_> {
+        let real = self.workspace.cwd.canonicalize().ok();
+        move |path| match real.as_ref().and_then(|real| path.strip_prefix(real).ok()) {
             Some(below) if !below.as_os_str().is_empty() => below.display().to_string(),
             Some(_) | None => self.workspace.display(path),
         }

@@ -56,6 +56,7 @@ impl Session {
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Absent { ask, client } => self.absent(ask, client),
             SessionCommand::Answer { ask, reply } => self.close_question(ask, reply),
+            SessionCommand::Fulfil { ask, answer } => self.wish_answered(ask, answer),
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
                 if self.others_stay(client) {
@@ -179,6 +180,7 @@ impl Session {
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
+            | SessionCommand::Fulfil { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged

@@ -84,6 +84,7 @@ impl Session {
             prompt.responder.answer(Ok(cancelled()));
         }
         self.close_questions();
+        self.close_wishes();
         self.take_finished_tools();
         self.hear_children();
         let Some(work) = &mut self.work else { return };

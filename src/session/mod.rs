@@ -10,6 +10,7 @@ mod ahead;
 mod arrival;
 mod audience;
 mod beside;
+mod buffers;
 mod callbacks;
 mod calls;
 mod checkpoints;
@@ -68,6 +69,7 @@ use crate::thread::{
     CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
     ToolCall, ToolOutcome, Usage,
 };
+pub use crate::tools::buffers::{Answer as EditorAnswer, Offers, Wish};
 pub use crate::tools::question::{Question, Reply, Shows, Wants};
 pub use commands::why;
 pub use mcp::LOGINS as MCP_LOGINS;
@@ -111,6 +113,11 @@ pub trait Outlet: Send + Sync {
     /// The questions that its client can show beside permission cards; none, where it says nothing.
     fn shows(&self) -> Shows {
         Shows::default()
+    }
+
+    /// What its client, an editor, offers to do with the texts that it holds; nothing, where it says nothing.
+    fn offers(&self) -> Offers {
+        Offers::default()
     }
 }
 
@@ -199,6 +206,11 @@ pub enum SessionCommand {
     Answer {
         ask: AskId,
         reply: Reply,
+    },
+    /// The answer to `Out::Wish`. A late or unknown one is ignored.
+    Fulfil {
+        ask: AskId,
+        answer: EditorAnswer,
     },
     /// Cancels the turn, then ends the session's task. The log stays.
     Close {
@@ -310,6 +322,11 @@ pub enum Out {
     /// What the person was to do at the address of this id is done.
     QuestionDone {
         id: String,
+    },
+    /// What a file tool wants of the one client whose prompt it works for.
+    Wish {
+        ask: AskId,
+        wish: Arc<Wish>,
     },
     /// The question is settled or void.
     Withdrawn {

@@ -288,6 +288,7 @@ impl Sessions {
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
+            | SessionCommand::Fulfil { .. }
                 if self.resting().contains_key(session) =>
             {
                 return Ok(());
@@ -628,6 +629,7 @@ fn refuse_all(
             | SessionCommand::Decide { .. }
             | SessionCommand::Absent { .. }
             | SessionCommand::Answer { .. }
+            | SessionCommand::Fulfil { .. }
             | SessionCommand::Detach { .. }
             | SessionCommand::End
             | SessionCommand::RecipesChanged

@@ -24,6 +24,7 @@ use crate::problem::Problem;
 use crate::store::Journal;
 use crate::thread::{Seq, Thread, Verdict};
 use crate::tools::background::Background;
+use crate::tools::buffers::Buffers;
 
 /// How long nobody wants anything of a session before it rests.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
@@ -49,6 +50,9 @@ pub struct Resting {
     told_of_sandbox: bool,
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
+    /// What was seen of editors' texts.
+    buffers: Arc<Buffers>,
+    deaf: HashSet<ClientId>,
     pace: Pace,
     speaker: Option<ClientId>,
     mcp_servers: Vec<McpServer>,
@@ -100,6 +104,8 @@ impl Session {
             told_of_cut: self.told_of_cut,
             told_of_sandbox: self.told_of_sandbox,
             background_commands: self.background_commands,
+            buffers: self.buffers,
+            deaf: self.deaf,
             pace: self.pace,
             speaker: self.speaker,
             mcp_servers: self.mcp.given(),
@@ -133,6 +139,9 @@ impl Resting {
         session.told_of_cut = self.told_of_cut;
         session.told_of_sandbox = self.told_of_sandbox;
         session.background_commands = self.background_commands;
+        let (buffers, wishes) = self.buffers.on_another_way();
+        (session.buffers, session.wishes) = (Arc::new(buffers), wishes);
+        session.deaf = self.deaf;
         session.pace = self.pace;
         session.speaker = self.speaker;
         session.active_at = Instant::now();

@@ -7,11 +7,12 @@ mod parse;
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use self::parse::FilePatch;
+use super::buffers::Saved;
 use super::disk::Stop;
 use super::file_edit::listed;
 use super::read_state::{self, Files};
@@ -86,22 +87,18 @@ impl Tool for ApplyPatch {
         Ok(Access::Write(paths.into_iter().collect()))
     }
 
-    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
-        let (files, workspace) = (read(input), workspace.clone());
-        Box::pin(async move {
-            let Ok(files) = files else { return Vec::new() };
-            disk::blocking(move |_| match plan(&files, &workspace, None) {
-                Ok(plan) => plan.shown(),
-                Err(sentence) => vec![Shown::Text { text: sentence }],
-            })
-            .await
-        })
+    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(read(input), context, |files, context| Ok(plan(&files, context, None)?.shown()))
     }
 
     fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
         disk::check(read(input), context, |files, context| {
-            plan(&files, &context.workspace, Some(&context.files)).map(drop)
+            plan(&files, context, Some(&context.files)).map(drop)
         })
+    }
+
+    fn minds_editors(&self) -> bool {
+        true
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -114,8 +111,8 @@ fn read(input: &Value) -> Result<Vec<FilePatch>, String> {
 }
 
 fn run(files: Vec<FilePatch>, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
-    let plan = plan(&files, &context.workspace, Some(&context.files))?;
-    plan.write(&context.workspace, stop)?;
+    let mut plan = plan(&files, context, Some(&context.files))?;
+    plan.write(context, stop)?;
     let states: Vec<(PathBuf, Option<String>)> = plan
         .files
         .iter()
@@ -147,6 +144,8 @@ struct Plan {
 /// A file before and behind the patch; `None` is no file.
 struct Planned {
     real: PathBuf,
+    /// The old text is one that the person's editor holds and has not saved.
+    is_unsaved: bool,
     /// As the patch names it, links not followed.
     path: PathBuf,
     old: Option<Vec<u8>>,
@@ -167,11 +166,11 @@ struct Moved {
 
 /// Finds out what all files become. The error lists what is wrong, for all files together, so that one more try is
 /// enough. Without `known`, what the model knows is not asked.
-fn plan(files: &[FilePatch], workspace: &Workspace, known: Option<&Files>) -> Result<Plan, String> {
+fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&Files>) -> Result<Plan, String> {
     let mut plan = Plan::default();
     let mut faults: Vec<String> = Vec::new();
     for file in files {
-        if let Err(fault) = plan.take(file, workspace, known)
+        if let Err(fault) = plan.take(file, context, known)
             && !faults.contains(&fault)
         {
             faults.push(fault);
@@ -199,10 +198,11 @@ fn plan(files: &[FilePatch], workspace: &Workspace, known: Option<&Files>) -> Re
 }
 
 impl Plan {
-    fn take(&mut self, file: &FilePatch, workspace: &Workspace, known: Option<&Files>) -> Result<(), String> {
+    fn take(&mut self, file: &FilePatch, context: &ToolContext, known: Option<&Files>) -> Result<(), String> {
+        let workspace = &*context.workspace;
         match file {
             FilePatch::Add { path, text } => {
-                let at = self.at(path, workspace)?;
+                let at = self.at(path, context)?;
                 if self.files[at].new.is_some() {
                     let name = workspace.display(&self.files[at].real);
                     return Err(format!("{name} exists already; change it with `*** Update File: {name}`."));
@@ -210,12 +210,16 @@ impl Plan {
                 self.files[at].new = Some(text.clone().into_bytes());
             }
             FilePatch::Delete { path } => {
-                let at = self.existing(path, workspace, known)?;
+                let at = self.existing(path, context, known)?;
+                self.files[at].stays_saved(workspace)?;
                 self.files[at].new = None;
             }
             FilePatch::Update { path, to, hunks } => {
-                let at = self.existing(path, workspace, known)?;
+                let at = self.existing(path, context, known)?;
                 let name = workspace.display(&self.files[at].real);
+                if self.files[at].is_unsaved {
+                    context.unsaved.refuse_change(&name)?;
+                }
                 let old = self.files[at].new.clone().unwrap_or_default();
                 if old.contains(&0) {
                     return Err(read_state::binary(&name));
@@ -232,7 +236,7 @@ impl Plan {
                         self.files[at].new = Some(fitted.text.into_bytes());
                         self.files[at].lines.extend(fitted.lines);
                     }
-                    Some(to) => self.move_to(at, to, fitted, workspace)?,
+                    Some(to) => self.move_to(at, to, fitted, context)?,
                 }
             }
         }
@@ -244,9 +248,11 @@ impl Plan {
         from: usize,
         to: &str,
         fitted: fit::Fitted,
-        workspace: &Workspace,
+        context: &ToolContext,
     ) -> Result<(), String> {
-        let target = self.at(to, workspace)?;
+        let workspace = &*context.workspace;
+        self.files[from].stays_saved(workspace)?;
+        let target = self.at(to, context)?;
         let name = workspace.display(&self.files[target].real);
         if target == from {
             return Err(format!("{name} would be moved to itself; leave `*** Move to:` out."));
@@ -273,11 +279,12 @@ impl Plan {
     fn existing(
         &mut self,
         path: &str,
-        workspace: &Workspace,
+        context: &ToolContext,
         known: Option<&Files>,
     ) -> Result<usize, String> {
+        let workspace = &*context.workspace;
         let is_new = !self.files.iter().any(|file| file.real == workspace.real(path));
-        let at = self.at(path, workspace)?;
+        let at = self.at(path, context)?;
         let file = &self.files[at];
         let Some(content) = &file.new else {
             return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
@@ -299,7 +306,8 @@ impl Plan {
     }
 
     /// The file's place in the plan; read from the disk when it is named first.
-    fn at(&mut self, path: &str, workspace: &Workspace) -> Result<usize, String> {
+    fn at(&mut self, path: &str, context: &ToolContext) -> Result<usize, String> {
+        let workspace = &*context.workspace;
         let real = workspace.real(path);
         if let Some(at) = self.files.iter().position(|file| file.real == real) {
             return Ok(at);
@@ -309,8 +317,12 @@ impl Plan {
             Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
             Ok(_) => Some(disk::read_whole(&real, workspace)?),
         };
+        let unsaved = old.as_deref().and_then(|old| context.unsaved.text(&real, old));
+        let is_unsaved = unsaved.is_some();
+        let old = unsaved.map(|text| text.as_bytes().to_vec()).or(old);
         self.files.push(Planned {
             real,
+            is_unsaved,
             path: workspace.resolve(path),
             new: old.clone(),
             old,
@@ -322,31 +334,32 @@ impl Plan {
     }
 
     /// Writes all files or none. Files go last, so that no text is nowhere at any moment.
-    fn write(&self, workspace: &Workspace, stop: &Stop) -> Result<(), String> {
+    fn write(&mut self, context: &ToolContext, stop: &Stop) -> Result<(), String> {
+        let workspace = &*context.workspace;
         let (writes, removals): (Vec<&Planned>, Vec<&Planned>) =
             self.files.iter().partition(|file| file.new.is_some());
         let mut done: Vec<&Planned> = Vec::new();
+        let mut notes: Vec<String> = Vec::new();
         for file in writes.into_iter().chain(removals) {
             // A cancelled call leaves nothing half done.
             let written = if stop.requested() {
-                Err(io::Error::other("cancelled"))
+                Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")))
             } else {
-                put(
-                    &file.real,
-                    file.new.as_deref(),
-                    file.moved.as_ref().map(|moved| &moved.permissions),
-                    stop,
-                )
+                file.put(file.new.as_deref(), context, stop)
             };
-            let Err(error) = written else {
-                done.push(file);
-                continue;
+            let why = match written {
+                Ok(saved) => {
+                    let name = workspace.display(&file.real);
+                    notes.extend(saved.map(|saved| format!("{name}: {}", saved.told())));
+                    done.push(file);
+                    continue;
+                }
+                Err(why) => why,
             };
-            let why = disk::trouble("write", &file.real, workspace, &error);
             let stuck: Vec<String> = done
                 .iter()
                 .rev()
-                .filter(|file| put(&file.real, file.old.as_deref(), None, &Stop::default()).is_err())
+                .filter(|file| file.put(file.old.as_deref(), context, &Stop::default()).is_err())
                 .map(|file| workspace.display(&file.real))
                 .collect();
             return Err(match stuck.is_empty() {
@@ -356,6 +369,7 @@ impl Plan {
                 }
             });
         }
+        self.notes.extend(notes);
         Ok(())
     }
 
@@ -406,17 +420,40 @@ impl Plan {
     }
 }
 
-/// Makes a file hold this, or takes it away.
-fn put(
-    path: &Path,
-    content: Option<&[u8]>,
-    permissions: Option<&Permissions>,
-    stop: &Stop,
-) -> io::Result<()> {
-    let Some(content) = content else { return fs::remove_file(path) };
-    disk::replace(path, content, stop)?;
-    match permissions {
-        Some(permissions) => fs::set_permissions(path, permissions.clone()),
-        None => Ok(()),
+impl Planned {
+    /// Refuses to take a file away whose text is not saved: the editor would go on with it.
+    fn stays_saved(&self, workspace: &Workspace) -> Result<(), String> {
+        match self.is_unsaved {
+            false => Ok(()),
+            true => Err(format!(
+                "{} has changes in the person's editor that are not saved, so it is not taken away. Ask the person to \
+                 save it first.",
+                workspace.display(&self.real)
+            )),
+        }
+    }
+
+    /// Makes the file hold this, or takes it away. Tells whether it is saved where an editor took it.
+    fn put(
+        &self,
+        content: Option<&[u8]>,
+        context: &ToolContext,
+        stop: &Stop,
+    ) -> Result<Option<Saved>, String> {
+        let trouble = |error: io::Error| disk::trouble("write", &self.real, &context.workspace, &error);
+        let Some(content) = content else {
+            return fs::remove_file(&self.real).map(|()| None).map_err(trouble);
+        };
+        if self.is_unsaved {
+            let text = std::str::from_utf8(content).map_err(|error| trouble(io::Error::other(error)))?;
+            return disk::put(&self.real, text, true, context, stop);
+        }
+        disk::replace(&self.real, content, stop).map_err(trouble)?;
+        match &self.moved {
+            Some(moved) => {
+                fs::set_permissions(&self.real, moved.permissions.clone()).map(|()| None).map_err(trouble)
+            }
+            None => Ok(None),
+        }
     }
 }

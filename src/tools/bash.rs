@@ -116,7 +116,7 @@ impl Tool for Bash {
         Ok(Access::Command { line: call.command, confined: call.outside.is_none() })
     }
 
-    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
         let call = Call::read(input);
         let description = input::optional_text(input, "description").ok().flatten();
         Box::pin(async move {

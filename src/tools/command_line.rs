@@ -7,6 +7,7 @@
 //! might run something.
 
 pub mod parts;
+mod word;
 
 use tree_sitter::{Node, Parser, Tree};
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use super::buffers::Saved;
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
 use crate::thread::{Card, Location, Shown, ToolKind};
 use crate::whole::Unfinished;
@@ -101,6 +102,19 @@ pub fn check<C: Send + 'static>(
         let call = call?;
         let checking = blocking(move |_| work(call, &context));
         tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(()))
+    })
+}
+
+/// The preview of a tool that works on the disk: nothing for a call that is wrong, a sentence where it can't be done.
+pub fn preview<C: Send + 'static>(
+    call: Result<C, String>,
+    context: ToolContext,
+    work: impl FnOnce(C, &ToolContext) -> Result<Vec<Shown>, String> + Send + 'static,
+) -> BoxFuture<Vec<Shown>> {
+    Box::pin(async move {
+        let Ok(call) = call else { return Vec::new() };
+        let shown = blocking(move |_| work(call, &context)).await;
+        shown.unwrap_or_else(|sentence| vec![Shown::Text { text: sentence }])
     })
 }
 
@@ -255,6 +269,25 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
         OpenOptions::new().write(true).truncate(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Makes a file hold a text: on the disk, or through the person's editor where that holds unsaved changes of it. Then
+/// it tells whether the editor has saved it. The error is a sentence.
+pub fn put(
+    path: &Path,
+    text: &str,
+    is_unsaved: bool,
+    context: &ToolContext,
+    stop: &Stop,
+) -> Result<Option<Saved>, String> {
+    if is_unsaved && !stop.requested() {
+        let name = context.workspace.display(path);
+        let taken = context.unsaved.put(path, text);
+        return taken.map(Some).map_err(|why| format!("Cannot change {name}: {why}."));
+    }
+    replace(path, text.as_bytes(), stop)
+        .map(|()| None)
+        .map_err(|error| trouble("write", path, &context.workspace, &error))
 }
 
 /// What is to take a file's place, on the disk and without a name.

@@ -64,22 +64,22 @@ impl Tool for FileEdit {
         Ok(Access::Write(vec![workspace.real(&call.path)]))
     }
 
-    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
-        let (call, workspace) = (Call::read(input), workspace.clone());
-        Box::pin(async move {
-            let Ok(call) = call else { return Vec::new() };
-            disk::blocking(move |_| match prepared(&call, &workspace) {
-                Ok((old, edit)) => {
-                    vec![disk::shown_diff(workspace.resolve(&call.path), Some(old), edit.text)]
-                }
-                Err(sentence) => vec![Shown::Text { text: sentence }],
-            })
-            .await
+    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(Call::read(input), context, |call, context| {
+            let real = context.workspace.real(&call.path);
+            let now = now(&real, context)?;
+            let edit = edited(&call, &real, &now.text, &context.workspace)?;
+            let path = context.workspace.resolve(&call.path);
+            Ok(vec![disk::shown_diff(path, Some(now.text), edit.text)])
         })
     }
 
     fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
         disk::check(Call::read(input), context, |call, context| prepare(&call, context).map(drop))
+    }
+
+    fn minds_editors(&self) -> bool {
+        true
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -117,20 +117,22 @@ impl Call {
 fn run(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
-    let (old, edit) = prepare(&call, context)?;
-    disk::replace(&real, edit.text.as_bytes(), stop)
-        .map_err(|error| disk::trouble("write", &real, workspace, &error))?;
+    let name = workspace.display(&real);
+    let (now, edit) = prepare(&call, context)?;
+    let saved = disk::put(&real, &edit.text, now.is_unsaved, context, stop)?;
     let known = [(real.clone(), Some(read_state::state_of(edit.text.as_bytes())))];
     context.files.note(&known);
-    let name = workspace.display(&real);
-    let text = match edit.lines.as_slice() {
+    let mut text = match edit.lines.as_slice() {
         [line] => format!("Edited {name} at line {line}."),
         lines => format!("Edited {name} at {} places, lines {}.", lines.len(), listed(lines)),
     };
+    if let Some(saved) = saved {
+        text.push_str(&format!(" {}", saved.told()));
+    }
     let path = workspace.resolve(&call.path);
     let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
     Ok(ToolResult {
-        shown: vec![disk::shown_diff(path.clone(), Some(old), edit.text)],
+        shown: vec![disk::shown_diff(path.clone(), Some(now.text), edit.text)],
         locations: vec![Location { path, line }],
         raw: Some(read_state::raw(&known)),
         ..ToolResult::completed(text)
@@ -139,33 +141,40 @@ fn run(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, Str
 
 /// The file's text, and what it becomes, where the model knows the file as it is. The error is a sentence for the
 /// model.
-fn prepare(call: &Call, context: &ToolContext) -> Result<(String, Edit), String> {
+fn prepare(call: &Call, context: &ToolContext) -> Result<(Now, Edit), String> {
     let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
-    let text = text(&real, workspace)?;
-    let state = read_state::state_of(text.as_bytes());
-    context.files.check(&real, &state, Some(&text), &workspace.display(&real))?;
-    edited(call, &real, text, workspace)
+    let name = workspace.display(&real);
+    let now = now(&real, context)?;
+    if now.is_unsaved {
+        context.unsaved.refuse_change(&name)?;
+    }
+    let state = read_state::state_of(now.text.as_bytes());
+    context.files.check(&real, &state, Some(&now.text), &name)?;
+    let edit = edited(call, &real, &now.text, workspace)?;
+    Ok((now, edit))
 }
 
-/// The same without a look at what the model knows.
-fn prepared(call: &Call, workspace: &Workspace) -> Result<(String, Edit), String> {
-    let real = workspace.real(&call.path);
-    let text = text(&real, workspace)?;
-    edited(call, &real, text, workspace)
+/// A file's text: what the person's editor holds where that is not saved, else what is on the disk.
+struct Now {
+    text: String,
+    is_unsaved: bool,
 }
 
-fn text(real: &Path, workspace: &Workspace) -> Result<String, String> {
-    let bytes = disk::read_whole(real, workspace)?;
+fn now(real: &Path, context: &ToolContext) -> Result<Now, String> {
+    let bytes = disk::read_whole(real, &context.workspace)?;
+    if let Some(text) = context.unsaved.text(real, &bytes) {
+        return Ok(Now { text: text.to_owned(), is_unsaved: true });
+    }
+    let name = context.workspace.display(real);
+    let text = String::from_utf8(bytes)
+        .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
+    Ok(Now { text, is_unsaved: false })
+}
+
+fn edited(call: &Call, real: &Path, text: &str, workspace: &Workspace) -> Result<Edit, String> {
     let name = workspace.display(real);
-    String::from_utf8(bytes)
-        .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))
-}
-
-fn edited(call: &Call, real: &Path, text: String, workspace: &Workspace) -> Result<(String, Edit), String> {
-    let name = workspace.display(real);
-    let edit = edit(&text, &call.old, &call.new, call.all).map_err(|why| format!("{name}: {why}"))?;
-    Ok((text, edit))
+    edit(text, &call.old, &call.new, call.all).map_err(|why| format!("{name}: {why}"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

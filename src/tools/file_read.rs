@@ -10,7 +10,8 @@ use crate::thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::{
-    Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, disk, input, read_state, truncate,
+    Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input, read_state,
+    truncate,
 };
 
 /// Lines that are read if the model does not say.
@@ -70,6 +71,10 @@ impl Tool for FileRead {
         Ok(Access::Read(vec![workspace.real(&call.path)]))
     }
 
+    fn minds_editors(&self) -> bool {
+        true
+    }
+
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
         disk::run(Call::read(&input), context, read)
     }
@@ -115,6 +120,9 @@ fn read(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
         .take(disk::FILE_BYTES_MAX - start.len() as u64)
         .read_to_end(&mut start)
         .map_err(unreadable)?;
+    let unsaved = context.unsaved.text(&real, &start).map(|text| text.as_bytes().to_vec());
+    let is_unsaved = unsaved.is_some();
+    let start = unsaved.unwrap_or(start);
     let state = match metadata.len() <= disk::FILE_BYTES_MAX {
         true => read_state::state_of(&start),
         false => read_state::state_of_large(&metadata),
@@ -125,7 +133,10 @@ fn read(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
         path: workspace.resolve(&call.path),
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
     };
-    let text = page.text(&call, &workspace.display(&real))?;
+    let mut text = page.text(&call, &workspace.display(&real))?;
+    if is_unsaved {
+        text.push_str(&format!("\n{}", buffers::NOTE));
+    }
     let known = [(real, Some(state))];
     context.files.note(&known);
     let raw = Some(read_state::raw(&known));

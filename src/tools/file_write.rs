@@ -43,15 +43,10 @@ impl Tool for FileWrite {
         Ok(Access::Write(vec![workspace.real(&call.path)]))
     }
 
-    fn preview(&self, input: &Value, workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
-        let (call, workspace) = (Call::read(input), workspace.clone());
-        Box::pin(async move {
-            let Ok(call) = call else { return Vec::new() };
-            disk::blocking(move |_| match old_text(&workspace.real(&call.path), &workspace) {
-                Ok(old) => vec![diff(workspace.resolve(&call.path), old, call.text)],
-                Err(sentence) => vec![Shown::Text { text: sentence }],
-            })
-            .await
+    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(Call::read(input), context, |call, context| {
+            let old = old_text(&context.workspace.real(&call.path), context)?;
+            Ok(vec![diff(context.workspace.resolve(&call.path), old, call.text)])
         })
     }
 
@@ -60,6 +55,10 @@ impl Tool for FileWrite {
             let real = context.workspace.real(&call.path);
             known(&real, context).map(drop)
         })
+    }
+
+    fn minds_editors(&self) -> bool {
+        true
     }
 
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -90,17 +89,20 @@ fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
     let real = workspace.real(&call.path);
     let name = workspace.display(&real);
     let old = known(&real, context)?;
-    disk::replace(&real, call.text.as_bytes(), stop)
-        .map_err(|error| disk::trouble("write", &real, workspace, &error))?;
+    let is_unsaved = matches!(old, Old::Unsaved(_));
+    let saved = disk::put(&real, &call.text, is_unsaved, context, stop)?;
     let state = Some(read_state::state_of(call.text.as_bytes()));
     let files = [(real.clone(), state)];
     context.files.note(&files);
     let done = match &old {
         Old::Missing => "Created",
         Old::Text(old) if *old == call.text => "Wrote the same text to",
-        Old::Text(_) | Old::Other { .. } => "Overwrote",
+        Old::Text(_) | Old::Unsaved(_) | Old::Other { .. } => "Overwrote",
     };
-    let text = format!("{done} {name} ({} bytes).", call.text.len());
+    let mut text = format!("{done} {name} ({} bytes).", call.text.len());
+    if let Some(saved) = saved {
+        text.push_str(&format!(" {}", saved.told()));
+    }
     let path = workspace.resolve(&call.path);
     Ok(ToolResult {
         shown: vec![diff(path.clone(), old, call.text)],
@@ -112,16 +114,19 @@ fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
 
 /// What the file holds, where the model knows it as it is or there is none.
 fn known(real: &Path, context: &ToolContext) -> Result<Old, String> {
-    let old = old_text(real, &context.workspace)?;
+    let old = old_text(real, context)?;
+    let name = context.workspace.display(real);
     let (state, text) = match &old {
         Old::Missing => return Ok(old),
         Old::Text(text) => (read_state::state_of(text.as_bytes()), Some(text.as_str())),
-        Old::Other { is_binary: true, .. } => {
-            return Err(read_state::binary(&context.workspace.display(real)));
+        Old::Unsaved(text) => {
+            context.unsaved.refuse_change(&name)?;
+            (read_state::state_of(text.as_bytes()), Some(text.as_str()))
         }
+        Old::Other { is_binary: true, .. } => return Err(read_state::binary(&name)),
         Old::Other { state, is_binary: false } => (state.clone(), None),
     };
-    context.files.check(real, &state, text, &context.workspace.display(real))?;
+    context.files.check(real, &state, text, &name)?;
     Ok(old)
 }
 
@@ -129,6 +134,8 @@ fn known(real: &Path, context: &ToolContext) -> Result<Old, String> {
 enum Old {
     Missing,
     Text(String),
+    /// What the person's editor holds, where that is not saved.
+    Unsaved(String),
     /// A file that is not text, or too large for a diff.
     Other {
         state: String,
@@ -136,7 +143,8 @@ enum Old {
     },
 }
 
-fn old_text(path: &Path, workspace: &Workspace) -> Result<Old, String> {
+fn old_text(path: &Path, context: &ToolContext) -> Result<Old, String> {
+    let workspace = &context.workspace;
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Old::Missing),
         Err(error) => Err(disk::trouble("write", path, workspace, &error)),
@@ -145,6 +153,9 @@ fn old_text(path: &Path, workspace: &Workspace) -> Result<Old, String> {
         }
         Ok(_) => {
             let bytes = disk::read_whole(path, workspace)?;
+            if let Some(text) = context.unsaved.text(path, &bytes) {
+                return Ok(Old::Unsaved(text.to_owned()));
+            }
             Ok(String::from_utf8(bytes).map_or_else(
                 |error| Old::Other {
                     state: read_state::state_of(error.as_bytes()),
@@ -159,7 +170,7 @@ fn old_text(path: &Path, workspace: &Workspace) -> Result<Old, String> {
 fn diff(path: PathBuf, old: Old, new: String) -> Shown {
     let old = match old {
         Old::Missing => None,
-        Old::Text(old) => Some(old),
+        Old::Text(old) | Old::Unsaved(old) => Some(old),
         Old::Other { .. } => {
             return Shown::Text {
                 text: format!("Replaces {}, which is not text or very large.", path.display()),

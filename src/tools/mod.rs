@@ -8,6 +8,7 @@ pub mod background;
 mod bash;
 mod bash_kill;
 mod bash_output;
+pub mod buffers;
 pub mod command_line;
 pub(crate) mod disk;
 mod file_edit;
@@ -70,7 +71,7 @@ pub trait Tool: Send + Sync {
 
     /// What the permission card shows beside the title: the diff of an edit, the command. Nothing,
     /// for tools whose title says all.
-    fn preview(&self, _input: &Value, _workspace: &Workspace) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Vec<Shown>> {
         Box::pin(async { Vec::new() })
     }
 
@@ -98,6 +99,11 @@ pub trait Tool: Send + Sync {
 
     /// Whether it reads the conversation's log; other tools get an empty one.
     fn reads_log(&self) -> bool {
+        false
+    }
+
+    /// Whether it works on texts that an editor may hold unsaved; for other tools none is asked.
+    fn minds_editors(&self) -> bool {
         false
     }
 
@@ -134,6 +140,8 @@ pub struct ToolContext {
     pub background: Arc<background::Background>,
     /// What a search leaves out of what lies below its directory.
     pub hidden: Arc<permission::ruled::Hidden>,
+    /// What the person's editor holds unsaved of the call's files.
+    pub unsaved: Arc<buffers::Unsaved>,
 }
 
 impl ToolContext {
@@ -151,6 +159,7 @@ impl ToolContext {
             sandbox: Arc::default(),
             background: Arc::default(),
             hidden: Arc::default(),
+            unsaved: Arc::default(),
         }
     }
 }

@@ -5,8 +5,9 @@
 use serde_json::Value;
 
 use super::book::{Book, Ref, method};
+use super::call_shape::CallShape;
 use super::editor::is_notification;
-use super::update::{CallShape, Update};
+use super::update::Update;
 use super::words::Word;
 
 /// What a fixture expects the agent to say next.

@@ -27,6 +27,7 @@
 
 pub mod agent;
 pub mod book;
+pub mod call_shape;
 pub mod editor;
 mod model;
 pub mod names;

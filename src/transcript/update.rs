@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Detail, Verdict};
 use super::book::Book;
+use super::call_shape::CallShape;
 use super::names::GAP;
 use super::words::{Word, as_text, bare_or_json, pair};
 
@@ -354,112 +355,7 @@ fn compaction_text(update: &Value) -> Option<String> {
     Some(texts.join("\n\n"))
 }
 
-/// What is said of a tool call: `[$C1] TOOL attributes "text"`. Only what is mentioned is compared.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CallShape {
-    pub call: Option<String>,
-    /// The tool's name, or the call's kind where the agent gives no names.
-    pub tool: String,
-    pub status: Option<String>,
-    pub title: Option<String>,
-    pub kind: Option<String>,
-    /// `at=PATH` or `at=PATH:LINE`, once for each location.
-    pub at: Vec<String>,
-    /// `diff=PATH`, once for each changed file.
-    pub diffs: Vec<String>,
-    pub input: Option<Value>,
-    pub output: Option<Value>,
-    /// All text of its content.
-    pub text: Option<String>,
-}
-
-impl CallShape {
-    /// Reads a call, and gives back the bare words that have no meaning for it.
-    pub(super) fn read(words: &[Word]) -> Result<(CallShape, Vec<String>), String> {
-        let mut shape = CallShape::default();
-        let words = match words {
-            [Word::Bare(call), rest @ ..] if call.starts_with("$C") => {
-                shape.call = Some(call.clone());
-                rest
-            }
-            _ => words,
-        };
-        let [Word::Bare(tool), rest @ ..] = words else { return Err("a call begins with its tool".into()) };
-        shape.tool = tool.clone();
-        let mut others = Vec::new();
-        for word in rest {
-            match (word.attribute(), word) {
-                (Some(("title", text)), _) => shape.title = Some(text),
-                (Some(("kind", text)), _) => shape.kind = Some(text),
-                (Some(("at", text)), _) => shape.at.push(text),
-                (Some(("diff", text)), _) => shape.diffs.push(text),
-                (Some(("input", _)), Word::Pair(_, value)) => shape.input = Some(value.clone()),
-                (Some(("output", _)), Word::Pair(_, value)) => shape.output = Some(value.clone()),
-                (Some((key, _)), _) => return Err(format!("a call has no attribute {key}")),
-                (None, Word::Json(Value::String(text))) => shape.text = Some(text.clone()),
-                (None, Word::Bare(other)) => others.push(other.clone()),
-                (None, _) => return Err("a call has words, attributes and one \"text\"".into()),
-            }
-        }
-        Ok((shape, others))
-    }
-
-    pub(super) fn is_same(&self, actual: &Value, book: &mut Book) -> bool {
-        let id = actual["toolCallId"].as_str().unwrap_or("");
-        let tool = tool_of(actual, book);
-        let status = actual["status"].as_str().unwrap_or(match actual["sessionUpdate"].as_str() {
-            Some("tool_call") => "pending",
-            _ => "-",
-        });
-        self.call.as_ref().is_none_or(|call| book.names.matches_text(call, id))
-            && (self.tool == "*" || self.tool == tool)
-            && self.status.as_ref().is_none_or(|expected| expected == "*" || expected == status)
-            && self.title.as_ref().is_none_or(|title| text_fits(title, &actual["title"], book))
-            && self.kind.as_ref().is_none_or(|kind| kind == actual["kind"].as_str().unwrap_or("other"))
-            && (self.at.is_empty() || texts_fit(&self.at, &locations(actual), book))
-            && (self.diffs.is_empty() || texts_fit(&self.diffs, &diffs(actual), book))
-            && self.input.as_ref().is_none_or(|input| book.names.matches(input, &actual["rawInput"]))
-            && self.output.as_ref().is_none_or(|output| book.names.matches(output, &actual["rawOutput"]))
-            && self.text.as_ref().is_none_or(|text| book.names.matches_text(text, &content_text(actual)))
-    }
-
-    pub(super) fn words_of(
-        actual: &Value,
-        status: Option<&str>,
-        titled: bool,
-        book: &mut Book,
-        detail: Detail,
-    ) -> Vec<Word> {
-        let mut words = Vec::new();
-        if let Some(id) = actual["toolCallId"].as_str().filter(|_| detail.ids) {
-            let named = book.names.with_names(&json!({"toolCallId": id}));
-            words.extend(named["toolCallId"].as_str().map(|id| Word::Bare(id.to_owned())));
-        }
-        words.push(Word::Bare(tool_of(actual, book)));
-        words.extend(status.map(|status| Word::Bare(status.to_owned())));
-        if let Some(title) = actual["title"].as_str().filter(|_| titled) {
-            words.push(pair("title", &book.names.text_with_names(title)));
-        }
-        if detail.calls {
-            words.extend(actual["kind"].as_str().map(|kind| pair("kind", kind)));
-            words.extend(locations(actual).iter().map(|at| pair("at", &book.names.text_with_names(at))));
-        }
-        words.extend(diffs(actual).iter().map(|path| pair("diff", &book.names.text_with_names(path))));
-        if detail.calls {
-            for (key, wire) in [("input", "rawInput"), ("output", "rawOutput")] {
-                let value = actual.get(wire).filter(|value| value.is_object() || value.is_array());
-                words.extend(value.map(|value| Word::Pair(key.into(), book.names.with_names(value))));
-            }
-        }
-        let text = content_text(actual);
-        if !text.is_empty() {
-            words.push(Word::Json(Value::String(book.names.text_with_names(&text))));
-        }
-        words
-    }
-}
-
-fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
+pub(super) fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verdict {
     if book.names.matches_text(pattern, actual) {
         return Verdict::Same;
     }
@@ -482,7 +378,7 @@ pub fn is_open(pattern: &str) -> bool {
     pattern == "*" || pattern.ends_with(GAP)
 }
 
-fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool {
+pub(super) fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool {
     match actual {
         Value::String(actual) => book.names.matches_text(pattern, actual),
         Value::Null => false,
@@ -490,12 +386,7 @@ fn text_fits(pattern: &str, actual: &Value, book: &mut Book) -> bool {
     }
 }
 
-fn texts_fit(patterns: &[String], actual: &[String], book: &mut Book) -> bool {
-    patterns.len() == actual.len()
-        && patterns.iter().zip(actual).all(|(pattern, actual)| book.names.matches_text(pattern, actual))
-}
-
-fn split_others(words: &[Word]) -> (&[Word], bool) {
+pub(super) fn split_others(words: &[Word]) -> (&[Word], bool) {
     match words {
         [rest @ .., Word::Bare(last)] if last == "…" => (rest, true),
         _ => (words, false),
@@ -505,32 +396,4 @@ fn split_others(words: &[Word]) -> (&[Word], bool) {
 fn list<'a>(update: &'a Value, key: &str, field: &str) -> Vec<&'a str> {
     let items = update.get(key).and_then(Value::as_array);
     items.into_iter().flatten().filter_map(|item| item[field].as_str()).collect()
-}
-
-fn tool_of(call: &Value, book: &Book) -> String {
-    let own = call["name"].as_str();
-    let known = || call["toolCallId"].as_str().map(|id| book.tool(id)).filter(|tool| *tool != "other");
-    own.or_else(known).or(call["kind"].as_str()).unwrap_or("other").to_owned()
-}
-
-fn locations(call: &Value) -> Vec<String> {
-    let all = call["locations"].as_array();
-    let text = |at: &Value| {
-        let path = at["path"].as_str().unwrap_or("");
-        at["line"].as_u64().map_or_else(|| path.to_owned(), |line| format!("{path}:{line}"))
-    };
-    all.into_iter().flatten().map(text).collect()
-}
-
-fn diffs(call: &Value) -> Vec<String> {
-    let all = call["content"].as_array();
-    let diffs = all.into_iter().flatten().filter(|item| item["type"] == "diff");
-    diffs.filter_map(|item| item["path"].as_str().map(str::to_owned)).collect()
-}
-
-fn content_text(call: &Value) -> String {
-    let all = call["content"].as_array();
-    let texts = all.into_iter().flatten().filter(|item| item["type"] == "content");
-    let texts: Vec<&str> = texts.filter_map(|item| item.pointer("/content/text")?.as_str()).collect();
-    texts.join("\n")
 }

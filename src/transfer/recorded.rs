@@ -16,9 +16,10 @@ use crate::thread::{
     ToolKind,
 };
 use crate::transcript::agent::{Expected, Outcome};
+use crate::transcript::call_shape::CallShape;
 use crate::transcript::editor::{EditorAct, Params};
 use crate::transcript::names::Names;
-use crate::transcript::update::{CallShape, ChunkKind, Update};
+use crate::transcript::update::{ChunkKind, Update};
 use crate::transcript::{Fixture, What};
 
 /// The model of a reply whose model nobody told.

@@ -199,6 +199,7 @@ impl SessionPort for Played {
                 }
             }
             SessionCommand::Absent { ask, .. } => state.decisions.push((ask, Decision::Absent)),
+            SessionCommand::Fulfil { .. } => unreachable!("nothing is wanted of an editor here"),
             SessionCommand::Close { ticket, .. } => {
                 state.live.remove(session);
                 answer(ticket, Ok(Answer::Closed));

@@ -18,7 +18,7 @@ use epitome::recipe::watch::RecipeWatch;
 use epitome::session::registry::{Services, Sessions};
 use epitome::session::resting::REST_AFTER;
 use epitome::session::{
-    Answer, Attachment, ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
+    Answer, Attachment, ClientId, Offers, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
 };
 use epitome::store::Store;
 use epitome::thread::{
@@ -56,19 +56,32 @@ pub struct Client {
     pub seen: Vec<Out>,
 }
 
-struct Tray(Mutex<Sender<Out>>);
+struct Tray {
+    news: Mutex<Sender<Out>>,
+    offers: Mutex<Offers>,
+}
 
 impl Outlet for Tray {
     fn put(&self, _: &SessionId, out: Out) {
         // A test that has ended listens no more.
-        drop(self.0.lock().expect("no panic under it").send(out));
+        drop(self.news.lock().expect("no panic under it").send(out));
+    }
+
+    fn offers(&self) -> Offers {
+        *self.offers.lock().expect("no panic under it")
     }
 }
 
 impl Client {
     pub fn new(id: u64) -> Client {
         let (sender, news) = channel();
-        Client { id: ClientId(id), news, outlet: Arc::new(Tray(Mutex::new(sender))), seen: Vec::new() }
+        let outlet = Tray { news: Mutex::new(sender), offers: Mutex::default() };
+        Client { id: ClientId(id), news, outlet: Arc::new(outlet), seen: Vec::new() }
+    }
+
+    /// Says from now on that it is an editor that does this.
+    pub fn offers(&self, offers: Offers) {
+        *self.outlet.offers.lock().expect("no panic under it") = offers;
     }
 
     /// Waits for news of this kind, also among what came before and was not asked for.
@@ -450,7 +463,7 @@ impl Tool for Does {
         }
     }
 
-    fn preview(&self, input: &Value, _: &Workspace) -> BoxFuture<Vec<Shown>> {
+    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
         assert_ne!(input["preview"], "panic", "the tool was told to panic");
         Box::pin(async { Vec::new() })
     }

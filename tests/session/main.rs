@@ -2,6 +2,7 @@
 //! windows, and what survives a restart.
 
 mod absent;
+mod buffers;
 mod caching;
 mod checkpoints;
 mod child;

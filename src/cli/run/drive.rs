@@ -185,6 +185,7 @@ impl<P: SessionPort> Run<P> {
             // Its outlet shows none; another client may.
             | Out::Question { .. }
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Notice { .. } => {}
         }
         match &mut self.face {

@@ -139,7 +139,9 @@ impl Sent {
             SessionCommand::Answer { ask, reply } => Sent::Answer { ask, reply },
             SessionCommand::Close { ticket, client: _ } => Sent::Close { ticket },
             SessionCommand::Detach { client: _ } => Sent::Detach,
-            SessionCommand::Attach { .. }
+            // Only editors hold texts, and they have another way.
+            SessionCommand::Fulfil { .. }
+            | SessionCommand::Attach { .. }
             | SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
             | SessionCommand::End

@@ -224,6 +224,7 @@ impl Outlet for Tray {
             | Out::Options(_)
             | Out::Question { .. }
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Notice { .. } => return,
         }
         drop(state);

@@ -18,6 +18,7 @@ mod news;
 pub mod read;
 pub mod server;
 pub mod timeline;
+mod walk;
 mod words;
 
 use std::io;

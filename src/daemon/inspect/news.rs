@@ -120,6 +120,7 @@ impl News {
             | Out::Commands(_)
             | Out::Options(_)
             | Out::QuestionDone { .. }
+            | Out::Wish { .. }
             | Out::Answer { .. } => {
                 return false;
             }

@@ -264,7 +264,8 @@ impl Outlet for Tray {
             | Out::Commands(_)
             | Out::Options(_)
             | Out::Question { .. }
-            | Out::QuestionDone { .. } => {}
+            | Out::QuestionDone { .. }
+            | Out::Wish { .. } => {}
         }
     }
 }

@@ -284,6 +284,7 @@ impl Session {
             (false, _) => writeln!(out, "\n- the conversation stays as it is"),
         };
         let changed = self.shown_paths(report);
+        let shown = self.shown_path();
         match (files, changed.len()) {
             (false, _) => out.push_str("- files stay as they are\n"),
             (true, 0) => out.push_str("- no file has to be put back\n"),
@@ -299,7 +300,7 @@ impl Session {
             out.push_str("\nLeft alone:\n\n");
         }
         for conflict in report.conflicts.iter().take(FILES_SHOWN_MAX) {
-            let _ = writeln!(out, "- {}: {}", self.shown_path(&conflict.path), conflict.why.words());
+            let _ = writeln!(out, "- {}: {}", shown(&conflict.path), conflict.why.words());
         }
         if report.conflicts.len() > FILES_SHOWN_MAX {
             let _ = writeln!(out, "- and {} more", report.conflicts.len() - FILES_SHOWN_MAX);
@@ -310,8 +311,7 @@ impl Session {
             );
         }
         for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
-            let _ =
-                writeln!(out, "- {} could not be put back: {}", self.shown_path(&failure.path), failure.why);
+            let _ = writeln!(out, "- {} could not be put back: {}", shown(&failure.path), failure.why);
         }
         for beyond in &report.beyond {
             let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
@@ -335,6 +335,7 @@ impl Session {
             return self.said(text).with("checkpoints", json!({ "text": text, "turns": [] }));
         }
         let mut out = "Turns and the files that they changed, newest first:\n\n".to_owned();
+        let shown = self.shown_path();
         for (turn, record) in turns.iter().rev().take(TURNS_SHOWN_MAX) {
             let gone = if turn.is_taken_back { " (not in the conversation any more)" } else { "" };
             let _ =
@@ -343,7 +344,7 @@ impl Session {
                 let _ = writeln!(
                     out,
                     "  - {}: {}{}",
-                    self.shown_path(&touched.path),
+                    shown(&touched.path),
                     touched.verb(),
                     touched
                         .lines
@@ -367,6 +368,7 @@ impl Session {
         );
         let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
         let told = json!({ "text": out, "turns": told });
+        drop(shown);
         self.said(out).with("checkpoints", told)
     }
 

@@ -1,0 +1,267 @@
+//! What is kept before a call and looked at behind it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::baseline::Open;
+use super::blobs::Blobs;
+use super::node::{self, Node};
+use super::record::{LineCount, PathName, Touched};
+use super::scan::{self, Place, Seen, When};
+use super::tracker::{Checkpoints, State, What, opened};
+use super::{Bounds, CheckpointError};
+
+/// Changed files of one call whose lines are counted, and the bytes of a side that is compared: a listing is no
+/// review.
+const COUNTED_FILES_MAX: usize = 200;
+const COUNTED_BYTES_MAX: u64 = 512 * 1024;
+
+impl Checkpoints {
+    /// A call begins. `roots` are the workspace. It returns when what may be changed is kept.
+    ///
+    /// Each call of this has one of `after` behind it, also where it fails.
+    pub fn before(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+        self.call_begins();
+        let mut guard = self.state()?;
+        let state = opened(&mut guard);
+        self.open_record(state)?;
+        match what {
+            What::Files(paths) => self.before_files(state, paths)?,
+            What::Anything => self.before_anything(state, roots)?,
+        }
+        self.save_record(state)
+    }
+
+    /// The same call has ended, in whatever way.
+    pub fn after(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+        let recorded = self.record_after(roots, what);
+        self.call_ended();
+        recorded
+    }
+
+    fn record_after(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+        let mut guard = self.state()?;
+        let state = opened(&mut guard);
+        self.open_record(state)?;
+        match what {
+            What::Files(paths) => self.after_files(state, paths),
+            What::Anything => self.after_anything(state, roots),
+        }
+        self.save_record(state)?;
+        if state.running == 0 {
+            state.baseline.close()?;
+        }
+        Ok(())
+    }
+
+    fn before_files(&self, state: &mut State, paths: &[PathBuf]) -> Result<(), CheckpointError> {
+        for path in with_missing_directories(paths) {
+            let node = self.keep(state, &path)?;
+            let Some(record) = &mut state.record else { return Ok(()) };
+            match record.files.iter_mut().find(|touched| touched.path == path) {
+                Some(touched) => {
+                    touched.shared |= touched.after.as_ref().is_some_and(|after| *after != node);
+                    touched.after = None;
+                }
+                None => record.files.push(touched(path, node, None)),
+            }
+        }
+        Ok(())
+    }
+
+    fn after_files(&self, state: &mut State, paths: &[PathBuf]) {
+        let known: Vec<PathBuf> = { state.record.iter().flat_map(|record| &record.files) }
+            .filter(|touched| {
+                touched.after.is_none() && paths.iter().any(|path| path.starts_with(&touched.path))
+            })
+            .map(|touched| touched.path.clone())
+            .collect();
+        for path in known {
+            // What can't be looked at was left in a state that nobody knows; the next look at it is a conflict.
+            let node = self.keep(state, &path).unwrap_or(Node::Other);
+            let State { record, blobs, .. } = state;
+            let touched = record.iter_mut().flat_map(|record| &mut record.files);
+            if let Some(touched) = { touched }.find(|touched| touched.path == path) {
+                touched.lines = count(blobs, &touched.before, &node);
+                touched.after = Some(node);
+            }
+        }
+    }
+
+    /// A person may have changed files since the look behind the last command: that look does not stand for this one.
+    fn before_anything(&self, state: &mut State, roots: &[PathBuf]) -> Result<(), CheckpointError> {
+        state.running += 1;
+        if state.before.is_some() {
+            return Ok(());
+        }
+        let bounds = self.bounds();
+        let roots = real(roots);
+        let seen = self.scan(state, &roots, When::Before);
+        let Some(record) = &mut state.record else { return Ok(()) };
+        record.say_beyond(&seen.beyond);
+        if seen.pending > 0 {
+            let text = format!(
+                "{} files were not kept yet when a command began: to read them would have taken more than {} s",
+                seen.pending,
+                bounds.copy_time.as_secs()
+            );
+            record.say_beyond(&[text]);
+        }
+        for touched in &mut record.files {
+            let now = now_of(&touched.path, &seen, bounds);
+            touched.shared |=
+                touched.after.as_ref().is_some_and(|after| !is_same(after, &now, &touched.path));
+        }
+        let turn = record.turn;
+        state.baseline.open(turn, roots.into_iter().map(PathName).collect(), &seen)?;
+        state.before = Some(seen);
+        Ok(())
+    }
+
+    fn after_anything(&self, state: &mut State, roots: &[PathBuf]) {
+        state.running = state.running.saturating_sub(1);
+        let Some(before) = state.before.take() else { return };
+        self.merge(state, &before, &real(roots));
+        if state.running > 0 {
+            state.before = Some(before);
+        }
+    }
+
+    /// Takes what is different from a look before into the turn's record.
+    fn merge(&self, state: &mut State, before: &Seen, roots: &[PathBuf]) {
+        let seen = self.scan(state, roots, When::Behind);
+        let bounds = self.bounds();
+        let (differences, unsure) = scan::compare(before, &seen, bounds);
+        let State { record, blobs, .. } = state;
+        let Some(record) = record else { return };
+        record.say_beyond(&seen.beyond);
+        let mut counted = 0;
+        let mut lines = |blobs: &Blobs, before: &Node, after: &Node| {
+            counted += 1;
+            if counted <= COUNTED_FILES_MAX { count(blobs, before, after) } else { None }
+        };
+        for touched in &mut record.files {
+            let now = now_of(&touched.path, &seen, bounds);
+            if touched.after.as_ref().is_none_or(|after| !is_same(after, &now, &touched.path)) {
+                touched.lines = lines(blobs, &touched.before, &now);
+                touched.after = Some(now);
+            }
+        }
+        let known: HashSet<PathBuf> = record.files.iter().map(|touched| touched.path.clone()).collect();
+        for difference in differences.into_iter().filter(|difference| !known.contains(&difference.path)) {
+            let lines = lines(blobs, &difference.before, &difference.after);
+            let touched = touched(difference.path, difference.before, Some(difference.after));
+            record.files.push(Touched { lines, ..touched });
+        }
+        for path in unsure.into_iter().map(PathName) {
+            if !record.unsure.contains(&path) {
+                record.unsure.push(path);
+            }
+        }
+    }
+
+    /// A process ended while a command ran: what is different now counts as the turn's.
+    pub(super) fn finish_command(
+        &self,
+        state: &mut State,
+        open: Open,
+        before: &Seen,
+        roots: &[PathBuf],
+    ) -> Result<(), CheckpointError> {
+        self.begin_turn(open.turn);
+        self.open_record(state)?;
+        let then: Vec<PathBuf> = open.roots.into_iter().map(|PathName(root)| root).collect();
+        self.merge(state, before, &real(if then.is_empty() { roots } else { &then }));
+        if let Some(record) = &mut state.record {
+            let text = "Epitome ended while a command of it ran, and what changed until it was opened again counts as its own";
+            record.say_beyond(&[text.to_owned()]);
+        }
+        self.save_record(state)?;
+        state.baseline.close()
+    }
+
+    /// Looks at a workspace, whose directories are without links.
+    fn scan(&self, state: &mut State, roots: &[PathBuf], when: When) -> Seen {
+        let place = Place { roots, excluded: self.excluded(), bounds: self.bounds() };
+        let seen = scan::scan(&place, &state.last, &state.blobs, when);
+        state.last = seen.found.clone();
+        seen
+    }
+
+    /// What stands at a path, its content kept.
+    fn keep(&self, state: &mut State, path: &Path) -> Result<Node, CheckpointError> {
+        let most = self.bounds().named_bytes;
+        node::look(path, |path, metadata| scan::keep(path, metadata, most, &state.blobs))
+            .map_err(|error| CheckpointError::io("keep", path, &error))
+    }
+}
+
+/// The paths with the directories above them that a write would make.
+fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        let missing = path.ancestors().skip(1).take_while(|above| {
+            matches!(fs::symlink_metadata(above), Err(error) if error.kind() == io::ErrorKind::NotFound)
+        });
+        let mut missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
+        missing.reverse();
+        for path in missing.into_iter().chain([path.clone()]) {
+            if !all.contains(&path) {
+                all.push(path);
+            }
+        }
+    }
+    all
+}
+
+/// What a look has seen at a path; one that it left out is looked at by itself.
+fn now_of(path: &Path, seen: &Seen, bounds: &Bounds) -> Node {
+    match seen.get(path) {
+        Some(node) if !matches!(node, Node::Unkept { .. }) => node.clone(),
+        Some(_) | None => node::look(path, |path, metadata| scan::name(path, metadata, bounds.named_bytes))
+            .unwrap_or(Node::Other),
+    }
+}
+
+/// The workspace's directories without links.
+pub(super) fn real(roots: &[PathBuf]) -> Vec<PathBuf> {
+    roots.iter().filter_map(|root| root.canonicalize().ok()).collect()
+}
+
+pub(super) fn touched(path: PathBuf, before: Node, after: Option<Node>) -> Touched {
+    Touched { path, before, after, shared: false, lines: None }
+}
+
+/// Whether what was known is what stands there now. A file that was known by its stamp alone is held against that.
+pub(super) fn is_same(known: &Node, now: &Node, path: &Path) -> bool {
+    known == now || (matches!(now, Node::File { .. }) && scan::stands(known, path))
+}
+
+/// The lines that came and went, where both sides are text of a bounded length.
+fn count(blobs: &Blobs, before: &Node, after: &Node) -> Option<LineCount> {
+    let text = |node: &Node| match node {
+        Node::Missing => Some(String::new()),
+        Node::File { hash, bytes, .. } if *bytes <= COUNTED_BYTES_MAX => {
+            String::from_utf8(blobs.get(hash, *bytes).ok()?).ok()
+        }
+        Node::File { .. }
+        | Node::Unkept { .. }
+        | Node::Link { .. }
+        | Node::Directory { .. }
+        | Node::Other => None,
+    };
+    if !matches!((before, after), (Node::File { .. }, _) | (_, Node::File { .. })) {
+        return None;
+    }
+    let (before, after) = (text(before)?, text(after)?);
+    let mut count = LineCount::default();
+    for op in similar::TextDiff::from_lines(&before, &after).ops() {
+        if op.tag() != similar::DiffTag::Equal {
+            count.removed += op.old_range().len() as u64;
+            count.added += op.new_range().len() as u64;
+        }
+    }
+    Some(count)
+}

@@ -1,0 +1,243 @@
+//! Taking back: what would be done, doing it, and finishing what an earlier process left half done.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::blobs::Blobs;
+use super::calls::{is_same, touched};
+use super::node::{self, Node};
+use super::plan::{self, Conflict, Now, Wanted};
+use super::record::{self, PathName, TurnRecord};
+use super::restore::{self, Came, Rewind};
+use super::scan;
+use super::tracker::{Asked, Checkpoints, LetGo, Report, State, opened};
+use super::{Bounds, CheckpointError};
+use crate::thread::Seq;
+
+/// Rewinds that can be taken back, the newest of them first. What older ones need is let go.
+const REWINDS_MAX: usize = 20;
+
+impl Checkpoints {
+    /// Says what would be taken back. It changes nothing.
+    pub fn preview(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
+        self.wait_for_calls();
+        let mut guard = self.state()?;
+        let state = opened(&mut guard);
+        Ok(self.plan(state, asked, forced, Keep::No)?.1)
+    }
+
+    /// Takes back. An error says that nothing was changed.
+    pub fn rewind(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
+        self.wait_for_calls();
+        let mut guard = self.state()?;
+        let state = opened(&mut guard);
+        let (rewind, mut report) = self.plan(state, asked, forced, Keep::Yes)?;
+        let Some(mut rewind) = rewind.filter(|rewind| !rewind.steps.is_empty()) else { return Ok(report) };
+        let needed = rewind.steps.iter().filter_map(|step| step.now.hash());
+        state.blobs.sync(needed).map_err(|error| {
+            CheckpointError(format!("what stands there now can't be kept first: {error}"))
+        })?;
+        rewind.choose_places();
+        rewind.save(&self.rewinds_directory())?;
+        if let Err(error) = rewind.stage(&state.blobs) {
+            rewind.remove(&self.rewinds_directory());
+            return Err(error);
+        }
+        rewind.came = Came::Applying;
+        if let Err(error) = rewind.save(&self.rewinds_directory()) {
+            rewind.unstage();
+            rewind.remove(&self.rewinds_directory());
+            return Err(error);
+        }
+        report.failures = rewind.apply(&state.blobs);
+        report.number = Some(rewind.number);
+        state.record = None;
+        self.settle(&mut rewind)?;
+        Ok(report)
+    }
+
+    /// Finishes what an earlier process left half done: the look behind a command, a rewind. Gives the rewinds that
+    /// the session's log does not tell of yet.
+    pub fn take_up(&self, roots: &[PathBuf]) -> Result<Vec<Report>, CheckpointError> {
+        if !self.exist() {
+            return Ok(Vec::new());
+        }
+        let mut guard = self.state()?;
+        let state = opened(&mut guard);
+        if state.running == 0
+            && let Some((open, before)) = state.baseline.left_open()?
+        {
+            self.finish_command(state, open, &before, roots)?;
+        }
+        let mut reports = Vec::new();
+        for mut rewind in restore::all(&self.rewinds_directory())? {
+            let failures = match rewind.came {
+                Came::Staging => {
+                    rewind.unstage();
+                    rewind.remove(&self.rewinds_directory());
+                    continue;
+                }
+                Came::Applying => {
+                    let failures = rewind.apply(&state.blobs);
+                    state.record = None;
+                    self.settle(&mut rewind)?;
+                    failures
+                }
+                Came::Done => Vec::new(),
+            };
+            if !rewind.told {
+                reports.push(Report { failures, ..report_of(&rewind) });
+            }
+        }
+        Ok(reports)
+    }
+
+    /// The log tells of a rewind now.
+    pub fn told(&self, number: u32) -> Result<(), CheckpointError> {
+        let _guard = self.state()?;
+        let mut rewinds = restore::all(&self.rewinds_directory())?;
+        match rewinds.iter_mut().find(|rewind| rewind.number == number) {
+            Some(rewind) => {
+                rewind.told = true;
+                rewind.save(&self.rewinds_directory())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn plan(
+        &self,
+        state: &mut State,
+        asked: Asked,
+        forced: bool,
+        keep: Keep,
+    ) -> Result<(Option<Rewind>, Report), CheckpointError> {
+        let rewinds = restore::all(&self.rewinds_directory())?;
+        let number = rewinds.last().map_or(1, |last| last.number + 1);
+        let mut report = Report::default();
+        let mut rewind = Rewind {
+            number,
+            from: Seq(0),
+            turns: Vec::new(),
+            undoes: None,
+            steps: Vec::new(),
+            beside: Vec::new(),
+            came: Came::Staging,
+            undone: false,
+            told: false,
+        };
+        let wanted = match asked {
+            Asked::From(from) => {
+                let (records, unreadable) = record::all(&self.turns_directory())?;
+                for path in unreadable {
+                    report.beyond.push(format!("the record {} can't be read", path.display()));
+                }
+                let let_go = record::load::<LetGo>(&self.let_go_path())?.unwrap_or_default();
+                if from <= let_go.through && let_go.through > Seq(0) {
+                    let text = format!("what turns up to {} did is not kept any more", let_go.through);
+                    report.beyond.push(text);
+                }
+                let is_meant = |record: &&TurnRecord| record.turn >= from && record.taken_back.is_none();
+                let records: Vec<&TurnRecord> = records.iter().filter(is_meant).collect();
+                rewind.from = from;
+                for record in &records {
+                    rewind.turns.push(record.turn);
+                    for beyond in &record.beyond {
+                        if !report.beyond.contains(beyond) {
+                            report.beyond.push(beyond.clone());
+                        }
+                    }
+                    let unsure = record.unsure.iter().map(|PathName(path)| path.clone());
+                    let is_there = unsure.filter(|path| fs::symlink_metadata(path).is_ok());
+                    report.conflicts.extend(is_there.map(|path| Conflict { path, why: plan::Why::Unsure }));
+                }
+                plan::together(records)
+            }
+            Asked::Undo => {
+                let Some(undone) = newest_that_holds(&rewinds) else { return Ok((None, report)) };
+                rewind.from = undone.from;
+                rewind.turns = undone.turns.clone();
+                rewind.undoes = Some(undone.number);
+                let back = undone.steps.iter().map(|step| {
+                    let (node, left) = (step.now.clone(), Some(step.to.clone()));
+                    (step.path.clone(), Wanted { node, left, shared: false })
+                });
+                back.collect::<BTreeMap<_, _>>()
+            }
+        };
+        let bounds = self.bounds();
+        let blobs = &state.blobs;
+        let (steps, conflicts) =
+            plan::decide(&wanted, |path, wanted| now(path, wanted, bounds, blobs, keep), forced);
+        report.conflicts.extend(conflicts);
+        rewind.steps = steps;
+        let planned = report_of(&rewind);
+        report.changed = planned.changed;
+        report.turns = planned.turns;
+        Ok((Some(rewind), report))
+    }
+
+    /// Every path was tried: the turns are taken back, or hold again.
+    fn settle(&self, rewind: &mut Rewind) -> Result<(), CheckpointError> {
+        let (mut records, _) = record::all(&self.turns_directory())?;
+        for record in records.iter_mut().filter(|record| rewind.turns.contains(&record.turn)) {
+            record.taken_back = rewind.undoes.is_none().then_some(rewind.number);
+            record.save(&self.turns_directory())?;
+        }
+        let mut rewinds = restore::all(&self.rewinds_directory())?;
+        for undone in rewinds.iter_mut().filter(|known| Some(known.number) == rewind.undoes) {
+            undone.undone = true;
+            undone.save(&self.rewinds_directory())?;
+        }
+        rewind.came = Came::Done;
+        rewind.save(&self.rewinds_directory())?;
+        let spare = rewinds.len().saturating_sub(REWINDS_MAX);
+        rewinds.iter().take(spare).for_each(|old| old.remove(&self.rewinds_directory()));
+        Ok(())
+    }
+}
+
+/// Whether what stands at a path is kept as it is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Yes,
+    No,
+}
+
+/// The newest rewind that is none of a rewind and was not taken back.
+fn newest_that_holds(rewinds: &[Rewind]) -> Option<&Rewind> {
+    rewinds.iter().rev().find(|rewind| !rewind.undone && rewind.undoes.is_none())
+}
+
+fn report_of(rewind: &Rewind) -> Report {
+    let change = |step: &plan::Step| {
+        let as_touched = touched(step.path.clone(), step.now.clone(), Some(step.to.clone()));
+        let verb = match as_touched.verb() {
+            "changed" => "put back",
+            "created" => "brought back",
+            verb => verb,
+        };
+        (step.path.clone(), verb)
+    };
+    Report {
+        number: Some(rewind.number).filter(|_| rewind.came == Came::Done),
+        turns: rewind.turns.clone(),
+        changed: rewind.steps.iter().map(change).collect(),
+        ..Report::default()
+    }
+}
+
+/// What stands at a path now, held against what was left there and what is wanted.
+fn now(path: &Path, wanted: &Wanted, bounds: &Bounds, blobs: &Blobs, keep: Keep) -> Now {
+    let most = bounds.named_bytes;
+    let looked = node::look(path, |path, metadata| match keep {
+        Keep::Yes => scan::keep(path, metadata, most, blobs),
+        Keep::No => scan::name(path, metadata, most),
+    });
+    let node = looked.unwrap_or(Node::Other);
+    let is_wanted = is_same(&wanted.node, &node, path);
+    // A call that a crash broke off left nobody knows what.
+    let is_left = wanted.left.as_ref().is_none_or(|left| is_same(left, &node, path));
+    Now { node, is_left, is_wanted }
+}

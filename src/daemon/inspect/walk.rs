@@ -1,0 +1,307 @@
+//! Goes through a log in its order and notes what the page shows.
+
+use std::collections::HashMap;
+
+use super::meter::Meter;
+use super::timeline::{CallMark, Facts, HookMark, LayerMark, PermissionMark, Round, Switched, Turn};
+use super::words::head;
+use crate::provider::spent::cost_of_change;
+use crate::session::why;
+use crate::thread::text as lines;
+use crate::thread::{CallId, Change, Entry, Origin, OutcomeStatus, Seq, Thread, Usage};
+
+/// Remarks of a hook's run that are told; the entry has all.
+const REMARKS_MAX: usize = 4;
+
+/// The log on its way.
+pub(super) struct Walk<'a> {
+    thread: &'a Thread,
+    facts: &'a Facts<'a>,
+    /// What is before it is passed over, layers excepted.
+    from: Seq,
+    pub(super) meter: Meter<'a>,
+    /// When the newest entry came that a request waits for.
+    ready: u64,
+    /// Whether a turn runs, by the entries so far, and how it began.
+    turn: Option<Seq>,
+    replies: usize,
+    /// Where each call is among `calls`, and which of them have no outcome.
+    places: HashMap<CallId, usize>,
+    pub(super) turns: Vec<Turn>,
+    pub(super) rounds: Vec<Round>,
+    pub(super) layers: Vec<LayerMark>,
+    pub(super) hooks: Vec<HookMark>,
+    pub(super) calls: Vec<CallMark>,
+    pub(super) permissions: Vec<PermissionMark>,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(thread: &'a Thread, facts: &'a Facts<'a>, from: Seq) -> Walk<'a> {
+        Walk {
+            thread,
+            facts,
+            from,
+            meter: Meter::new(facts.ruler, from),
+            ready: thread.entries().first().map_or(0, |entry| entry.at),
+            turn: None,
+            replies: 0,
+            places: HashMap::new(),
+            turns: Vec::new(),
+            rounds: Vec::new(),
+            layers: Vec::new(),
+            hooks: Vec::new(),
+            calls: Vec::new(),
+            permissions: Vec::new(),
+        }
+    }
+
+    pub(super) fn take(&mut self, entry: &std::sync::Arc<Entry>) {
+        self.meter.take(entry);
+        self.take_turn(entry);
+        match &entry.change {
+            Change::Replied { .. } => self.take_reply(entry),
+            Change::ToolFinished { .. } => self.take_outcome(entry),
+            Change::Undone { entry: layer } => self.switch(*layer, entry, "undone"),
+            Change::Redone { entry: layer } => self.switch(*layer, entry, "redone"),
+            change if change.is_layer() => self.take_layer(entry),
+            _ if entry.seq < self.from => {}
+            Change::CallChanged { call, by, card, .. } => {
+                if let Some(mark) = self.places.get(call).and_then(|at| self.calls.get_mut(*at)) {
+                    mark.changed_by = Some(by.clone());
+                    mark.title = head(&lines::title(&mark.name, card));
+                }
+            }
+            Change::Hooked { event, runs } => {
+                self.hooks.extend(runs.iter().map(|run| HookMark {
+                    entry: entry.seq,
+                    at: entry.at,
+                    event: event.clone(),
+                    hook: run.hook.clone(),
+                    asked: head(&run.asked),
+                    verdict: run.verdict,
+                    end: head(&run.end),
+                    milliseconds: run.milliseconds,
+                    remarks: run.remarks.iter().take(REMARKS_MAX).map(|remark| head(remark)).collect(),
+                }));
+            }
+            Change::Allowed { rule } => self.permit(entry, "allowed", head(&rule.words())),
+            Change::Forgotten { rule } => self.permit(entry, "forgotten", head(&rule.words())),
+            Change::ModeChosen { mode } => self.permit(entry, "mode", mode.name().to_owned()),
+            _ => {}
+        }
+        if is_waited_for(&entry.change) {
+            self.ready = entry.at;
+        }
+    }
+
+    fn permit(&mut self, entry: &Entry, decision: &'static str, told: String) {
+        self.permissions.push(PermissionMark { entry: entry.seq, at: entry.at, decision, told });
+    }
+
+    fn take_turn(&mut self, entry: &Entry) {
+        let began = match &entry.change {
+            Change::Said { message, origin } => match origin {
+                Origin::Person | Origin::Queue { .. } => Some((head(&message.text()), false)),
+                Origin::Recipe { typed, .. } => Some((head(typed), false)),
+                Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => None,
+            },
+            Change::Commanded { typed, .. } => Some((head(typed), true)),
+            Change::Withheld { message, .. } => Some((head(&message.text()), false)),
+            Change::TurnEnded { reason, usage, .. } => {
+                self.turn = None;
+                if let Some(turn) = self.turns.last_mut().filter(|turn| turn.ended.is_none()) {
+                    (turn.ended, turn.end) = (Some(entry.at), Some(entry.seq));
+                    (turn.stop, turn.usage) = (Some(*reason), *usage);
+                }
+                None
+            }
+            _ => None,
+        };
+        let Some((prompt, command)) = began.filter(|_| self.turn.is_none()) else { return };
+        self.turn = Some(entry.seq);
+        self.turns.push(Turn {
+            entry: entry.seq,
+            began: entry.at,
+            ended: None,
+            end: None,
+            prompt,
+            command,
+            stop: None,
+            usage: Usage::default(),
+        });
+    }
+
+    fn take_reply(&mut self, entry: &Entry) {
+        let Change::Replied { message, model, usage, cut } = &entry.change else { return };
+        self.replies += 1;
+        if entry.seq < self.from {
+            return;
+        }
+        for call in message.calls() {
+            self.places.insert(call.id.clone(), self.calls.len());
+            self.calls.push(CallMark {
+                entry: entry.seq,
+                outcome: None,
+                call: call.id.clone(),
+                name: head(&call.name),
+                title: head(&lines::call_title(call)),
+                kind: call.card.kind,
+                began: entry.at,
+                ended: None,
+                status: None,
+                bytes: 0,
+                tokens: 0,
+                whole_bytes: None,
+                changed_by: None,
+            });
+        }
+        self.rounds.push(Round {
+            entry: entry.seq,
+            number: self.replies,
+            turn: self.turn,
+            began: self.ready.min(entry.at),
+            replied: entry.at,
+            ended: entry.at,
+            model: model.clone(),
+            usage: *usage,
+            cached: usage.as_ref().and_then(cached_share),
+            cost: cost_of_change(self.facts.settings, &entry.change),
+            cut: cut.as_ref().map(|cut| head(&lines::cut_words(cut))),
+            text: head(&message.text()),
+            calls: message.calls().count(),
+        });
+    }
+
+    fn take_outcome(&mut self, entry: &Entry) {
+        let Change::ToolFinished { outcome } = &entry.change else { return };
+        let Some(mark) = self.places.get(&outcome.call).and_then(|at| self.calls.get_mut(*at)) else {
+            return;
+        };
+        let text = outcome.model_text();
+        mark.outcome = Some(entry.seq);
+        mark.ended = Some(entry.at);
+        mark.status = Some(outcome.status);
+        mark.bytes = text.len() as u64;
+        mark.whole_bytes = outcome.whole.as_ref().map(|whole| whole.len() as u64);
+        mark.tokens = self.facts.ruler.entry(entry);
+        let (reply, title) = (mark.entry, mark.title.clone());
+        if let Some(round) = self.rounds.iter_mut().rev().find(|round| round.entry == reply) {
+            round.ended = round.ended.max(entry.at);
+        }
+        match &outcome.decided {
+            Some(decided) => {
+                let (decision, why) = match decided.allowed {
+                    true => ("let", String::new()),
+                    false => ("denied", format!(": {text}")),
+                };
+                self.permit(entry, decision, head(&format!("{title}: {decided}{why}")));
+            }
+            // By an older build, whose log does not say who decided.
+            None if outcome.status == OutcomeStatus::Denied => {
+                self.permit(entry, "denied", head(&format!("{title}: {text}")));
+            }
+            None => {}
+        }
+    }
+
+    fn take_layer(&mut self, entry: &Entry) {
+        let layer = self.thread.layer(entry.seq);
+        let mut mark = LayerMark {
+            entry: entry.seq,
+            began: self.ready.min(entry.at),
+            at: entry.at,
+            kind: entry.change.kind(),
+            told: why::what_was_done(self.thread, &entry.change).unwrap_or_default(),
+            before: None,
+            after: None,
+            trigger: None,
+            focus: None,
+            by: None,
+            usage: None,
+            cost: cost_of_change(self.facts.settings, &entry.change),
+            account: None,
+            masks: 0,
+            holds: layer.is_some_and(|layer| layer.holds),
+            inside: layer.and_then(|layer| layer.inside),
+            switched: Vec::new(),
+        };
+        match &entry.change {
+            Change::Compacted {
+                trigger,
+                focus,
+                tokens_before,
+                tokens_after,
+                model,
+                usage,
+                masks,
+                account,
+                ..
+            } => {
+                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
+                (mark.trigger, mark.usage, mark.masks) = (Some(*trigger), *usage, masks.len());
+                mark.focus = focus.as_deref().map(head);
+                mark.by = model.as_ref().map(|model| model.0.clone());
+                mark.account = Some(account.clone());
+            }
+            Change::Pruned { masks, trigger, tokens_before, tokens_after } => {
+                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
+                (mark.trigger, mark.masks) = (Some(*trigger), masks.len());
+            }
+            Change::Mutated { by, tokens_before, tokens_after, .. } => {
+                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
+                mark.by = Some(by.clone());
+            }
+            Change::Edited { by, .. } => mark.by = Some(by.clone()),
+            // No other change is a layer.
+            _ => return,
+        }
+        self.layers.push(mark);
+    }
+
+    fn switch(&mut self, layer: Seq, entry: &Entry, to: &'static str) {
+        if let Some(mark) = self.layers.iter_mut().find(|mark| mark.entry == layer) {
+            mark.switched.push(Switched { entry: entry.seq, at: entry.at, to });
+        }
+    }
+}
+
+/// Whether a request may have waited for this: what comes while a reply streams is none of it.
+fn is_waited_for(change: &Change) -> bool {
+    match change {
+        Change::Hooked { event, .. } => event != "service",
+        Change::Opened { .. }
+        | Change::Framed { .. }
+        | Change::Said { .. }
+        | Change::Commanded { .. }
+        | Change::Replied { .. }
+        | Change::ToolFinished { .. }
+        | Change::Compacted { .. }
+        | Change::Pruned { .. }
+        | Change::Mutated { .. }
+        | Change::Edited { .. }
+        | Change::Rewound { .. }
+        | Change::FilesRewound { .. }
+        | Change::Forked { .. }
+        | Change::Undone { .. }
+        | Change::Redone { .. }
+        | Change::ThinkingDropped { .. } => true,
+        Change::Queued { .. }
+        | Change::CallChanged { .. }
+        | Change::Withheld { .. }
+        | Change::GoalSet { .. }
+        | Change::Noted { .. }
+        | Change::ModelChosen { .. }
+        | Change::ModeChosen { .. }
+        | Change::ThoughtChosen { .. }
+        | Change::Titled { .. }
+        | Change::Planned { .. }
+        | Change::Allowed { .. }
+        | Change::Spent { .. }
+        | Change::Forgotten { .. }
+        | Change::TurnEnded { .. } => false,
+    }
+}
+
+fn cached_share(usage: &Usage) -> Option<f64> {
+    (usage.input > 0).then(|| usage.cache_read.min(usage.input) as f64 / usage.input as f64)
+}

@@ -1,0 +1,288 @@
+//! Drives one server of a session: a task connects it, keeps it, asks for its tools again when they change, and
+//! starts it again a few times when it goes and a call wants it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rmcp::model::PaginatedRequestParams;
+use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService, serve_client};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::auth::AuthClient;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::child::{self, LINE_BYTES_MAX, LastWords};
+use super::client::{Client, Shared};
+use super::expand::{Hidden, expanded, variable};
+use super::listed::{self, TOOLS_MAX};
+use super::server::{ENDING_WITHIN, Link, Server, State, bounded, chain};
+use super::{News, Surroundings, login};
+use crate::config::McpWay;
+use crate::tools::group::{Ending, Running};
+use crate::tools::question::Door;
+
+/// How long a server may take until its tools are known.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
+/// How often a server is started again in one session.
+const RESTARTS_MAX: u32 = 3;
+/// What lies between a server's end and its next start, times the number of that start.
+const RESTART_WAIT: Duration = Duration::from_millis(500);
+/// Pages of a list of tools.
+const PAGES_MAX: usize = 20;
+/// Between two looks at a list that changes all the time.
+const LIST_APART: Duration = Duration::from_secs(1);
+
+/// Why there is no connection.
+enum Trouble {
+    /// The person has to log in; with what the server says of that.
+    Login { url: String, challenge: Option<String> },
+    /// The end of a sentence, without a secret.
+    Other(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Trouble {
+        Trouble::Other(why)
+    }
+}
+
+/// A connection with what ends with it.
+struct Connection {
+    service: RunningService<RoleClient, Client>,
+    shared: Arc<Shared>,
+    hidden: Hidden,
+    process: Option<(Running, Arc<LastWords>)>,
+}
+
+/// Connects a server and keeps it, until the session drops the task.
+pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: mpsc::Sender<News>) {
+    // Once for each time that it is wanted: nobody is sent to the same page again and again.
+    let mut may_log_in = true;
+    let mut starts = 0;
+    loop {
+        let connecting = connect(&server, &around, &door, &news);
+        let connected = tokio::time::timeout(CONNECT_TIME_MAX, connecting).await;
+        let late =
+            || Err(Trouble::Other(format!("it did not answer within {} s", CONNECT_TIME_MAX.as_secs())));
+        let why = match connected.unwrap_or_else(|_| late()) {
+            Ok((connection, link)) => {
+                let (name, count) = (&server.spec.name, link.tools.len());
+                tracing::info!(server = %name, tools = count, "an MCP server is connected");
+                server.set(State::Ready(Arc::new(link)));
+                let told = News::Changed { server: name.clone() };
+                drop(news.send(told).await);
+                connection.follow(&server, &news).await
+            }
+            Err(Trouble::Login { url, challenge }) if may_log_in => {
+                may_log_in = false;
+                server.set(State::Gone("it waits for you to log in".to_owned()));
+                match login::login(&server.spec.name, &url, challenge, &around, &door, &news).await {
+                    Ok(()) => {
+                        server.set(State::Connecting);
+                        continue;
+                    }
+                    Err(why) => why,
+                }
+            }
+            Err(Trouble::Login { .. }) => "it wants a login".to_owned(),
+            Err(Trouble::Other(why)) => why,
+        };
+        tracing::info!(server = %server.spec.name, why, "an MCP server is gone");
+        starts += 1;
+        server.is_over.store(starts > RESTARTS_MAX, Ordering::Relaxed);
+        server.set(State::Gone(why.clone()));
+        drop(news.send(News::Gone { server: server.spec.name.clone(), why }).await);
+        if starts > RESTARTS_MAX {
+            return;
+        }
+        server.wanted.notified().await;
+        may_log_in = true;
+        tokio::time::sleep(RESTART_WAIT * starts).await;
+        server.set(State::Connecting);
+    }
+}
+
+/// An error is the end of a sentence, without a secret.
+async fn connect(
+    server: &Arc<Server>,
+    around: &Surroundings,
+    door: &Door,
+    news: &mpsc::Sender<News>,
+) -> Result<(Connection, Link), Trouble> {
+    let way = expanded(&server.spec, &around.environment)?;
+    let shared = Arc::new(Shared::default());
+    let client = Client {
+        server: server.spec.name.clone(),
+        shared: shared.clone(),
+        door: door.clone(),
+        news: news.downgrade(),
+        turn: Semaphore::new(1),
+    };
+    let (service, process, hidden) = match &way {
+        McpWay::Stdio { command, args, env } => {
+            let hidden = Hidden::of(&way);
+            let hide = {
+                let hidden = hidden.clone();
+                move |text: &str| hidden.hide(text)
+            };
+            let child = child::start(&server.spec.name, command, args, env, around, hide).await?;
+            let child::Child { running, stdin, stdout, last_words } = child;
+            let transport =
+                AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
+            let mut process = Some((running, last_words));
+            match serve_client(client, transport).await {
+                Ok(service) => (service, process, hidden),
+                Err(error) => {
+                    let own = went(&mut process, &hidden).await;
+                    let own = own.unwrap_or_else(|| bounded(&hidden.hide(&initialize_words(&error))));
+                    return Err(own.into());
+                }
+            }
+        }
+        McpWay::Http { url, headers, key_variable } => {
+            let key =
+                match key_variable {
+                    Some(name) => Some(variable(&around.environment, name).ok_or_else(|| {
+                        format!("the variable {name} is not set, which should hold its key")
+                    })?),
+                    None => None,
+                };
+            let hidden = Hidden::of(&way).and(key.as_ref());
+            let service =
+                over_http(client, around, url, headers, key).await.map_err(|trouble| match trouble {
+                    Trouble::Login { .. } => trouble,
+                    Trouble::Other(why) => Trouble::Other(bounded(&hidden.hide(&why))),
+                });
+            (service?, None, hidden)
+        }
+    };
+    let mut connection = Connection { service, shared: shared.clone(), hidden, process };
+    match list(server, connection.service.peer(), &shared).await {
+        Ok(link) => Ok((connection, link)),
+        Err(why) => {
+            let own = went(&mut connection.process, &connection.hidden).await;
+            Err(own.unwrap_or_else(|| bounded(&connection.hidden.hide(&why))).into())
+        }
+    }
+}
+
+async fn over_http(
+    client: Client,
+    around: &Surroundings,
+    url: &str,
+    headers: &[(String, String)],
+    key: Option<String>,
+) -> Result<RunningService<RoleClient, Client>, Trouble> {
+    let has_key = key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let asker = around.http.client_for(url)?;
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url);
+    config.auth_header = key;
+    for (name, value) in headers {
+        let unfit = || format!("the header {:?} has characters that none can hold", listed::short(name));
+        let parsed = (name.parse().map_err(|_| unfit())?, value.parse().map_err(|_| unfit())?);
+        config.custom_headers.insert(parsed.0, parsed.1);
+    }
+    config.custom_headers.values_mut().for_each(|value| value.set_sensitive(true));
+    let kept = if has_key { None } else { login::kept(url, around).await };
+    let served = match kept {
+        Some(kept) => {
+            let asker = AuthClient::new(asker, kept);
+            serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await
+        }
+        None => serve_client(client, StreamableHttpClientTransport::with_client(asker, config)).await,
+    };
+    served.map_err(|error| match (error.is_authorization_required(), has_key) {
+        (true, false) => {
+            Trouble::Login { url: url.to_owned(), challenge: error.auth_challenge().map(str::to_owned) }
+        }
+        (true, true) => Trouble::Other("it does not take the key that it is given".to_owned()),
+        (false, _) => Trouble::Other(initialize_words(&error)),
+    })
+}
+
+fn initialize_words(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
+        // Without the names of the types that it went through.
+        ClientInitializeError::TransportError { error, .. } => chain(error.error.as_ref()),
+        other => chain(other),
+    }
+}
+
+/// Asks for the list of tools, page by page. An error is a text of the server's.
+async fn list(server: &Server, peer: &Peer<RoleClient>, shared: &Arc<Shared>) -> Result<Link, String> {
+    let (mut all, mut cursor) = (Vec::new(), None);
+    let has_tools = peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some());
+    for _ in 0..PAGES_MAX {
+        if !has_tools {
+            break;
+        }
+        let mut params = PaginatedRequestParams::default();
+        params.cursor = cursor.take();
+        let page = peer.list_tools(Some(params)).await.map_err(|error| chain(&error))?;
+        all.extend(page.tools);
+        cursor = page.next_cursor;
+        if cursor.is_none() || all.len() > TOOLS_MAX * 4 {
+            break;
+        }
+    }
+    let spec = &server.spec;
+    let (tools, mut remarks) = listed::known(&spec.name, &server.label, spec.tools.as_deref(), all);
+    if !has_tools {
+        remarks.push("it has no tools".to_owned());
+    }
+    Ok(Link { peer: peer.clone(), shared: shared.clone(), tools, remarks })
+}
+
+/// Why a process is gone, in words; `None` where it is not, or there is none.
+async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) -> Option<String> {
+    let (running, last_words) = process.as_mut()?;
+    if let Some(cut) = last_words.cut() {
+        return Some(format!("{cut}, and was ended"));
+    }
+    let ending = tokio::time::timeout(ENDING_WITHIN, &mut running.ending).await.ok()?;
+    let how = match ending.unwrap_or(Ending::Unknown) {
+        Ending::Code(code) => format!("its process ended with code {code}"),
+        Ending::Signal(signal) => format!("its process was ended by signal {signal}"),
+        Ending::Unknown => "its process ended".to_owned(),
+    };
+    // A process that it left behind may hold the pipe open: then what came so far is told.
+    drop(tokio::time::timeout(ENDING_WITHIN, last_words.read.notified()).await);
+    Some(match hidden.hide(&last_words.stderr()) {
+        said if said.is_empty() => how,
+        said => format!("{how} and said: {}", bounded(&said)),
+    })
+}
+
+impl Connection {
+    /// Until it is closed; then why.
+    async fn follow(self, server: &Arc<Server>, news: &mpsc::Sender<News>) -> String {
+        let Connection { service, shared, hidden, mut process } = self;
+        let peer = service.peer().clone();
+        let closed = service.waiting();
+        tokio::pin!(closed);
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut closed => break,
+                () = shared.list_changed.notified() => {
+                    tokio::time::sleep(LIST_APART).await;
+                    let listing = tokio::time::timeout(CONNECT_TIME_MAX, list(server, &peer, &shared));
+                    match listing.await {
+                        Ok(Ok(link)) => {
+                            server.set(State::Ready(Arc::new(link)));
+                            drop(news.send(News::Changed { server: server.spec.name.clone() }).await);
+                        }
+                        Ok(Err(_)) | Err(_) => {
+                            tracing::info!(server = %server.spec.name, "a changed list of tools was not told");
+                        }
+                    }
+                }
+            }
+        }
+        let own = went(&mut process, &hidden).await;
+        own.unwrap_or_else(|| "it closed the connection".to_owned())
+    }
+}

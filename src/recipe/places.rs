@@ -1,0 +1,106 @@
+//! Where recipes can be, in the order in which they count, and what a file's place makes its id.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::paths::Paths;
+
+/// A folder where recipes can be, and how its files are read.
+pub(super) struct Place {
+    pub(super) folder: PathBuf,
+    pub(super) kind: PlaceKind,
+    pub(super) owner: Owner,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Person,
+    Repository,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PlaceKind {
+    Recipes,
+    /// `<cwd>/recipes` may be a folder of anything: only files with front matter count.
+    RecipesWithFrontMatter,
+    /// Each folder is a plugin with a `recipes` folder; its name prefixes theirs.
+    Plugins,
+    ClaudeCommands,
+    GeminiCommands,
+    Skills,
+}
+
+/// All places, the one that counts first. `repository` are a session's directory and the root of its
+/// repository; `extra` is below the former unless it is absolute.
+pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
+    use Owner::{Person, Repository};
+    use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
+    let mut places = Vec::new();
+    let mut add = |folder: PathBuf, kind, owner| places.push(Place { folder, kind, owner });
+    for root in repository {
+        add(root.join(".epitome/recipes"), Recipes, Repository);
+        add(root.join(".kodelet/recipes"), Recipes, Repository);
+        add(root.join("recipes"), RecipesWithFrontMatter, Repository);
+        add(root.join(".epitome/plugins"), Plugins, Repository);
+        add(root.join(".kodelet/plugins"), Plugins, Repository);
+    }
+    add(paths.home.join("recipes"), Recipes, Person);
+    let home = paths.user_home.as_deref();
+    if let Some(home) = home {
+        add(home.join(".kodelet/recipes"), Recipes, Person);
+    }
+    add(paths.home.join("plugins"), Plugins, Person);
+    if let Some(home) = home {
+        add(home.join(".kodelet/plugins"), Plugins, Person);
+    }
+    for folder in extra {
+        add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, Person);
+    }
+    let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
+    let roots: Vec<(&Path, Owner)> = of_repository.chain(home.map(|home| (home, Person))).collect();
+    for (root, owner) in &roots {
+        add(root.join(".claude/commands"), ClaudeCommands, *owner);
+    }
+    for (root, owner) in &roots {
+        add(root.join(".claude/skills"), Skills, *owner);
+        add(root.join(".agents/skills"), Skills, *owner);
+        let own = if *owner == Person { paths.home.join("skills") } else { root.join(".epitome/skills") };
+        add(own, Skills, *owner);
+    }
+    for (root, owner) in &roots {
+        add(root.join(".gemini/commands"), GeminiCommands, *owner);
+    }
+    // A session in the home directory: its folders are the person's, not a repository's.
+    let of_person: BTreeSet<PathBuf> =
+        places.iter().filter(|place| place.owner == Person).map(|place| place.folder.clone()).collect();
+    places.retain(|place| place.owner == Person || !of_person.contains(&place.folder));
+    places
+}
+
+/// Where the person's and the repository's own hooks are, whose names a recipe may use as handlers.
+pub(super) fn hook_folders(repository: &[PathBuf], paths: &Paths) -> Vec<PathBuf> {
+    let of_repository =
+        repository.iter().flat_map(|root| [root.join(".epitome/hooks"), root.join(".kodelet/hooks")]);
+    let of_person = [paths.home.join("hooks/enforced"), paths.home.join("hooks")];
+    let of_kodelet = paths.user_home.iter().map(|home| home.join(".kodelet/hooks"));
+    of_repository.chain(of_person).chain(of_kodelet).collect()
+}
+
+/// The id that a file's place says; `None`: the file is no recipe.
+pub(super) fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<String> {
+    let below = path.strip_prefix(folder).ok()?;
+    let below = match kind {
+        PlaceKind::Recipes | PlaceKind::RecipesWithFrontMatter | PlaceKind::Plugins => {
+            match below.extension().and_then(|extension| extension.to_str()) {
+                None | Some("md") => below.with_extension(""),
+                Some(_) => return None,
+            }
+        }
+        PlaceKind::ClaudeCommands if below.extension()? == "md" => below.with_extension(""),
+        PlaceKind::GeminiCommands if below.extension()? == "toml" => below.with_extension(""),
+        PlaceKind::Skills if below.file_name()? == "SKILL.md" => below.parent()?.to_path_buf(),
+        PlaceKind::ClaudeCommands | PlaceKind::GeminiCommands | PlaceKind::Skills => return None,
+    };
+    let parts: Option<Vec<&str>> = below.iter().map(|part| part.to_str()).collect();
+    parts.map(|parts| parts.join("/")).filter(|id| !id.is_empty())
+}

@@ -1,0 +1,343 @@
+//! Whether an editor's text of a file is one that the person has not saved, or only an older state of the disk. Pure.
+//!
+//! The rule, in this order:
+//!
+//! 1. The same text, but for line ends, a byte order mark and the last newline: nothing is unsaved.
+//! 2. The file has not been touched since the editor's text was the same as the disk's (or was found to be unsaved, or
+//!    was put there by us): whatever differs now was typed.
+//! 3. It was on the disk at some time in this session: it is stale.
+//! 4. The file was touched last while nothing of this session ran, and not just now: whoever saved it there, the editor
+//!    has seen it, and what differs was typed.
+//! 5. Everything else is in doubt, and the disk counts.
+//!
+//! "Touched" is the inode's change time, which a command can't set back as it can the time of modification.
+
+use std::collections::VecDeque;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+
+/// States of a file that are kept: more than one turn makes of it between two looks.
+const STATES_MAX: usize = 32;
+
+/// Times in which the session was at work that are kept apart; of more, the oldest are taken for one.
+const SPANS_MAX: usize = 256;
+
+/// How far the clock of a file system may be from ours, and how long what a command began may still go on.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// How long an editor may take to see that a file changed.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
+
+/// Which file it is, and when somebody touched it last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    pub fn of(metadata: &Metadata) -> Stamp {
+        Stamp {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// When the file was touched last; what lies before 1970 is 1970.
+    pub fn changed(self) -> SystemTime {
+        let (seconds, nanos) = self.changed.max(self.modified);
+        let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
+    }
+}
+
+/// What is known of one file.
+#[derive(Debug, Default)]
+pub struct Trail {
+    /// The disk when the editor's text was known to be made of it.
+    in_step: Option<Stamp>,
+    /// Texts that were on the disk, or were given to the editor to be.
+    states: VecDeque<[u8; 32]>,
+}
+
+impl Trail {
+    pub fn in_step(&mut self, stamp: Stamp) {
+        self.in_step = Some(stamp);
+    }
+
+    pub fn is_in_step(&self, stamp: Stamp) -> bool {
+        self.in_step == Some(stamp)
+    }
+
+    pub fn on_disk(&mut self, text: &str) {
+        let state = digest(text);
+        if self.states.contains(&state) {
+            return;
+        }
+        self.states.push_back(state);
+        if self.states.len() > STATES_MAX {
+            self.states.pop_front();
+        }
+    }
+
+    pub fn was_on_disk(&self, text: &str) -> bool {
+        self.states.contains(&digest(text))
+    }
+}
+
+/// When something of the session ran that may have changed files.
+#[derive(Debug, Default)]
+pub struct Busy {
+    spans: VecDeque<(SystemTime, SystemTime)>,
+    since: Option<SystemTime>,
+}
+
+impl Busy {
+    /// Of a life before this one it is not known when; it counts whole.
+    pub fn since(before: Option<SystemTime>) -> Busy {
+        let spans = before.map(|before| (before, SystemTime::now())).into_iter().collect();
+        Busy { spans, since: None }
+    }
+
+    pub fn set(&mut self, is_busy: bool, now: impl FnOnce() -> SystemTime) {
+        match (self.since, is_busy) {
+            (None, true) => self.since = Some(now()),
+            (Some(since), false) => {
+                self.since = None;
+                self.spans.push_back((since, now()));
+                if self.spans.len() > SPANS_MAX
+                    && let (Some((from, _)), Some(next)) = (self.spans.pop_front(), self.spans.front_mut())
+                {
+                    next.0 = from;
+                }
+            }
+            (None, false) | (Some(_), true) => {}
+        }
+    }
+
+    fn covers(&self, at: SystemTime) -> bool {
+        let is_behind = |from: SystemTime| at + SLACK >= from;
+        self.since.is_some_and(is_behind)
+            || self.spans.iter().any(|(from, to)| is_behind(*from) && at <= *to + SLACK)
+    }
+}
+
+/// When a file was touched last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// While something of the session ran.
+    AtWork,
+    /// So short a time ago, or by so strange a clock, that the editor may not know of it.
+    JustNow,
+    /// At another time.
+    Before,
+}
+
+pub fn when(changed: SystemTime, now: SystemTime, busy: &Busy) -> Changed {
+    if busy.covers(changed) {
+        Changed::AtWork
+    } else if now.duration_since(changed).is_ok_and(|ago| ago >= SETTLED_AFTER) {
+        Changed::Before
+    } else {
+        Changed::JustNow
+    }
+}
+
+/// What is decided about.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared<'a> {
+    pub editor: &'a str,
+    pub disk: &'a str,
+    /// The file was not touched since the editor's text was known to be made of it.
+    pub is_in_step: bool,
+    /// The editor's text was on the disk.
+    pub was_on_disk: bool,
+    pub changed: Changed,
+}
+
+/// What an editor's text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Same,
+    Unsaved,
+    /// It may be stale, for this reason.
+    Doubtful(&'static str),
+}
+
+/// The rule; see the module.
+pub fn judge(compared: &Compared<'_>) -> Standing {
+    let Compared { editor, disk, is_in_step, was_on_disk, changed } = *compared;
+    if same(editor, disk) {
+        return Standing::Same;
+    }
+    if is_in_step {
+        return Standing::Unsaved;
+    }
+    if was_on_disk {
+        return Standing::Doubtful("it was on the disk before");
+    }
+    match changed {
+        Changed::Before => Standing::Unsaved,
+        Changed::AtWork => Standing::Doubtful("the file was touched while the session was at work"),
+        Changed::JustNow => Standing::Doubtful("the file was touched just now"),
+    }
+}
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Whether two texts are the same but for what editors make of a file when they read it.
+pub fn same(one: &str, other: &str) -> bool {
+    one == other || plain(one) == plain(other)
+}
+
+fn plain(text: &str) -> String {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).replace("\r\n", "\n");
+    text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(plain(text)).into()
+}
+
+/// What an editor leaves out of its text that is in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Form {
+    line_ends: bool,
+    mark: bool,
+}
+
+/// An editor's text as it would be in the file, with the line ends and the mark that the file has.
+pub fn as_on_disk(editor: String, disk: &str) -> (String, Form) {
+    let form = Form {
+        line_ends: disk.contains("\r\n") && !editor.contains('\r'),
+        mark: disk.starts_with(BYTE_ORDER_MARK) && !editor.starts_with(BYTE_ORDER_MARK),
+    };
+    let mut text = if form.line_ends { editor.replace('\n', "\r\n") } else { editor };
+    if form.mark {
+        text.insert(0, BYTE_ORDER_MARK);
+    }
+    (text, form)
+}
+
+impl Form {
+    /// A text of the file as the editor has its own.
+    pub fn in_editor(self, text: &str) -> String {
+        let text = match self.mark {
+            true => text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text),
+            false => text,
+        };
+        if self.line_ends { text.replace("\r\n", "\n") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLEAN: Compared<'static> = Compared {
+        editor: "typed\n",
+        disk: "saved\n",
+        is_in_step: false,
+        was_on_disk: false,
+        changed: Changed::Before,
+    };
+
+    #[test]
+    fn a_difference_is_unsaved_only_where_it_cannot_be_an_older_state() {
+        use Changed::{AtWork, Before, JustNow};
+        for (in_step, was_there, changed, is_unsaved, story) in [
+            (false, false, Before, true, "the person saved it an hour ago and typed on"),
+            (false, false, AtWork, false, "a command changed it before anybody looked"),
+            (false, false, JustNow, false, "another program changed it, and the editor is slow"),
+            (false, true, Before, false, "an older state, which the editor still shows"),
+            (false, true, AtWork, false, "a command changed what was read before"),
+            (true, false, AtWork, true, "it was read in this turn, then the person typed"),
+            (true, false, JustNow, true, "an edit of ours went through the editor just now"),
+            (true, true, AtWork, true, "the person took back what they had typed and saved"),
+        ] {
+            let compared = Compared { is_in_step: in_step, was_on_disk: was_there, changed, ..CLEAN };
+            assert_eq!(judge(&compared) == Standing::Unsaved, is_unsaved, "{story}");
+        }
+    }
+
+    #[test]
+    fn what_an_editor_makes_of_a_file_is_no_difference() {
+        for (editor, disk) in
+            [("a\nb\n", "a\r\nb\r\n"), ("a\nb", "a\nb\n"), ("a\n", "\u{feff}a\n"), ("", ""), ("", "\n")]
+        {
+            let compared = Compared { editor, disk, changed: Changed::AtWork, ..CLEAN };
+            assert_eq!(judge(&compared), Standing::Same, "{editor:?} {disk:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_goes_back_in_the_form_that_the_editor_has() {
+        for (editor, disk, on_disk) in [
+            ("a\nB\n", "a\r\nb\r\n", "a\r\nB\r\n"),
+            ("a\r\nB\r\n", "a\r\nb\r\n", "a\r\nB\r\n"),
+            ("a\nB\n", "\u{feff}a\nb\n", "\u{feff}a\nB\n"),
+            ("a\nB\n", "a\nb\n", "a\nB\n"),
+        ] {
+            let (text, form) = as_on_disk(editor.to_owned(), disk);
+            assert_eq!((text.as_str(), form.in_editor(&text).as_str()), (on_disk, editor));
+        }
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_file_was_touched_at_work_or_at_another_time() {
+        let mut busy = Busy::default();
+        for (is_busy, second) in [(true, 100), (true, 110), (false, 120), (false, 130), (true, 200)] {
+            busy.set(is_busy, || at(second));
+        }
+        for (touched, expected) in [
+            (90, Changed::Before),
+            (99, Changed::AtWork),
+            (115, Changed::AtWork),
+            (121, Changed::AtWork),
+            (125, Changed::Before),
+            (205, Changed::AtWork),
+        ] {
+            assert_eq!(when(at(touched), at(300), &busy), expected, "{touched}");
+        }
+        assert_eq!(when(at(150), at(151), &busy), Changed::JustNow);
+        assert_eq!(when(at(160), at(151), &busy), Changed::JustNow, "the file's clock is ahead");
+    }
+
+    #[test]
+    fn many_times_at_work_are_kept_in_a_bounded_place_and_none_is_forgotten() {
+        let mut busy = Busy::default();
+        for turn in 0..2 * SPANS_MAX as u64 {
+            busy.set(true, || at(turn * 100));
+            busy.set(false, || at(turn * 100 + 10));
+        }
+        assert_eq!(busy.spans.len(), SPANS_MAX);
+        for turn in 0..2 * SPANS_MAX as u64 {
+            assert!(busy.covers(at(turn * 100 + 5)));
+        }
+        assert!(!busy.covers(at(2 * SPANS_MAX as u64 * 100 - 50)));
+    }
+
+    #[test]
+    fn what_was_on_the_disk_is_known_again() {
+        let mut trail = Trail::default();
+        trail.on_disk("one\r\n");
+        assert!(trail.was_on_disk("one\n") && !trail.was_on_disk("two\n"));
+        for state in 0..STATES_MAX {
+            trail.on_disk(&format!("{state}"));
+        }
+        assert!(!trail.was_on_disk("one\n"), "it was let go");
+    }
+}

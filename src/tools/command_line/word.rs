@@ -1,0 +1,156 @@
+//! The words of a shell line as a program gets them, with marks for what only the shell will know.
+
+use tree_sitter::Node;
+
+use super::children;
+
+/// Stands in a word for what only the shell will know.
+pub(super) const UNKNOWN: char = '\u{1}';
+/// Stands for a `*`, `?` or `[` that the shell takes literally.
+pub(super) const LITERAL: char = '\u{2}';
+
+/// What may be the name of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// With `*`, `?` and `[…]` as the shell has them.
+    pub glob: String,
+    /// A part of it is known to the shell alone.
+    pub is_open: bool,
+}
+
+impl Name {
+    pub(super) fn of(word: &str) -> Name {
+        let is_open = word.contains(UNKNOWN);
+        Name { glob: word.replace(UNKNOWN, "*").replace(LITERAL, "_"), is_open }
+    }
+
+    /// Whether this file's name, the last part of a path, may be meant.
+    pub fn may_end_in(&self, name: &str) -> bool {
+        let last = self.glob.rsplit('/').next().unwrap_or_default();
+        if !last.contains(['*', '?', '[', '{']) {
+            return last.eq_ignore_ascii_case(name);
+        }
+        // A pattern of the shell finds no hidden name unless it says so.
+        if name.starts_with('.') && !last.starts_with('.') && !self.is_open {
+            return false;
+        }
+        let glob = globset::GlobBuilder::new(last).case_insensitive(true).build();
+        // What is no pattern for us is one that we don't know.
+        glob.map_or(true, |glob| glob.compile_matcher().is_match(name))
+    }
+
+    /// The path, where nothing of it is left to the shell.
+    pub fn path(&self) -> Option<&str> {
+        let is_path = !self.glob.is_empty() && !self.glob.contains(['*', '?', '[', '{']);
+        is_path.then_some(self.glob.as_str())
+    }
+}
+
+/// A word as a program gets it, with marks for what is not known.
+pub(super) fn literal(node: Node<'_>, line: &str) -> String {
+    let text = &line[node.byte_range()];
+    match node.kind() {
+        "raw_string" => quoted(text.trim_matches('\'')),
+        "ansi_c_string" => {
+            let inner = text.strip_prefix("$'").and_then(|text| text.strip_suffix('\'')).unwrap_or(text);
+            quoted(&ansi_c(inner))
+        }
+        "string" | "translated_string" => {
+            let mut out = String::new();
+            let mut at = node.start_byte();
+            for child in children(node) {
+                out.push_str(&between(&line[at..child.start_byte().max(at)]));
+                at = child.end_byte();
+                match child.kind() {
+                    "\"" | "$\"" | "$" => {}
+                    "string_content" => out.push_str(&between(&line[child.byte_range()])),
+                    "string" => out.push_str(&literal(child, line)),
+                    _ => out.push_str(&expanded(child, line)),
+                }
+            }
+            out
+        }
+        "concatenation" => children(node).into_iter().map(|child| literal(child, line)).collect(),
+        "word" | "number" | "command_name" | "regex" | "extglob_pattern" => unescaped(text),
+        "variable_assignment" | "variable_name" => text.to_owned(),
+        _ if !node.is_named() => text.to_owned(),
+        _ => expanded(node, line),
+    }
+}
+
+/// What stands for something that the shell puts in.
+pub(super) fn expanded(node: Node<'_>, line: &str) -> String {
+    // Numbers alone.
+    match &line[node.byte_range()] {
+        "$?" | "$#" | "$$" | "$!" => "0".to_owned(),
+        _ => UNKNOWN.to_string(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    text.replace(['*', '?', '['], &LITERAL.to_string())
+}
+
+/// Text between double quotes.
+fn between(text: &str) -> String {
+    let mut out = String::new();
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match (c, characters.peek()) {
+            ('\\', Some('\n')) => drop(characters.next()),
+            ('\\', Some('"' | '\\' | '$' | '`')) => out.extend(characters.next()),
+            _ => out.push(c),
+        }
+    }
+    quoted(&out)
+}
+
+/// A word without quotes.
+fn unescaped(text: &str) -> String {
+    let mut out = String::new();
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => match characters.next() {
+                None | Some('\n') => {}
+                Some('*' | '?' | '[') => out.push(LITERAL),
+                Some(other) => out.push(other),
+            },
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// What `$'…'` stands for.
+fn ansi_c(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let (radix, from, most) = match rest.chars().next() {
+            Some('x') => (16, 1, 2),
+            Some('u') => (16, 1, 4),
+            Some('U') => (16, 1, 8),
+            Some('0'..='7') => (8, 0, 3),
+            Some(other) => {
+                out.push(match other {
+                    'n' => '\n',
+                    't' => '\t',
+                    'r' => '\r',
+                    other => other,
+                });
+                rest = &rest[other.len_utf8()..];
+                continue;
+            }
+            None => return out,
+        };
+        let digits: String = rest[from..].chars().take(most).take_while(|c| c.is_digit(radix)).collect();
+        let code = u32::from_str_radix(&digits, radix).ok().and_then(char::from_u32);
+        out.extend(code);
+        rest = &rest[from + digits.len()..];
+    }
+    out.push_str(rest);
+    out
+}
