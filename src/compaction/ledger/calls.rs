@@ -222,8 +222,14 @@ fn command(input: &Json) -> Option<String> {
     (!line.is_empty()).then(|| line.to_owned())
 }
 
+/// The text of the first of these keys that has one. Calls have few keys: to look through them is faster than to
+/// ask for each of ours.
 fn text<'a>(input: &'a Json, keys: &[&str]) -> Option<&'a str> {
-    keys.iter().find_map(|key| input.get(key).and_then(Json::as_str))
+    let found = input.as_object()?.iter().filter_map(|(key, value)| {
+        let at = keys.iter().position(|known| *known == key.as_str())?;
+        Some((at, value.as_str()?))
+    });
+    found.min_by_key(|(at, _)| *at).map(|(_, text)| text)
 }
 
 fn paths(input: &Json, action: Action) -> Vec<(&str, Action)> {
@@ -245,8 +251,7 @@ fn paths(input: &Json, action: Action) -> Vec<(&str, Action)> {
     ];
     const FROM: &[&str] = &["old_path", "source", "from", "src", "source_path"];
     const TO: &[&str] = &["new_path", "destination", "to", "dst", "dest", "destination_path"];
-    let mut found: Vec<(&str, Action)> =
-        SINGLE.iter().filter_map(|key| Some((input.get(key)?.as_str()?, action))).take(1).collect();
+    let mut found: Vec<(&str, Action)> = text(input, SINGLE).map(|path| (path, action)).into_iter().collect();
     if action == Action::Moved {
         found.extend(text(input, FROM).map(|path| (path, Action::Deleted)));
         found.extend(text(input, TO).map(|path| (path, Action::Moved)));

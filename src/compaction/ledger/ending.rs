@@ -37,7 +37,7 @@ pub(super) fn revoke(store: &mut Store, line: &str, source: Source) {
     } else {
         let scored = rules.filter_map(|rule| {
             let (percent, shared) = words::overlap(&own, &rule.stems);
-            let same = shared > 0 && percent >= SAME_PERCENT;
+            let same = shared > 0 && percent >= SAME_PERCENT && names_all(line, &rule.text);
             (same && (!permits || limits(&rule.text, &rule.stems)))
                 .then(|| ((shared, percent, rule.newest()), rule))
         });
@@ -48,16 +48,21 @@ pub(super) fn revoke(store: &mut Store, line: &str, source: Source) {
     }
 }
 
+/// Whether every name of code in a rule is named here too: a rule of several things does not end with one of them.
+fn names_all(line: &str, rule: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    rule.split(|c: char| !is_part(c)).filter(|word| word.contains('_')).all(|name| line.contains(name))
+}
+
 fn limits(rule: &str, stems: &[Stem]) -> bool {
     let lower = rule.to_lowercase();
     stems.contains(&words::not()) || LIMITS.split('|').any(|word| lower.contains(word))
 }
 
 /// Something was said to be done: what was pending of it drops out.
-pub(super) fn finish(store: &mut Store, stems: &[Stem], source: Source) {
-    for task in store.of_mut(Kind::Pending) {
-        if task.over.is_none() && task.newest() < source.entry && words::is_covered(&task.stems, stems) {
-            task.over = Some(source.entry);
-        }
-    }
+pub(super) fn finish(store: &mut Store, line: &str, source: Source) {
+    let stems = words::stems(line);
+    store.end_tasks(source.entry, |task| {
+        task.newest() < source.entry && words::is_covered(&task.stems, &stems) && names_all(line, &task.text)
+    });
 }

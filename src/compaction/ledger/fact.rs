@@ -1,8 +1,9 @@
 //! A fact, and the store of a thread's facts: what is the same, what takes whose place. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use super::words::{self, Stem};
+use super::values;
+use super::words::{self, ByHash, Stem};
 use crate::thread::Seq;
 
 /// Facts of one kind. Where one more comes, the weakest quarter goes and is counted.
@@ -56,12 +57,16 @@ pub(super) struct Source {
 pub(super) struct Value {
     /// What it is, as it was called.
     pub name: String,
+    /// The thing with a name of code that has it, if it is one: known by that name alone.
+    pub thing: Option<Stem>,
     /// The stems of that; the last is the head.
     pub subject: Vec<Stem>,
     pub value: String,
     pub form: Form,
     /// The value that took its place.
     pub now: Option<String>,
+    /// A value that was named later of the same thing, where it is not sure that it took its place.
+    pub later: Option<String>,
 }
 
 /// How sure it is that a value takes the place of another.
@@ -71,6 +76,8 @@ pub(super) enum Form {
     Changed,
     /// "the limit is 8", "limit = 8": of what has the same name.
     Told,
+    /// A number that stands beside a thing with a name of code. It is no value where the thing has none.
+    Near,
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +93,10 @@ pub(super) struct Fact {
     /// What it speaks about.
     pub stems: Vec<Stem>,
     pub values: Vec<Value>,
+    /// The person said it.
+    pub by_person: bool,
+    /// Its sentence says more than its values.
+    pub more: bool,
     /// Taken back, done or solved since, and where.
     pub over: Option<Seq>,
     /// What its sentence is without the names and numbers in it.
@@ -105,6 +116,8 @@ impl Fact {
             sources: vec![source],
             stems,
             values: Vec::new(),
+            by_person: false,
+            more: false,
             over: None,
             shape: None,
             key,
@@ -122,6 +135,8 @@ impl Fact {
             sources: vec![source],
             stems: Vec::new(),
             values: Vec::new(),
+            by_person: false,
+            more: false,
             over: None,
             shape: None,
             key,
@@ -140,7 +155,7 @@ impl Fact {
 
     /// Whether nothing of what it says holds any more.
     pub fn is_replaced(&self) -> bool {
-        !self.values.is_empty() && self.values.iter().all(|value| value.now.is_some())
+        !self.more && !self.values.is_empty() && self.values.iter().all(|value| value.now.is_some())
     }
 
     /// It was found once more.
@@ -162,13 +177,19 @@ type Rival = (Kind, u32, usize);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Store {
     facts: [Vec<Fact>; KINDS.len()],
-    by_key: HashMap<u64, (Kind, u32)>,
+    by_key: ByHash<u64, (Kind, u32)>,
     /// The facts with a value whose subject has this word.
-    by_word: HashMap<Stem, Vec<(Kind, u32)>>,
+    by_word: ByHash<Stem, Vec<(Kind, u32)>>,
+    /// The facts with a value of this thing.
+    by_thing: ByHash<Stem, Vec<(Kind, u32)>>,
     /// The facts with this value.
-    by_value: HashMap<Stem, Vec<(Kind, u32)>>,
+    by_value: ByHash<Stem, Vec<(Kind, u32)>>,
     /// The shapes of sentences that told facts.
-    shapes: HashMap<Stem, Shape>,
+    shapes: ByHash<Stem, Shape>,
+    /// The tasks that may still be open: what ends one looks at no others.
+    tasks: Vec<u32>,
+    /// The errors that may still show, by the first words of what they came from.
+    errors: ByHash<Stem, Vec<u32>>,
     /// Facts that there was no room for here.
     pub beyond: u64,
 }
@@ -195,14 +216,32 @@ impl Store {
     }
 
     /// Takes in a fact. What is known already gets one more source, and holds again.
-    pub fn add(&mut self, fact: Fact) {
+    pub fn add(&mut self, mut fact: Fact) {
+        self.settle(&mut fact);
         if let Some(&(kind, at)) = self.by_key.get(&fact.key) {
             let values_hold = fact.values.iter().any(|value| self.has_live_rival(value, (kind, at)));
             let known = &mut self.facts[kind as usize][at as usize];
             let source = fact.sources[0];
             known.also(source);
-            known.over = None;
+            let was_over = known.over.take().is_some();
+            let came_from = origin(&fact.note);
+            // An error that another command shows too is that one's from now on.
+            if was_over || kind == Kind::Error && origin(&known.note) != came_from {
+                match kind {
+                    Kind::Error => self.errors.entry(came_from).or_default().push(at),
+                    Kind::Pending => self.tasks.push(at),
+                    Kind::Rule
+                    | Kind::Decision
+                    | Kind::Rejected
+                    | Kind::Value
+                    | Kind::File
+                    | Kind::Command
+                    | Kind::Said
+                    | Kind::Name => {}
+                }
+            }
             known.strength = known.strength.max(fact.strength);
+            known.by_person |= fact.by_person;
             known.note = fact.note;
             if fact.kind == known.kind && known.sources.len() > 1 && !fact.text.is_empty() {
                 known.text = fact.text;
@@ -224,8 +263,54 @@ impl Store {
         let at = self.facts[kind as usize].len() as u32;
         self.by_key.insert(fact.key, (kind, at));
         self.index_values(&fact.values, (kind, at));
+        self.index_open(&fact, at);
         self.facts[kind as usize].push(fact);
         self.replace_rivals(kind, at);
+    }
+
+    /// Leaves of what stands near a thing only what may be its value, and tells the older ones of it.
+    fn settle(&mut self, fact: &mut Fact) {
+        for near in fact.values.extract_if(.., |value| value.form == Form::Near) {
+            let places =
+                near.thing.and_then(|thing| self.by_thing.get(&thing)).map_or(&[][..], Vec::as_slice);
+            for &(kind, at) in places.iter().rev().take(RIVALS_MAX) {
+                for old in &mut self.facts[kind as usize][at as usize].values {
+                    let is_one =
+                        old.thing == near.thing && values::sort(&old.value) == values::sort(&near.value);
+                    if is_one && old.now.is_none() && old.value != near.value {
+                        old.later = Some(near.value.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends those of the open tasks that `is_over` tells.
+    pub fn end_tasks(&mut self, by: Seq, is_over: impl Fn(&Fact) -> bool) {
+        end(&mut self.tasks, &mut self.facts[Kind::Pending as usize], by, is_over);
+    }
+
+    /// Ends those of the open errors of commands that begin like this one, or of this file, that `is_over` tells.
+    pub fn end_errors(&mut self, command: &str, by: Seq, is_over: impl Fn(&Fact) -> bool) {
+        if let Some(errors) = self.errors.get_mut(&origin(command)) {
+            end(errors, &mut self.facts[Kind::Error as usize], by, is_over);
+        }
+    }
+
+    fn index_open(&mut self, fact: &Fact, at: u32) {
+        match fact.kind {
+            _ if fact.over.is_some() => {}
+            Kind::Error => self.errors.entry(origin(&fact.note)).or_default().push(at),
+            Kind::Pending => self.tasks.push(at),
+            Kind::Rule
+            | Kind::Decision
+            | Kind::Rejected
+            | Kind::Value
+            | Kind::File
+            | Kind::Command
+            | Kind::Said
+            | Kind::Name => {}
+        }
     }
 
     fn notice(&mut self, shape: Stem, entry: Seq) {
@@ -248,6 +333,7 @@ impl Store {
     pub fn end_values(&mut self, olds: &[String], now: &[Value], by: Seq) {
         for old in olds {
             let Some(places) = self.by_value.get(&words::hash(old)) else { continue };
+            let mut ended: Vec<Value> = Vec::new();
             for &(kind, at) in places.iter().rev().take(RIVALS_MAX) {
                 let fact = &mut self.facts[kind as usize][at as usize];
                 if fact.newest() >= by {
@@ -260,8 +346,12 @@ impl Store {
                     if new.is_some() || old.len() >= OLD_BYTES_MIN {
                         let new = new.or(now.first());
                         value.now = Some(new.map_or_else(String::new, |new| new.value.clone()));
+                        ended.push(value.clone());
                     }
                 }
+            }
+            for value in ended {
+                self.pass_on(&value, value.now.as_deref().unwrap_or_default());
             }
         }
     }
@@ -282,19 +372,26 @@ impl Store {
         let mut of_thing: Vec<(Rival, &[Stem])> = Vec::new();
         let empty = Vec::new();
         let with = |word: &Stem| self.by_word.get(word).unwrap_or(&empty).iter().rev().take(RIVALS_MAX);
-        let first = value.subject.first().filter(|first| *first != head);
-        for &(kind, at) in with(head).chain(first.into_iter().flat_map(with)) {
+        let first = value.subject.first().filter(|first| *first != head && value.thing.is_none());
+        let of_same =
+            value.thing.iter().flat_map(|thing| self.by_thing.get(thing).unwrap_or(&empty).iter().rev());
+        for &(kind, at) in of_same.take(RIVALS_MAX).chain(with(head)).chain(first.into_iter().flat_map(with))
+        {
             if (kind, at) == own {
                 continue;
             }
             for (of, other) in self.facts[kind as usize][at as usize].values.iter().enumerate() {
-                // A fact may be found by both words.
-                if other.now.is_some() || exact.contains(&(kind, at, of)) {
+                let is_apart = matches!((other.thing, value.thing), (Some(one), Some(two)) if one != two);
+                // A fact may be found by several words.
+                if other.now.is_some() || is_apart || exact.contains(&(kind, at, of)) {
                     continue;
                 }
                 if is_same_set(&other.subject, &value.subject) {
                     exact.push((kind, at, of));
-                } else if is_same_thing(&other.name, &value.name) && is_part(&other.subject, &value.subject) {
+                } else if other.thing.is_some()
+                    && other.thing == value.thing
+                    && is_part(&other.subject, &value.subject)
+                {
                     of_thing.push(((kind, at, of), &other.subject));
                 } else if value.form == Form::Changed
                     && other.subject.last() == Some(head)
@@ -323,6 +420,24 @@ impl Store {
                 let old = &mut self.facts[other_kind as usize][other as usize].values[of];
                 if old.value != value.value {
                     old.now = Some(value.value.clone());
+                    let old = old.clone();
+                    self.pass_on(&old, &value.value);
+                }
+            }
+        }
+    }
+
+    /// What this value had taken the place of has the new one now: of three values, the first and the second are told
+    /// with the third.
+    fn pass_on(&mut self, old: &Value, now: &str) {
+        let of_thing = old.thing.and_then(|thing| self.by_thing.get(&thing));
+        let of_head = || old.subject.last().and_then(|head| self.by_word.get(head));
+        let Some(places) = of_thing.or_else(of_head) else { return };
+        for (kind, at) in places.iter().rev().take(RIVALS_MAX) {
+            for other in &mut self.facts[*kind as usize][*at as usize].values {
+                let is_one = other.thing == old.thing && is_part(&other.subject, &old.subject);
+                if is_one && other.now.as_ref() == Some(&old.value) {
+                    other.now = Some(now.to_owned());
                 }
             }
         }
@@ -349,10 +464,14 @@ impl Store {
     fn index(&mut self) {
         self.by_key.clear();
         self.by_word.clear();
+        self.by_thing.clear();
         self.by_value.clear();
+        self.tasks.clear();
+        self.errors.clear();
         for kind in KINDS {
             let facts = std::mem::take(&mut self.facts[kind as usize]);
             for (at, fact) in facts.iter().enumerate() {
+                self.index_open(fact, at as u32);
                 self.by_key.insert(fact.key, (kind, at as u32));
                 self.index_values(&fact.values, (kind, at as u32));
             }
@@ -368,6 +487,9 @@ impl Store {
         };
         for value in values {
             add(self.by_value.entry(words::hash(&value.value)).or_default());
+            if let Some(thing) = value.thing {
+                add(self.by_thing.entry(thing).or_default());
+            }
             for word in &value.subject {
                 add(self.by_word.entry(*word).or_default());
             }
@@ -378,16 +500,24 @@ impl Store {
 /// An old value that is named without its subject must have so many bytes: "not 5" may be about anything.
 const OLD_BYTES_MIN: usize = 4;
 
-fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
-    one.len() == other.len() && one.iter().all(|stem| other.contains(stem))
+fn end(open: &mut Vec<u32>, facts: &mut [Fact], by: Seq, is_over: impl Fn(&Fact) -> bool) {
+    open.retain(|at| {
+        let fact = &mut facts[*at as usize];
+        if fact.over.is_none() && is_over(fact) {
+            fact.over = Some(by);
+        }
+        fact.over.is_none()
+    });
 }
 
-/// Whether both begin with the same name of code: a setting is called by it alone in a file, and with what it is
-/// where people speak of it.
-fn is_same_thing(one: &str, other: &str) -> bool {
-    let thing = one.split(' ').next().unwrap_or_default();
-    thing.contains('_')
-        && other.strip_prefix(thing).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+/// The first two words of a command: a run of it, or of all that it does a part of, begins with the same.
+fn origin(command: &str) -> Stem {
+    let end = command.match_indices(' ').nth(1).map_or(command.len(), |(at, _)| at);
+    words::hash(&command[..end])
+}
+
+fn is_same_set(one: &[Stem], other: &[Stem]) -> bool {
+    one.len() == other.len() && one.iter().all(|stem| other.contains(stem))
 }
 
 fn is_part(one: &[Stem], other: &[Stem]) -> bool {

@@ -11,14 +11,44 @@ use super::values;
 use super::words::Set;
 
 /// So does a sentence begin in which the agent says what it does right now.
-const CHATTER: &str = "let me|let's check|let's see|let's look|let’s check|let’s see|let’s look|i'll |i’ll |i will |i'm going|\
-     i’m going|i need to|now i|now let|now for|now to|now the|first,|first i|first let|looking|next, i|next i|great,|great!|\
-     good,|good!|one moment";
+const CHATTER: &[&str] = &[
+    "let me",
+    "let's check",
+    "let's see",
+    "let's look",
+    "let’s check",
+    "let’s see",
+    "let’s look",
+    "i'll ",
+    "i’ll ",
+    "i will ",
+    "i'm going",
+    "i’m going",
+    "i need to",
+    "now i",
+    "now let",
+    "now for",
+    "now to",
+    "now the",
+    "first,",
+    "first i",
+    "first let",
+    "looking",
+    "next, i",
+    "next i",
+    "great,",
+    "great!",
+    "good,",
+    "good!",
+    "one moment",
+];
 
 /// Whether the agent only says what it does right now.
 pub(super) fn is_chatter(line: &str) -> bool {
-    let begin = line[..line.floor_char_boundary(24)].to_lowercase();
-    CHATTER.split('|').any(|words| begin.starts_with(words))
+    let bytes = line.as_bytes();
+    CHATTER
+        .iter()
+        .any(|words| bytes.get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes())))
 }
 
 /// Words of somebody who speaks of the work at hand. What an agent writes without them may be anybody's
@@ -176,9 +206,11 @@ fn doubt(line: &str, side: Side, kind: Kind, found: u8) -> u8 {
         && !(line.ends_with(':') && line.len() <= HEADING_BYTES_MAX)
         && line.is_ascii()
         && !line.split([' ', ',', '.', ':']).any(|word| PERSONAL.has(&word.to_ascii_lowercase()));
-    let begin = line[..line.floor_char_boundary(24)].to_lowercase();
+    let begins = |words: &str| {
+        line.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
+    };
     let asks = line.ends_with(['?', '？']);
-    let is_polite = begin.starts_with("can you") || begin.starts_with("could you") || line.contains("please");
+    let is_polite = begins("can you") || begins("could you") || line.contains("please");
     // "I'll use port 80" gives a value all the same.
     let is_chatter = side == Side::Agent && kind != Kind::Value && is_chatter(line);
     u8::from(is_anybodys) * 2

@@ -1,9 +1,11 @@
 //! The sections of the ledger as a model reads it, and how many lines of each there is room for. Pure.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::fact::{Fact, Kind, Source};
-use super::rank::Order;
+use super::rank::{Order, PERSON_TIER, TOLD_TIER};
+use super::values;
 use crate::thread::Seq;
 use crate::tokens::Ruler;
 
@@ -41,8 +43,8 @@ pub(super) const SECTIONS: [(Section, &str, u64); 12] = [
     (Section::Solved, "## Errors that no longer show", 1),
 ];
 
-/// So many of the upper tiers are told before any of the tier below.
-const TIERS_FIRST: u8 = 2;
+/// Of all room so much goes to what the person said before anything else gets its part, in per cent.
+const PERSON_FIRST_PERCENT: u64 = 60;
 
 /// Enough of a command to know it by.
 const COMMAND_WORDS_MAX: usize = 4;
@@ -92,12 +94,19 @@ impl<'a> Item<'a> {
 pub(super) fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
     let mut chosen = vec![0; SECTIONS.len()];
     let mut left = tokens_max;
-    for tier in (0..=TIERS_FIRST).rev() {
-        let ends =
-            items.iter().map(|items| items.partition_point(|item| item.order.0 >= tier)).collect::<Vec<_>>();
-        choose_of(ruler, items, &ends, &mut chosen, &mut left);
+    let mut firsts = tokens_max * PERSON_FIRST_PERCENT / 100;
+    left -= firsts;
+    choose_of(ruler, items, &ends_of(items, PERSON_TIER), &mut chosen, &mut firsts);
+    left += firsts;
+    for tier in (0..=TOLD_TIER).rev() {
+        choose_of(ruler, items, &ends_of(items, tier), &mut chosen, &mut left);
     }
     chosen
+}
+
+/// How many of each section's items are of a tier, or above.
+fn ends_of(items: &[Vec<Item>], tier: u8) -> Vec<usize> {
+    items.iter().map(|items| items.partition_point(|item| item.order.0 >= tier)).collect()
 }
 
 fn choose_of(ruler: &Ruler, items: &[Vec<Item>], ends: &[usize], chosen: &mut [usize], left: &mut u64) {
@@ -200,16 +209,7 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         | Kind::Error
         | Kind::File
         | Kind::Said
-        | Kind::Name => {
-            let replaced = fact.values.iter().filter(|value| value.now.is_some());
-            let now: Vec<String> = replaced
-                .map(|value| match value.now.as_deref() {
-                    Some(now) if !now.is_empty() => format!("{} is now {now}", value.name),
-                    Some(_) | None => format!("no longer {}", value.value),
-                })
-                .collect();
-            if now.is_empty() { String::new() } else { format!(" [since then: {}]", now.join("; ")) }
-        }
+        | Kind::Name => String::new(),
     };
     match fact.kind {
         Kind::Command | Kind::Name => format!("`{}`{note} ({ids})", fact.text),
@@ -221,9 +221,29 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         | Kind::Value
         | Kind::Said
         | Kind::File => {
-            format!("{}{note} ({ids})", fact.text)
+            format!("{}{note} ({ids})", marked(fact))
         }
     }
+}
+
+/// What a fact says, with a mark behind each value that something newer took the place of: "take 5 [now 8] for the
+/// limit". Where a value stands in other words, the mark stands at the end.
+fn marked(fact: &Fact) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(fact.text.as_str());
+    for value in &fact.values {
+        let mark = match (value.now.as_deref(), value.later.as_deref()) {
+            (Some(""), _) => "[no longer]".to_owned(),
+            (Some(now), _) => format!("[now {now}]"),
+            (None, Some(later)) => format!("[later {later}]"),
+            (None, None) => continue,
+        };
+        let marked = match values::place(&text, &value.value) {
+            Some(end) => format!("{} {mark}{}", &text[..end], &text[end..]),
+            None => format!("{text} [since then: {} {mark}]", value.name),
+        };
+        text = Cow::Owned(marked);
+    }
+    text
 }
 
 fn first_words(command: &str) -> String {

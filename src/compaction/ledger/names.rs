@@ -100,7 +100,11 @@ pub(super) fn told_of(name: &str, clause: &str) -> u8 {
 }
 
 pub(super) fn is_nature(word: &str) -> bool {
-    NATURES.has(&word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
+    let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+    match word.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => NATURES.has(&word.to_ascii_lowercase()),
+        false => NATURES.has(word),
+    }
 }
 
 /// Whether a name looks like one of a program's own text, of which there are many.
@@ -184,20 +188,17 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
     if !(3..=NAME_BYTES_MAX).contains(&bytes.len()) {
         return None;
     }
-    let count = |of: fn(&u8) -> bool| bytes.iter().filter(|byte| of(byte)).count();
-    let digits = count(u8::is_ascii_digit);
-    let upper = count(u8::is_ascii_uppercase);
-    let lower = count(u8::is_ascii_lowercase);
-    let plain = digits
-        + upper
-        + lower
-        + count(|byte| {
-            matches!(
-                byte,
-                b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'#' | b'~' | b'+' | b'=' | b'?' | b'&' | b'%'
-            )
-        });
-    if plain != bytes.len() || lower + upper + digits < 3 || is_time(bytes) {
+    let (mut digits, mut upper, mut lower) = (0, 0, 0);
+    for byte in bytes {
+        match byte {
+            b'0'..=b'9' => digits += 1,
+            b'A'..=b'Z' => upper += 1,
+            b'a'..=b'z' => lower += 1,
+            b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'#' | b'~' | b'+' | b'=' | b'?' | b'&' | b'%' => {}
+            _ => return None,
+        }
+    }
+    if lower + upper + digits < 3 || is_time(bytes) {
         return None;
     }
     if word.contains("://") {

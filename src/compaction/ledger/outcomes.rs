@@ -63,7 +63,7 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
             solve(store, &key, ended, entry);
             let short = text.lines().take(SHORT_LINES_MAX + 1).count() <= SHORT_LINES_MAX;
             // What was only looked at is somebody's text, where it is long.
-            if ended == Ended::Well && (short || shell::weight(line) > 1) {
+            if ended == Ended::Well && (short || shell::weight(&key) > 1) {
                 printed::take_values(store, &text, "", 1 + u8::from(short), source);
                 printed::take_sayings(store, &text, 1 + u8::from(short), source);
             }
@@ -140,7 +140,7 @@ fn command(
 ) {
     let shown = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = cut(&shown, COMMAND_BYTES_MAX);
-    let strength = shell::weight(line) + u8::from(ended == Ended::Failed);
+    let strength = shell::weight(key) + u8::from(ended == Ended::Failed);
     let result = match (ended, code) {
         (Ended::Well, _) => "ok".to_owned(),
         (Ended::Failed, Some(code)) => format!("exit {code}"),
@@ -182,18 +182,13 @@ fn refused(store: &mut Store, called: Option<&Called>, why: &str, source: Source
 
 /// Errors of this command, or of this file, that this run did not show any more.
 fn solve(store: &mut Store, origin: &str, ended: Ended, entry: Seq) {
-    for error in store.of_mut(Kind::Error) {
-        if error.over.is_some() || error.note.is_empty() || error.newest() == entry {
-            continue;
-        }
+    store.end_errors(origin, entry, |error| {
         let gone = match ended {
             Ended::Well => shell::covers(origin, &error.note),
             Ended::Failed => origin == error.note,
         };
-        if gone {
-            error.over = Some(entry);
-        }
-    }
+        gone && !error.note.is_empty() && error.newest() != entry
+    });
 }
 
 fn text(outcome: &ToolOutcome) -> Cow<'_, str> {

@@ -1,5 +1,9 @@
 //! Facts in what programs printed and files hold. Pure.
 
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
 use super::cues;
 use super::fact::{Fact, Form, Kind, Source, Store};
 use super::spoken::{clipped, of_value};
@@ -81,15 +85,29 @@ pub(super) fn errors(text: &str, ended: Ended) -> Vec<String> {
 }
 
 /// Whether a line only sums up what there was.
-fn is_summary(lower: &str) -> bool {
-    SUMMARIES.iter().any(|summary| lower.contains(summary))
+fn is_summary(line: &str) -> bool {
+    static FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| any_of(SUMMARIES));
+    FOUND.is_match(line)
+}
+
+/// Whether a line only says that there were errors.
+fn is_hollow(line: &str) -> bool {
+    static FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| any_of(HOLLOW));
+    FOUND.is_match(line)
+}
+
+/// Finds any of some words, whatever their case.
+fn any_of(words: &[&str]) -> AhoCorasick {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(words)
+        .expect("the words are few and short")
 }
 
 /// Where the last line ends that is surely an error, and not only sums up.
 fn sure_end(found: &[(usize, u8, String)], text: &str) -> usize {
-    let last = found
-        .iter()
-        .rfind(|(_, weight, line)| *weight >= cues::SURE_MIN && !is_summary(&line.to_lowercase()));
+    let last = found.iter().rfind(|(_, weight, line)| *weight >= cues::SURE_MIN && !is_summary(line));
     last.map_or(0, |(at, ..)| {
         memchr::memchr(b'\n', &text.as_bytes()[*at..]).map_or(text.len(), |end| at + end)
     })
@@ -115,8 +133,8 @@ fn standing_out(text: &str) -> Vec<String> {
             && !sentences::is_of_log(line)
             && !is_source(line)
             && !line.starts_with('[')
-            && !HOLLOW.iter().any(|hollow| lower.contains(hollow))
-            && !is_summary(&lower)
+            && !is_hollow(line)
+            && !is_summary(line)
             && !lower.ends_with("... ok")
             && !lower.starts_with("running ")
     };
@@ -172,9 +190,7 @@ fn take_line(
     let line = &whole[..whole.floor_char_boundary(LINE_BYTES_MAX)];
     // Only the head, however long the line.
     let lower = line.to_lowercase();
-    if HOLLOW.iter().any(|hollow| lower.contains(hollow))
-        || (lower.contains("warning") && !lower.contains("error"))
-    {
+    if is_hollow(line) || (lower.contains("warning") && !lower.contains("error")) {
         return;
     }
     let trimmed = line.trim();
@@ -358,10 +374,7 @@ pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
         .map(str::trim)
         .filter(|line| line.len() > 1 && !line.starts_with("[exit code"))
         .collect();
-    let sums_up = |line: &&&str| {
-        let lower = line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_lowercase();
-        is_summary(&lower)
-    };
+    let sums_up = |line: &&&str| is_summary(&line[..line.floor_char_boundary(LINE_BYTES_MAX)]);
     let line = lines.iter().rev().take(20).find(sums_up).or(lines.last());
     line.map_or_else(String::new, |line| collapse(&line[..line.floor_char_boundary(160)]))
 }

@@ -8,6 +8,12 @@ use crate::thread::Seq;
 /// conversation: what was said early is worth as much as what was said late.
 pub(super) type Order = (u8, bool, u8, u64);
 
+/// The tier of what surely matters.
+pub(super) const TOLD_TIER: u8 = 2;
+
+/// The same, where the person said it: no instruction gives way to what an agent said or a tool printed.
+pub(super) const PERSON_TIER: u8 = 3;
+
 /// Before all else.
 pub(super) const FIRST: Order = (u8::MAX, true, 0, 0);
 
@@ -31,7 +37,12 @@ const ROUTINE_TIMES: u32 = 3;
 /// The order of a fact whose words were said so many times, but for names and numbers, and last in this entry.
 pub(super) fn order(fact: &Fact, times: u32, entry: Seq) -> Order {
     let strength = strength(fact, times);
-    (tier(fact, strength), is_specific(fact), strength, spread(entry))
+    let tier = tier(fact, strength);
+    let tier = match fact.by_person {
+        true if tier >= TOLD_TIER => PERSON_TIER,
+        true | false => tier.min(TOLD_TIER),
+    };
+    (tier, is_specific(fact), strength, spread(entry))
 }
 
 /// How sure it is that a fact matters, now that it is known what else was said.

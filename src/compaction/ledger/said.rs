@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::fact::{Fact, Kind, Source, Store};
+use super::fact::{Fact, Form, Kind, Source, Store};
 use super::names::{self, Found};
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
 use super::{judge, sentences, things};
@@ -13,6 +13,8 @@ const LINE_BYTES_MAX: usize = 160;
 const NATURE_WORDS_MAX: usize = 3;
 /// Fewer words than these say nothing of a name.
 const WORDS_MIN: usize = 2;
+/// From here on a sentence tells what its name names: an id, a path.
+const DESCRIBED_MIN: u8 = 2;
 /// Sentences of one message.
 const SENTENCES_MAX: usize = 64;
 
@@ -80,21 +82,36 @@ fn sentence(
         || !sentences::is_prose(raw)
         || sentences::is_of_table(text, range)
         || sentences::is_of_log(&line)
-        || judge::is_hearsay(&line)
+        || side == Side::Agent && judge::is_hearsay(&line)
     {
         return false;
     }
     let parts = things::values(raw);
-    if !parts.values.is_empty() {
+    if parts.values.iter().any(|value| value.form != Form::Near) {
         store.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
+        fact.by_person = side == Side::Person;
+        fact.more = things::names_more(raw, &parts.values);
         fact.values = parts.values;
         store.add(fact);
         return true;
     }
     let line = spoken::with_context(text, range, line, true);
     let strength = judge::said(&line, told_of_name, side);
-    store.add(Fact::new(Kind::Said, strength, clipped(&line), source).shaped(raw));
+    // Whatever its words: what the person says of a thing, and is no question, is how they want it.
+    let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !line.ends_with(['?', '？']);
+    let (kind, strength) = match is_wish {
+        true if judge::is_hearsay(&line) => (Kind::Rule, 1),
+        true => (Kind::Rule, strength + 1),
+        false => (Kind::Said, strength),
+    };
+    if is_wish {
+        spoken::rest(store, &line, kind, strength, source);
+    }
+    let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
+    fact.by_person = side == Side::Person;
+    fact.values = parts.values;
+    store.add(fact);
     true
 }
 

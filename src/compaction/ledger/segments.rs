@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use super::sentences::is_of_log;
 
+/// What opens and ends a block of code.
+const FENCE: &[u8] = b"```";
+
 /// The parts of a text in their order, and whether each was printed and not written: it stands in a fence of code, or
 /// its lines are those of a log.
 pub(super) fn segments(text: &str) -> Vec<(Range<usize>, bool)> {
@@ -14,13 +17,23 @@ pub(super) fn segments(text: &str) -> Vec<(Range<usize>, bool)> {
         true => segments.push((range, true)),
         false => unfenced(text, range, &mut segments),
     };
-    for at in memchr::memmem::find_iter(text.as_bytes(), b"```") {
+    for at in memchr::memmem::find_iter(text.as_bytes(), FENCE) {
         let first = text[..at].trim_end_matches([' ', '\t']);
         if at < from || !(first.is_empty() || first.ends_with('\n')) {
             continue;
         }
         push(from..at, fenced);
-        from = memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |found| at + found + 1);
+        // What opens a fence names its language; what stands behind its end is said.
+        from = match fenced {
+            true => match text[at + FENCE.len()..].find(|c: char| !matches!(c, ' ' | '\t' | '\r')) {
+                Some(blank) if text[at + FENCE.len() + blank..].starts_with('\n') => {
+                    at + FENCE.len() + blank + 1
+                }
+                Some(_) => at + FENCE.len(),
+                None => text.len(),
+            },
+            false => memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |found| at + found + 1),
+        };
         fenced = !fenced;
     }
     push(from..text.len(), fenced);

@@ -244,8 +244,10 @@ fn is_wrapped(text: &str, at: usize) -> bool {
     let from = above.len().saturating_sub(LINE_BYTES_MAX);
     let above = &above[memchr::memrchr(b'\n', &above[from..]).map_or(from, |found| from + found + 1)..];
     let is_as_long = |other: &[u8]| other.len().abs_diff(line.len()) <= WRAPPED_BYTES_APART;
+    // Two lines that happen to be as long are two things that were said; the text goes on below those of a wrapped one.
+    let goes_on = rest.get(next_line.len() + 1).is_some_and(|byte| !byte.is_ascii_whitespace());
     line.len() >= WRAPPED_BYTES_MIN
-        && (is_as_long(next_line) || is_as_long(above))
+        && (is_as_long(next_line) && goes_on || is_as_long(above))
         && !matches!(line.last(), Some(b'.' | b':' | b'!' | b'?' | b';' | b'{' | b'}' | b')'))
 }
 
@@ -355,9 +357,14 @@ mod tests {
             ("Use e.g. tabs. More", "tabs", "Use e.g. tabs."),
             ("- use v1.2.3 here\n- never there", "never", "- never there"),
             (
-                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it.",
+                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it\nat all.",
                 "never",
-                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it.",
+                "please keep in mind that this must be done in a way\nthat never blocks what other tasks are waiting for it\nat all.",
+            ),
+            (
+                "please keep the whole of `kiwi` as it is in there\n`plum` never writes what it can look up again",
+                "never",
+                "`plum` never writes what it can look up again",
             ),
             (
                 "please keep in mind that this must be done now\nthat never blocks",

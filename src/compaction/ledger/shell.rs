@@ -1,5 +1,9 @@
 //! What a shell line does to files, and which command it is. Reads words, runs nothing. Pure.
 
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+
 use super::calls::Action;
 
 /// Words of a line that are looked at.
@@ -178,7 +182,9 @@ pub(super) fn key(line: &str) -> String {
 }
 
 /// How much it matters that a command was run: tests and builds most, looking around least.
-pub(super) fn weight(line: &str) -> u8 {
+///
+/// It is asked by the key of a command.
+pub(super) fn weight(key: &str) -> u8 {
     const CHECKS: &[&str] = &[
         "test",
         "build",
@@ -211,12 +217,17 @@ pub(super) fn weight(line: &str) -> u8 {
         "ls", "cat", "head", "tail", "pwd", "echo", "cd", "grep", "rg", "find", "wc", "which", "tree", "sed",
         "less", "stat", "file", "env", "nl", "awk", "date",
     ];
-    let key = key(line);
+    static CHECKED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+        AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(CHECKS)
+            .expect("the words are few and short")
+    });
     let first = key.split_whitespace().find(|word| !is_setting(word)).unwrap_or_default();
     if LOOKS.contains(&first) {
         return 1;
     }
-    if CHECKS.iter().any(|check| key.contains(check)) {
+    if CHECKED.is_match(key) {
         return 4;
     }
     let looks_at_git =
@@ -227,8 +238,8 @@ pub(super) fn weight(line: &str) -> u8 {
 /// Whether a run of `newer` that went well says that what failed in `older` is solved: the same command,
 /// or one that does all of it.
 pub(super) fn covers(newer: &str, older: &str) -> bool {
-    let newer_words = newer.split_whitespace().count();
-    older == newer || newer_words >= 2 && older.strip_prefix(newer).is_some_and(|rest| rest.starts_with(' '))
+    let goes_on = || older.strip_prefix(newer).is_some_and(|rest| rest.starts_with(' '));
+    older == newer || goes_on() && newer.split_whitespace().nth(1).is_some()
 }
 
 #[cfg(test)]

@@ -101,7 +101,8 @@ fn sentence(
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
+    let mut parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
+    let near: Vec<Value> = parts.values.extract_if(.., |value| value.form == Form::Near).collect();
     let is_part = !parts.values.is_empty();
     let told = match is_part {
         true => parts,
@@ -114,11 +115,12 @@ fn sentence(
     if judge::is_hearsay(&line) || sentences::is_of_log(&line) {
         return range.end;
     }
-    if side == Side::Person && weight(Class::Revoked) > 0 {
+    // "Scratch that, 8080 for the port" corrects a value.
+    if side == Side::Person && weight(Class::Revoked) > 0 && told.values.is_empty() {
         ending::revoke(store, &line, source);
     }
     if weight(Class::Done) > 0 && weight(Class::Pending) < 4 {
-        ending::finish(store, &words::stems(&line), source);
+        ending::finish(store, &line, source);
     }
     if !told.olds.is_empty() {
         store.end_values(&told.olds, &told.values, source.entry);
@@ -137,7 +139,7 @@ fn sentence(
     let Some((kind, strength)) = judged else { return range.end };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
-        end = list(store, text, range, kind, strength, source, found.room);
+        end = list(store, text, range, (kind, strength), side, source, found.room);
         if line.split(' ').count() < 4 {
             return end;
         }
@@ -157,11 +159,40 @@ fn sentence(
         }
         Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
+    if side == Side::Person {
+        rest(store, &line, kind, strength, source);
+    }
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
+    fact.by_person = side == Side::Person;
+    fact.more = things::names_more(raw, &told.values);
     fact.values = told.values;
+    if fact.values.is_empty() {
+        fact.values = near;
+    }
     store.add(fact);
     found.places.push(range.start..end);
     end
+}
+
+/// Pieces of a long sentence that are told.
+const PIECES_MAX: usize = 4;
+
+/// What the person said is told to its end: people write long lines without a full stop.
+pub(super) fn rest(store: &mut Store, line: &str, kind: Kind, strength: u8, source: Source) {
+    let mut rest = &line[line.floor_char_boundary(FACT_BYTES_MAX)..];
+    for _ in 1..PIECES_MAX {
+        if rest.trim().is_empty() {
+            return;
+        }
+        // It begins where a word does.
+        let from = line.len() - rest.len();
+        let begin = line[..from].rfind(' ').map_or(from, |at| at + 1);
+        let end = line.floor_char_boundary(begin + FACT_BYTES_MAX);
+        let mut fact = Fact::new(kind, strength, clipped(&line[begin..]), source);
+        fact.by_person = true;
+        store.add(fact);
+        rest = &line[end..];
+    }
 }
 
 /// Whether a closer look at a sentence is worth its time: most sentences have nothing but common words.
@@ -307,8 +338,8 @@ fn list(
     store: &mut Store,
     text: &str,
     range: &Range<usize>,
-    kind: Kind,
-    strength: u8,
+    (kind, strength): (Kind, u8),
+    side: Side,
     source: Source,
     room: &mut usize,
 ) -> usize {
@@ -328,6 +359,7 @@ fn list(
             *room -= 1;
             let mut fact =
                 Fact::new(kind, strength.min(LISTED_STRENGTH), clipped(&sentences::plain(item)), source);
+            fact.by_person = side == Side::Person;
             fact.values = told.values;
             store.add(fact);
         }

@@ -150,7 +150,7 @@ proptest! {
         for at in 0..forms.len() - 1 {
             let old = (7100 + at * 13).to_string();
             for line in text.lines().filter(|line| line.contains(&old)) {
-                prop_assert!(line.contains("since then") , "{} in {}", old, text);
+                prop_assert!(line.contains("[now ") , "{} in {}", old, text);
             }
         }
         let newest = (7100 + (forms.len() - 1) * 13).to_string();

@@ -1,13 +1,14 @@
 //! Values that a sentence gives to things which have names of code, and to parts of them. Pure.
 
-use super::fact::Form;
+use super::fact::{Form, Value};
 use super::values::{
-    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, is_number, is_value, make, split, with_unit,
+    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make, split,
+    with_unit,
 };
-use super::words::Set;
+use super::words::{Set, hash};
 
 /// Words behind a thing among which its own value stands.
-const THING_WORDS_MAX: usize = 4;
+const THING_WORDS_MAX: usize = 6;
 /// Words between an article and the part that is named: "the maximum batch size of".
 const PART_WORDS_MAX: usize = 3;
 
@@ -31,6 +32,18 @@ pub(super) fn values(sentence: &str) -> Told {
     told
 }
 
+/// Whether a sentence names a thing beside those that it gives values to.
+pub(super) fn names_more(sentence: &str, values: &[Value]) -> bool {
+    let is_told =
+        |name: &str| values.iter().any(|value| value.name.contains(name) || value.value.contains(name));
+    let is_name = |word: &str| word.contains('_') && word.len() > 2;
+    !values.is_empty()
+        && sentence
+            .split(|c: char| c.is_whitespace() || matches!(c, '`' | ',' | '(' | ')' | '"' | '\''))
+            .map(|word| word.trim_matches(['.', ':', ';', '!', '?']))
+            .any(|word| is_name(word) && !is_told(word))
+}
+
 fn of_part(words: &[Word], thing: usize, told: &mut Told) {
     let Some(part) = part(words, thing) else { return of_thing(words, thing, told) };
     let near = |at: usize| at.abs_diff(thing).min(at.abs_diff(part)) <= CHANGE_WORDS_MAX;
@@ -39,8 +52,9 @@ fn of_part(words: &[Word], thing: usize, told: &mut Told) {
         .partition(|at| is_former(words, *at));
     let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
     let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return };
-    let name = format!("{} {}", words[thing].text, words[part].text);
-    let Some(value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
+    let name = format!("{} {}", bare(words[thing].text), bare(words[part].text));
+    let Some(mut value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
+    value.thing = Some(hash(bare(words[thing].text)));
     let olds = olds.iter().map(|at| with_unit(words, *at));
     told.olds.extend(olds.filter(|old| *old != value.value));
     told.values.push(value);
@@ -53,16 +67,36 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     while at > 0 && ARTICLES.has(words[at - 1].lower) {
         at -= 1;
     }
-    // "5 for", or "5 s for".
-    let before = (at >= 2 && words[at - 1].lower == "for")
-        .then(|| (at.saturating_sub(3)..at - 1).rev().find(|at| value(at) && !words[*at].ends))
-        .flatten();
+    let name = bare(words[thing].text);
+    let first = at.saturating_sub(THING_WORDS_MAX);
     let last = words.len().min(thing + 1 + THING_WORDS_MAX);
-    let behind = || (thing + 2..last).find(|at| value(at) && GIVES.has(words[*at - 1].lower));
-    let Some(new) = before.or_else(behind) else { return };
-    if let Some(value) = make(words[thing].text, &with_unit(words, new), Form::Changed) {
+    // "5 for", or "5 s is better for".
+    let before = || (first..at).rev().find(|at| value(at) && !words[*at].ends);
+    let for_it = (at >= 2 && words[at - 1].lower == "for").then(before).flatten();
+    let is_told = |at: &usize| value(at) && GIVES.has(words[*at - 1].lower);
+    let behind = || (thing + 2..last).find(is_told);
+    let glued = words[thing].text.ends_with(':').then_some(thing + 1).filter(|at| *at < last && value(at));
+    let sure = for_it.or(glued).or_else(behind);
+    let near = || {
+        let mut all = (first..at).chain(thing + 1..last).filter(|at| value(at) && !is_bound(words, *at));
+        all.next().filter(|_| all.next().is_none())
+    };
+    let Some((new, form)) = sure.map(|at| (at, Form::Changed)).or_else(|| Some((near()?, Form::Near))) else {
+        return;
+    };
+    if let Some(mut value) = make(name, &with_unit(words, new), form) {
+        value.thing = Some(hash(name));
         told.values.push(value);
     }
+}
+
+/// Whether a number is a bound or a measure, and no value that somebody set.
+fn is_bound(words: &[Word], at: usize) -> bool {
+    static BEFORE: Set = Set::of(
+        "below above over under least most than after about around took takes in within beyond exceed once line every \
+         all and or",
+    );
+    at > 0 && BEFORE.has(words[at - 1].lower)
 }
 
 /// The word that names a part of a thing: `port` in "the listen port of `gate`", and in "`gate`'s listen port".
@@ -87,7 +121,8 @@ fn part(words: &[Word], thing: usize) -> Option<usize> {
 }
 
 /// Words right before a value that holds.
-static GIVES: Set = Set::of("to is now be = use used take at on that want wants say with → -> it's needs");
+static GIVES: Set =
+    Set::of("to is now be = use used take at on that want wants say with → -> it's needs gets reads has as");
 
 /// Whether a value is said to have been.
 fn is_former(words: &[Word], at: usize) -> bool {

@@ -16,8 +16,6 @@ const ENTRY_COMPARED_MAX: usize = 32;
 /// A former value of a thing without a name of code is looked for in what was said of it from so many bytes on:
 /// "on" and "5" are everywhere.
 const FORMER_BYTES_MIN: usize = 4;
-/// Former values that are looked for.
-const FORMER_MAX: usize = 256;
 /// Entries that are named behind a fact.
 const IDS_MAX: usize = 3;
 /// Errors that differ in names and numbers alone, from how many on they are a log's chatter.
@@ -127,11 +125,14 @@ fn items<'a>(ledger: &'a Ledger, thread: &Thread, kept: &HashSet<Seq>) -> Vec<Ve
 }
 
 /// Whether a fact shows a value that holds no more, as if it did.
-fn is_stale(fact: &Fact, replaced: &HashSet<&str>, former: &[(&str, &str)]) -> bool {
+fn is_stale(fact: &Fact, replaced: &HashSet<&str>, former: &Former<'_>) -> bool {
     match fact.kind {
         Kind::Name => replaced.contains(fact.text.as_str()),
         Kind::Said => {
-            former.iter().any(|(name, value)| fact.text.contains(value) && fact.text.contains(name))
+            let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+            let names = fact.text.split(|c: char| !is_part(c)).map(|word| word.trim_end_matches('.'));
+            let mut values = names.filter_map(|name| former.get(name)).flatten();
+            values.any(|value| fact.text.contains(value))
         }
         Kind::Rule
         | Kind::Error
@@ -193,18 +194,18 @@ fn replaced(ledger: &Ledger) -> HashSet<&str> {
     values().map(|value| value.value.as_str()).filter(|value| !live.contains(value)).collect()
 }
 
-/// What was called by these words, and had these values.
-fn former(ledger: &Ledger) -> Vec<(&str, &str)> {
+/// By the first word of what things are called, the values that they had.
+type Former<'a> = HashMap<&'a str, Vec<&'a str>>;
+
+fn former(ledger: &Ledger) -> Former<'_> {
     let values =
         super::fact::KINDS.iter().flat_map(|kind| ledger.store.of(*kind)).flat_map(|fact| &fact.values);
     let is_told_apart = |value: &&Value| value.name.contains('_') || value.value.len() >= FORMER_BYTES_MIN;
-    let former = values.filter(|value| value.now.is_some()).filter(is_told_apart);
-    let mut former: Vec<(&str, &str)> = former
-        .map(|value| (value.name.split(' ').next().unwrap_or_default(), value.value.as_str()))
-        .collect();
-    former.sort_unstable();
-    former.dedup();
-    former.truncate(FORMER_MAX);
+    let mut former: Former = HashMap::new();
+    for value in values.filter(|value| value.now.is_some()).filter(is_told_apart) {
+        let name = value.name.split(' ').next().unwrap_or_default();
+        former.entry(name).or_default().push(&value.value);
+    }
     former
 }
 

@@ -14,6 +14,9 @@ const WORDS_MAX: usize = 80;
 /// Values of one sentence.
 pub(super) const VALUES_MAX: usize = 6;
 
+/// What stands before the value of a line is no name where it is longer, with its marks.
+const LINE_NAME_BYTES_MAX: usize = 80;
+
 /// What a sentence says of values.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Told {
@@ -104,7 +107,7 @@ pub(super) fn of_sentence(sentence: &str) -> Told {
 /// `name = value`, `name: value`, `"name": value` as the one thing that a line says.
 pub(super) fn of_line(line: &str, form: Form) -> Option<Value> {
     let line = line.trim().trim_end_matches([',', ';']);
-    let at = line.find(['=', ':'])?;
+    let at = memchr::memchr2(b'=', b':', line.as_bytes()).filter(|at| *at <= LINE_NAME_BYTES_MAX)?;
     let (name, rest) = line.split_at(at);
     let value = rest.trim_start_matches([':', '=']).trim();
     if rest.starts_with("::") || rest.starts_with("==") || rest.starts_with("=>") || rest.starts_with("://") {
@@ -116,22 +119,19 @@ pub(super) fn of_line(line: &str, form: Form) -> Option<Value> {
         .trim_start_matches("- ")
         .trim_matches(['"', '\'', '`', '*', ' ']);
     let of_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ' | '/');
-    let words = name.split_whitespace().count();
-    if words == 0
-        || words > 4
-        || name.len() > 60
+    if name.len() > 60
+        || name.split_whitespace().nth(4).is_some()
         || !name.chars().all(of_name)
         || !name.contains(|c: char| c.is_alphabetic())
     {
         return None;
     }
     let value = value.trim_matches(['"', '\'', '`']);
-    let is_one = !value.contains(char::is_whitespace) || value.split_whitespace().count() <= 3;
-    let opens = value.contains(['(', '{', '[', '<', ';', '$', '|']);
+    let opens = || value.contains(['(', '{', '[', '<', ';', '$', '|']);
     if value.is_empty()
         || value.len() > VALUE_BYTES_MAX
-        || !is_one
-        || opens
+        || value.split_whitespace().nth(3).is_some()
+        || opens()
         || !is_value(value.split_whitespace().next()?)
     {
         return None;
@@ -313,7 +313,46 @@ pub(super) fn make(name: &str, value: &str, form: Form) -> Option<Value> {
     let value = clean(value);
     let subject = words::subject(name);
     let fits = !subject.is_empty() && !value.is_empty() && value.len() <= VALUE_BYTES_MAX;
-    fits.then(|| Value { name: name.trim().to_owned(), subject, value, form, now: None })
+    fits.then(|| {
+        let name = name.trim().to_owned();
+        Value { thing: thing(&name), name, subject, value, form, now: None, later: None }
+    })
+}
+
+/// The one name of code in what a value is called by.
+fn thing(name: &str) -> Option<words::Stem> {
+    let mut things = name.split(' ').map(bare).filter(|word| word.contains('_'));
+    let first = things.next()?;
+    things.next().is_none().then(|| words::hash(first))
+}
+
+/// Where a value ends in a text in which it stands by itself.
+pub(super) fn place(text: &str, value: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    text.match_indices(value).find_map(|(start, found)| {
+        let end = start + found.len();
+        let begins = !text[..start].ends_with(|c: char| is_part(c) || c == '.');
+        let mut after = text[end..].chars();
+        let ends = match after.next() {
+            Some('.' | ',') => !after.next().is_some_and(|c| c.is_ascii_digit()),
+            Some('`' | '"') => true,
+            Some(next) => !is_part(next),
+            None => true,
+        };
+        (begins && ends).then_some(end)
+    })
+}
+
+/// What sort of value it is: values of one sort may be of the same thing. Numbers are one with their unit.
+pub(super) fn sort(value: &str) -> (bool, usize, bool) {
+    let has_letters =
+        value.split(' ').next().unwrap_or_default().bytes().any(|byte| byte.is_ascii_alphabetic());
+    (has_letters, value.matches('.').count().min(2), value.contains('-'))
+}
+
+/// A name of code without what stands around it.
+pub(super) fn bare(word: &str) -> &str {
+    word.trim_matches(['`', ':', ',', ';', '(', ')', '"', '\'', '.', '!', '?', '*'])
 }
 
 fn clean(value: &str) -> String {
@@ -385,7 +424,7 @@ fn word<'a>(raw: &'a str, lower: &'a str) -> Option<Word<'a>> {
     if is_bare(bytes.first()) && is_bare(bytes.last()) {
         return Some(Word { text: raw, lower, ticked: false, ends: false });
     }
-    let ends = raw.ends_with([',', ';', '.', '!', '?', ')', '—']);
+    let ends = raw.ends_with([',', ';', '.', '!', '?', ')', '—']) || raw.ends_with("):");
     let text =
         raw.trim_matches(['*', '"', '\'', '(', ')', ',', ';', '!', '?', '“', '”', '‘', '’', '[', ']', '„']);
     let text = text.strip_suffix('.').unwrap_or(text);

@@ -1,5 +1,6 @@
 //! What a sentence speaks about: its words without endings, little words and synonyms. Pure.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{LazyLock, OnceLock};
@@ -27,6 +28,35 @@ impl Hasher for Fnv {
 }
 
 type Quick = BuildHasherDefault<Fnv>;
+
+/// A hasher for what is a hash already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, hash: u32) {
+        self.write_u64(u64::from(hash));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        // The table looks at the upper bits and at the lower ones.
+        self.0 = (self.0.rotate_left(5) ^ hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A map whose keys are hashes.
+pub(super) type ByHash<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
 
 /// A list of words, for looking one up.
 pub(super) struct Set {
@@ -174,7 +204,10 @@ fn each_word(text: &str, mut take: impl FnMut(&str) -> bool) {
         }
         if character.is_alphanumeric() {
             was_lower = character.is_lowercase();
-            word.extend(character.to_lowercase());
+            match character.is_ascii() {
+                true => word.push(character.to_ascii_lowercase()),
+                false => word.extend(character.to_lowercase()),
+            }
         } else {
             was_lower = false;
         }
@@ -197,21 +230,21 @@ fn stem(word: &str) -> Option<Stem> {
             .collect()
     });
     let root = root(word);
-    Some(hash(STANDING.get(root.as_str()).unwrap_or(&root.as_str())))
+    Some(hash(STANDING.get(root.as_ref()).unwrap_or(&root.as_ref())))
 }
 
 /// The word without its ending; the same for all forms of most words, which is all that is asked.
-fn root(word: &str) -> String {
+fn root(word: &str) -> Cow<'_, str> {
     let cut =
         |ending: &str, length_min: usize| word.strip_suffix(ending).filter(|rest| rest.len() >= length_min);
     if let Some(rest) = cut("ies", 3) {
-        return format!("{rest}y");
+        return Cow::Owned(format!("{rest}y"));
     }
     let root = cut("ing", 4)
         .or_else(|| cut("ed", 4))
         .or_else(|| cut("s", 3).filter(|rest| !rest.ends_with(['s', 'u', 'i'])))
         .unwrap_or(word);
-    root.to_owned()
+    Cow::Borrowed(root)
 }
 
 /// FNV-1a. The same in each build and on each machine.
