@@ -3,7 +3,7 @@
 //! ```text
 //!  log, entry by entry
 //!    Said, Replied ─► spoken ── cues ─► sentences: rules, decisions, tasks ─┐
-//!                       └─► values, names                                   ├─► fact::Store ─► told
+//!                       └─► values, names                                   ├─► store::Store ► told
 //!    call + outcome ─► outcomes ── files, commands ─► printed: errors ──────┘     │
 //!                                                     what is newer takes the place of what was
 //! ```
