@@ -1,6 +1,7 @@
 //! What ends a rule or a task that was said before. Pure.
 
-use super::fact::{Kind, Source, Store};
+use super::fact::{Kind, Source};
+use super::store::Store;
 use super::words::{self, Set, Stem};
 
 /// A share of words from which on a sentence speaks of the same, in per cent.

@@ -3,7 +3,7 @@
 //! ```text
 //!  log, entry by entry
 //!    Said, Replied ─► spoken ── cues ─► sentences: rules, decisions, tasks ─┐
-//!                       └─► values, names                                   ├─► fact::Store ─► told
+//!                       └─► values, names                                   ├─► store::Store ► told
 //!    call + outcome ─► outcomes ── files, commands ─► printed: errors ──────┘     │
 //!                                                     what is newer takes the place of what was
 //! ```
@@ -27,6 +27,7 @@ mod segments;
 mod sentences;
 mod shell;
 mod spoken;
+mod store;
 mod things;
 mod told;
 mod values;
@@ -36,8 +37,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use calls::Called;
-use fact::{Kind, Source, Store};
+use fact::{Kind, Source};
 use spoken::Side;
+use store::Store;
 
 use crate::thread::{CallId, Change, Content, Entry, Message, Origin, Seq, Thread};
 use crate::tokens::Ruler;

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::fact::{Fact, Kind, Source, Store};
+use super::fact::{Fact, Kind, Source};
 use super::said;
 use super::spoken::Side;
+use super::store::Store;
 use super::words::Set;
 
 /// A longer word is data.

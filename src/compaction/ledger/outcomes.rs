@@ -6,9 +6,10 @@ use std::path::Path;
 use serde_json::Value as Json;
 
 use super::calls::{Action, Called, Doing};
-use super::fact::{Fact, Kind, Source, Store};
+use super::fact::{Fact, Kind, Source};
 use super::printed::{self, Ended};
 use super::shell;
+use super::store::Store;
 use crate::thread::{OutcomeContent, OutcomeStatus, Seq, Shown, ToolOutcome};
 
 /// A command is told in so many bytes.

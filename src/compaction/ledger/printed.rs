@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use super::cues;
-use super::fact::{Fact, Form, Kind, Source, Store};
+use super::fact::{Fact, Form, Kind, Source};
 use super::spoken::{clipped, of_value};
+use super::store::Store;
 use super::{names, sentences, values, words};
 
 /// Lines with the word of an error that are looked at, from the front and once more from the end.

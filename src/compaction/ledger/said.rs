@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::fact::{Fact, Form, Kind, Source, Store};
+use super::fact::{Fact, Form, Kind, Source};
 use super::names::{self, Found};
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
+use super::store::Store;
 use super::{judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.

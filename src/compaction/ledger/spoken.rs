@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::cues::{self, Class, Hit};
-use super::fact::{Fact, Form, Kind, Source, Store, Value};
+use super::fact::{Fact, Form, Kind, Source, Value};
+use super::store::Store;
 use super::{ending, judge, names, printed, said, segments, sentences, things, values, words};
 
 /// A fact is told in so many bytes at most.
