@@ -125,22 +125,114 @@ impl Step {
     }
 }
 
+/// Bytes of a text from which on it is walked at four places at once.
+const QUARTERED_BYTES_MIN: usize = 1_024;
+
+/// Behind the first newline of a run.
+const NEWLINE: u8 = (Class::Newline as usize * LENGTHS) as u8;
+
 /// Estimates the tokens of a text, as the o200k vocabulary would count them: within a fifth for what agents
 /// read. Bytes by four would be 44 % too low for the output of tools, and 64 % for base64.
 pub fn estimate(text: &str) -> u64 {
-    // Counted in twelfths of a token, so that the sum stays in integers.
-    let mut twelfths = 0u64;
-    let mut state = START;
-    for character in text.chars() {
-        let step = STEPS[usize::from(state)][Class::of(character) as usize];
-        twelfths += u64::from(step.twelfths);
-        state = step.to;
-    }
+    let twelfths = match quarters(text) {
+        None => Walk::new(text, START).end(),
+        // Each step waits for the one before it: four walks beside each other take less than half the time.
+        Some([a, b, c, d]) => {
+            let behind = |part| Walk::new(part, NEWLINE);
+            let (mut a, mut b, mut c, mut d) = (Walk::new(a, START), behind(b), behind(c), behind(d));
+            while a.step() && b.step() && c.step() && d.step() {}
+            a.end() + b.end() + c.end() + d.end()
+        }
+    };
     // Spaces alone are something too.
     twelfths.div_ceil(12).max(u64::from(!text.is_empty()))
+}
+
+/// A walk through a text, or through a part of it.
+struct Walk<'a> {
+    text: &'a str,
+    at: usize,
+    state: u8,
+    /// Twelfths of a token, so that the sum stays in integers.
+    twelfths: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn new(text: &'a str, state: u8) -> Walk<'a> {
+        Walk { text, at: 0, state, twelfths: 0 }
+    }
+
+    /// Takes the next character; `false` at the end.
+    #[inline(always)]
+    fn step(&mut self) -> bool {
+        let Some(byte) = self.text.as_bytes().get(self.at) else { return false };
+        let (class, length) = match ASCII.get(usize::from(*byte)) {
+            Some(class) => (*class, 1),
+            None => match self.text[self.at..].chars().next() {
+                Some(character) => (Class::of(character), character.len_utf8()),
+                None => return false,
+            },
+        };
+        self.at += length;
+        let step = STEPS[usize::from(self.state)][class as usize];
+        self.twelfths += u64::from(step.twelfths);
+        self.state = step.to;
+        true
+    }
+
+    fn end(mut self) -> u64 {
+        while self.step() {}
+        self.twelfths
+    }
+}
+
+/// A long text in four parts, each but the first behind a newline that begins a run: there it is known what a walk
+/// from the beginning would have come to.
+fn quarters(text: &str) -> Option<[&str; 4]> {
+    if text.len() < QUARTERED_BYTES_MIN {
+        return None;
+    }
+    let size = text.len() / 4;
+    let (a, rest) = text.split_at(seam(text, size)?);
+    let (b, rest) = rest.split_at(seam(rest, size)?);
+    let (c, d) = rest.split_at(seam(rest, size)?);
+    Some([a, b, c, d])
+}
+
+/// Where a text can be parted, from here on.
+fn seam(text: &str, from: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let begins_run = |at: &usize| bytes[*at] == b'\n' && !matches!(bytes[at - 1], b'\n' | b'\r');
+    (from.max(1)..bytes.len()).find(begins_run).map(|at| at + 1)
 }
 
 /// Characters of which vocabularies have a token for each or for two.
 pub(super) fn is_wide(character: char) -> bool {
     matches!(character, '\u{2e80}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{ff00}'..='\u{ffef}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A text counts the same, wherever it is parted.
+        #[test]
+        fn four_walks_come_to_what_one_comes_to(pieces in prop::collection::vec("[a-zA-Z0-9 _.,\n\r\t─é漢]{0,40}|\n|\r\n\n", 0..200)) {
+            let text = pieces.concat();
+            let alone = Walk::new(&text, START).end();
+            prop_assert_eq!(estimate(&text), alone.div_ceil(12).max(u64::from(!text.is_empty())));
+        }
+    }
+
+    #[test]
+    fn a_long_text_of_lines_is_parted() {
+        let text = "a line of a program\n\n".repeat(100);
+        let parts = quarters(&text).expect("it has seams");
+        assert_eq!(parts.concat(), text);
+        assert!(parts.iter().all(|part| part.len() > text.len() / 5), "{parts:?}");
+        assert_eq!(quarters(&"x".repeat(5_000)), None);
+    }
 }
