@@ -596,6 +596,21 @@ fn what_no_turn_needs_any_more_is_let_go_and_the_oldest_turns_first() {
     assert_eq!(bench.read("a"), "2");
 }
 
+/// What a link to another directory had replaced could not be put back: its contents were to wait for their names
+/// in the directory that the link leads to, which is not theirs.
+#[test]
+fn a_directory_that_a_link_to_another_one_has_replaced_comes_back_with_what_was_in_it() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p a/b; echo mine > a/b/c");
+    let before = bench.tree();
+    bench.command(1, || bench.sh("mkdir -p d; rm -r a; ln -s d a; mkdir d/b; echo other > a/b/e"));
+    let after = bench.tree();
+    bench.rewind(1);
+    assert_eq!(bench.tree(), before);
+    bench.undo();
+    assert_eq!(bench.tree(), after);
+}
+
 /// Something that a command does.
 #[derive(Clone, Debug)]
 enum Deed {

@@ -129,17 +129,20 @@ async fn a_background_command_is_started_read_and_ended() {
 #[tokio::test]
 async fn output_can_be_waited_for() {
     let place = Place::new();
-    rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("go"), 0o600.into()).expect("made");
+    // One for each: who opens a pipe again may meet the writer of before, that has not closed it yet.
+    for name in ["go", "on"] {
+        rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join(name), 0o600.into()).expect("made");
+    }
     let (id, _) =
-        place.beside("echo one; read x < go; echo two $x; read x < go; printf 'ready: 80'; exit 3").await;
-    let go = |text: &'static str| {
-        let path = place.directory.path().join("go");
+        place.beside("echo one; read x < go; echo two $x; read x < on; printf 'ready: 80'; exit 3").await;
+    let write = |name: &str, text: &'static str| {
+        let path = place.directory.path().join(name);
         tokio::task::spawn_blocking(move || fs::write(path, text).expect("written"))
     };
-    let (read, _) = tokio::join!(place.output(&id, json!({"wait": 20})), go("more\n"));
+    let (read, _) = tokio::join!(place.output(&id, json!({"wait": 20})), write("go", "more\n"));
     assert!(read.contains("two more"), "{read}");
     let wait = json!({"wait": 20, "until": "^ready: \\d+$"});
-    let (read, _) = tokio::join!(place.output(&id, wait), go("\n"));
+    let (read, _) = tokio::join!(place.output(&id, wait), write("on", "\n"));
     assert!(read.contains("ready: 80"), "{read}");
     let read = place.output(&id, json!({"wait": 20, "until": "never"})).await;
     assert!(read.contains("has ended: exit code 3") || read.contains("(no new output)"), "{read}");

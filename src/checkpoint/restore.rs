@@ -143,12 +143,14 @@ impl Rewind {
         if !matches!(step.to, Node::File { .. } | Node::Link { .. }) {
             return None;
         }
-        let is_real = |above: &&Path| fs::symlink_metadata(above).is_ok_and(|found| found.is_dir());
+        // Itself, and nothing that a link on the way to it leads to: such a link may be what a step puts a directory
+        // in the place of. Links above the workspace were followed when the path was recorded.
+        let is_real = |above: &&Path| {
+            fs::symlink_metadata(above).is_ok_and(|found| found.is_dir())
+                && above.canonicalize().is_ok_and(|real| real == **above)
+        };
         let directory = step.path.parent()?.ancestors().find(is_real)?;
-        let name = format!("{TEMPORARY}{}-{nth}.tmp", self.number);
-        // Links further up were followed when the path was recorded.
-        let is_itself = directory.canonicalize().is_ok_and(|real| real == directory);
-        is_itself.then(|| directory.join(name))
+        Some(directory.join(format!("{TEMPORARY}{}-{nth}.tmp", self.number)))
     }
 
     /// Gives every path what is to stand there. What stands there already is passed over, so that it can be done
