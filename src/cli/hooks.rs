@@ -2,6 +2,7 @@
 //! they did.
 
 mod log;
+mod meaning;
 mod try_out;
 
 use std::ffi::OsString;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::serve;
 use super::super::terminal::{self, harmless};
+use super::meaning::meaning;
 use super::{CliError, Form, Here};
 use crate::hooks::claude_payload;
 use crate::hooks::event::HookEvent;
@@ -187,7 +188,7 @@ fn text(ran: &Ran, said: &Said, took: Duration) -> String {
     }
     block("remarks", &said.remarks.join("\n"));
     let _ = writeln!(out, "end: {} after {} ms", said.end, took.as_millis());
-    let meaning = meaning(said);
+    let meaning = meaning(&said.output);
     let _ = writeln!(out, "meaning:{}", if meaning.is_empty() { " nothing" } else { "" });
     for line in &meaning {
         let _ = writeln!(out, "    {}", harmless(line));
@@ -208,15 +209,6 @@ fn without_remarks(ran: &Ran) -> &Ran {
     }
 }
 
-/// The fields of the result that ask for something.
-fn meaning(said: &Said) -> Vec<String> {
-    let shown = format!("{:#?}", said.output);
-    let empty = format!("{:#?}", crate::hooks::output::HookOutput::default());
-    let unasked: Vec<&str> = empty.lines().collect();
-    let lines = shown.lines().filter(|line| !unasked.contains(line));
-    lines.map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned()).collect()
-}
-
 fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration) -> Value {
     let (stdout, stderr) = match without_remarks(ran) {
         Ran::Ended { stdout, stderr, .. } => (String::from_utf8_lossy(stdout).into_owned(), stderr.clone()),
@@ -228,7 +220,7 @@ fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration
     json!({
         "hook": hook.name, "event": event.name(), "digest": hook.digest, "stdout": stdout, "stderr": stderr,
         "end": said.end, "came": format!("{:?}", said.came).to_lowercase(), "remarks": said.remarks,
-        "milliseconds": took.as_millis() as u64, "meaning": meaning(said),
+        "milliseconds": took.as_millis() as u64, "meaning": meaning(&said.output),
     })
 }
 

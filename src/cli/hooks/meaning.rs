@@ -1,0 +1,197 @@
+//! What a hook's answer asks for, in sentences for the person who tries it out.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::hooks::output::{
+    Action, Callback, HookOutput, Keep, PermissionDecision, RequestedEdit, ResultChange, Utterance,
+};
+use crate::thread::Role;
+
+/// A line for each thing that is asked for, in the order in which it would be done; empty, where it asks for nothing.
+pub fn meaning(output: &HookOutput) -> Vec<String> {
+    let HookOutput {
+        block,
+        decision,
+        decision_reason,
+        input,
+        message,
+        context,
+        output: result,
+        output_text,
+        action,
+        follow_ups,
+        go_on,
+        notice,
+        edits,
+        custom_instructions,
+        summary,
+        halt,
+        warnings,
+    } = output;
+    let mut lines = Vec::new();
+    let mut say = |line: String| lines.push(line);
+    if let Some(reason) = block {
+        say(with("it is stopped", reason.as_deref()));
+    }
+    if let Some(decision) = decision {
+        let decided = match decision {
+            PermissionDecision::Allow => "it runs without a question",
+            PermissionDecision::Ask => "the person is asked",
+            PermissionDecision::Deny => "it is denied",
+        };
+        say(with(decided, decision_reason.as_deref()));
+    }
+    if let Some(input) = input {
+        say(format!("the tool runs with {}", Value::Object(input.clone())));
+    }
+    if let Some(message) = message {
+        say(format!("the prompt becomes: {message}"));
+    }
+    context.iter().for_each(|text| say(format!("the model is told: {text}")));
+    if let Some(ResultChange { success, error, metadata_type, metadata }) = result {
+        if let Some(success) = success {
+            say(format!("the tool's result counts as {}", if *success { "a success" } else { "a failure" }));
+        }
+        if let Some(error) = error {
+            say(format!("the tool's error becomes: {error}"));
+        }
+        if let Some(kind) = metadata_type {
+            say(format!("the result's metadata are of type {kind}"));
+        }
+        if let Some(metadata) = metadata {
+            say(format!("the result's metadata become {metadata}"));
+        }
+    }
+    if let Some(text) = output_text {
+        say(format!("the model reads as the tool's result: {text}"));
+    }
+    of_action(action).into_iter().for_each(&mut say);
+    for edit in edits.iter().flat_map(|edits| &edits.edits) {
+        say(of_edit(edit));
+    }
+    if let Some(text) = custom_instructions {
+        say(format!("the summary is asked for with: {text}"));
+    }
+    if let Some(text) = summary {
+        say(format!("the summary is, without a model: {text}"));
+    }
+    follow_ups.iter().for_each(|said| say(format!("the agent goes on with: {}", spoken(said))));
+    if *go_on {
+        say("the agent goes on".to_owned());
+    }
+    if let Some(text) = notice {
+        say(format!("the person is told: {text}"));
+    }
+    if let Some(reason) = halt {
+        say(with("the turn ends", Some(reason)));
+    }
+    warnings.iter().for_each(|warning| say(format!("not understood: {warning}")));
+    lines
+}
+
+fn with(done: &str, reason: Option<&str>) -> String {
+    match reason.filter(|reason| !reason.is_empty()) {
+        Some(reason) => format!("{done}: {reason}"),
+        None => done.to_owned(),
+    }
+}
+
+fn of_action(action: &Action) -> Vec<String> {
+    match action {
+        Action::None => Vec::new(),
+        Action::Mutate { messages, preserve_recent, target } => {
+            let to = target.as_ref().map(|target| format!(" of {target}")).unwrap_or_default();
+            let head = format!(
+                "the history{to} becomes these {} messages, with the newest {preserve_recent} behind them:",
+                messages.len()
+            );
+            [head].into_iter().chain(messages.iter().map(|said| format!("  {}", spoken(said)))).collect()
+        }
+        Action::Callback(callback) => vec![of_callback(callback)],
+        Action::Swap { summary, keep } => {
+            vec![format!("the history becomes this summary, {}: {summary}", kept(*keep))]
+        }
+        Action::Compact { keep, threshold } => {
+            let when = if *threshold { ", where the threshold is reached" } else { "" };
+            vec![format!("the history is compacted{when}, {}", kept(*keep))]
+        }
+    }
+}
+
+fn of_callback(callback: &Callback) -> String {
+    let Callback { name, args, target, asynchronous, text_only } = callback;
+    let named = |args: &BTreeMap<String, String>| {
+        args.iter().map(|(key, value)| format!(" {key}={value:?}")).collect::<String>()
+    };
+    format!(
+        "the recipe or function {name} is called{}{}{}{}",
+        if args.is_empty() { String::new() } else { format!(" with{}", named(args)) },
+        target.as_ref().map(|target| format!(" for {target}")).unwrap_or_default(),
+        if *asynchronous { ", in the background" } else { "" },
+        if *text_only { ", and its text is put behind the history" } else { "" },
+    )
+}
+
+fn of_edit(edit: &RequestedEdit) -> String {
+    match edit {
+        RequestedEdit::Pin(part) => format!("{part} is pinned"),
+        RequestedEdit::Unpin(part) => format!("{part} is not pinned any more"),
+        RequestedEdit::Mask(part, text) => format!("{part} is shown as: {text}"),
+        RequestedEdit::Drop(part) => format!("{part} is left out"),
+        RequestedEdit::Replace(part, text) => format!("{part} becomes: {text}"),
+        RequestedEdit::Append(said) => format!("behind the history stands: {}", spoken(said)),
+    }
+}
+
+fn kept(keep: Keep) -> String {
+    match keep {
+        Keep::Nothing => "with nothing behind it".to_owned(),
+        Keep::Messages(count) => format!("with the newest {count} messages behind it"),
+        Keep::Ratio(ratio) => format!("with the newest {:.0} % of the window behind it", ratio * 100.0),
+    }
+}
+
+fn spoken(said: &Utterance) -> String {
+    let role = match said.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System => "system",
+    };
+    format!("{role}: {}", said.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::{Part, Seq};
+
+    #[test]
+    fn what_is_asked_for_is_said_in_sentences_and_nothing_of_nothing() {
+        assert_eq!(meaning(&HookOutput::default()), Vec::<String>::new());
+        let output = HookOutput {
+            block: Some(Some("not today".to_owned())),
+            decision: Some(PermissionDecision::Ask),
+            input: Some([("command".to_owned(), Value::from("ls"))].into_iter().collect()),
+            context: vec!["It rains.".to_owned()],
+            action: Action::Compact { keep: Keep::Ratio(0.25), threshold: true },
+            edits: Some(crate::hooks::output::RequestedEdits {
+                revision: None,
+                edits: vec![RequestedEdit::Drop(Part { entry: Seq(4), part: None })],
+            }),
+            ..HookOutput::default()
+        };
+        assert_eq!(
+            meaning(&output),
+            [
+                "it is stopped: not today",
+                "the person is asked",
+                r#"the tool runs with {"command":"ls"}"#,
+                "the model is told: It rains.",
+                "the history is compacted, where the threshold is reached, with the newest 25 % of the window behind it",
+                "e4 is left out",
+            ]
+        );
+    }
+}
