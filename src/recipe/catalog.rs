@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::command::{self, CommandInfo};
 use super::handlers::{self, UnknownHandler};
@@ -33,6 +33,12 @@ const BUILT_IN: [(&str, &str); 8] = [
     ("review", include_str!("../../recipes/review.md")),
     ("summary", include_str!("../../recipes/summary.md")),
 ];
+
+/// Read once for all sessions. That nothing is wrong with them is tested.
+static BUILT_IN_READ: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
+    let read = |(id, text)| parse::parse(id, Source::BuiltIn, text).map(|parsed| Arc::new(parsed.recipe));
+    BUILT_IN.into_iter().map(read).collect::<Result<_, _>>().expect("built-in recipes are tested to parse")
+});
 
 /// The recipes that a session can use.
 #[derive(Clone, Debug, Default)]
@@ -247,13 +253,13 @@ impl Loader {
 
     fn add(&mut self, parsed: Parsed) {
         let Parsed { mut recipe, notes } = parsed;
-        if self.catalog.recipes.len() >= RECIPES_MAX && !matches!(recipe.source, Source::BuiltIn) {
+        if self.catalog.recipes.len() >= RECIPES_MAX {
             let path = recipe.source.path().to_path_buf();
             let message = format!("more than {RECIPES_MAX} recipes; this one is left out");
             return self.problem(Problem { path, place: None, message, hint: None });
         }
         if !self.ids.insert(recipe.id.clone()) {
-            return self.shadowed(recipe);
+            return self.shadowed(&recipe);
         }
         // A handler may be the name of a hook; whether it is valid is for who runs it to say.
         recipe.unknown_handlers.retain(|handler| !self.is_hook(&handler.name));
@@ -262,13 +268,13 @@ impl Loader {
         self.catalog.recipes.push(Arc::new(recipe));
     }
 
-    fn shadowed(&mut self, Recipe { id, source, .. }: Recipe) {
+    fn shadowed(&mut self, Recipe { id, source, .. }: &Recipe) {
         let by =
-            self.catalog.recipes.iter().find(|recipe| recipe.id == id).map(|recipe| recipe.source.clone());
+            self.catalog.recipes.iter().find(|recipe| recipe.id == *id).map(|recipe| recipe.source.clone());
         if let Some(by) = by
             && self.catalog.shadowed.len() < RECIPES_MAX
         {
-            self.catalog.shadowed.push(Shadowed { id, source, by });
+            self.catalog.shadowed.push(Shadowed { id: id.clone(), source: source.clone(), by });
         }
     }
 
@@ -284,10 +290,11 @@ impl Loader {
     }
 
     fn built_in(&mut self) {
-        for (id, text) in BUILT_IN {
-            let parsed =
-                parse::parse(id, Source::BuiltIn, text).expect("built-in recipes are tested to parse");
-            self.add(parsed);
+        for recipe in BUILT_IN_READ.iter() {
+            match self.ids.insert(recipe.id.clone()) {
+                true => self.catalog.recipes.push(recipe.clone()),
+                false => self.shadowed(recipe),
+            }
         }
     }
 }

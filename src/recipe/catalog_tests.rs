@@ -268,3 +268,12 @@ fn what_is_watched_covers_folders_that_are_not_there_yet() {
     assert!(plan.concerns(&disk.cwd().join(".epitome/recipes/a/c.md")));
     assert!(!plan.concerns(&disk.cwd().join("Cargo.toml")));
 }
+
+#[test]
+fn nothing_is_wrong_with_what_comes_with_the_program() {
+    for (id, text) in BUILT_IN {
+        let Parsed { recipe, notes } = parse::parse(id, Source::BuiltIn, text).expect("it is read");
+        assert_eq!((notes, name_problems(&recipe)), (vec![], vec![]), "{id}");
+        assert_eq!(handler_problems(&recipe), [], "{id}");
+    }
+}

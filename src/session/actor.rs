@@ -331,7 +331,8 @@ impl Session {
 
     /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
-    pub(super) async fn run(mut self) -> Vec<TooLate> {
+    /// Boxed, because a future keeps what is moved into it in several places, and a session is large.
+    pub(super) async fn run(mut self: Box<Self>) -> Vec<TooLate> {
         self.await_rest();
         self.take_up_checkpoints();
         loop {
@@ -354,7 +355,7 @@ impl Session {
             {
                 match sessions.lay_down(self) {
                     None => return Vec::new(),
-                    Some(awake) => self = *awake,
+                    Some(awake) => self = awake,
                 }
             }
             self.handle(event);

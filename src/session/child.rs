@@ -317,7 +317,7 @@ enum Failure {
 
 /// A child that has not begun.
 struct Child {
-    session: Session,
+    session: Box<Session>,
     tray: Arc<Tray>,
     answered: oneshot::Receiver<Result<Answer, SessionError>>,
     prompt: Prompt,
@@ -367,7 +367,7 @@ impl Child {
             overrides: order.overrides.clone(),
         };
         let channel = (commands.downgrade(), receiver);
-        let mut session = Session::new(services.clone(), thread, journal, channel, &opening);
+        let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
         let mut settings = (*session.settings).clone();
         settings.compaction.auto &= order.agent.is_some();
         settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);

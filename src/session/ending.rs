@@ -245,7 +245,7 @@ impl Session {
 
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
-    pub(super) async fn end_for_good(mut self) -> Vec<TooLate> {
+    pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<TooLate> {
         self.end_foreign(|_| true);
         let too_late = self.take_no_more();
         self.timed.end("closed");

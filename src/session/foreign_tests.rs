@@ -117,7 +117,8 @@ impl Parent {
             .build()
             .expect("a runtime");
         let opening = opening(&directory, 0, &Client::new());
-        let session = Session::new(services, thread, journal, (commands.downgrade(), receiver), &opening);
+        let channel = (commands.downgrade(), receiver);
+        let session = Box::new(Session::new(services, thread, journal, channel, &opening));
         let sender = session.children.0.clone();
         runtime.spawn(session.run());
         let (answers, child) = mpsc::channel(16);

@@ -186,7 +186,7 @@ impl Sessions {
             });
             match made {
                 Ok((journal, thread)) => {
-                    let mut live = Session::new(services, thread, journal, channel, &opening);
+                    let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
                     (live.others, live.pulse) = (again.others(), pulse);
                     live.counts = again.inner.counts.clone();
                     live.adopt_settings();

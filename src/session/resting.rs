@@ -121,9 +121,9 @@ impl Resting {
         thread: Thread,
         journal: Journal,
         channel: (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
-    ) -> Option<Session> {
+    ) -> Option<Box<Session>> {
         let opening = self.audience.first()?.clone();
-        let mut session = Session::new(services, thread, journal, channel, &opening);
+        let mut session = Box::new(Session::new(services, thread, journal, channel, &opening));
         // The files' problems were told when the session was opened.
         session.untold_problems.clear();
         session.audience = self.audience;

@@ -371,12 +371,12 @@ impl ToolResult {
 #[derive(Clone)]
 pub struct Toolbox {
     /// Each with what it says of itself, asked once.
-    tools: Arc<[(ToolSpec, Arc<dyn Tool>)]>,
+    tools: Arc<[(Arc<ToolSpec>, Arc<dyn Tool>)]>,
 }
 
 impl Toolbox {
     pub fn new(tools: Vec<Arc<dyn Tool>>) -> Toolbox {
-        Toolbox { tools: tools.into_iter().map(|tool| (tool.spec(), tool)).collect() }
+        Toolbox { tools: tools.into_iter().map(|tool| (Arc::new(tool.spec()), tool)).collect() }
     }
 
     /// The tools that come with Epitome.
@@ -405,7 +405,7 @@ impl Toolbox {
 
     /// The same tools and this one, in the place of the one that has its name.
     pub fn renewed(&self, tool: Arc<dyn Tool>) -> Toolbox {
-        let spec = tool.spec();
+        let spec = Arc::new(tool.spec());
         let mut tools = self.tools.to_vec();
         match tools.iter_mut().find(|(own, _)| own.name == spec.name) {
             Some(own) => *own = (spec, tool),
@@ -424,7 +424,7 @@ impl Toolbox {
     pub fn with(&self, more: Vec<Arc<dyn Tool>>) -> Toolbox {
         let mut tools = self.tools.to_vec();
         for tool in more {
-            let spec = tool.spec();
+            let spec = Arc::new(tool.spec());
             if !tools.iter().any(|(known, _)| known.name == spec.name) {
                 tools.push((spec, tool));
             }
@@ -434,7 +434,11 @@ impl Toolbox {
 
     /// What a model is told of them.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.iter().filter(|(_, tool)| tool.is_listed()).map(|(spec, _)| spec.clone()).collect()
+        self.tools
+            .iter()
+            .filter(|(_, tool)| tool.is_listed())
+            .map(|(spec, _)| ToolSpec::clone(spec))
+            .collect()
     }
 }
 

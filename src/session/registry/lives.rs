@@ -39,7 +39,7 @@ impl Sessions {
             }
             match read_log(&services.store, &session).await {
                 Ok((journal, thread)) => {
-                    let mut live = Session::new(services, thread, journal, channel, &opening);
+                    let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
                     (live.others, live.pulse) = (again.others(), pulse);
                     live.counts = again.inner.counts.clone();
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
@@ -93,10 +93,10 @@ impl Sessions {
     }
 
     /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
-    pub(in crate::session) fn lay_down(&self, session: Session) -> Option<Box<Session>> {
+    pub(in crate::session) fn lay_down(&self, session: Box<Session>) -> Option<Box<Session>> {
         let mut live = self.live();
         if session.has_commands() {
-            return Some(Box::new(session));
+            return Some(session);
         }
         let id = session.id.clone();
         let resting = session.lie_down();
