@@ -24,6 +24,7 @@ pub mod complete;
 mod consent;
 mod counting;
 pub mod counts;
+mod driving;
 mod effects;
 pub mod elsewhere;
 mod ending;
