@@ -367,11 +367,13 @@ impl ToolResult {
     }
 }
 
+/// A tool with what it says of itself, asked once.
+type Described = (Arc<ToolSpec>, Arc<dyn Tool>);
+
 /// The tools of a session, in the order in which the model is told of them.
 #[derive(Clone)]
 pub struct Toolbox {
-    /// Each with what it says of itself, asked once.
-    tools: Arc<[(Arc<ToolSpec>, Arc<dyn Tool>)]>,
+    tools: Arc<[Described]>,
 }
 
 impl Toolbox {
