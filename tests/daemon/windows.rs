@@ -109,9 +109,11 @@ fn a_window_that_is_killed_leaves_a_recorded_turn_and_no_child() {
     within(SILENCE_MAX, "the command's file", || marker.exists().then_some(()));
     let daemon = desk.worker(&agent);
     agent.kill();
+    // Who loads the session before the daemon has seen the other one go shares the turn, which then goes on.
+    let ended = || fs::read_to_string(desk.journal(&session)).is_ok_and(|log| log.contains("\"turn_ended\""));
+    within(SILENCE_MAX, "the turn's end", || ended().then_some(()));
     let mut agent = desk.start();
     assert_eq!(desk.worker(&agent), daemon, "the daemon lives on");
-    // The turn may just be ending; whoever loads the session meanwhile follows that.
     let replay = desk.load(&mut agent, &session);
     assert_eq!(person_said(&replay).len(), 1);
     let (updates, reason) = agent.turn(&session, "say more");
