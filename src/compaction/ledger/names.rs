@@ -6,6 +6,7 @@ use super::fact::{Fact, Kind, Source};
 use super::said;
 use super::spoken::Side;
 use super::store::Store;
+use super::notes::Notes;
 use super::words::Set;
 
 /// A longer word is data.
@@ -45,19 +46,36 @@ pub(super) fn found(text: &str, from: From) -> Vec<Found> {
     words(text, from).filter_map(of).collect()
 }
 
+/// A name that was found, and what an output says of it.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    word: String,
+    strength: u8,
+    said: Option<Fact>,
+}
+
 /// Takes in the names of a text. What an output names alone counts only where it can be nothing but a
 /// name, such as a hash.
-pub(super) fn take(store: &mut Store, text: &str, found: &[Found], from: From, source: Source) {
-    let mut room = ENTRY_NAMES_MAX;
-    for Found { place, weight } in found {
+pub(super) fn take(notes: &mut Notes, text: &str, found: &[Found], from: From, source: Source) {
+    let named = |Found { place, weight }: &Found| {
         let word = &text[place.clone()];
         let strength = match from {
             From::Person => weight + 2,
             From::Agent => *weight,
             From::Output if *weight >= 3 => weight - 1,
-            From::Output => continue,
+            From::Output => return None,
         };
-        if let Some(known) = store.named_mut(Kind::Name, word) {
+        let said = (from == From::Output).then(|| said::printed(text, word, source)).flatten();
+        Some(Named { word: word.to_owned(), strength, said })
+    };
+    notes.name(found.iter().filter_map(named).collect(), source);
+}
+
+/// Stores the names of a text.
+pub(super) fn keep(store: &mut Store, names: Vec<Named>, source: Source) {
+    let mut room = ENTRY_NAMES_MAX;
+    for Named { word, strength, said } in names {
+        if let Some(known) = store.named_mut(Kind::Name, &word) {
             let again = u8::from(known.newest() < source.entry);
             known.strength = (known.strength.max(strength) + again).min(7);
             known.also(source);
@@ -66,10 +84,10 @@ pub(super) fn take(store: &mut Store, text: &str, found: &[Found], from: From, s
             continue;
         } else {
             room -= 1;
-            store.add(Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source));
+            store.add(Fact::named(Kind::Name, strength.min(7), &word.clone(), word, source));
         }
-        if from == From::Output {
-            said::printed(store, text, word, source);
+        if let Some(said) = said {
+            store.add(said);
         }
     }
 }

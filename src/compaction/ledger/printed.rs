@@ -7,7 +7,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use super::cues;
 use super::fact::{Fact, Form, Kind, Source};
 use super::spoken::{clipped, of_value};
-use super::store::Store;
+use super::notes::Notes;
 use super::{names, sentences, values, words};
 
 /// Lines with the word of an error that are looked at, from the front and once more from the end.
@@ -251,21 +251,21 @@ pub(super) fn error_key(line: &str) -> String {
 }
 
 /// What stands in a fence of a message: a log, a file, an example.
-pub(super) fn take_pasted(store: &mut Store, text: &str, source: Source) {
+pub(super) fn take_pasted(notes: &mut Notes, text: &str, source: Source) {
     for line in errors(text, Ended::Well) {
         let key = error_key(&line);
-        store.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
+        notes.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
     }
-    take_values(store, text, "", 3, source);
+    take_values(notes, text, "", 3, source);
 }
 
 /// Values in the lines of a text's ends. `place` is told before each line.
-pub(super) fn take_values(store: &mut Store, text: &str, place: &str, strength: u8, source: Source) {
+pub(super) fn take_values(notes: &mut Notes, text: &str, place: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
         for line in window.lines().map(unnumbered).filter(|line| line.len() <= 160) {
             if room == 0 {
-                store.beyond += 1;
+                notes.beyond += 1;
                 return;
             }
             if line.bytes().any(|byte| matches!(byte, b'=' | b':'))
@@ -280,7 +280,7 @@ pub(super) fn take_values(store: &mut Store, text: &str, place: &str, strength: 
                 let is_described = value.name.split(' ').any(names::is_nature)
                     && value.value.bytes().any(|byte| byte.is_ascii_alphabetic());
                 let strength = if is_described { strength.max(DESCRIBED_STRENGTH) } else { strength };
-                store.add(of_value(line.trim_end_matches([',', ';']), value, strength, source));
+                notes.add(of_value(line.trim_end_matches([',', ';']), value, strength, source));
                 room -= 1;
             }
         }
@@ -295,7 +295,7 @@ fn unnumbered(line: &str) -> &str {
 }
 
 /// Sentences of an output that tell a value: "Server listening on port 8081".
-pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: Source) {
+pub(super) fn take_sayings(notes: &mut Notes, text: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
         for line in window.lines().filter(|line| (8..200).contains(&line.len())) {
@@ -317,7 +317,7 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
                 let mut fact =
                     Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
                 fact.values = told;
-                store.add(fact);
+                notes.add(fact);
                 room -= 1;
             }
         }
@@ -325,9 +325,9 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
 }
 
 /// Names in a text's ends.
-pub(super) fn take_names(store: &mut Store, text: &str, source: Source) {
+pub(super) fn take_names(notes: &mut Notes, text: &str, source: Source) {
     for window in windows(text) {
-        names::take(store, window, &names::found(window, names::From::Output), names::From::Output, source);
+        names::take(notes, window, &names::found(window, names::From::Output), names::From::Output, source);
     }
 }
 
