@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::fact::{Fact, Kind, Source};
+use super::notes::Notes;
 use super::said;
 use super::spoken::Side;
 use super::store::Store;
-use super::notes::Notes;
 use super::words::Set;
 
 /// A longer word is data.
@@ -208,23 +208,32 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
         return None;
     }
     let (mut digits, mut upper, mut lower) = (0, 0, 0);
+    let (mut dashes, mut slashes, mut colons) = (0, 0, 0);
+    let (mut has_dot, mut has_at, mut has_line, mut has_equals) = (false, false, false, false);
     for byte in bytes {
         match byte {
             b'0'..=b'9' => digits += 1,
             b'A'..=b'Z' => upper += 1,
             b'a'..=b'z' => lower += 1,
-            b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'#' | b'~' | b'+' | b'=' | b'?' | b'&' | b'%' => {}
+            b'-' => dashes += 1,
+            b'/' => slashes += 1,
+            b':' => colons += 1,
+            b'.' => has_dot = true,
+            b'@' => has_at = true,
+            b'_' => has_line = true,
+            b'=' => has_equals = true,
+            b'#' | b'~' | b'+' | b'?' | b'&' | b'%' => {}
             _ => return None,
         }
     }
     if lower + upper + digits < 3 || is_time(bytes) {
         return None;
     }
-    if word.contains("://") {
+    if colons > 0 && slashes > 1 && word.contains("://") {
         return Some(4);
     }
     // A setting with its value is a value.
-    if word.contains('=') {
+    if has_equals {
         return None;
     }
     let letters = lower + upper;
@@ -232,39 +241,39 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
         // A bare number is told with what it is the value of; a number of a ticket is a name.
         return (word.starts_with('#') && digits >= 2).then_some(3);
     }
-    let ticket = word.split_once('-').is_some_and(|(left, right)| {
-        left.len() >= 2
-            && left.bytes().all(|byte| byte.is_ascii_uppercase())
-            && !right.is_empty()
-            && right.bytes().all(|byte| byte.is_ascii_digit())
-    });
+    let ticket = dashes > 0
+        && word.split_once('-').is_some_and(|(left, right)| {
+            left.len() >= 2
+                && left.bytes().all(|byte| byte.is_ascii_uppercase())
+                && !right.is_empty()
+                && right.bytes().all(|byte| byte.is_ascii_digit())
+        });
     let hex =
         bytes.len() >= 7 && digits >= 2 && bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-');
-    let id = digits >= 2 && letters >= 2 && bytes.len() >= 8 && !word.contains(['/', ':']) && !is_unit(bytes);
+    let id = digits >= 2 && letters >= 2 && bytes.len() >= 8 && slashes + colons == 0 && !is_unit(bytes);
     if ticket || hex || id {
-        return Some(if word.contains(':') { 2 } else { 4 });
+        return Some(if colons > 0 { 2 } else { 4 });
     }
-    let path = word.contains('/')
-        && (word.matches('/').count() >= 2
-            || word.rsplit('/').next().is_some_and(|name| name.contains('.'))
-            || ticked);
+    let path = slashes > 0
+        && (slashes >= 2 || word.rsplit('/').next().is_some_and(|name| name.contains('.')) || ticked);
     if path {
         return Some(if digits * 2 > bytes.len() { 1 } else { 2 });
     }
-    let snake = word.contains('_') && letters >= 3 && !word.ends_with('_');
+    let snake = has_line && letters >= 3 && !word.ends_with('_');
     let camel = upper >= 1
         && lower >= 2
         && bytes[1..]
             .iter()
             .zip(bytes)
             .any(|(now, before)| now.is_ascii_uppercase() && before.is_ascii_lowercase());
-    let coded = word.contains("::") || snake || camel || word.contains('@');
-    let filed = word.rsplit_once('.').is_some_and(|(name, ending)| {
-        name.len() >= 2
-            && (1..=5).contains(&ending.len())
-            && ending.bytes().all(|byte| byte.is_ascii_lowercase())
-    });
-    let joined = word.matches('-').count() >= 1 && digits + word.matches('-').count() >= 2 && letters >= 2;
+    let coded = colons > 1 && word.contains("::") || snake || camel || has_at;
+    let filed = has_dot
+        && word.rsplit_once('.').is_some_and(|(name, ending)| {
+            name.len() >= 2
+                && (1..=5).contains(&ending.len())
+                && ending.bytes().all(|byte| byte.is_ascii_lowercase())
+        });
+    let joined = dashes >= 1 && digits + dashes >= 2 && letters >= 2;
     if ticked {
         return Some(if coded || filed || joined { 3 } else { 2 });
     }

@@ -20,17 +20,39 @@ pub(super) struct Notes {
 #[derive(Clone, Debug)]
 enum Note {
     Fact(Fact),
-    Names { names: Vec<Named>, source: Source },
+    Names {
+        names: Vec<Named>,
+        source: Source,
+    },
     /// Values that hold no longer.
-    Ended { olds: Vec<String>, now: Vec<Value>, by: Seq },
+    Ended {
+        olds: Vec<String>,
+        now: Vec<Value>,
+        by: Seq,
+    },
     /// The person took something back.
-    Revoked { line: String, source: Source },
+    Revoked {
+        line: String,
+        source: Source,
+    },
     /// Something was said to be done.
-    Done { line: String, source: Source },
+    Done {
+        line: String,
+        source: Source,
+    },
     /// What was done to a file.
-    Touched { name: String, path: String, action: Action, source: Source },
+    Touched {
+        name: String,
+        path: String,
+        action: Action,
+        source: Source,
+    },
     /// A command was run, or a file was looked at or changed: what errors it had may be gone.
-    Ran { origin: String, ended: Ended, by: Seq },
+    Ran {
+        origin: String,
+        ended: Ended,
+        by: Seq,
+    },
 }
 
 impl Notes {

@@ -7,10 +7,11 @@ use serde_json::Value as Json;
 
 use super::calls::{Action, Called, Doing};
 use super::fact::{Fact, Kind, Source};
+use super::notes::Notes;
 use super::printed::{self, Ended};
+use super::segments;
 use super::shell;
 use super::store::Store;
-use super::notes::Notes;
 use crate::thread::{OutcomeContent, OutcomeStatus, Seq, Shown, ToolOutcome};
 
 /// A command is told in so many bytes.
@@ -63,7 +64,7 @@ pub(super) fn take(notes: &mut Notes, cwd: &Path, called: Option<Called>, outcom
             let strength = if ended == Ended::Failed { 5 } else { 3 };
             errors(notes, found, strength, &key, source);
             notes.solve(&key, ended, entry);
-            let short = text.lines().take(SHORT_LINES_MAX + 1).count() <= SHORT_LINES_MAX;
+            let short = segments::lines(&text).nth(SHORT_LINES_MAX).is_none();
             // What was only looked at is somebody's text, where it is long.
             if ended == Ended::Well && (short || shell::weight(&key) > 1) {
                 printed::take_values(notes, &text, "", 1 + u8::from(short), source);
@@ -217,6 +218,10 @@ fn exit_code(outcome: &ToolOutcome) -> Option<i64> {
     const TAIL_BYTES: usize = 120;
     let OutcomeContent::Text { text } = outcome.content.last()? else { return None };
     let tail = text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES))..].to_ascii_lowercase();
+    // Most outputs end with neither.
+    if !tail.contains("exit") {
+        return None;
+    }
     let at = ["exit code", "exit status", "exited with"]
         .iter()
         .filter_map(|words| Some(tail.rfind(words)? + words.len()))

@@ -6,9 +6,9 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use super::cues;
 use super::fact::{Fact, Form, Kind, Source};
-use super::spoken::{clipped, of_value};
 use super::notes::Notes;
-use super::{names, sentences, values, words};
+use super::spoken::{clipped, of_value};
+use super::{names, segments, sentences, values, words};
 
 /// Lines with the word of an error that are looked at, from the front and once more from the end.
 const EXAMINED_MAX: usize = 400;
@@ -263,7 +263,7 @@ pub(super) fn take_pasted(notes: &mut Notes, text: &str, source: Source) {
 pub(super) fn take_values(notes: &mut Notes, text: &str, place: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
-        for line in window.lines().map(unnumbered).filter(|line| line.len() <= 160) {
+        for line in segments::lines(window).map(unnumbered).filter(|line| line.len() <= 160) {
             if room == 0 {
                 notes.beyond += 1;
                 return;
@@ -289,24 +289,24 @@ pub(super) fn take_values(notes: &mut Notes, text: &str, place: &str, strength: 
 
 /// A file's line without its number, as tools that read files print it.
 fn unnumbered(line: &str) -> &str {
-    let rest = line.trim_start().trim_start_matches(|character: char| character.is_ascii_digit());
-    let numbered = rest.len() < line.trim_start().len();
-    rest.strip_prefix(['\t', '→']).filter(|_| numbered).unwrap_or(line)
+    let begun = line.trim_start();
+    let digits = begun.bytes().take_while(u8::is_ascii_digit).count();
+    begun[digits..].strip_prefix(['\t', '→']).filter(|_| digits > 0).unwrap_or(line)
 }
 
 /// Sentences of an output that tell a value: "Server listening on port 8081".
 pub(super) fn take_sayings(notes: &mut Notes, text: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
-        for line in window.lines().filter(|line| (8..200).contains(&line.len())) {
+        for line in segments::lines(window).filter(|line| (8..200).contains(&line.len())) {
             if room == 0 {
                 return;
             }
             // Programs print values as numbers and names. What a log says of a moment is no value that holds.
             if !line.bytes().any(|byte| byte.is_ascii_digit())
                 || sentences::is_of_log(line)
-                || is_source(line)
                 || !sentences::is_prose(line)
+                || is_source(line)
                 || values::of_line(line, Form::Told).is_some()
             {
                 continue;
@@ -362,6 +362,9 @@ const SUMMARIES: &[&str] = &[
     "total",
 ];
 
+/// Of so many lines at the end one may sum up.
+const SUMMED_LINES: usize = 20;
+
 /// The line of an output that says what came of the command.
 pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
     if ended == Ended::Failed
@@ -370,12 +373,11 @@ pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
         return error.clone();
     }
     let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(WINDOW_BYTES))..];
-    let lines: Vec<&str> = tail
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.len() > 1 && !line.starts_with("[exit code"))
-        .collect();
-    let sums_up = |line: &&&str| is_summary(&line[..line.floor_char_boundary(LINE_BYTES_MAX)]);
-    let line = lines.iter().rev().take(20).find(sums_up).or(lines.last());
+    let lines = || {
+        let lines = tail.lines().rev().map(str::trim);
+        lines.filter(|line| line.len() > 1 && !line.starts_with("[exit code")).take(SUMMED_LINES)
+    };
+    let sums_up = |line: &&str| is_summary(&line[..line.floor_char_boundary(LINE_BYTES_MAX)]);
+    let line = lines().find(sums_up).or_else(|| lines().next());
     line.map_or_else(String::new, |line| collapse(&line[..line.floor_char_boundary(160)]))
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::fact::{Fact, Form, Kind, Source};
 use super::names::{self, Found};
-use super::spoken::{self, PART_STRENGTH, Side, clipped};
 use super::notes::Notes;
+use super::spoken::{self, PART_STRENGTH, Side, clipped};
 use super::{judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.
