@@ -5,12 +5,16 @@
 #[path = "../benches/keep/bench/mod.rs"]
 mod bench;
 
+use std::collections::HashSet;
+
 use bench::generate::{Order, generate};
 use bench::judge::{Carried, words_of};
-use bench::phrases::Half;
-use bench::plant::{Fact, Kind};
+use bench::phrases::{self, Half};
+use bench::plant::{Fact, Kind, Voice, plant};
+use bench::recorded::{self, Recorded};
 use bench::session::Session;
 use bench::strategy;
+use bench::words::Names;
 
 fn session(seed: u64, half: Half) -> Session {
     generate(Order { seed, tokens: 30_000, each: 6, half })
@@ -38,6 +42,37 @@ fn the_whole_conversation_holds_every_fact_and_nothing_stale() {
             let is_wrong = |fact: &&Fact| !carried.holds(fact) || carried.stale(fact) > 0;
             let wrong: Vec<&Fact> = session.facts.iter().filter(is_wrong).collect();
             assert!(wrong.is_empty(), "{}: {wrong:#?}", session.name);
+        }
+    }
+}
+
+/// Enough facts of each kind that, over a few seeds, all phrases of each voice are used.
+const FACTS_FOR_ALL_PHRASES: usize = 240;
+
+#[test]
+fn each_phrase_tells_its_fact_by_itself() {
+    for (seed, half) in [0, 1, 2].into_iter().flat_map(|seed| [(seed, Half::Open), (seed, Half::HeldOut)]) {
+        for plant in plant(&mut Names::new(seed), half, FACTS_FOR_ALL_PHRASES) {
+            let newest = plant.mentions.last().expect("a fact is told");
+            if newest.voice == Voice::Tool {
+                continue;
+            }
+            let text = &newest.text;
+            assert!(!text.contains(['{', '}']), "a slot was not filled: {text}");
+            let carried = Carried::of_words([(0, text.clone())]);
+            assert!(carried.holds(&plant.fact), "{:?}: {text}", plant.fact);
+            assert_eq!(carried.stale(&plant.fact), 0, "{:?}: {text}", plant.fact);
+        }
+    }
+}
+
+#[test]
+fn no_phrase_is_there_twice() {
+    use phrases::{CHANGE, CONSTRAINT, DECISION, ERROR, FIRST, IDENTIFIER, PATH, PENDING, REJECTED};
+    for file in [PATH, DECISION, REJECTED, PENDING, CONSTRAINT, ERROR, IDENTIFIER, FIRST, CHANGE] {
+        let mut seen = HashSet::new();
+        for line in file.lines() {
+            assert!(seen.insert(line), "twice: {line}");
         }
     }
 }
@@ -190,4 +225,36 @@ fn every_way_ends_within_its_tokens_or_says_how_much_it_took() {
         let missed = session.facts.iter().find(|fact| !left.carried.holds(fact) && !recall.finds(fact));
         assert_eq!(missed, None);
     }
+}
+
+#[test]
+fn a_recorded_summary_is_refused_when_its_seed_gives_another_conversation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    assert!(recorded::read(&folder.path().join("missing")).expect("none is fine").is_empty());
+    let mut recorded = Recorded {
+        model: "a-model".to_owned(),
+        seed: 11,
+        tokens: 500,
+        each: 1,
+        prompt: String::new(),
+        summary: "Nothing happened.".to_owned(),
+    };
+    recorded.prompt = recorded::prompt(&recorded.session(), "Sum it up.");
+    let file = folder.path().join("a-model-11.json");
+    let write = |recorded: &Recorded| {
+        let json = serde_json::to_string(recorded).expect("it is plain data");
+        std::fs::write(&file, json).expect("the folder is ours");
+    };
+    write(&recorded);
+    let [(_, session)] = &recorded::read(folder.path()).expect("it is of this conversation")[..] else {
+        panic!("one was written")
+    };
+    assert_eq!(session.steps, recorded.session().steps);
+
+    // A phrase that was used has changed since.
+    let word = session.facts[0].anchor.as_str();
+    recorded.prompt = recorded.prompt.replace(word, "other/words.rs");
+    write(&recorded);
+    let error = recorded::read(folder.path()).expect_err("it is of another one").to_string();
+    assert!(error.contains("a-model-11.json") && error.contains("Record it again"), "{error}");
 }

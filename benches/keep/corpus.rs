@@ -1,16 +1,14 @@
-//! Conversations and summaries from elsewhere: real sessions with stored summaries (`--corpus DIR`), and summaries
-//! that a named model wrote of our own conversations (`recorded/`). `benches/README.md` has the format.
+//! Conversations and summaries from elsewhere: real sessions with stored summaries (`--corpus DIR`), and the score
+//! of any stored summary. `benches/keep/README.md` has the format.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use epitome::thread::OutcomeStatus;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::bench::generate::{Order, generate};
-use crate::bench::phrases::Half;
 use crate::bench::plant::{Fact, Kind};
 use crate::bench::session::{Session, Step, ended, outcome, replied, ruler, said, tokens};
 use crate::bench::strategy;
@@ -56,23 +54,6 @@ struct ToldFact {
     /// Where it is told, as a share of the session.
     #[serde(default)]
     depth: f64,
-}
-
-/// A summary that a model wrote of one of our conversations, with what it was asked.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Recorded {
-    pub model: String,
-    pub seed: u64,
-    pub tokens: u64,
-    pub each: usize,
-    pub prompt: String,
-    pub summary: String,
-}
-
-impl Recorded {
-    pub fn session(&self) -> Session {
-        generate(Order { seed: self.seed, tokens: self.tokens, each: self.each, half: Half::Open })
-    }
 }
 
 /// Scores by who wrote the summary: alone, with the ledger, and the ledger without it, all at the same tokens.
@@ -157,20 +138,6 @@ fn session(name: &str, file: &Path) -> Result<Session> {
 
 fn text(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
-}
-
-/// The summaries of models that were recorded, from the folder beside this file.
-pub fn recorded(folder: &Path) -> Result<Vec<Recorded>> {
-    if !folder.exists() {
-        return Ok(Vec::new());
-    }
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
-    files.retain(|file| file.extension().is_some_and(|ending| ending == "json"));
-    files.sort();
-    let read =
-        |file: &PathBuf| serde_json::from_str(&text(file)?).with_context(|| file.display().to_string());
-    files.iter().map(read).collect()
 }
 
 /// Scores stored summaries at `budget` tokens, those that are longer cut.

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 
 use bench::phrases::Half;
+use bench::recorded;
 use calls::Management;
 use measure::{At, Way};
 use report::Report;
@@ -111,6 +112,8 @@ fn run(options: &Options) -> Result<()> {
         eprintln!("This is not an optimized build: its times mean nothing.");
     }
     let seed = options.seed.unwrap_or(SEED);
+    // Read before all that takes long: a file may be out of date.
+    let recorded = recorded::read(&folder.join("recorded"))?;
     progress("writing conversations");
     let open = measure::sessions(options.quick, seed, Half::Open);
     let held_out = measure::sessions(options.quick, seed, Half::HeldOut);
@@ -142,13 +145,10 @@ fn run(options: &Options) -> Result<()> {
         }
         None => corpus::ByWriter::new(),
     };
-    let recorded = corpus::recorded(&folder.join("recorded"))?;
-    let sessions: Vec<_> = recorded.iter().map(corpus::Recorded::session).collect();
-    let summaries = recorded.iter().zip(&sessions);
-    let recorded = corpus::score(
-        summaries.map(|(recorded, session)| (recorded.model.as_str(), session, recorded.summary.as_str())),
-        RECORDED_BUDGET,
-    );
+    let summaries = recorded
+        .iter()
+        .map(|(recorded, session)| (recorded.model.as_str(), session, recorded.summary.as_str()));
+    let recorded = corpus::score(summaries, RECORDED_BUDGET);
     progress("");
     let lengths: Vec<String> = open.iter().map(|session| format!("{}k", session.tokens / 1_000)).collect();
     let about = format!(

@@ -7,12 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use epitome::compaction::{extract, flat};
+use epitome::compaction::extract;
 use epitome::recipe::catalog::Catalog;
 use serde_json::{Value, json};
 
-use crate::bench::session::{follow, opened};
-use crate::corpus::Recorded;
+use crate::bench::recorded::{Recorded, prompt};
 
 /// The conversations: as short as they can be with a fact of each kind, some 10,000 to 17,000 tokens.
 const SEEDS: [u64; 3] = [11, 12, 13];
@@ -22,8 +21,6 @@ const EACH: usize = 1;
 const SUMMARY_TOKENS: u64 = 900;
 /// How long one summary may take.
 const SECONDS_MAX: u64 = 900;
-/// Bytes of a conversation that are put into a prompt.
-const FLAT_BYTES_MAX: usize = 200_000;
 
 pub fn run(url: &str, model: &str, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
@@ -36,14 +33,7 @@ pub fn run(url: &str, model: &str, folder: &Path) -> Result<()> {
             prompt: String::new(),
             summary: String::new(),
         };
-        let session = recorded.session();
-        let mut thread = opened();
-        follow(&mut thread, &session.steps);
-        let flat = flat(thread.view(), FLAT_BYTES_MAX);
-        recorded.prompt = format!(
-            "Below is a conversation between a person and a coding agent.\n\n<conversation>\n{flat}\n</conversation>\n\n{}",
-            instruction()?
-        );
+        recorded.prompt = prompt(&recorded.session(), &instruction()?);
         let reply = ask(url, model, &recorded.prompt)?;
         recorded.summary = extract(&reply).with_context(|| format!("no summary is in {reply:?}"))?;
         let safe: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();

@@ -14,8 +14,8 @@ use super::hook_wire::{self, entry_line};
 use super::subagent_wire;
 use super::tool_wire::{self, Detail};
 use super::updates::{
-    agent_line, chunks, command, cut_line, ending_line, info_update, notice, part_id, plan, set_apart, short,
-    stands_behind, usage_update, user_message,
+    agent_line, chunks, command, cut_line, empty_line, ending_line, info_update, line_id, notice, part_id,
+    plan, set_apart, short, stands_behind, usage_update, user_message,
 };
 use crate::session::{CompactionState, Out, Severity, TextKind};
 use crate::thread::{
@@ -58,6 +58,8 @@ pub struct Cursor {
     notices_shown: u64,
     /// What the client shows last of this turn, if it is text.
     stands: Option<TextKind>,
+    /// The message of ours that was the last to be shown, if no text of the model came after it.
+    line: Option<wire::MessageId>,
 }
 
 /// The message that is being streamed.
@@ -111,14 +113,22 @@ impl Cursor {
         let is_line =
             matches!(&out, Out::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
         self.tell(out, traits, updates);
-        let mut is_apart = !is_line;
-        for update in &mut updates[from..] {
-            if !is_apart && self.stands == Some(TextKind::Reply) {
-                set_apart(update);
+        let behind = |updates: &[SessionUpdate], stands| {
+            updates.iter().fold(stands, |stands, update| stands_behind(update, stands))
+        };
+        let is_reply = |update: &SessionUpdate| matches!(update, SessionUpdate::AgentMessageChunk(_));
+        if let Some(first) = updates[from..].iter().position(is_reply).map(|first| from + first) {
+            let line = std::mem::replace(&mut self.line, line_id(&updates[first]).filter(|_| is_line));
+            if behind(&updates[from..first], self.stands) == Some(TextKind::Reply) {
+                match line {
+                    _ if is_line => set_apart(&mut updates[first]),
+                    // What the model wrote stays as it is: the line before it goes on.
+                    Some(line) => updates.insert(first, empty_line(&line)),
+                    None => {}
+                }
             }
-            is_apart = true;
-            self.stands = stands_behind(update, self.stands);
         }
+        self.stands = behind(&updates[from..], self.stands);
     }
 
     fn tell(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {

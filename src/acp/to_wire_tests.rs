@@ -575,6 +575,25 @@ fn what_we_say_behind_other_text_is_set_apart_and_the_first_of_a_turn_is_not() {
     assert_eq!(texts, ["Trying again.", "\n\nTrying again.", "Done.", "\n\nDone.", "Done."]);
 }
 
+/// Editors without `compaction_update` that don't look at ids showed "from 45k to 6k tokens.I go on with the parser".
+#[test]
+fn the_models_text_behind_a_line_of_ours_is_set_apart() {
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("go")], Origin::Person));
+    client.entry(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });
+    client.text(0, TextKind::Reply, "I go").text(0, TextKind::Reply, " on.");
+    client.entry(replied(vec![text("I go on.")], None));
+    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["Compacted.\n\n", "I go on."], "not a byte of the model's message is ours");
+    // A load shows the same.
+    let mut client = Client::new(PLAIN);
+    client.replayed(said(vec![text("go")], Origin::Person));
+    client.replayed(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });
+    client.replayed(replied(vec![text("I go on.")], None));
+    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["go", "Compacted.\n\n", "I go on."]);
+}
+
 #[test]
 fn a_cancelled_reply_without_its_thinking_still_completes_the_right_text() {
     // The thinking was streamed as part 0 and, unsigned, is not in the entry: the text moved up.

@@ -68,6 +68,20 @@ pub(super) fn set_apart(update: &mut SessionUpdate) {
     }
 }
 
+/// The message that a piece of the agent's text belongs to.
+pub(super) fn line_id(update: &SessionUpdate) -> Option<wire::MessageId> {
+    match update {
+        SessionUpdate::AgentMessageChunk(chunk) => chunk.message_id.clone(),
+        _ => None,
+    }
+}
+
+/// What ends a line of ours where the model's text follows it, so that clients that don't look at ids set that apart.
+pub(super) fn empty_line(line: &wire::MessageId) -> SessionUpdate {
+    let block = wire::ContentBlock::from("\n\n".to_owned());
+    SessionUpdate::AgentMessageChunk(wire::ContentChunk::new(block).message_id(line.clone()))
+}
+
 /// What text a client shows last behind this update, if it was `before`.
 pub(super) fn stands_behind(update: &SessionUpdate, before: Option<TextKind>) -> Option<TextKind> {
     match update {

@@ -1,65 +1,105 @@
 //! The conversation as a file of JSON lines, in the form in which Claude Code's hooks know it.
 //!
 //! It holds what the model sees, oldest first, without thinking and without the data of images. It is
-//! written for hooks that want it, is private to the person, and is gone when the session is.
+//! written for hooks that want it, is private to the person, and is gone when the session is. Where a process is
+//! killed the file stays; it lies with the person's other files and not in a directory that is everybody's, and goes
+//! when another session writes one a day later.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
-use tempfile::TempDir;
 
 use super::claude_tools::{theirs, tool_name};
 use super::moment::{Base, Call, Moment};
 use super::payload::timestamp;
+use crate::paths::Paths;
 use crate::thread::{Change, Content, Entry, Message, OutcomeStatus, ToolOutcome, Usage};
+use crate::whole::Unfinished;
 
-/// Only the person may look into the folder.
+/// Only the person may look into the folder, and read what is in it.
 const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
 
-/// A session's transcript. The folder is made with the first one, and removed with this.
-#[derive(Default)]
+/// What nobody wrote to for so long was left by a process that was killed: a live session writes at each moment that
+/// a hook wants it for.
+const LEFT_BEHIND_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A session's transcript. The file is made when it is first asked for, and removed with this.
 pub struct Transcript {
-    folder: std::sync::Arc<Mutex<Option<TempDir>>>,
+    place: Arc<Place>,
+}
+
+struct Place {
+    path: PathBuf,
+    /// Whether the folder is there. Held by who writes.
+    made: Mutex<bool>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A session whose hooks never asked for one has none.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 impl Transcript {
+    /// That of the session with this id. Touches no disk.
+    pub fn of(paths: &Paths, session: &str) -> Transcript {
+        let path = paths.state.join("transcripts").join(format!("{session}.jsonl"));
+        Transcript { place: Arc::new(Place { path, made: Mutex::new(false) }) }
+    }
+
     /// Writes the conversation of a moment, in the place of the one before, and gives back the path: the
     /// same one for the whole session. The error is a sentence.
     pub async fn write(&self, moment: &Moment) -> Result<PathBuf, String> {
-        let (folder, base) = (self.folder.clone(), moment.base.clone());
-        let written = tokio::task::spawn_blocking(move || {
-            let mut folder = folder.lock().unwrap_or_else(PoisonError::into_inner);
-            write(&mut folder, &base)
-        });
+        let (place, base) = (self.place.clone(), moment.base.clone());
+        let written = tokio::task::spawn_blocking(move || place.write(&base));
         let written = written.await.unwrap_or_else(|_| Err(io::Error::other("the writing broke off")));
-        written.map_err(|error| format!("the conversation could not be written to a file for it: {error}"))
+        written.map_err(|error| {
+            let path = self.place.path.display();
+            format!("the conversation could not be written for it to {path}: {error}")
+        })
     }
 }
 
-fn write(folder: &mut Option<TempDir>, base: &Base) -> io::Result<PathBuf> {
-    let folder = match folder {
-        Some(folder) => folder,
-        None => {
-            let mode = Permissions::from_mode(FOLDER_MODE);
-            folder.insert(tempfile::Builder::new().prefix("epitome-").permissions(mode).tempdir()?)
+impl Place {
+    fn write(&self, base: &Base) -> io::Result<PathBuf> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        if !*made {
+            DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+            sweep(folder);
+            *made = true;
         }
-    };
-    let path = folder.path().join("transcript.jsonl");
-    let whole = folder.path().join("transcript.new");
-    // A hook that still reads the one before keeps it: it is replaced, not written over.
-    let mut file = io::BufWriter::new(File::create(&whole)?);
-    file.get_ref().set_permissions(Permissions::from_mode(0o600))?;
-    for line in lines(base) {
-        serde_json::to_writer(&mut file, &line)?;
-        file.write_all(b"\n")?;
+        // A hook that still reads the one before keeps it: it is replaced, not written over.
+        let mut whole = Unfinished::begin(folder, FILE_MODE)?;
+        let mut file = io::BufWriter::new(whole.file());
+        for line in lines(base) {
+            serde_json::to_writer(&mut file, &line)?;
+            file.write_all(b"\n")?;
+        }
+        file.flush()?;
+        drop(file);
+        whole.put_unsynced(&self.path)?;
+        Ok(self.path.clone())
     }
-    file.into_inner().map_err(io::IntoInnerError::into_error)?;
-    fs::rename(&whole, &path)?;
-    Ok(path)
+}
+
+/// Removes what processes left that were killed. What can't be removed or looked at stays.
+fn sweep(folder: &Path) {
+    let Ok(files) = fs::read_dir(folder) else { return };
+    for file in files.flatten() {
+        let written = file.metadata().and_then(|metadata| metadata.modified());
+        let age = written.ok().and_then(|written| SystemTime::now().duration_since(written).ok());
+        if age.is_some_and(|age| age > LEFT_BEHIND_AFTER) {
+            let _ = fs::remove_file(file.path());
+        }
+    }
 }
 
 /// The lines, each with the one before as its parent.

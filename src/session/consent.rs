@@ -121,7 +121,7 @@ impl Session {
             reaper: self.services.reaper.clone(),
             http,
             residents: Arc::default(),
-            transcript: Arc::new(Transcript::default()),
+            transcript: Arc::new(Transcript::of(&self.services.paths, &self.id.0)),
             services: Arc::new(super::services::ServiceDoor { calls: self.service_calls.0.clone() }),
         });
         self.runner = Some(runner.clone());

@@ -1,9 +1,10 @@
 //! Whole chains of hooks of every kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use epitome::hooks::chain::{Chain, Link};
 use epitome::hooks::event::HookEvent;
@@ -14,6 +15,8 @@ use epitome::hooks::moment::{Base, ContextFacts, InvokedBy, Moment, UsageFacts, 
 use epitome::hooks::output::Resolution;
 use epitome::hooks::resident::Services;
 use epitome::hooks::run::{Runner, perform};
+use epitome::hooks::transcript::Transcript;
+use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::thread::{
     CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
@@ -43,7 +46,7 @@ fn runner(folder: &Path) -> Runner {
         reaper: Arc::new(Reaper::none()),
         http: Http::new(),
         residents: Arc::default(),
-        transcript: Arc::default(),
+        transcript: Arc::new(Transcript::of(&Paths::below(folder), "s_01")),
         services: Arc::new(NoServices),
     }
 }
@@ -184,6 +187,31 @@ async fn hooks_of_claude_code_find_the_conversation_in_a_private_file() {
     assert_eq!(lines[2]["message"]["content"][0]["content"], json!("src"));
     drop(runner);
     assert!(!transcript.exists(), "it goes with the session");
+}
+
+/// An agent that was killed left the conversation in the directory for temporary files, for whoever looks there and
+/// for ever. It lies in the person's own folder now, and the next session that writes one removes what is old.
+#[tokio::test]
+async fn what_killed_processes_left_of_conversations_goes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let paths = Paths::below(folder.path());
+    let left = paths.state.join("transcripts");
+    std::fs::create_dir_all(&left).expect("a folder can be made");
+    let days = |days: u64| SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60 + 60);
+    for (name, written) in [("s_old.jsonl", days(1)), ("s_live.jsonl", days(0))] {
+        let file = std::fs::File::create(left.join(name)).expect("a file can be made");
+        file.set_modified(written).expect("its time can be set");
+    }
+    let transcript = Transcript::of(&paths, "s_01");
+    let written = transcript.write(&prompt(folder.path())).await.expect("it is written");
+    let names = || {
+        let files = std::fs::read_dir(&left).expect("it can be listed").flatten();
+        files.map(|file| file.file_name().into_string().expect("a name")).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(written, left.join("s_01.jsonl"));
+    assert_eq!(names(), ["s_01.jsonl", "s_live.jsonl"].map(str::to_owned).into());
+    drop(transcript);
+    assert_eq!(names(), ["s_live.jsonl"].map(str::to_owned).into());
 }
 
 #[tokio::test]

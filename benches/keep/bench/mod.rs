@@ -7,6 +7,7 @@ pub mod judge;
 pub mod noise;
 pub mod phrases;
 pub mod plant;
+pub mod recorded;
 pub mod session;
 pub mod strategy;
 pub mod values;

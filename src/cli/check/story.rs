@@ -120,8 +120,6 @@ pub(super) fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<Stri
 /// A fixture while it is told.
 pub(super) struct Story<'a> {
     pub(super) setting: &'a Setting<'a>,
-    /// Held for its end.
-    _scratch: Scratch,
     home: PathBuf,
     surroundings: Surroundings,
     pub(super) book: Book,
@@ -136,6 +134,8 @@ pub(super) struct Story<'a> {
     free: Vec<(usize, String, Expected)>,
     /// A streamed message whose further pieces a pattern took in advance.
     swallow: Option<Value>,
+    /// The last of all, so that the agent has gone when it is removed and writes nothing into it any more.
+    _scratch: Scratch,
 }
 
 impl<'a> Story<'a> {
@@ -178,7 +178,6 @@ impl<'a> Story<'a> {
         let surroundings = Surroundings { workspace, variables };
         Ok(Story {
             setting,
-            _scratch: scratch,
             home,
             surroundings,
             book,
@@ -190,6 +189,7 @@ impl<'a> Story<'a> {
             heard: VecDeque::new(),
             free: Vec::new(),
             swallow: None,
+            _scratch: scratch,
         })
     }
 
