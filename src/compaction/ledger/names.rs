@@ -84,7 +84,7 @@ pub(super) fn keep(store: &mut Store, names: Vec<Named>, source: Source) {
             continue;
         } else {
             room -= 1;
-            store.add(Fact::named(Kind::Name, strength.min(7), &word.clone(), word, source));
+            store.add(Fact::named(Kind::Name, strength.min(7), &word, word.clone(), source));
         }
         if let Some(said) = said {
             store.add(said);

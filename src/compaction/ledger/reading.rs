@@ -1,5 +1,5 @@
-//! Reading the entries of a log, each by itself: what one tells hangs on no other, so that many are read at once.
-//! Pure.
+//! Reading the entries of a log, each by itself: what one tells hangs on no other, so that a long log is read by
+//! several threads. Pure: they come to what one thread would come to.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use super::spoken::{self, Side};
 use super::{outcomes, printed};
 use crate::thread::{Change, Content, Message, Seq, Thread, ToolOutcome};
 
-/// Fewer entries are read before other threads have begun.
-const SHARED_MIN: usize = 64;
+/// Fewer entries are read before another thread has begun.
+pub(super) const SHARED_MIN: usize = 64;
 /// Threads that read one log.
 const THREADS_MAX: usize = 4;
 
@@ -50,10 +50,9 @@ pub(super) fn read(thread: &Thread, readings: &[Reading<'_>]) -> Vec<Notes> {
     let next = AtomicUsize::new(0);
     let notes: Vec<OnceLock<Notes>> = readings.iter().map(|_| OnceLock::new()).collect();
     let work = || {
-        while let Some((reading, notes)) = {
+        loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            readings.get(at).zip(notes.get(at))
-        } {
+            let (Some(reading), Some(notes)) = (readings.get(at), notes.get(at)) else { return };
             notes.get_or_init(|| one(thread, *reading));
         }
     };
@@ -64,10 +63,11 @@ pub(super) fn read(thread: &Thread, readings: &[Reading<'_>]) -> Vec<Notes> {
         }
         work();
     });
-    notes.into_iter().map(|notes| notes.into_inner().unwrap_or_default()).collect()
+    let read = |notes: OnceLock<Notes>| notes.into_inner().expect("all were read when the threads had ended");
+    notes.into_iter().map(read).collect()
 }
 
-/// To ask the system takes longer than to read a short log.
+/// How many threads read. To ask the system each time would take as long as to read some entries.
 static THREADS: LazyLock<usize> =
     LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX));
 
