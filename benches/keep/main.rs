@@ -3,7 +3,6 @@
 
 mod bench;
 mod calls;
-mod corpus;
 mod measure;
 mod plot;
 mod record;
@@ -16,8 +15,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use bench::corpus::{self, Corpus};
 use bench::phrases::Half;
 use bench::recorded;
+use bench::session::Session;
 use calls::Management;
 use measure::{At, Way};
 use report::Report;
@@ -30,7 +31,7 @@ cargo bench --bench keep -- [OPTIONS]
   --write               write RESULTS.md, the plot and the README's part
   --lost WAY N TOKENS   list the facts that are lost or stale in one cell (WAY: tail, masked, ledger, held-out)
   --seed N              other conversations
-  --corpus DIR          judge stored summaries of real sessions too
+  --corpus DIR          plant facts into real sessions too, and judge their stored summaries
   --record URL MODEL    let a model write summaries of some conversations, into benches/keep/recorded";
 
 /// The seed of the conversations that are reported.
@@ -114,6 +115,11 @@ fn run(options: &Options) -> Result<()> {
     let seed = options.seed.unwrap_or(SEED);
     // Read before all that takes long: a file may be out of date.
     let recorded = recorded::read(&folder.join("recorded"))?;
+    let corpus = match &options.corpus {
+        Some(directory) => corpus::read(directory, seed, measure::EACH)?,
+        None => Corpus::default(),
+    };
+    corpus.told.iter().for_each(|line| eprintln!("{line}"));
     progress("writing conversations");
     let open = measure::sessions(options.quick, seed, Half::Open);
     let held_out = measure::sessions(options.quick, seed, Half::HeldOut);
@@ -134,31 +140,25 @@ fn run(options: &Options) -> Result<()> {
     }
     progress("times");
     let speed = speed::measure(options.quick);
-    let stored = match &options.corpus {
-        Some(directory) => {
-            let stored = corpus::read(directory)?;
-            let all = stored.iter().flat_map(|stored| {
-                let summaries = stored.summaries.iter();
-                summaries.map(|(writer, text)| (writer.as_str(), &stored.session, text.as_str()))
-            });
-            corpus::score(all, 4_000)
-        }
-        None => corpus::ByWriter::new(),
-    };
+    let summaries = corpus.stored.iter().flat_map(|stored| {
+        let summaries = stored.summaries.iter();
+        summaries.map(|(writer, text)| (writer.as_str(), &stored.session, text.as_str()))
+    });
+    let stored = measure::of_summaries(summaries, 4_000);
+    let real = (!corpus.open.is_empty()).then(|| {
+        let grid = measure::grid(&corpus.open, &corpus.held_out, options.quick, progress);
+        (about(&corpus.open, seed), grid)
+    });
     let summaries = recorded
         .iter()
         .map(|(recorded, session)| (recorded.model.as_str(), session, recorded.summary.as_str()));
-    let recorded = corpus::score(summaries, RECORDED_BUDGET);
+    let recorded = measure::of_summaries(summaries, RECORDED_BUDGET);
     progress("");
-    let lengths: Vec<String> = open.iter().map(|session| format!("{}k", session.tokens / 1_000)).collect();
-    let about = format!(
-        "{} conversations ({} tokens) for each half of the phrases, seed {seed}, {} facts in each.",
-        open.len(),
-        lengths.join(", "),
-        open.first().map_or(0, |session| session.facts.len())
-    );
-    let report = Report { grid, calls, speed, stored, recorded, recorded_budget: RECORDED_BUDGET, about };
-    for score in report.grid.values() {
+    let about = about(&open, seed);
+    let report =
+        Report { grid, calls, speed, stored, recorded, recorded_budget: RECORDED_BUDGET, real, about };
+    let real_scores = report.real.iter().flat_map(|(_, grid)| grid.values());
+    for score in report.grid.values().chain(real_scores) {
         score.failures.iter().for_each(|failure| eprintln!("not measured: {failure}"));
     }
     if options.json {
@@ -167,6 +167,17 @@ fn run(options: &Options) -> Result<()> {
         println!("{}", report.markdown());
     }
     if options.write { write(&report, &folder) } else { Ok(()) }
+}
+
+fn about(sessions: &[Session], seed: u64) -> String {
+    let lengths: Vec<String> =
+        sessions.iter().map(|session| format!("{}k", session.tokens / 1_000)).collect();
+    format!(
+        "{} conversations ({} tokens) for each half of the phrases, seed {seed}, {} facts in each.",
+        sessions.len(),
+        lengths.join(", "),
+        sessions.first().map_or(0, |session| session.facts.len())
+    )
 }
 
 /// The lines of the README between which its part is written.

@@ -139,6 +139,9 @@ impl Score {
 
 pub type Grid = BTreeMap<At, Score>;
 
+/// Scores by who wrote the summary: alone, with the ledger, and the ledger without it, all at the same tokens.
+pub type ByWriter = BTreeMap<String, [Score; 3]>;
+
 /// The conversations of a run: lengths in tokens, and how many of each.
 pub fn sessions(quick: bool, seed: u64, half: Half) -> Vec<Session> {
     let orders: &[(u64, u64)] =
@@ -195,4 +198,23 @@ pub fn grid(open: &[Session], held_out: &[Session], quick: bool, progress: impl 
         }
     }
     grid
+}
+
+/// Scores stored summaries at `budget` tokens, those that are longer cut.
+pub fn of_summaries<'a>(
+    summaries: impl IntoIterator<Item = (&'a str, &'a Session, &'a str)>,
+    budget: u64,
+) -> ByWriter {
+    let mut by_writer = ByWriter::new();
+    for (writer, session, summary) in summaries {
+        let [alone, with_ledger, ledger] = by_writer.entry(writer.to_owned()).or_default();
+        alone.add(session, &strategy::summary(summary, budget));
+        for (score, text) in [(with_ledger, Some(summary.to_owned())), (ledger, None)] {
+            match strategy::epitome(session, 1, budget, |_| text.clone()) {
+                Ok(left) => score.add(session, &left),
+                Err(why) => score.failures.push(why),
+            }
+        }
+    }
+    by_writer
 }

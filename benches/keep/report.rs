@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use crate::bench::plant::Kind;
 use crate::calls::{Calls, Management};
-use crate::corpus::ByWriter;
-use crate::measure::{At, BUDGETS, COMPACTIONS, Grid, Score, Way};
+use crate::measure::{At, BUDGETS, ByWriter, COMPACTIONS, Grid, Score, Way};
 use crate::speed::Line;
 
 /// What the whole is judged at.
@@ -38,6 +37,8 @@ pub struct Report {
     /// Those of a real model that were recorded here, at so many tokens.
     pub recorded: ByWriter,
     pub recorded_budget: u64,
+    /// The grid of a corpus' sessions with planted facts, and what they are; `None` without one.
+    pub real: Option<(String, Grid)>,
     pub about: String,
 }
 
@@ -56,6 +57,10 @@ impl Report {
         text.push_str(&self.by_budget());
         text.push_str("\n## By where the fact was told, at 4,000 tokens\n\n");
         text.push_str(&self.by_depth());
+        if let Some((about, grid)) = &self.real {
+            let _ = writeln!(text, "\n## Real sessions with planted facts, at 4,000 tokens\n\n{about}\n");
+            text.push_str(&of_real(grid));
+        }
         text.push_str("\n## The calls of whole conversations\n\n");
         text.push_str(&self.of_calls());
         text.push_str("\n## Time\n\n");
@@ -299,7 +304,7 @@ impl Report {
 
     /// All of it as one object.
     pub fn json(&self) -> Value {
-        let cells = self.grid.iter().map(|(at, score)| {
+        let cell = |(at, score): (&At, &Score)| {
             let kinds: serde_json::Map<String, Value> = score
                 .kinds
                 .iter()
@@ -319,7 +324,7 @@ impl Report {
                 "recalled": score.recalled.percent(),
                 "failures": score.failures,
             })
-        });
+        };
         let calls = self.calls.iter().map(|(management, calls)| {
             json!({
                 "management": management.title(),
@@ -334,12 +339,34 @@ impl Report {
         let speed = self.speed.iter().map(
             |line| json!({"row": line.title, "value": line.value, "unit": line.unit, "target": line.target}),
         );
-        json!({
-            "cells": cells.collect::<Vec<_>>(),
+        let mut all = json!({
+            "cells": self.grid.iter().map(cell).collect::<Vec<_>>(),
             "calls": calls.collect::<Vec<_>>(),
             "speed": speed.collect::<Vec<_>>(),
-        })
+        });
+        if let Some((_, grid)) = &self.real {
+            all["real"] = grid.iter().map(cell).collect();
+        }
+        all
     }
+}
+
+fn of_real(grid: &Grid) -> String {
+    let mut text = String::from(KINDS_HEAD);
+    for way in Way::ALL {
+        let (counts, is_same): (&[usize], bool) = match way {
+            // Their rows do not depend on it.
+            Way::Tail | Way::Masked => (&[1], true),
+            Way::Ledger | Way::HeldOut => (&COMPACTIONS, false),
+        };
+        for compactions in counts.iter().copied() {
+            let title =
+                if is_same { way.title().to_owned() } else { format!("{}, {compactions}×", way.title()) };
+            kinds_row(&mut text, &title, grid.get(&At { way, compactions, budget: BUDGET }));
+        }
+    }
+    text.push_str("\n3×: after three compactions.\n");
+    text
 }
 
 fn kinds_row(text: &mut String, title: &str, score: Option<&Score>) {

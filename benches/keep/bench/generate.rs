@@ -3,15 +3,20 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use anyhow::{Context, Result};
 use epitome::thread::{Change, OutcomeStatus, PlanPriority, PlanStatus, PlanStep};
 use epitome::tokens::Ruler;
 use serde_json::{Value, json};
 
+use super::judge::words_of;
 use super::noise;
 use super::phrases::Half;
-use super::plant::{Act, Fact, Mention, Voice, plant};
+use super::plant::{Act, Fact, Mention, Plant, Voice, plant};
 use super::session::{Session, Step, ended, outcome, replied, ruler, said, tokens};
 use super::words::Names;
+
+/// How often other names are tried for facts in a conversation that knows some of them.
+const NAMES_TRIES: u64 = 100;
 
 /// What to write.
 #[derive(Clone, Copy, Debug)]
@@ -27,26 +32,7 @@ pub struct Order {
 pub fn generate(order: Order) -> Session {
     let mut names = Names::new(order.seed);
     let plants = plant(&mut names, order.half, order.each);
-    let mut due: Vec<Due> = Vec::new();
-    let mut facts: Vec<Fact> = Vec::new();
-    for (fact, plant) in plants.into_iter().enumerate() {
-        let pin = plant.fact.pinned;
-        due.extend(plant.mentions.into_iter().map(|mention| Due { fact, pin, mention }));
-        facts.push(plant.fact);
-    }
-    due.sort_by(|a, b| a.mention.depth.total_cmp(&b.mention.depth));
-    let mut writer = Writer {
-        names,
-        due: due.into(),
-        steps: Vec::new(),
-        taken: 0,
-        wanted: order.tokens,
-        ruler: ruler(),
-        calls: 0,
-        told: HashMap::new(),
-        depths: HashMap::new(),
-        open: Vec::new(),
-    };
+    let mut writer = Writer::new(names, plants, order.tokens);
     while writer.taken < order.tokens || !writer.due.is_empty() {
         writer.task();
     }
@@ -54,11 +40,43 @@ pub fn generate(order: Order) -> Session {
         Half::Open => "open",
         Half::HeldOut => "held-out",
     };
-    for (fact, depth) in writer.depths {
-        facts[fact].depth = depth as f64 / writer.taken as f64;
+    writer.finish(format!("{half}-{}k-{}", order.tokens / 1_000, order.seed))
+}
+
+/// A conversation that others had, with `each` facts of each kind planted into it: behind each of its turns, what is
+/// due there is told in turns of its own. No name of a fact stands in it otherwise; it is an error if none is left.
+pub fn planted(real: &Session, seed: u64, each: usize, half: Half) -> Result<Session> {
+    let words: Vec<String> = real.steps.iter().filter_map(|step| words_of(&step.change)).collect();
+    let is_free = |plant: &Plant| !words.iter().any(|words| words.contains(&plant.fact.anchor));
+    let mut tries = (0..NAMES_TRIES).map(|nth| {
+        // Far from the seeds of other conversations.
+        let mut names = Names::new(seed + (nth << 32));
+        let plants = plant(&mut names, half, each);
+        (names, plants)
+    });
+    let (names, plants) = tries
+        .find(|(_, plants)| plants.iter().all(is_free))
+        .with_context(|| format!("{}: names of planted facts stand in it already", real.name))?;
+    let mut writer = Writer::new(names, plants, real.tokens);
+    writer.calls = real.steps.iter().map(|step| calls_until(&step.change)).max().unwrap_or(0);
+    for step in &real.steps {
+        let mut step = step.clone();
+        if let Change::Planned { steps } = &mut step.change {
+            // The agent would not drop a task from its list unsaid.
+            steps.extend(writer.open.iter().map(|task| plan_step(task.clone(), PlanStatus::Pending)));
+        }
+        let is_end = matches!(step.change, Change::TurnEnded { .. });
+        writer.push(step);
+        while is_end && writer.tell() {}
     }
-    let name = format!("{half}-{}k-{}", order.tokens / 1_000, order.seed);
-    Session { name, steps: writer.steps, facts, tokens: writer.taken }
+    Ok(writer.finish(real.name.clone()))
+}
+
+/// One more than the number of any call of this reply whose id is of the form that ours have.
+fn calls_until(change: &Change) -> usize {
+    let Change::Replied { message, .. } = change else { return 0 };
+    let numbers = message.calls().filter_map(|call| call.id.0.strip_prefix("call_")?.parse::<usize>().ok());
+    numbers.max().map_or(0, |number| number.saturating_add(1))
 }
 
 struct Due {
@@ -69,9 +87,12 @@ struct Due {
 
 struct Writer {
     names: Names,
+    facts: Vec<Fact>,
     due: VecDeque<Due>,
     steps: Vec<Step>,
     taken: u64,
+    /// Of these, what `tell` added to a conversation of others.
+    added: u64,
     wanted: u64,
     ruler: Ruler,
     calls: usize,
@@ -84,6 +105,60 @@ struct Writer {
 }
 
 impl Writer {
+    fn new(names: Names, plants: Vec<Plant>, wanted: u64) -> Writer {
+        let mut due: Vec<Due> = Vec::new();
+        let mut facts: Vec<Fact> = Vec::new();
+        for (fact, plant) in plants.into_iter().enumerate() {
+            let pin = plant.fact.pinned;
+            due.extend(plant.mentions.into_iter().map(|mention| Due { fact, pin, mention }));
+            facts.push(plant.fact);
+        }
+        due.sort_by(|a, b| a.mention.depth.total_cmp(&b.mention.depth));
+        Writer {
+            names,
+            facts,
+            due: due.into(),
+            steps: Vec::new(),
+            taken: 0,
+            added: 0,
+            wanted,
+            ruler: ruler(),
+            calls: 0,
+            told: HashMap::new(),
+            depths: HashMap::new(),
+            open: Vec::new(),
+        }
+    }
+
+    fn finish(mut self, name: String) -> Session {
+        for (fact, depth) in self.depths {
+            self.facts[fact].depth = depth as f64 / self.taken as f64;
+        }
+        Session { name, steps: self.steps, facts: self.facts, tokens: self.taken }
+    }
+
+    /// A turn that tells some of what is due, and little else. Returns whether anything was.
+    fn tell(&mut self) -> bool {
+        let (before, due) = (self.taken, self.due.len());
+        let told = self.told_by_person();
+        let act = self.next(Voice::Tool);
+        let by_agent = self.next(Voice::Agent);
+        if !told.is_empty() || act.is_some() || by_agent.is_some() {
+            let said_first =
+                if told.is_empty() { noise::reaction(&mut self.names) } else { told.join("\n\n") };
+            self.push(Step::plain(said(said_first)));
+            if let Some(due) = act {
+                let (text, done) = (noise::progress(&mut self.names), self.act(due.mention.act));
+                self.speak(text, vec![done]);
+            }
+            let text = by_agent.map_or_else(|| noise::closing(&mut self.names), |due| due.mention.text);
+            self.push(Step::plain(replied(text, Vec::new(), 0)));
+            self.push(Step::plain(ended()));
+        }
+        self.added += self.taken - before;
+        self.due.len() < due
+    }
+
     /// A person's request, rounds of calls, an answer, sometimes a word about it.
     fn task(&mut self) {
         self.person(true);
@@ -105,7 +180,7 @@ impl Writer {
 
     /// The next fact that this voice is to tell, if its time has come.
     fn next(&mut self, voice: Voice) -> Option<Due> {
-        let reached = self.taken as f64 / self.wanted as f64;
+        let reached = (self.taken - self.added) as f64 / self.wanted as f64;
         // The values of one subject keep their order, whoever tells them.
         let mut waiting = HashSet::new();
         let at = self.due.iter().position(|due| {
@@ -125,6 +200,20 @@ impl Writer {
         for _ in 0..self.names.rng.usize(0..3) {
             sentences.push(noise::aside(&mut self.names));
         }
+        for text in self.told_by_person() {
+            let at = self.names.rng.usize(0..=sentences.len());
+            sentences.insert(at, text);
+        }
+        let gap = self.names.pick(&["\n\n", " ", "\n"]);
+        if self.names.rng.u8(..6) == 0 {
+            let paste = noise::log(&mut self.names, 30);
+            sentences.push(format!("Here's what I see:\n\n{paste}"));
+        }
+        self.push(Step::plain(said(sentences.join(gap))));
+    }
+
+    /// Up to three things that the person is to tell now.
+    fn told_by_person(&mut self) -> Vec<String> {
         let mut told = Vec::new();
         while told.len() < 3
             && let Some(due) = self.next(Voice::Person)
@@ -138,16 +227,7 @@ impl Writer {
             }
             told.push(due.mention.text);
         }
-        for text in told {
-            let at = self.names.rng.usize(0..=sentences.len());
-            sentences.insert(at, text);
-        }
-        let gap = self.names.pick(&["\n\n", " ", "\n"]);
-        if self.names.rng.u8(..6) == 0 {
-            let paste = noise::log(&mut self.names, 30);
-            sentences.push(format!("Here's what I see:\n\n{paste}"));
-        }
-        self.push(Step::plain(said(sentences.join(gap))));
+        told
     }
 
     /// Some words, one to three calls, their outcomes.
@@ -272,12 +352,11 @@ impl Writer {
 
     /// The agent's list: what is done, and what stays open.
     fn todos(&mut self) -> Done {
-        let step = |content: String, status| PlanStep { content, status, priority: PlanPriority::Medium };
         let mut steps: Vec<PlanStep> = (0..self.names.rng.usize(1..4))
-            .map(|_| step(format!("look through `{}`", self.names.ident()), PlanStatus::Completed))
+            .map(|_| plan_step(format!("look through `{}`", self.names.ident()), PlanStatus::Completed))
             .collect();
-        steps.push(step(format!("change `{}`", self.names.ident()), PlanStatus::InProgress));
-        steps.extend(self.open.iter().map(|task| step(task.clone(), PlanStatus::Pending)));
+        steps.push(plan_step(format!("change `{}`", self.names.ident()), PlanStatus::InProgress));
+        steps.extend(self.open.iter().map(|task| plan_step(task.clone(), PlanStatus::Pending)));
         let todos: Vec<Value> = steps
             .iter()
             .map(|step| {
@@ -328,6 +407,10 @@ impl Writer {
         self.taken += tokens(&self.ruler, &step.change);
         self.steps.push(step);
     }
+}
+
+fn plan_step(content: String, status: PlanStatus) -> PlanStep {
+    PlanStep { content, status, priority: PlanPriority::Medium }
 }
 
 /// A call and what came of it.

@@ -2,6 +2,7 @@
 //! compaction leaves. Shares no code with the finder of facts that it judges, and refuses to: it knows
 //! compaction by its public faces alone.
 
+pub mod corpus;
 pub mod generate;
 pub mod judge;
 pub mod noise;
