@@ -29,7 +29,8 @@ cargo bench --bench keep -- [OPTIONS]
   --quick               two short conversations: a look
   --json                print JSON instead of the tables
   --write               write RESULTS.md, the plot and the README's part
-  --lost WAY N TOKENS   list the facts that are lost or stale in one cell (WAY: tail, masked, ledger, held-out)
+  --lost WAY N TOKENS   list the facts that are lost or stale in one cell (WAY: tail, masked, ledger, held-out);
+                        with --corpus of its sessions
   --seed N              other conversations
   --corpus DIR          plant facts into real sessions too, and judge their stored summaries
   --record URL MODEL    let a model write summaries of some conversations, into benches/keep/recorded";
@@ -124,8 +125,13 @@ fn run(options: &Options) -> Result<()> {
     let open = measure::sessions(options.quick, seed, Half::Open);
     let held_out = measure::sessions(options.quick, seed, Half::HeldOut);
     let grid = measure::grid(&open, &held_out, options.quick, progress);
+    let real = (!corpus.open.is_empty()).then(|| {
+        let grid = measure::grid(&corpus.open, &corpus.held_out, options.quick, progress);
+        (about(&corpus.open, seed), grid)
+    });
     if let Some(at) = options.lost {
         progress("");
+        let grid = real.as_ref().map_or(&grid, |(_, grid)| grid);
         let score = grid.get(&at).context("that cell is not in this run")?;
         score.failures.iter().chain(&score.lost).for_each(|line| println!("{line}"));
         return Ok(());
@@ -145,10 +151,6 @@ fn run(options: &Options) -> Result<()> {
         summaries.map(|(writer, text)| (writer.as_str(), &stored.session, text.as_str()))
     });
     let stored = measure::of_summaries(summaries, 4_000);
-    let real = (!corpus.open.is_empty()).then(|| {
-        let grid = measure::grid(&corpus.open, &corpus.held_out, options.quick, progress);
-        (about(&corpus.open, seed), grid)
-    });
     let summaries = recorded
         .iter()
         .map(|(recorded, session)| (recorded.model.as_str(), session, recorded.summary.as_str()));

@@ -352,20 +352,18 @@ impl Report {
 }
 
 fn of_real(grid: &Grid) -> String {
-    let mut text = String::from(KINDS_HEAD);
-    for way in Way::ALL {
-        let (counts, is_same): (&[usize], bool) = match way {
-            // Their rows do not depend on it.
-            Way::Tail | Way::Masked => (&[1], true),
-            Way::Ledger | Way::HeldOut => (&COMPACTIONS, false),
-        };
-        for compactions in counts.iter().copied() {
-            let title =
-                if is_same { way.title().to_owned() } else { format!("{}, {compactions}×", way.title()) };
-            kinds_row(&mut text, &title, grid.get(&At { way, compactions, budget: BUDGET }));
+    let mut text = KINDS_HEAD.replace("| way |", "| way, compactions, sessions |");
+    for (At { way, compactions, .. }, score) in grid.iter().filter(|(at, _)| at.budget == BUDGET) {
+        // What these two leave does not depend on it.
+        if *compactions == 1 || !matches!(way, Way::Tail | Way::Masked) {
+            kinds_row(
+                &mut text,
+                &format!("{}, {compactions}, {}", way.title(), score.tokens.len()),
+                Some(score),
+            );
         }
     }
-    text.push_str("\n3×: after three compactions.\n");
+    text.push_str("\nA session that is too short for so many compactions is not in the row.\n");
     text
 }
 

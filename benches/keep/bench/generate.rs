@@ -140,12 +140,11 @@ impl Writer {
     /// A turn that tells some of what is due, and little else. Returns whether anything was.
     fn tell(&mut self) -> bool {
         let (before, due) = (self.taken, self.due.len());
-        let told = self.told_by_person();
+        let told = self.told_by_person(1);
         let act = self.next(Voice::Tool);
         let by_agent = self.next(Voice::Agent);
         if !told.is_empty() || act.is_some() || by_agent.is_some() {
-            let said_first =
-                if told.is_empty() { noise::reaction(&mut self.names) } else { told.join("\n\n") };
+            let said_first = if told.is_empty() { noise::reaction(&mut self.names) } else { told.concat() };
             self.push(Step::plain(said(said_first)));
             if let Some(due) = act {
                 let (text, done) = (noise::progress(&mut self.names), self.act(due.mention.act));
@@ -200,7 +199,7 @@ impl Writer {
         for _ in 0..self.names.rng.usize(0..3) {
             sentences.push(noise::aside(&mut self.names));
         }
-        for text in self.told_by_person() {
+        for text in self.told_by_person(3) {
             let at = self.names.rng.usize(0..=sentences.len());
             sentences.insert(at, text);
         }
@@ -212,10 +211,10 @@ impl Writer {
         self.push(Step::plain(said(sentences.join(gap))));
     }
 
-    /// Up to three things that the person is to tell now.
-    fn told_by_person(&mut self) -> Vec<String> {
+    /// At most so many things that the person is to tell now, in one message.
+    fn told_by_person(&mut self, most: usize) -> Vec<String> {
         let mut told = Vec::new();
-        while told.len() < 3
+        while told.len() < most
             && let Some(due) = self.next(Voice::Person)
         {
             // What is pinned is said alone, so that a pin costs what it is worth.

@@ -154,7 +154,8 @@ pub fn epitome(
             return Err(format!("compaction {} of {}: {decision:?}", nth + 1, session.name));
         };
         let text = text.map(|text| shortened(&ruler, &text, (tokens_max as f64 * SUMMARY_SHARE) as u64));
-        let (change, composed) = fitted(&ruler, &thread, &ledger, &plan, tokens_max, &mut shares, text)?;
+        let (change, composed) = fitted(&ruler, &thread, &ledger, &plan, tokens_max, &mut shares, text)
+            .map_err(|why| format!("compaction {} of {}: {why}", nth + 1, session.name))?;
         took.push(planned + composed);
         append(&mut thread, change);
     }
