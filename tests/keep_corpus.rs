@@ -107,7 +107,8 @@ fn facts_are_planted_between_the_turns_of_whatever_an_import_reads() {
             for fact in &session.facts {
                 assert!(whole.holds(fact) && whole.stale(fact) == 0, "{}: {fact:?}", session.name);
                 assert!(!nothing.holds(fact));
-                let telling = all_words(session).iter().filter(|(_, words)| words.contains(&fact.anchor)).count();
+                let telling =
+                    all_words(session).iter().filter(|(_, words)| words.contains(&fact.anchor)).count();
                 assert!(telling >= fact.values.len(), "no message tells two values: {fact:?}");
             }
             for third in [0.0..0.33, 0.33..0.67, 0.67..1.0] {
@@ -152,9 +153,11 @@ fn what_cannot_be_read_is_told_by_name_and_the_others_go_on() {
     assert!(told[2].starts_with("pi: a session of pi, 12 turns, "), "{told:?}");
     assert!(told[2].ends_with("; 1 entries of the type \"novelty\" were left out"), "{told:?}");
 
-    let none = folder(&[("diary.txt", "Dear diary"), ("x.facts.json", "[]")]);
+    let opened = of_ours().lines().next().expect("its opening").to_owned();
+    let none = folder(&[("empty", &opened), ("diary.txt", "Dear diary"), ("x.facts.json", "[]")]);
     let error = corpus::read(none.path(), 1, EACH).err().expect("there is none").to_string();
     assert!(error.contains("no conversation that can be read") && error.contains("diary.txt"), "{error}");
+    assert!(error.contains("empty: no turn is in it"), "{error}");
 }
 
 #[test]

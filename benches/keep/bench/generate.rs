@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use epitome::thread::{Change, OutcomeStatus, PlanPriority, PlanStatus, PlanStep};
 use epitome::tokens::Ruler;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ pub fn planted(real: &Session, seed: u64, each: usize, half: Half) -> Result<Ses
     let is_free = |plant: &Plant| !words.iter().any(|words| words.contains(&plant.fact.anchor));
     let mut tries = (0..NAMES_TRIES).map(|nth| {
         // Far from the seeds of other conversations.
-        let mut names = Names::new(seed + (nth << 32));
+        let mut names = Names::new(seed.wrapping_add(nth << 32));
         let plants = plant(&mut names, half, each);
         (names, plants)
     });
@@ -69,14 +69,15 @@ pub fn planted(real: &Session, seed: u64, each: usize, half: Half) -> Result<Ses
         writer.push(step);
         while is_end && writer.tell() {}
     }
+    ensure!(writer.due.is_empty(), "{}: no turn is in it, so nothing can be told between two", real.name);
     Ok(writer.finish(real.name.clone()))
 }
 
 /// One more than the number of any call of this reply whose id is of the form that ours have.
 fn calls_until(change: &Change) -> usize {
     let Change::Replied { message, .. } = change else { return 0 };
-    let numbers = message.calls().filter_map(|call| call.id.0.strip_prefix("call_")?.parse::<usize>().ok());
-    numbers.max().map_or(0, |number| number.saturating_add(1))
+    let numbers = message.calls().filter_map(|call| call.id.0.strip_prefix("call_")?.parse::<u32>().ok());
+    numbers.max().map_or(0, |number| number as usize + 1)
 }
 
 struct Due {
