@@ -167,7 +167,7 @@ const UNSURE: &str =
     "might|maybe|perhaps|probably|may be|seems|suspicious|not sure|could be|i guess|i think|whether|wonder";
 
 /// Words and marks by which a reason is given, or what something is.
-const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|the reason| as |: |; | – | — | (|, the |, it |, and |, so |, but ";
+const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|the reason|, as |: |; | – | — | (|, the |, it |, and |, so |, but ";
 
 /// A reason has so many words at least, and something stands before it.
 const REASON_WORDS_MIN: usize = 4;

@@ -12,6 +12,7 @@
 //! was said, with the ids of its entries, and what it misses is still in the log. What costs is bounded, so that
 //! no text, however long or odd, takes more than a pass over it.
 
+mod blocks;
 mod calls;
 mod cues;
 mod ending;

@@ -221,6 +221,9 @@ fn is_source(line: &str) -> bool {
     let line = unnumbered(line).trim_start();
     let begins = line.starts_with(['/', '*', '#', '+', '<', '|', '}', '"', '\'', '`', '&', '.'])
         && !line.starts_with("/usr")
+        // A script's name, and a mark before an error.
+        && !line.starts_with("./")
+        && !line.starts_with("** ")
         && !line.starts_with("# ")
         || [
             "- ", "let ", "return ", "if ", "for ", "fn ", "pub ", "def ", "class ", "const ", "use ",
@@ -250,9 +253,20 @@ pub(super) fn error_key(line: &str) -> String {
     line.chars().filter(|character| !character.is_ascii_digit()).collect()
 }
 
+/// So many lines of a program's output are put into a message for what they say.
+const SHOWN_LINES_MAX: usize = 4;
+
 /// What stands in a fence of a message: a log, a file, an example.
 pub(super) fn take_pasted(store: &mut Store, text: &str, source: Source) {
-    for line in errors(text, Ended::Well) {
+    let mut shown = errors(text, Ended::Well);
+    // A few lines that somebody shows are what it is about.
+    if shown.is_empty() && text.lines().nth(SHOWN_LINES_MAX).is_none() {
+        let mut found = Vec::new();
+        examine(text, 0, Ended::Failed, &mut found);
+        let found = found.into_iter().map(|(_, _, line)| line);
+        shown.extend(found.filter(|line| line.len() >= MESSAGE_BYTES_MIN && !is_source(line)));
+    }
+    for line in shown {
         let key = error_key(&line);
         store.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
     }

@@ -46,7 +46,7 @@ pub(super) fn take(
         if place.start < end || told.peek().is_some_and(|known| known.contains(&place.start)) {
             continue;
         }
-        let range = sentences::around(text, place.clone());
+        let range = with_opening(text, sentences::around(text, place.clone()));
         end = range.end;
         let told_of = |place: Range<usize>| names::told_of(&text[place], &text[range.clone()]);
         let mut most = told_of(place);
@@ -63,6 +63,31 @@ pub(super) fn take(
     }
 }
 
+/// A name that stands alone, with what asked for it or announced it: "The ticket? OPS-12.", "There is one:" and then
+/// the name.
+fn with_opening(text: &str, range: Range<usize>) -> Range<usize> {
+    if words_of(&text[range.clone()]) >= WORDS_MIN {
+        return range;
+    }
+    let announced = || {
+        let head = text[..range.start].trim_end();
+        head.ends_with(':').then(|| sentences::around(text, head.len() - 1..head.len()))
+    };
+    match sentences::before(text, &range).or_else(announced) {
+        Some(before) if before.start < range.start => before.start..range.end,
+        Some(_) | None => range,
+    }
+}
+
+/// The words of a language in it, each once it is parted from the marks around it.
+fn words_of(sentence: &str) -> usize {
+    let is_word = |word: &&str| {
+        let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
+        !word.is_empty() && word.chars().all(char::is_alphabetic)
+    };
+    sentence.split_whitespace().filter(is_word).count()
+}
+
 /// `false` where it says nothing.
 fn sentence(
     store: &mut Store,
@@ -74,12 +99,7 @@ fn sentence(
 ) -> bool {
     let raw = &text[range.clone()];
     let line = sentences::plain(raw);
-    let is_word = |word: &&str| {
-        let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
-        !word.is_empty() && word.chars().all(char::is_alphabetic)
-    };
-    let words = line.split(' ').filter(is_word).count();
-    if words < WORDS_MIN
+    if words_of(&line) < WORDS_MIN
         || !sentences::is_prose(raw)
         || sentences::is_of_table(text, range)
         || sentences::is_of_log(&line)
@@ -87,7 +107,21 @@ fn sentence(
     {
         return false;
     }
-    let parts = things::values(raw);
+    let mut parts = things::values(raw);
+    let mut line = line;
+    // "The port of `gate` had to change. 81 is free."
+    if parts.values.is_empty()
+        && things::names_part(raw)
+        && let Some(behind) = sentences::behind(text, range)
+        && range.len() + behind.len() < spoken::FACT_BYTES_MAX
+        && !text[behind.clone()].contains(['`', '_', '/'])
+    {
+        let both = &text[range.start..behind.end];
+        parts = things::values(both);
+        if !parts.values.is_empty() {
+            line = sentences::plain(both);
+        }
+    }
     if parts.values.iter().any(|value| value.form != Form::Near) {
         store.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);

@@ -52,6 +52,10 @@ pub(super) fn before(text: &str, sentence: &Range<usize>) -> Option<Range<usize>
 pub(super) fn behind(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
     let rest = &text[sentence.end..];
     let gap = rest.len() - rest.trim_start_matches(' ').len();
+    // What stands in parentheses on the next line belongs to this one.
+    if rest.starts_with("\n(") {
+        return Some(around(text, sentence.end + 1..sentence.end + 2));
+    }
     let same = gap > 0 && gap < rest.len() && !rest[gap..].starts_with(['\n', '\r']);
     same.then(|| around(text, sentence.end + gap..sentence.end + gap + 1))
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Value};
 use super::store::Store;
-use super::{ending, judge, names, printed, said, segments, sentences, things, values, words};
+use super::{blocks, ending, judge, names, printed, said, segments, sentences, things, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -37,13 +37,64 @@ pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
-            let mut told_of = Told { room: &mut room, places: Vec::new() };
-            prose(store, part, side, source, &mut told_of);
-            let told = told_of.places;
-            said::take(store, text, range, &names, &told, side, source);
+            let mut from = range.start;
+            for block in blocks::blocks(text, &range, &names) {
+                let taken =
+                    block.units.iter().filter(|unit| room > 0 && together(store, unit, side, source)).count();
+                // What is no unit is told line by line.
+                if taken > 0 {
+                    room -= taken.min(room);
+                    plainly(store, text, from..block.range.start, &names, side, source, &mut room);
+                    from = block.range.end;
+                }
+            }
+            plainly(store, text, from..range.end, &names, side, source, &mut room);
         }
     }
     names::take(store, text, &names, names::From::of(side), source);
+}
+
+/// Takes in what was written as prose.
+fn plainly(
+    store: &mut Store,
+    text: &str,
+    range: Range<usize>,
+    names: &[names::Found],
+    side: Side,
+    source: Source,
+    room: &mut usize,
+) {
+    let mut told_of = Told { room, places: Vec::new() };
+    prose(store, &text[range.clone()], side, source, &mut told_of);
+    let told = told_of.places;
+    said::take(store, text, range, names, &told, side, source);
+}
+
+/// How sure it is that a row of a table matters that has no cue, and a list in which the person names something.
+const UNIT_STRENGTH: u8 = 4;
+
+/// Takes in lines that are told as one; `false` where they are better told each by itself.
+fn together(store: &mut Store, unit: &blocks::Unit, side: Side, source: Source) -> bool {
+    let line = &unit.line;
+    let hits: Vec<Hit> = cues::spoken(line).collect();
+    let weight = |class: Class| judge::weight(&hits, class);
+    let is_task = weight(Class::Pending) >= judge::TELLING_MIN || weight(Class::Done) > 0 && !unit.is_row;
+    let values = things::values(line).values;
+    if is_task || values.iter().any(|value| value.form != Form::Near) {
+        return false;
+    }
+    let judged = judge::judge(line, &hits, side, &[]).filter(|(kind, _)| *kind != Kind::Value);
+    let (kind, strength) = match judged {
+        Some(judged) => judged,
+        None if side == Side::Person => (Kind::Rule, UNIT_STRENGTH),
+        None if unit.is_row => (Kind::Said, UNIT_STRENGTH),
+        None => return false,
+    };
+    let mut fact = Fact::new(kind, strength.max(UNIT_STRENGTH), clipped(line), source);
+    fact.by_person = side == Side::Person;
+    fact.values = values;
+    store.add(fact);
+    true
 }
 
 /// What a message has told so far.
@@ -151,14 +202,10 @@ fn sentence(
     }
     *found.room -= 1;
     let line = match kind {
-        Kind::Decision | Kind::Rejected | Kind::Pending | Kind::Error => {
-            with_context(text, range, line, matches!(kind, Kind::Decision | Kind::Rejected))
+        Kind::Decision | Kind::Rejected | Kind::Rule | Kind::Pending | Kind::Error => {
+            with_context(text, range, line, matches!(kind, Kind::Decision | Kind::Rejected | Kind::Rule))
         }
-        // "No, not that one. It ..."
-        Kind::Rule if line.get(..3).is_some_and(|head| head.eq_ignore_ascii_case("no,")) => {
-            with_context(text, range, line, true)
-        }
-        Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
+        Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
     if side == Side::Person {
         rest(store, &line, kind, strength, source);
@@ -248,7 +295,7 @@ pub(super) fn of_value(line: &str, value: Value, strength: u8, source: Source) -
 /// A sentence that points back is told with the one before it, and a reason with what it is for.
 pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
     let first =
-        line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'']).to_lowercase();
+        line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'', ':']).to_lowercase();
     let points_back = matches!(
         first.as_str(),
         "that"
@@ -266,7 +313,7 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_ch
             | "both"
             | "but"
             | "otherwise"
-            | "reason:"
+            | "reason"
             | "instead"
             | "hence"
             | "therefore"
@@ -279,34 +326,25 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_ch
     {
         line = format!("{} {line}", sentences::plain(&text[before]));
     }
-    if let Some(behind) = sentences::behind(text, range)
+    let is_choice = is_choice && is_named(&line);
+    let mut end = range.end;
+    let mut joined = 0;
+    while joined < JOINED_MAX
+        && let Some(behind) = sentences::behind(text, &(range.start..end))
         && behind.len() + line.len() < FACT_BYTES_MAX
     {
-        let next = sentences::plain(&text[behind]);
-        let first = next.split_whitespace().next().unwrap_or_default().to_lowercase();
-        let explains = matches!(
-            first.as_str(),
-            "because"
-                | "reason:"
-                | "since"
-                | "otherwise"
-                | "rationale:"
-                | "why:"
-                | "that"
-                | "it"
-                | "the"
-                | "they"
-        ) && (next.to_lowercase().contains("because")
-            || next.to_lowercase().contains("reason")
-            || matches!(
-                first.as_str(),
-                "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:"
-            ));
-        // Who decides in one sentence says why in the next.
-        let is_bare = is_choice && may_explain(&next) && !judge::gives_reason(&line);
-        if explains || is_bare {
-            return format!("{line} {next}");
+        let next = sentences::plain(&text[behind.clone()]);
+        let is_short = joined == 0 || text[range.end..end].len() <= SHORT_BYTES_MAX;
+        if !(joined == 0 && explains(&next) || is_choice && is_short && may_explain(&next)) {
+            break;
         }
+        line.push(' ');
+        line.push_str(&next);
+        end = behind.end;
+        joined += 1;
+    }
+    if joined > 0 {
+        return line;
     }
     // Or said it in the one before.
     if is_choice
@@ -321,6 +359,27 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_ch
         }
     }
     line
+}
+
+/// Sentences behind one that names something that are told with it: they speak of the same.
+const JOINED_MAX: usize = 2;
+/// A second one only behind a first that is no longer, in bytes: "Nope, dead on arrival."
+const SHORT_BYTES_MAX: usize = 40;
+
+/// Whether a sentence names something.
+fn is_named(line: &str) -> bool {
+    line.contains(['`', '_', '/'])
+}
+
+/// Whether a sentence says by its words that it is the reason of the one before.
+fn explains(next: &str) -> bool {
+    let first = next.split_whitespace().next().unwrap_or_default().to_lowercase();
+    let gives =
+        matches!(first.as_str(), "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:");
+    let lower = || next.to_lowercase();
+    gives
+        || matches!(first.as_str(), "that" | "it" | "the" | "they")
+            && (lower().contains("because") || lower().contains("reason"))
 }
 
 /// A reason that stands in a sentence of its own has so many words at least, where it is the first.

@@ -51,10 +51,22 @@ fn of_part(words: &[Word], thing: usize, told: &mut Told) {
         .filter(|at| *at != thing && *at != part && is_told_value(&words[*at]) && near(*at))
         .partition(|at| is_former(words, *at));
     let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
-    let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return };
+    // "fra-1 for the host of `gate`": what stands right before.
+    let is_for = |at: &&usize| {
+        let rest = &words[**at + 1..];
+        !words[**at].ends
+            && (rest.first().is_some_and(|word| word.lower == "for")
+                || rest.get(1).is_some_and(|word| word.lower == "for") && !is_told_value(&rest[0]))
+            && **at < part
+            && (**at + 1..part).all(|at| !words[at].ends)
+    };
+    let sure = news.iter().rfind(gives).or_else(|| news.iter().rfind(is_for));
+    let Some(new) = sure.or_else(|| news.first()) else { return };
     let name = format!("{} {}", bare(words[thing].text), bare(words[part].text));
     let Some(mut value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
     value.thing = Some(hash(bare(words[thing].text)));
+    let others = news.iter().filter(|at| *at != new).map(|at| with_unit(words, *at));
+    value.others = others.filter(|other| *other != value.value).collect();
     let olds = olds.iter().map(|at| with_unit(words, *at));
     told.olds.extend(olds.filter(|old| *old != value.value));
     told.values.push(value);
@@ -120,9 +132,18 @@ fn part(words: &[Word], thing: usize) -> Option<usize> {
     noun(words, next, words.len().min(next + 2))
 }
 
+/// Whether a sentence names a part of a thing that may have a value: "the port of `gate`".
+pub(super) fn names_part(sentence: &str) -> bool {
+    let lowered = sentence.to_ascii_lowercase();
+    let words = split(sentence, &lowered);
+    let mut things = (0..words.len()).filter(|at| words[*at].text.contains('_') || words[*at].ticked);
+    things.any(|thing| part(&words, thing).is_some())
+}
+
 /// Words right before a value that holds.
-static GIVES: Set =
-    Set::of("to is now be = use used take at on that want wants say with → -> it's needs gets reads has as");
+static GIVES: Set = Set::of(
+    "to is now be = use used take at on that want wants say with → -> it's needs gets reads has as read by becomes become",
+);
 
 /// Whether a value is said to have been.
 fn is_former(words: &[Word], at: usize) -> bool {
