@@ -27,6 +27,7 @@ mod said;
 mod segments;
 mod sentences;
 mod shell;
+mod shown;
 mod spoken;
 mod store;
 mod things;

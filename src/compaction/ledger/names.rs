@@ -246,6 +246,13 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
             && (1..=5).contains(&ending.len())
             && ending.bytes().all(|byte| byte.is_ascii_lowercase())
     });
+    // "orders.created.v2"; of "e.g." nobody thinks.
+    let dotted = word.matches('.').count() >= 2
+        && letters >= 6
+        && word.split('.').all(|part| part.len() >= 2 && part.starts_with(|c: char| c.is_ascii_alphabetic()));
+    if dotted {
+        return Some(3);
+    }
     let joined = word.matches('-').count() >= 1 && digits + word.matches('-').count() >= 2 && letters >= 2;
     if ticked {
         return Some(if coded || filed || joined { 3 } else { 2 });

@@ -28,7 +28,9 @@ fn spread(entry: Seq) -> u64 {
 
 /// Whether it names something.
 fn is_specific(fact: &Fact) -> bool {
-    fact.text.contains(['`', '_', '/']) || fact.text.bytes().any(|byte| byte.is_ascii_digit())
+    fact.text.contains(['`', '_', '/'])
+        || fact.text.bytes().any(|byte| byte.is_ascii_digit())
+        || fact.text.split(' ').any(|word| word.matches(['-', '.']).count() >= 2)
 }
 
 /// Times from which on a sentence that differs from others in names and numbers alone is what somebody always says.
@@ -66,7 +68,7 @@ fn tier(fact: &Fact, strength: u8) -> u8 {
         }
         _ if fact.kind == Kind::File => 1,
         // Short orders are rules; but where nothing is named, most are talk.
-        0..=4 if !is_specific(fact) && fact.values.is_empty() => 0,
+        0..=4 if !is_specific(fact) && fact.values.is_empty() && fact.kind != Kind::Error => 0,
         // What was solved is done.
         _ if fact.over.is_some() => 0,
         0..=1 => 0,

@@ -16,6 +16,8 @@ const NATURE_WORDS_MAX: usize = 3;
 const WORDS_MIN: usize = 2;
 /// From here on a sentence tells what its name names: an id, a path.
 const DESCRIBED_MIN: u8 = 2;
+/// A task of the agent's own that waits for something.
+const PUT_OFF_STRENGTH: u8 = 4;
 /// Sentences of one message.
 const SENTENCES_MAX: usize = 64;
 
@@ -111,8 +113,8 @@ fn sentence(
     let mut line = line;
     // "The port of `gate` had to change. 81 is free."
     if parts.values.is_empty()
-        && things::names_part(raw)
         && let Some(behind) = sentences::behind(text, range)
+        && (text.as_bytes()[behind.start].is_ascii_digit() || things::names_part(raw))
         && range.len() + behind.len() < spoken::FACT_BYTES_MAX
         && !text[behind.clone()].contains(['`', '_', '/'])
     {
@@ -134,8 +136,10 @@ fn sentence(
     let line = spoken::with_context(text, range, line, true);
     let strength = judge::said(&line, told_of_name, side);
     // Whatever its words: what the person says of a thing, and is no question, is how they want it.
-    let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !line.ends_with(['?', '？']);
+    let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !judge::asks(&line);
+    let is_put_off = side == Side::Agent && judge::is_put_off(&line);
     let (kind, strength) = match is_wish {
+        _ if is_put_off => (Kind::Pending, PUT_OFF_STRENGTH),
         true if judge::is_hearsay(&line) => (Kind::Rule, 1),
         true => (Kind::Rule, strength + 1),
         false => (Kind::Said, strength),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Value};
 use super::store::Store;
-use super::{blocks, ending, judge, names, printed, said, segments, sentences, things, values, words};
+use super::{blocks, ending, judge, names, printed, said, segments, sentences, shown, things, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -34,9 +34,13 @@ pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
     let names = names::found(text, names::From::of(side));
     for (range, fenced) in segments::segments(text) {
         let part = &text[range.clone()];
+        if fenced && shown::take_fenced(store, text, &range, source) {
+            continue;
+        }
         if fenced {
             printed::take_pasted(store, part, source);
         } else {
+            shown::take(store, text, &range, source);
             let mut from = range.start;
             for block in blocks::blocks(text, &range, &names) {
                 let taken =
@@ -189,6 +193,8 @@ fn sentence(
         judged
     };
     let Some((kind, strength)) = judged else { return range.end };
+    let strength =
+        if strength < NAMED_STRENGTH { strength.max(of_names(raw, &line, side)) } else { strength };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
         end = list(store, text, range, (kind, strength), side, source, found.room);
@@ -201,16 +207,20 @@ fn sentence(
         return end;
     }
     *found.room -= 1;
+    // What ends a task speaks of the task alone.
+    let stems = (kind == Kind::Pending).then(|| words::stems(&clipped(&line)));
     let line = match kind {
-        Kind::Decision | Kind::Rejected | Kind::Rule | Kind::Pending | Kind::Error => {
-            with_context(text, range, line, matches!(kind, Kind::Decision | Kind::Rejected | Kind::Rule))
-        }
-        Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
+        Kind::Decision | Kind::Rejected | Kind::Rule => with_context(text, range, line, true),
+        Kind::Pending => with_context(text, range, line, side == Side::Person),
+        Kind::Error => with_context(text, range, line, false),
+        Kind::Value => with_nature(text, range, line),
+        Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
     if side == Side::Person {
         rest(store, &line, kind, strength, source);
     }
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
+    fact.stems = stems.unwrap_or(fact.stems);
     fact.by_person = side == Side::Person;
     fact.more = things::names_more(raw, &told.values);
     fact.values = told.values;
@@ -220,6 +230,21 @@ fn sentence(
     store.add(fact);
     found.places.push(range.start..end);
     end
+}
+
+/// What tells an id or a place is as sure as this.
+const NAMED_STRENGTH: u8 = 4;
+
+/// How sure it is that a sentence matters by what it tells of names.
+fn of_names(raw: &str, line: &str, side: Side) -> u8 {
+    let found = names::found(raw, names::From::of(side));
+    let told = found.iter().map(|name| names::told_of(&raw[name.place.clone()], raw)).max().unwrap_or(0);
+    match told {
+        _ if judge::is_unsure(line) => 0,
+        3.. => NAMED_STRENGTH,
+        2 if !judge::is_chatter(line) => NAMED_STRENGTH,
+        0..3 => 0,
+    }
 }
 
 /// Pieces of a long sentence that are told.
@@ -366,6 +391,18 @@ const JOINED_MAX: usize = 2;
 /// A second one only behind a first that is no longer, in bytes: "Nope, dead on arrival."
 const SHORT_BYTES_MAX: usize = 40;
 
+/// "It is `ops-12`. That's our ticket.": a name, with the sentence that says what it names.
+fn with_nature(text: &str, range: &Range<usize>, line: String) -> String {
+    let is_said = |sentence: &str| sentence.split(' ').any(names::is_nature);
+    match sentences::behind(text, range) {
+        Some(behind) if line.len() <= SHORT_BYTES_MAX + behind.len() && !is_said(&line) => {
+            let next = sentences::plain(&text[behind]);
+            if may_explain(&next) && is_said(&next) { format!("{line} {next}") } else { line }
+        }
+        Some(_) | None => line,
+    }
+}
+
 /// Whether a sentence names something.
 fn is_named(line: &str) -> bool {
     line.contains(['`', '_', '/'])
@@ -387,7 +424,10 @@ const REASON_WORDS_MIN: usize = 6;
 
 /// Whether a sentence beside one that names something may be about the same: it names nothing itself.
 fn may_explain(sentence: &str) -> bool {
-    !sentence.contains(['`', '?', '_', '/'])
+    // "You ask why?" asks nobody.
+    let asks = sentence.contains('?') && sentence.len() > SHORT_BYTES_MAX;
+    !asks
+        && !sentence.contains(['`', '_', '/'])
         && sentence.len() <= REASON_BYTES_MAX
         && !judge::is_chatter(sentence)
         && !judge::is_hearsay(sentence)

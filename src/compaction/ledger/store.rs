@@ -390,8 +390,8 @@ fn bare_number(value: &str) -> &str {
 fn is_id(value: &str) -> bool {
     value.len() >= ID_BYTES_MIN
         && !value.contains(' ')
-        && value.starts_with(|c: char| c.is_ascii_alphabetic())
-        && value.contains(['-', '_', ':', '/', '.'])
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && (value.contains(['-', '_', ':', '/', '.']) || value.bytes().any(|byte| byte.is_ascii_digit()))
 }
 
 /// Shorter names are words.

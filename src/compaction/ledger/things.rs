@@ -87,15 +87,23 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     let for_it = (at >= 2 && words[at - 1].lower == "for").then(before).flatten();
     let is_told = |at: &usize| value(at) && GIVES.has(words[*at - 1].lower);
     let behind = || (thing + 2..last).find(is_told);
+    // "make `grace` 5 s"
+    let beside = (thing > 0 && MAKES.has(words[thing - 1].lower)
+        || thing > 1 && MAKES.has(words[at.max(1) - 1].lower))
+    .then_some(thing + 1)
+    .filter(|at| *at < last && value(at));
     let glued = words[thing].text.ends_with(':').then_some(thing + 1).filter(|at| *at < last && value(at));
-    let sure = for_it.or(glued).or_else(behind);
-    let near = || {
-        let mut all = (first..at).chain(thing + 1..last).filter(|at| value(at) && !is_bound(words, *at));
-        all.next().filter(|_| all.next().is_none())
-    };
+    let sure = for_it.or(glued).or(beside).or_else(behind);
+    let all = || (first..at).chain(thing + 1..last).filter(|at| value(at) && !is_bound(words, *at));
+    // "81, not 80 (`grace`)"
+    let (olds, news): (Vec<usize>, Vec<usize>) = all().partition(|at| is_former(words, *at));
+    let corrected = || (news.len() == 1 && !olds.is_empty()).then(|| news[0]);
+    let near = || (news.len() == 1 && olds.is_empty()).then(|| news[0]);
+    let sure = corrected().or(sure);
     let Some((new, form)) = sure.map(|at| (at, Form::Changed)).or_else(|| Some((near()?, Form::Near))) else {
         return;
     };
+    told.olds.extend(olds.iter().filter(|old| **old != new).map(|old| with_unit(words, *old)));
     if let Some(mut value) = make(name, &with_unit(words, new), form) {
         value.thing = Some(hash(name));
         told.values.push(value);
@@ -140,6 +148,9 @@ pub(super) fn names_part(sentence: &str) -> bool {
     things.any(|thing| part(&words, thing).is_some())
 }
 
+/// Words before a thing that gets the value behind it.
+static MAKES: Set = Set::of("make set put give get");
+
 /// Words right before a value that holds.
 static GIVES: Set = Set::of(
     "to is now be = use used take at on that want wants say with → -> it's needs gets reads has as read by becomes become",
@@ -151,6 +162,7 @@ fn is_former(words: &[Word], at: usize) -> bool {
     before.is_some_and(|word| matches!(word.lower, "from" | "not" | "than" | "was" | "were"))
         || at >= 2 && words[at - 1].lower == "of" && words[at - 2].lower == "instead"
         || words[at + 1..].iter().take(4).any(|word| matches!(word.lower, "too" | "isn't" | "wasn't"))
+        || words.get(at + 1).is_some_and(|word| matches!(word.lower, "out" | "gone" | "removed"))
 }
 
 /// A number, a version, or a short name with a number in it, as of a region.

@@ -1,0 +1,70 @@
+//! What somebody shows in a message because it is wrong: a line or two of a program's output. Pure.
+
+use std::ops::Range;
+
+use super::fact::{Fact, Kind, Source};
+use super::printed::{LINE_BYTES_MAX, error_key, is_source};
+use super::segments::is_printed;
+use super::store::Store;
+use super::{judge, sentences};
+
+/// So many lines are shown for what they say; more are a log.
+const LINES_MAX: usize = 4;
+/// What stands over them is no longer.
+const OVER_BYTES_MAX: usize = 240;
+/// A shorter line is a word or a name.
+const BYTES_MIN: usize = 10;
+/// It surely does not work: somebody says so.
+const STRENGTH: u8 = 4;
+
+/// Takes in lines that stand apart, by a blank before them or by what announces them. `part` is one of the text that
+/// was written.
+pub(super) fn take(store: &mut Store, text: &str, part: &Range<usize>, source: Source) {
+    let mut over: Option<&str> = None;
+    let mut left = 0;
+    for line in text[part.clone()].lines() {
+        let plain = line.trim();
+        let is_apart = line.starts_with("    ") || line.starts_with('\t');
+        if plain.is_empty() {
+            continue;
+        }
+        if let Some(before) = over.filter(|_| left > 0)
+            && (is_apart || announces(before))
+        {
+            add(store, plain, source);
+            left = if is_apart { left - 1 } else { 0 };
+            continue;
+        }
+        let is_trouble = plain.len() <= OVER_BYTES_MAX && !is_printed(line) && judge::is_trouble(plain);
+        over = is_trouble.then_some(plain);
+        left = if is_trouble { LINES_MAX } else { 0 };
+    }
+}
+
+/// Takes in a short block of code behind words of trouble; `false` where it is something else.
+pub(super) fn take_fenced(store: &mut Store, text: &str, block: &Range<usize>, source: Source) -> bool {
+    let head = text[..block.start].trim_end();
+    // The fence itself, and the line over it.
+    let head = head.rfind('\n').map_or("", |at| head[..at].trim_end());
+    let over = &head[head.rfind('\n').map_or(0, |at| at + 1)..];
+    let shown = &text[block.clone()];
+    if shown.lines().nth(LINES_MAX).is_some() || over.len() > OVER_BYTES_MAX || !judge::is_trouble(over) {
+        return false;
+    }
+    shown.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| add(store, line, source));
+    true
+}
+
+fn add(store: &mut Store, line: &str, source: Source) {
+    if (BYTES_MIN..=LINE_BYTES_MAX).contains(&line.len()) && !is_source(line) && !sentences::is_of_log(line) {
+        let told: Vec<&str> = line.split_whitespace().collect();
+        let told = told.join(" ");
+        store.add(Fact::named(Kind::Error, STRENGTH, &error_key(&told), told, source));
+    }
+}
+
+/// Whether a line of words is not done without the next one: "it dies with".
+fn announces(line: &str) -> bool {
+    line.ends_with([':', '…'])
+        || ["with", "this", "that", "says", "prints"].iter().any(|word| line.ends_with(word))
+}
