@@ -204,6 +204,69 @@ const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|t
 const REASON_WORDS_MIN: usize = 4;
 const REASON_FROM_BYTES: usize = 12;
 
+/// So does a person begin who wants something done now, or to know something: it holds until it is done.
+const ERRANDS: &str = "add |fix |refactor |upgrade |implement |investigate |debug |write the |write a |find out |find the |look into |\
+     look at |let's look |let’s look |let's see |explain |show me |tell me |run the |run it |run everything |try again|take a look |\
+     there's a |there’s a |there is a |users |i need a |i'd like to know|could you look|can you look|can you find|can you make |\
+     can you explain|can you show|could you show|could you explain|thanks|sorry";
+
+/// So do questions begin that need no mark at their end, and words that put somebody at ease.
+const IDLE: &str = "why do|why is|why are|what if |how come |is `|are `|does `|do we |is it |is there |what does |what is |how does |\
+     don't worry|don’t worry|no worries|no hurry|take your time|in my last|as always";
+
+/// Words that make an errand a rule.
+const LASTING: &str =
+    " always| never|must |must not|every |whenever|from now on|in future|in the future|don't |do not |not ";
+
+/// How much a sentence of the person's asks for something of the moment: 0 not at all, 1 work, 2 nothing that stays.
+pub(super) fn errand(line: &str) -> u8 {
+    let mut rest = line.trim_start();
+    for _ in 0..OPENINGS_MAX {
+        let first = rest.split(' ').next().unwrap_or_default();
+        let word = first.trim_end_matches([',', '.', '!', ':', '-', '…']).to_ascii_lowercase();
+        let opens = matches!(
+            word.as_str(),
+            "ok" | "okay"
+                | "so"
+                | "and"
+                | "now"
+                | "then"
+                | "also"
+                | "please"
+                | "great"
+                | "good"
+                | "nice"
+                | "hi"
+                | "hey"
+                | "btw"
+                | "perfect"
+                | "cool"
+                | "alright"
+                | "well"
+                | "oh"
+                | "go"
+                | "on"
+        );
+        if !opens || first.len() == rest.len() {
+            break;
+        }
+        rest = rest[first.len()..].trim_start();
+    }
+    let begins = |words: &str| {
+        rest.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
+    };
+    if IDLE.split('|').any(begins) {
+        2
+    } else if ERRANDS.split('|').any(begins) && !LASTING.split('|').any(|words| line.contains(words)) {
+        1
+    } else {
+        0
+    }
+}
+
+/// Words before what a sentence says: "ok so please".
+const OPENINGS_MAX: usize = 4;
+
 /// Whether the agent says what it will do when something else is through.
 pub(super) fn is_put_off(line: &str) -> bool {
     let begins = |words: &str| {

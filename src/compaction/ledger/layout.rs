@@ -36,7 +36,7 @@ pub(super) const SECTIONS: [(Section, &str, u64); 12] = [
     (Section::Rejected, "## Tried or ruled out", 10),
     (Section::Values, "## Current values", 14),
     (Section::Known, "## Names and places", 14),
-    (Section::Changed, "## Files changed", 20),
+    (Section::Changed, "## Files changed", 14),
     (Section::Commands, "## Commands, last result", 1),
     (Section::Names, "## Names", 1),
     (Section::Read, "## Files read", 1),

@@ -36,6 +36,9 @@ fn is_specific(fact: &Fact) -> bool {
 /// Times from which on a sentence that differs from others in names and numbers alone is what somebody always says.
 const ROUTINE_TIMES: u32 = 3;
 
+/// What is no surer than this is chatter where it is routine.
+const WEAK_MAX: u8 = 5;
+
 /// The order of a fact whose words were said so many times, but for names and numbers, and last in this entry.
 pub(super) fn order(fact: &Fact, times: u32, entry: Seq) -> Order {
     let strength = strength(fact, times);
@@ -54,6 +57,7 @@ fn strength(fact: &Fact, times: u32) -> u8 {
         _ if is_part => 0,
         0..=1 => 0,
         2..ROUTINE_TIMES => 1,
+        ROUTINE_TIMES.. if fact.strength <= WEAK_MAX => 4,
         ROUTINE_TIMES.. => 3,
     };
     fact.strength.saturating_sub(routine)
@@ -66,7 +70,8 @@ fn tier(fact: &Fact, strength: u8) -> u8 {
         {
             0
         }
-        _ if fact.kind == Kind::File => 1,
+        // The work itself, and told in few words.
+        _ if fact.kind == Kind::File => TOLD_TIER,
         // Short orders are rules; but where nothing is named, most are talk.
         0..=4 if !is_specific(fact) && fact.values.is_empty() && fact.kind != Kind::Error => 0,
         // What was solved is done.

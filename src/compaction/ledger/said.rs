@@ -85,7 +85,8 @@ fn with_opening(text: &str, range: Range<usize>) -> Range<usize> {
 fn words_of(sentence: &str) -> usize {
     let is_word = |word: &&str| {
         let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
-        !word.is_empty() && word.chars().all(char::is_alphabetic)
+        word.contains(char::is_alphabetic)
+            && word.chars().all(|c| c.is_alphabetic() || matches!(c, '-' | '\'' | '’'))
     };
     sentence.split_whitespace().filter(is_word).count()
 }
@@ -141,7 +142,13 @@ fn sentence(
     let (kind, strength) = match is_wish {
         _ if is_put_off => (Kind::Pending, PUT_OFF_STRENGTH),
         true if judge::is_hearsay(&line) => (Kind::Rule, 1),
-        true => (Kind::Rule, strength + 1),
+        true => match judge::errand(&line) {
+            0 => (Kind::Rule, strength + 1),
+            errand => (Kind::Rule, spoken::ERRAND_STRENGTH - errand),
+        },
+        false if told_of_name == DESCRIBED_MIN && side == Side::Person && judge::errand(&line) > 0 => {
+            (Kind::Said, strength.min(spoken::ERRAND_STRENGTH))
+        }
         false => (Kind::Said, strength),
     };
     if is_wish {

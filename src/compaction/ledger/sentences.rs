@@ -326,7 +326,8 @@ pub(super) fn is_prose(sentence: &str) -> bool {
             }
             byte => {
                 letters += usize::from(byte.is_ascii_alphabetic() || byte >= 0x80);
-                outside += 1;
+                // A short sentence of a name is blanks for the most part.
+                outside += usize::from(!byte.is_ascii_whitespace());
             }
         }
     }

@@ -84,7 +84,8 @@ fn together(store: &mut Store, unit: &blocks::Unit, side: Side, source: Source) 
     let weight = |class: Class| judge::weight(&hits, class);
     let is_task = weight(Class::Pending) >= judge::TELLING_MIN || weight(Class::Done) > 0 && !unit.is_row;
     let values = things::values(line).values;
-    if is_task || values.iter().any(|value| value.form != Form::Near) {
+    // Settings are told line by line: each takes the place of what it was.
+    if is_task || !unit.is_row && values.iter().any(|value| value.form != Form::Near) {
         return false;
     }
     let judged = judge::judge(line, &hits, side, &[]).filter(|(kind, _)| *kind != Kind::Value);
@@ -96,7 +97,9 @@ fn together(store: &mut Store, unit: &blocks::Unit, side: Side, source: Source) 
     };
     let mut fact = Fact::new(kind, strength.max(UNIT_STRENGTH), clipped(line), source);
     fact.by_person = side == Side::Person;
-    fact.values = values;
+    if !unit.is_row {
+        fact.values = values;
+    }
     store.add(fact);
     true
 }
@@ -193,8 +196,15 @@ fn sentence(
         judged
     };
     let Some((kind, strength)) = judged else { return range.end };
-    let strength =
-        if strength < NAMED_STRENGTH { strength.max(of_names(raw, &line, side)) } else { strength };
+    let errand = match (side, kind) {
+        (Side::Person, Kind::Rule | Kind::Decision | Kind::Rejected) => judge::errand(&line),
+        (Side::Person | Side::Agent, _) => 0,
+    };
+    let strength = if errand > 0 { strength.min(ERRAND_STRENGTH - errand) } else { strength };
+    let strength = match strength {
+        0..NAMED_STRENGTH => strength.max(of_names(raw, &line, side, errand > 0)),
+        NAMED_STRENGTH.. => strength,
+    };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
         end = list(store, text, range, (kind, strength), side, source, found.room);
@@ -213,7 +223,12 @@ fn sentence(
         Kind::Decision | Kind::Rejected | Kind::Rule => with_context(text, range, line, true),
         Kind::Pending => with_context(text, range, line, side == Side::Person),
         Kind::Error => with_context(text, range, line, false),
-        Kind::Value => with_nature(text, range, line),
+        Kind::Value
+            if told.values.iter().any(|value| values::is_value(&value.value) && !is_plain(&value.value)) =>
+        {
+            with_nature(text, range, line)
+        }
+        Kind::Value => with_context(text, range, line, true),
         Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
     if side == Side::Person {
@@ -232,17 +247,19 @@ fn sentence(
     end
 }
 
+/// What the person wants done now is less sure than this to matter later.
+pub(super) const ERRAND_STRENGTH: u8 = 3;
 /// What tells an id or a place is as sure as this.
 const NAMED_STRENGTH: u8 = 4;
 
 /// How sure it is that a sentence matters by what it tells of names.
-fn of_names(raw: &str, line: &str, side: Side) -> u8 {
+fn of_names(raw: &str, line: &str, side: Side, is_errand: bool) -> u8 {
     let found = names::found(raw, names::From::of(side));
     let told = found.iter().map(|name| names::told_of(&raw[name.place.clone()], raw)).max().unwrap_or(0);
     match told {
         _ if judge::is_unsure(line) => 0,
         3.. => NAMED_STRENGTH,
-        2 if !judge::is_chatter(line) => NAMED_STRENGTH,
+        2 if !is_errand && !judge::is_chatter(line) => NAMED_STRENGTH,
         0..3 => 0,
     }
 }
@@ -401,6 +418,11 @@ fn with_nature(text: &str, range: &Range<usize>, line: String) -> String {
         }
         Some(_) | None => line,
     }
+}
+
+/// Whether a value is of words alone: "the answer is server-sent events".
+fn is_plain(value: &str) -> bool {
+    value.chars().all(|c| c.is_alphabetic() || matches!(c, '-' | ' '))
 }
 
 /// Whether a sentence names something.
