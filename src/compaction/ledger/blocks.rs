@@ -91,20 +91,25 @@ fn item(line: &str) -> Option<&str> {
     rest.starts_with(' ').then(|| rest.trim()).filter(|rest| !rest.is_empty())
 }
 
-/// The line over a block that says what it is of; at most one blank line stands between.
-fn heading(text: &str, lines: &[Range<usize>], first: usize) -> Option<usize> {
+/// The line over a block that says what it is of, or the last sentence of it; at most one blank line stands between.
+fn heading(text: &str, lines: &[Range<usize>], first: usize) -> Option<Range<usize>> {
     let line = |at: usize| text[lines[at].clone()].trim();
     let at = first.checked_sub(1)?;
     let at = if line(at).is_empty() { at.checked_sub(1)? } else { at };
-    let over = line(at);
+    let end = lines[at].start + text[lines[at].clone()].trim_end().len();
+    let last = text[..end].char_indices().next_back().map_or(end, |(at, _)| at);
+    let over = sentences::around(text, last.max(lines[at].start)..end);
+    let place = over.start.max(lines[at].start)..end;
+    let over = text[place.clone()].trim();
     let is_short = over.split(' ').count() <= HEADING_WORDS_MAX && !over.ends_with(['.', '!', '?', ',', ';']);
-    (!over.is_empty() && over.len() <= HEADING_BYTES_MAX && (over.ends_with(':') || is_short)).then_some(at)
+    (!over.is_empty() && over.len() <= HEADING_BYTES_MAX && (over.ends_with(':') || is_short))
+        .then_some(place)
 }
 
 /// A list of which one item at most names something: the others are about the same.
 fn list(text: &str, lines: &[Range<usize>], items: Range<usize>, names: &[Found]) -> Option<Block> {
     let over = heading(text, lines, items.start);
-    let range = lines[over.unwrap_or(items.start)].start..lines[items.end - 1].end;
+    let range = over.as_ref().unwrap_or(&lines[items.start]).start..lines[items.end - 1].end;
     let count = items.clone().filter(|at| !text[lines[*at].clone()].trim().is_empty()).count();
     let is_told = over.is_some() || count > 1;
     if !is_told || range.len() > FACT_BYTES_MAX || text[range.clone()].contains("[ ]") {
@@ -120,7 +125,7 @@ fn list(text: &str, lines: &[Range<usize>], items: Range<usize>, names: &[Found]
     }
     let said = items.filter_map(|at| item(&text[lines[at].clone()]));
     let said: Vec<String> = said.map(sentences::plain).collect();
-    let mut line = over.map_or_else(String::new, |at| told_over(&text[lines[at].clone()]));
+    let mut line = over.map_or_else(String::new, |over| told_over(&text[over]));
     line.push_str(&said.join("; "));
     Some(Block { range, units: vec![Unit { line, is_row: false }] })
 }
@@ -137,7 +142,7 @@ fn table(text: &str, lines: &[Range<usize>], rows: Range<usize>, names: &[Found]
         return None;
     }
     let over = heading(text, lines, rows.start);
-    let range = lines[over.unwrap_or(rows.start)].start..lines[rows.end - 1].end;
+    let range = over.as_ref().unwrap_or(&lines[rows.start]).start..lines[rows.end - 1].end;
     let cells = |at: usize| -> Vec<&str> {
         let cells = text[lines[at].clone()].trim().trim_matches('|').split('|');
         cells.map(str::trim).filter(|cell| !cell.is_empty()).collect()
@@ -147,7 +152,7 @@ fn table(text: &str, lines: &[Range<usize>], rows: Range<usize>, names: &[Found]
     let has_header = rows.len() > 2 && is_rule(rows.start + 1);
     let first = if has_header { rows.start + 2 } else { rows.start };
     let over = match over {
-        Some(at) => told_over(&text[lines[at].clone()]),
+        Some(over) => told_over(&text[over]),
         None if has_header => format!("{}: ", cells(rows.start).join(", ")),
         None => String::new(),
     };

@@ -198,7 +198,7 @@ const UNSURE: &str =
     "might|maybe|perhaps|probably|may be|seems|suspicious|not sure|could be|i guess|i think|whether|wonder";
 
 /// Words and marks by which a reason is given, or what something is.
-const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|the reason|, as |: |; | – | — | (|, the |, it |, and |, so |, but ";
+const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|the reason|on the grounds|explanation|considering|owing to|hence|therefore|, as |: |; | – | — | (|, the |, it |, and |, so |, but ";
 
 /// A reason has so many words at least, and something stands before it.
 const REASON_WORDS_MIN: usize = 4;
@@ -215,8 +215,7 @@ const IDLE: &str = "why do|why is|why are|what if |how come |is `|are `|does `|d
      don't worry|don’t worry|no worries|no hurry|take your time|in my last|as always";
 
 /// Words that make an errand a rule.
-const LASTING: &str =
-    " always| never|must |must not|every |whenever|from now on|in future|in the future|don't |do not |not ";
+const LASTING: &str = " always| never|must |must not|every |whenever|from now on|in future|in the future|don't |do not |not | no |only|nothing|nobody|without|any time";
 
 /// How much a sentence of the person's asks for something of the moment: 0 not at all, 1 work, 2 nothing that stays.
 pub(super) fn errand(line: &str) -> u8 {
@@ -255,7 +254,10 @@ pub(super) fn errand(line: &str) -> u8 {
     let begins = |words: &str| {
         rest.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
     };
-    if IDLE.split('|').any(begins) {
+    // What runs on says more than it begins with.
+    if line.len() > ORDER_BYTES_MAX {
+        0
+    } else if IDLE.split('|').any(begins) {
         2
     } else if ERRANDS.split('|').any(begins) && !LASTING.split('|').any(|words| line.contains(words)) {
         1

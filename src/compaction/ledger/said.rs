@@ -100,29 +100,31 @@ fn sentence(
     side: Side,
     source: Source,
 ) -> bool {
-    let raw = &text[range.clone()];
-    let line = sentences::plain(raw);
+    let mut range = range.clone();
+    let mut raw = &text[range.clone()];
+    let mut line = sentences::plain(raw);
     if words_of(&line) < WORDS_MIN
         || !sentences::is_prose(raw)
-        || sentences::is_of_table(text, range)
+        || sentences::is_of_table(text, &range)
         || sentences::is_of_log(&line)
         || side == Side::Agent && judge::is_hearsay(&line)
     {
         return false;
     }
     let mut parts = things::values(raw);
-    let mut line = line;
     // "The port of `gate` had to change. 81 is free."
     if parts.values.is_empty()
-        && let Some(behind) = sentences::behind(text, range)
+        && let Some(behind) = sentences::behind(text, &range)
         && (text.as_bytes()[behind.start].is_ascii_digit() || things::names_part(raw))
         && range.len() + behind.len() < spoken::FACT_BYTES_MAX
         && !text[behind.clone()].contains(['`', '_', '/'])
     {
-        let both = &text[range.start..behind.end];
-        parts = things::values(both);
+        let both = range.start..behind.end;
+        parts = things::values(&text[both.clone()]);
         if !parts.values.is_empty() {
-            line = sentences::plain(both);
+            raw = &text[both.clone()];
+            line = sentences::plain(raw);
+            range = both;
         }
     }
     if parts.values.iter().any(|value| value.form != Form::Near) {
@@ -134,7 +136,9 @@ fn sentence(
         store.add(fact);
         return true;
     }
-    let line = spoken::with_context(text, range, line, true);
+    let line = spoken::with_context(text, &range, line, true);
+    // What it names may be said in the next sentence.
+    let told_of_name = told_of_name.max(names::most_told_of(&line, side));
     let strength = judge::said(&line, told_of_name, side);
     // Whatever its words: what the person says of a thing, and is no question, is how they want it.
     let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !judge::asks(&line);

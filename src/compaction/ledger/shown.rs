@@ -6,12 +6,12 @@ use super::fact::{Fact, Kind, Source};
 use super::printed::{LINE_BYTES_MAX, error_key, is_source};
 use super::segments::is_printed;
 use super::store::Store;
-use super::{judge, sentences};
+use super::{cues, judge, sentences};
 
 /// So many lines are shown for what they say; more are a log.
 const LINES_MAX: usize = 4;
-/// What stands over them is no longer.
-const OVER_BYTES_MAX: usize = 240;
+/// So much is looked at of what stands over them.
+const OVER_BYTES_MAX: usize = 160;
 /// A shorter line is a word or a name.
 const BYTES_MIN: usize = 10;
 /// It surely does not work: somebody says so.
@@ -35,7 +35,8 @@ pub(super) fn take(store: &mut Store, text: &str, part: &Range<usize>, source: S
             left = if is_apart { left - 1 } else { 0 };
             continue;
         }
-        let is_trouble = plain.len() <= OVER_BYTES_MAX && !is_printed(line) && judge::is_trouble(plain);
+        let plain = tail(plain);
+        let is_trouble = !is_printed(line) && judge::is_trouble(plain);
         over = is_trouble.then_some(plain);
         left = if is_trouble { LINES_MAX } else { 0 };
     }
@@ -46,17 +47,22 @@ pub(super) fn take_fenced(store: &mut Store, text: &str, block: &Range<usize>, s
     let head = text[..block.start].trim_end();
     // The fence itself, and the line over it.
     let head = head.rfind('\n').map_or("", |at| head[..at].trim_end());
-    let over = &head[head.rfind('\n').map_or(0, |at| at + 1)..];
+    let over = tail(&head[head.rfind('\n').map_or(0, |at| at + 1)..]);
     let shown = &text[block.clone()];
-    if shown.lines().nth(LINES_MAX).is_some() || over.len() > OVER_BYTES_MAX || !judge::is_trouble(over) {
+    if shown.lines().nth(LINES_MAX).is_some() || !judge::is_trouble(over) {
         return false;
     }
     shown.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| add(store, line, source));
     true
 }
 
+fn tail(line: &str) -> &str {
+    &line[line.ceil_char_boundary(line.len().saturating_sub(OVER_BYTES_MAX))..]
+}
+
 fn add(store: &mut Store, line: &str, source: Source) {
-    if (BYTES_MIN..=LINE_BYTES_MAX).contains(&line.len()) && !is_source(line) && !sentences::is_of_log(line) {
+    let is_source = || is_source(line) && cues::printed(line, false).next().is_none();
+    if (BYTES_MIN..=LINE_BYTES_MAX).contains(&line.len()) && !is_source() && !sentences::is_of_log(line) {
         let told: Vec<&str> = line.split_whitespace().collect();
         let told = told.join(" ");
         store.add(Fact::named(Kind::Error, STRENGTH, &error_key(&told), told, source));

@@ -219,6 +219,7 @@ fn sentence(
     *found.room -= 1;
     // What ends a task speaks of the task alone.
     let stems = (kind == Kind::Pending).then(|| words::stems(&clipped(&line)));
+    let was_named = is_named(&line);
     let line = match kind {
         Kind::Decision | Kind::Rejected | Kind::Rule => with_context(text, range, line, true),
         Kind::Pending => with_context(text, range, line, side == Side::Person),
@@ -230,6 +231,11 @@ fn sentence(
         }
         Kind::Value => with_context(text, range, line, true),
         Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
+    };
+    // "Because …" says of what only with the sentence before it.
+    let strength = match kind {
+        Kind::Decision | Kind::Rejected if !was_named && is_named(&line) => (strength + 2).min(7),
+        _ => strength,
     };
     if side == Side::Person {
         rest(store, &line, kind, strength, source);
@@ -254,9 +260,7 @@ const NAMED_STRENGTH: u8 = 4;
 
 /// How sure it is that a sentence matters by what it tells of names.
 fn of_names(raw: &str, line: &str, side: Side, is_errand: bool) -> u8 {
-    let found = names::found(raw, names::From::of(side));
-    let told = found.iter().map(|name| names::told_of(&raw[name.place.clone()], raw)).max().unwrap_or(0);
-    match told {
+    match names::most_told_of(raw, side) {
         _ if judge::is_unsure(line) => 0,
         3.. => NAMED_STRENGTH,
         2 if !is_errand && !judge::is_chatter(line) => NAMED_STRENGTH,
@@ -427,7 +431,7 @@ fn is_plain(value: &str) -> bool {
 
 /// Whether a sentence names something.
 fn is_named(line: &str) -> bool {
-    line.contains(['`', '_', '/'])
+    line.contains(['`', '_', '/']) || !names::found(line, names::From::Agent).is_empty()
 }
 
 /// Whether a sentence says by its words that it is the reason of the one before.
@@ -449,7 +453,7 @@ fn may_explain(sentence: &str) -> bool {
     // "You ask why?" asks nobody.
     let asks = sentence.contains('?') && sentence.len() > SHORT_BYTES_MAX;
     !asks
-        && !sentence.contains(['`', '_', '/'])
+        && !is_named(sentence)
         && sentence.len() <= REASON_BYTES_MAX
         && !judge::is_chatter(sentence)
         && !judge::is_hearsay(sentence)

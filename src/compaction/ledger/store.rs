@@ -116,6 +116,7 @@ impl Store {
     /// in one sentence the one that the thing is known to have is the old one, whatever the words: "where it says 80
     /// for the port of `gate`, read 81".
     fn settle(&mut self, fact: &mut Fact) {
+        let mut olds = Vec::new();
         for value in fact.values.iter_mut().filter(|value| !value.others.is_empty()) {
             let others = std::mem::take(&mut value.others);
             let places =
@@ -129,10 +130,14 @@ impl Store {
             if is_known(&value.value) {
                 let mut new = others.into_iter().filter(|other| !is_known(other));
                 if let (Some(new), None) = (new.next(), new.next()) {
+                    let now = Some(new.clone());
+                    let old = Value { now, ..value.clone() };
                     value.value = new;
+                    olds.push(old);
                 }
             }
         }
+        fact.values.append(&mut olds);
         for near in fact.values.extract_if(.., |value| value.form == Form::Near) {
             let places =
                 near.thing.and_then(|thing| self.by_thing.get(&thing)).map_or(&[][..], Vec::as_slice);

@@ -74,7 +74,11 @@ fn of_part(words: &[Word], thing: usize, told: &mut Told) {
 
 /// A value of a thing itself: "take 5 s for `grace`", "`grace`: make that 5 s", "`grace` is 5 s now".
 fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
-    let value = |at: &usize| is_number(words[*at].text) && is_told_value(&words[*at]);
+    let is_host = |word: &Word| {
+        !word.ticked && word.text.contains('-') && word.text.bytes().any(|b| b.is_ascii_digit())
+    };
+    let value =
+        |at: &usize| (is_number(words[*at].text) || is_host(&words[*at])) && is_told_value(&words[*at]);
     let mut at = thing;
     while at > 0 && ARTICLES.has(words[at - 1].lower) {
         at -= 1;
