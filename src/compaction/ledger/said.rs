@@ -16,6 +16,8 @@ const NATURE_WORDS_MAX: usize = 3;
 const WORDS_MIN: usize = 2;
 /// From here on a sentence tells what its name names: an id, a path.
 const DESCRIBED_MIN: u8 = 2;
+/// A note that gives a value without words is no longer, in bytes.
+const NOTE_BYTES_MAX: usize = 60;
 /// A task of the agent's own that waits for something.
 const PUT_OFF_STRENGTH: u8 = 4;
 /// Sentences of one message.
@@ -100,34 +102,20 @@ fn sentence(
     side: Side,
     source: Source,
 ) -> bool {
-    let mut range = range.clone();
-    let mut raw = &text[range.clone()];
-    let mut line = sentences::plain(raw);
-    if words_of(&line) < WORDS_MIN
-        || !sentences::is_prose(raw)
+    let (parts, range) = things::told(text, range);
+    let raw = &text[range.clone()];
+    let line = sentences::plain(raw);
+    let gives = parts.values.iter().any(|value| value.form != Form::Near);
+    // "`gate` → 81" is said, though it has no words.
+    let is_note = gives && raw.len() <= NOTE_BYTES_MAX && !raw.contains(['{', '}', ';', '=', '<', '>', '(']);
+    if !is_note && (words_of(&line) < WORDS_MIN || !sentences::is_prose(raw))
         || sentences::is_of_table(text, &range)
         || sentences::is_of_log(&line)
         || side == Side::Agent && judge::is_hearsay(&line)
     {
         return false;
     }
-    let mut parts = things::values(raw);
-    // "The port of `gate` had to change. 81 is free."
-    if parts.values.is_empty()
-        && let Some(behind) = sentences::behind(text, &range)
-        && (text.as_bytes()[behind.start].is_ascii_digit() || things::names_part(raw))
-        && range.len() + behind.len() < spoken::FACT_BYTES_MAX
-        && !text[behind.clone()].contains(['`', '_', '/'])
-    {
-        let both = range.start..behind.end;
-        parts = things::values(&text[both.clone()]);
-        if !parts.values.is_empty() {
-            raw = &text[both.clone()];
-            line = sentences::plain(raw);
-            range = both;
-        }
-    }
-    if parts.values.iter().any(|value| value.form != Form::Near) {
+    if gives {
         store.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
         fact.by_person = side == Side::Person;

@@ -160,7 +160,12 @@ fn sentence(
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let mut parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
+    let (mut parts, whole) = match has_marks(raw) {
+        true => things::told(text, range),
+        false => (values::Told::default(), range.clone()),
+    };
+    let range = &whole;
+    let raw = &text[range.clone()];
     let near: Vec<Value> = parts.values.extract_if(.., |value| value.form == Form::Near).collect();
     let is_part = !parts.values.is_empty();
     let told = match is_part {

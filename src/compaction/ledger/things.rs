@@ -1,8 +1,11 @@
 //! Values that a sentence gives to things which have names of code, and to parts of them. Pure.
 
+use std::ops::Range;
+
 use super::fact::{Form, Value};
+use super::sentences;
 use super::values::{
-    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make, split,
+    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make, sort, split,
     with_unit,
 };
 use super::words::{Set, hash};
@@ -30,6 +33,46 @@ pub(super) fn values(sentence: &str) -> Told {
         of_part(&words[first..end], thing - first, &mut told);
     }
     told
+}
+
+/// The values of a sentence of a text; with those of the next one where that goes on with them, and then where both
+/// end: "The port of `gate` had to change. 81 is free.", "You still have 80 for `gate`. Make it 81."
+pub(super) fn told(text: &str, sentence: &Range<usize>) -> (Told, Range<usize>) {
+    let raw = &text[sentence.clone()];
+    let mut told = values(raw);
+    let Some(behind) = sentences::behind(text, sentence) else { return (told, sentence.clone()) };
+    let next = &text[behind.clone()];
+    let has_value = next.bytes().any(|byte| byte.is_ascii_digit());
+    if !has_value || behind.len() > NEXT_BYTES_MAX || next.contains(['`', '_', '/', '?']) || !names_thing(raw)
+    {
+        return (told, sentence.clone());
+    }
+    let both = sentence.start..behind.end;
+    if told.values.is_empty() {
+        if next.starts_with(|c: char| c.is_ascii_digit()) || names_part(raw) {
+            told = values(&text[both.clone()]);
+        }
+        return if told.values.is_empty() { (told, sentence.clone()) } else { (told, both) };
+    }
+    let Some(value) = told.values.last_mut().filter(|value| value.form == Form::Changed) else {
+        return (told, sentence.clone());
+    };
+    let lowered = next.to_ascii_lowercase();
+    let words = split(next, &lowered);
+    let alike = (0..words.len()).filter(|at| is_told_value(&words[*at])).map(|at| with_unit(&words, at));
+    let alike: Vec<String> = alike.filter(|other| sort(other) == sort(&value.value)).collect();
+    if alike.is_empty() {
+        return (told, sentence.clone());
+    }
+    value.others.extend(alike);
+    (told, both)
+}
+
+/// A longer sentence behind one with a value is about something else.
+const NEXT_BYTES_MAX: usize = 80;
+
+fn names_thing(sentence: &str) -> bool {
+    sentence.contains(['`', '_'])
 }
 
 /// Whether a sentence names a thing beside those that it gives values to.
@@ -110,6 +153,10 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     told.olds.extend(olds.iter().filter(|old| **old != new).map(|old| with_unit(words, *old)));
     if let Some(mut value) = make(name, &with_unit(words, new), form) {
         value.thing = Some(hash(name));
+        if form == Form::Changed {
+            let others = news.iter().filter(|at| **at != new).map(|at| with_unit(words, *at));
+            value.others = others.filter(|other| *other != value.value).collect();
+        }
         told.values.push(value);
     }
 }
@@ -145,7 +192,7 @@ fn part(words: &[Word], thing: usize) -> Option<usize> {
 }
 
 /// Whether a sentence names a part of a thing that may have a value: "the port of `gate`".
-pub(super) fn names_part(sentence: &str) -> bool {
+fn names_part(sentence: &str) -> bool {
     let lowered = sentence.to_ascii_lowercase();
     let words = split(sentence, &lowered);
     let mut things = (0..words.len()).filter(|at| words[*at].text.contains('_') || words[*at].ticked);
@@ -164,14 +211,18 @@ static GIVES: Set = Set::of(
 fn is_former(words: &[Word], at: usize) -> bool {
     let before = words[..at].iter().rev().find(|word| !ARTICLES.has(word.lower));
     before.is_some_and(|word| matches!(word.lower, "from" | "not" | "than" | "was" | "were"))
-        || at >= 2 && words[at - 1].lower == "of" && words[at - 2].lower == "instead"
+        || at >= 2
+            && matches!(
+                (words[at - 2].lower, words[at - 1].lower),
+                ("instead", "of") | ("no", "more") | ("no", "longer")
+            )
         || words[at + 1..].iter().take(4).any(|word| matches!(word.lower, "too" | "isn't" | "wasn't"))
         || words.get(at + 1).is_some_and(|word| matches!(word.lower, "out" | "gone" | "removed"))
 }
 
 /// A number, a version, or a short name with a number in it, as of a region.
 fn is_told_value(word: &Word) -> bool {
-    let text = word.text;
+    let text = word.text.trim_end_matches(':');
     is_number(text) && !text.contains(':')
         || text.bytes().any(|byte| byte.is_ascii_digit())
             && text.len() <= 24

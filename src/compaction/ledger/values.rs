@@ -359,7 +359,7 @@ pub(super) fn bare(word: &str) -> &str {
 fn clean(value: &str) -> String {
     value
         .trim_matches(|c: char| {
-            matches!(c, '`' | '"' | '\'' | '*' | '(' | ')' | ',' | ';') || c.is_whitespace()
+            matches!(c, '`' | '"' | '\'' | '*' | '(' | ')' | ',' | ';' | ':') || c.is_whitespace()
         })
         .to_owned()
 }
