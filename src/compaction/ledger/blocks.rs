@@ -96,10 +96,13 @@ fn heading(text: &str, lines: &[Range<usize>], first: usize) -> Option<Range<usi
     let line = |at: usize| text[lines[at].clone()].trim();
     let at = first.checked_sub(1)?;
     let at = if line(at).is_empty() { at.checked_sub(1)? } else { at };
+    if line(at).is_empty() {
+        return None;
+    }
     let end = lines[at].start + text[lines[at].clone()].trim_end().len();
     let last = text[..end].char_indices().next_back().map_or(end, |(at, _)| at);
     let over = sentences::around(text, last.max(lines[at].start)..end);
-    let place = over.start.max(lines[at].start)..end;
+    let place = over.start.clamp(lines[at].start, end)..end;
     let over = text[place.clone()].trim();
     let is_short = over.split(' ').count() <= HEADING_WORDS_MAX && !over.ends_with(['.', '!', '?', ',', ';']);
     (!over.is_empty() && over.len() <= HEADING_BYTES_MAX && (over.ends_with(':') || is_short))
