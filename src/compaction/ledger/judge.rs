@@ -339,5 +339,6 @@ fn doubt(line: &str, side: Side, kind: Kind, found: u8) -> u8 {
     u8::from(is_anybodys) * (2 - names)
         + u8::from(asks && !is_polite) * 2
         + u8::from(is_chatter) * 2
+        + u8::from(found <= TELLING_MIN && kind != Kind::Value && Marks::of(line).unsure) * 2
         + u8::from(line.len() > FACT_BYTES_MAX)
 }

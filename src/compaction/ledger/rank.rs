@@ -74,6 +74,7 @@ fn tier(fact: &Fact, strength: u8) -> u8 {
         _ if fact.kind == Kind::File => TOLD_TIER,
         // Short orders are rules; but where nothing is named, most are talk.
         0..=4 if !is_specific(fact) && fact.values.is_empty() && fact.kind != Kind::Error => 0,
+        0..=5 if !is_specific(fact) && matches!(fact.kind, Kind::Decision | Kind::Rejected) => 0,
         // What was solved is done.
         _ if fact.over.is_some() => 0,
         0..=1 => 0,

@@ -21,23 +21,28 @@ const STRENGTH: u8 = 4;
 /// was written.
 pub(super) fn take(store: &mut Store, text: &str, part: &Range<usize>, source: Source) {
     let mut over: Option<&str> = None;
+    // Only what stands apart goes on behind a blank line, or behind what stood apart.
+    let mut is_next = false;
     let mut left = 0;
     for line in text[part.clone()].lines() {
         let plain = line.trim();
         let is_apart = line.starts_with("    ") || line.starts_with('\t');
         if plain.is_empty() {
+            is_next = false;
             continue;
         }
         if let Some(before) = over.filter(|_| left > 0)
-            && (is_apart || announces(before))
+            && (is_apart || is_next && announces(before))
         {
             add(store, plain, source);
+            is_next = false;
             left = if is_apart { left - 1 } else { 0 };
             continue;
         }
         let plain = tail(plain);
         let is_trouble = !is_printed(line) && judge::is_trouble(plain);
         over = is_trouble.then_some(plain);
+        is_next = is_trouble;
         left = if is_trouble { LINES_MAX } else { 0 };
     }
 }

@@ -206,6 +206,9 @@ fn sentence(
         (Side::Person | Side::Agent, _) => 0,
     };
     let strength = if errand > 0 { strength.min(ERRAND_STRENGTH - errand) } else { strength };
+    // What it announces is told, not that it is announced.
+    let is_report = line.ends_with(':') && !is_named(&line) && judge::is_trouble(&line);
+    let strength = if is_report { strength.min(ERRAND_STRENGTH - 1) } else { strength };
     let strength = match strength {
         0..NAMED_STRENGTH => strength.max(of_names(raw, &line, side, errand > 0)),
         NAMED_STRENGTH.. => strength,
