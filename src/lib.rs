@@ -77,7 +77,7 @@
 //!
 //! What is decided and put together here takes milliseconds: `session::thinking` does it on one thread behind
 //! everything else, over a snapshot, and what comes back is used only for the revision of the view that it was made
-//! from.
+//! from. A long log that was not read yet has a few readers beside that thread, as long as that takes.
 //!
 //! # The house, and who may import whom
 //!

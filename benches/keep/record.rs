@@ -19,8 +19,8 @@ const TOKENS: u64 = 2_500;
 const EACH: usize = 1;
 /// What the model may write.
 const SUMMARY_TOKENS: u64 = 900;
-/// How long one summary may take.
-const SECONDS_MAX: u64 = 900;
+/// How long one summary may take: small models on a processor read some 20 tokens a second.
+const SECONDS_MAX: u64 = 3_600;
 
 pub fn run(url: &str, model: &str, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use epitome::compaction::ledger::Ledger;
-use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide};
+use epitome::compaction::{Budget, Decision, Keep, Scene, Wish, Written, compacted_in, decided};
 use epitome::config::Compaction;
 use epitome::thread::Trigger;
 
@@ -50,12 +50,13 @@ fn whole(tokens: u64, name: &str, target: f64, count: usize, lines: &mut Vec<Lin
         ledger.follow(&thread);
         times[0].push(milliseconds(began));
         let began = Instant::now();
-        let decision = decide(&ruler, &thread, &budget, &wish);
+        let scene = Scene::of(&ruler, &thread, &budget);
+        let decision = decided(&scene, &wish);
         times[1].push(milliseconds(began));
         let Decision::Summarise(plan) = decision else { continue };
         let began = Instant::now();
         let id = thread.next_message();
-        let made = compacted(&ruler, &thread, &ledger, &budget, &plan, id, Written::default());
+        let made = compacted_in(&scene, &ledger, &plan, id, Written::default());
         times[2].push(milliseconds(began));
         std::hint::black_box(made.is_ok());
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::printer::Streamed;
+use super::printer::{Streamed, line};
 use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::{Change, Entry, HookRun, MessageId, SessionId, ToolOutcome, Usage, Verdict, text};
 
@@ -127,40 +127,11 @@ impl<'a> JsonLines<'a> {
                 }
             }
             Change::ToolFinished { outcome } => self.outcome(outcome),
-            // What is no follow-up of a hook's has no line.
-            Change::Said { .. }
-            | Change::Compacted { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::GoalSet { .. }
-            | Change::ThinkingDropped { .. }
-            | Change::Undone { .. }
-            | Change::Redone { .. }
-            | Change::Pruned { .. }
-            | Change::Noted { .. }
-            | Change::Planned { .. } => match text::one_line(change) {
+            Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
+            change => match line(change) {
                 Some(line) => self.notice("info", &line),
                 None => Ok(()),
             },
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::Queued { .. }
-            | Change::Commanded { .. }
-            | Change::Forked { .. }
-            // The note of the same command tells of it.
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::ModelChosen { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Titled { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. }
-            | Change::TurnEnded { .. } => Ok(()),
-            Change::Hooked { runs, .. } => runs.iter().try_for_each(|run| self.hook(run)),
         }
     }
 

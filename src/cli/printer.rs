@@ -313,40 +313,10 @@ impl<'a> Printer<'a> {
                 }
             }
             Change::ToolFinished { outcome } => self.outcome(outcome),
-            // What is no follow-up of a hook's has no line.
-            Change::Said { .. }
-            | Change::Compacted { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::GoalSet { .. }
-            | Change::ThinkingDropped { .. }
-            | Change::Undone { .. }
-            | Change::Redone { .. }
-            | Change::Pruned { .. }
-            | Change::Noted { .. }
-            | Change::Planned { .. } => match text::one_line(change) {
+            change => match line(change) {
                 Some(line) => self.line(Kind::Call, Ink::Cyan, &line),
                 None => Ok(()),
             },
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::Queued { .. }
-            | Change::Commanded { .. }
-            | Change::Forked { .. }
-            // The note of the same command tells of it.
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::ModelChosen { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Titled { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. }
-            | Change::Hooked { .. }
-            | Change::TurnEnded { .. } => Ok(()),
         }
     }
 
@@ -500,6 +470,46 @@ fn clipped(line: &str, chars_max: usize) -> String {
     }
     let head: String = line.chars().take(chars_max - 1).collect();
     format!("{head}…")
+}
+
+/// What `epitome run` says of a change beside replies, outcomes and hooks, in one line; `None` for what it says nothing
+/// of.
+pub(super) fn line(change: &Change) -> Option<String> {
+    match change {
+        // What is no follow-up of a hook's has no line.
+        Change::Said { .. }
+        | Change::Compacted { .. }
+        | Change::Mutated { .. }
+        | Change::Edited { .. }
+        | Change::CallChanged { .. }
+        | Change::Withheld { .. }
+        | Change::GoalSet { .. }
+        | Change::ThinkingDropped { .. }
+        | Change::Undone { .. }
+        | Change::Redone { .. }
+        | Change::Pruned { .. }
+        | Change::Noted { .. }
+        | Change::Planned { .. } => text::one_line(change),
+        Change::Opened { .. }
+        | Change::Framed { .. }
+        | Change::Queued { .. }
+        | Change::Commanded { .. }
+        | Change::Forked { .. }
+        // The note of the same command tells of it.
+        | Change::Rewound { .. }
+        | Change::FilesRewound { .. }
+        | Change::ModelChosen { .. }
+        | Change::ModeChosen { .. }
+        | Change::ThoughtChosen { .. }
+        | Change::Titled { .. }
+        | Change::Allowed { .. }
+        | Change::Spent { .. }
+        | Change::Forgotten { .. }
+        | Change::Hooked { .. }
+        | Change::Replied { .. }
+        | Change::ToolFinished { .. }
+        | Change::TurnEnded { .. } => None,
+    }
 }
 
 #[cfg(test)]

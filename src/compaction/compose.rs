@@ -48,7 +48,8 @@ pub fn compacted(
     compacted_in(&Scene::of(ruler, thread, budget), ledger, plan, id, written)
 }
 
-pub(super) fn compacted_in(
+/// As `compacted`, of what was weighed already.
+pub fn compacted_in(
     scene: &Scene<'_>,
     ledger: &Ledger,
     plan: &Plan,

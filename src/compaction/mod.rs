@@ -27,12 +27,13 @@ mod scene;
 mod text;
 
 pub use budget::Budget;
-pub use compose::{Fate, Written, compacted, mutated, pins_too_large};
+pub use compose::{Fate, Written, compacted, compacted_in, mutated, pins_too_large};
 pub use identifiers::unknown_identifiers;
 pub use parts::{GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, PERSON_HEAD, REQUEST_HEAD, goal_words};
-pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, through};
+pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, decided, through};
 pub use preview::{Line, Preview, preview};
 pub use prune::{due, pruned};
+pub use scene::Scene;
 pub use text::{extract, flat, pieces};
 
 /// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.

@@ -78,7 +78,8 @@ pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> D
     decided(&Scene::of(ruler, thread, budget), wish)
 }
 
-pub(super) fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
+/// As `decide`, of what was weighed already.
+pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
     if scene.limit < ROOM_TOKENS_MIN {
         let Budget { frame, window, reserve, .. } = scene.budget;
         return Decision::Nothing(format!(

@@ -19,27 +19,29 @@ const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
 /// What `recall` does with an entry that is shown shorter.
 pub(super) const READS_ALL: &str = "reads all of it";
 
-/// A thread, a budget, and what is asked of them again and again in one decision.
-pub(super) struct Scene<'a> {
-    pub ruler: Ruler,
-    pub thread: &'a Thread,
-    pub budget: &'a Budget,
+/// A thread, a budget, and what is asked of them again and again in one decision. Who decides and then makes the change
+/// of the same thread does both by one of these: to weigh a long view takes a part of the time of each.
+pub struct Scene<'a> {
+    pub(super) ruler: Ruler,
+    pub(super) thread: &'a Thread,
+    pub(super) budget: &'a Budget,
     /// The tokens of each entry of the view.
-    pub weights: Vec<u64>,
+    pub(super) weights: Vec<u64>,
     /// All of them.
-    pub before: u64,
+    pub(super) before: u64,
     /// Tokens that we may count in a view that surely fits beside the frame and the reply.
-    pub limit: u64,
+    pub(super) limit: u64,
     /// Entries that are pinned as a whole.
-    pub pinned: HashSet<Seq>,
+    pub(super) pinned: HashSet<Seq>,
     /// Where in the view whole outcomes of `recall` stand that the running turn asked for: what the model has just
     /// fetched back is the last of the outcomes to leave again.
-    pub recalled: BTreeSet<usize>,
+    pub(super) recalled: BTreeSet<usize>,
     /// Whether the model has the tool `recall`: the tools of an older session may be without it.
-    pub has_recall: bool,
+    pub(super) has_recall: bool,
 }
 
 impl<'a> Scene<'a> {
+    /// Weighs the view of a thread as it is now.
     pub fn of(ruler: &Ruler, thread: &'a Thread, budget: &'a Budget) -> Scene<'a> {
         let entries = thread.view().entries();
         let ruler = quick(ruler, thread);
@@ -55,12 +57,12 @@ impl<'a> Scene<'a> {
         Scene { ruler, thread, budget, weights, before, limit, pinned, recalled, has_recall }
     }
 
-    pub fn entries(&self) -> &'a [Arc<Entry>] {
+    pub(super) fn entries(&self) -> &'a [Arc<Entry>] {
         self.thread.view().entries()
     }
 
     /// How what is left out of an entry can be read, behind what it is; nothing, where it can't.
-    pub fn recall_hint(&self, entry: Seq, what: &str) -> String {
+    pub(super) fn recall_hint(&self, entry: Seq, what: &str) -> String {
         match self.has_recall {
             true => format!("; `{RECALL}` with entry {entry} {what}"),
             false => String::new(),
@@ -68,7 +70,7 @@ impl<'a> Scene<'a> {
     }
 
     /// The beginning and the end of a text of an entry, and how to read the rest.
-    pub fn head_and_tail(&self, text: &str, bytes_max: usize, entry: Seq) -> String {
+    pub(super) fn head_and_tail(&self, text: &str, bytes_max: usize, entry: Seq) -> String {
         match text.len() <= bytes_max {
             true => text.to_owned(),
             false => shortened(text, bytes_max, &self.recall_hint(entry, READS_ALL)),
@@ -76,18 +78,18 @@ impl<'a> Scene<'a> {
     }
 
     /// The tokens of the view from this entry on.
-    pub fn from(&self, at: usize) -> u64 {
+    pub(super) fn from(&self, at: usize) -> u64 {
         self.weights[at.min(self.weights.len())..].iter().sum()
     }
 
     /// Where in the view what a layer replaces ends that reaches up to and with `through`.
-    pub fn cut(&self, through: Seq) -> usize {
+    pub(super) fn cut(&self, through: Seq) -> usize {
         self.weights.len() - self.thread.view().kept_behind(through).len()
     }
 
     /// Where the current round begins: what was said and not answered yet, or the calls whose outcomes the
     /// model has not seen, with what came behind them. The end of the view, where the agent has answered.
-    pub fn round(&self) -> usize {
+    pub(super) fn round(&self) -> usize {
         let entries = self.entries();
         let mut at = entries.len();
         let mut outcomes = false;
@@ -105,13 +107,13 @@ impl<'a> Scene<'a> {
 
     /// Where in the view the oldest round begins that recalled something in the running turn, before the current
     /// round; `None` where there is none.
-    pub fn recalled_before_round(&self) -> Option<usize> {
+    pub(super) fn recalled_before_round(&self) -> Option<usize> {
         let oldest = self.recalled.range(..self.round()).next()?;
         Some(self.cut(self.thread.through(*oldest)))
     }
 
     /// Whether something was said since the compaction that the view begins with.
-    pub fn has_news(&self) -> bool {
+    pub(super) fn has_news(&self) -> bool {
         let head = self.entries().first().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
         head.is_none_or(|head| self.entries().iter().any(|entry| entry.seq > head.seq))
     }

@@ -16,11 +16,11 @@ fn local() -> Endpoint {
 }
 
 fn too_long(used: u64, limit: u64) -> ErrorClass {
-    ErrorClass::TooLong { used: Some(used), limit: Some(limit) }
+    ErrorClass::TooLong { used: Some(used), limit: Some(limit), window: true }
 }
 
 const RETRY: ErrorClass = ErrorClass::Retry { after: None };
-const UNSIZED: ErrorClass = ErrorClass::TooLong { used: None, limit: None };
+const UNSIZED: ErrorClass = ErrorClass::TooLong { used: None, limit: None, window: true };
 
 #[test]
 fn anthropic_s_errors() {

@@ -132,8 +132,9 @@ pub enum ErrorClass {
     Retry { after: Option<Duration> },
     /// Key missing, wrong, or without the right; billing.
     Auth,
-    /// The request does not fit the window. The sizes in tokens where the provider told them.
-    TooLong { used: Option<u64>, limit: Option<u64> },
+    /// The request does not fit. The sizes in tokens where the provider told them. `window`: it said that it is the
+    /// model's window which is exceeded; else that is supposed, or it was a size in bytes.
+    TooLong { used: Option<u64>, limit: Option<u64>, window: bool },
     /// What a model thought, or what its provider made of the conversation, is sent back to it and not
     /// taken: changed, of another account, or no longer known. The same request without any of it would be
     /// taken.

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn other_failures_are_not_tried_again() {
-        let too_long = ErrorClass::TooLong { used: None, limit: None };
+        let too_long = ErrorClass::TooLong { used: None, limit: None, window: true };
         for class in
             [ErrorClass::Auth, too_long, ErrorClass::BadReasoning, ErrorClass::Refused, ErrorClass::Broken]
         {

@@ -18,7 +18,7 @@ use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
 use super::work::{Compacting, Done, Point, Summarised};
 use super::{CompactionState, Out, Severity, thinking};
 use crate::compaction::ledger::Ledger;
-use crate::compaction::{self, Decision, Plan, Wish, Written};
+use crate::compaction::{self, Decision, Plan, Scene, Wish, Written};
 use crate::config::Summariser;
 use crate::hooks::moment::What;
 use crate::hooks::output::Keep;
@@ -422,11 +422,12 @@ impl Session {
         let (id, revision) = (self.fresh_message(), thread.view().revision());
         let mut ledger = std::mem::take(&mut self.ledger);
         let composing = move || {
-            let change = match compaction::decide(&ruler, &thread, &budget, &wish) {
+            let scene = Scene::of(&ruler, &thread, &budget);
+            let change = match compaction::decided(&scene, &wish) {
                 Decision::Summarise(plan) => {
                     ledger.follow(&thread);
                     let written = Written { text: Some(summary), ..Written::default() };
-                    compaction::compacted(&ruler, &thread, &ledger, &budget, &plan, id, written)
+                    compaction::compacted_in(&scene, &ledger, &plan, id, written)
                 }
                 Decision::Nothing(reason) => Err(reason),
                 Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),

@@ -201,7 +201,7 @@ impl ModelCall {
 /// The provider's own count of a request is more than there is room for.
 fn too_long(endpoint: &Endpoint, tokens: u64, room: u64) -> ProviderError {
     ProviderError {
-        class: ErrorClass::TooLong { used: Some(tokens), limit: None },
+        class: ErrorClass::TooLong { used: Some(tokens), limit: None, window: false },
         message: format!(
             "The request takes {tokens} tokens by the provider's count, and there is room for {room} beside \
              a reply (model {}).",

@@ -2,7 +2,8 @@
 //! and the reading of facts. They take milliseconds for each hundred thousand tokens, and a session that takes those
 //! itself holds up every other one on its thread.
 //!
-//! One thread a process does it all, behind everything else that wants the processor. It has a snapshot, and what it
+//! One thread a process does it all, behind everything else that wants the processor; so are those behind it that a
+//! long log gets for a moment (`compaction::ledger`). It has a snapshot, and what it
 //! gives is for the revision that the snapshot had: whoever asked looks whether that still stands.
 
 use std::panic::AssertUnwindSafe;

@@ -87,10 +87,32 @@ impl Session {
         }
     }
 
-    /// A provider that refuses a request as too long tells the model's true window.
+    /// A provider that refuses a request as too long tells the model's true window; or one that says no more than
+    /// that, so that it holds less than this request.
     pub(super) fn learn_window(&mut self, model: &ModelName, class: &ErrorClass) {
-        if let ErrorClass::TooLong { limit: Some(limit), .. } = class {
-            self.learn_limit(model, *limit);
+        match *class {
+            ErrorClass::TooLong { limit: Some(limit), .. } => self.learn_limit(model, limit),
+            ErrorClass::TooLong { used, limit: None, window: true } => {
+                // What a picture takes only its provider knows.
+                if used.is_none() && self.ruler().media_of(&self.thread) > 0 {
+                    return;
+                }
+                let sent = used.unwrap_or_else(|| self.tokens_at_most());
+                if self.narrow(model, sent, Lesson::Overflow) {
+                    let text = format!(
+                        "The provider of {model} refused {sent} tokens as too many and did not say how many it \
+                         takes. It is taken to hold no more than these from now on; set context_window of \
+                         [models.\"{model}\"] in config.toml if that is wrong."
+                    );
+                    self.announce(&Out::Notice { severity: Severity::Info, text });
+                }
+            }
+            ErrorClass::TooLong { limit: None, window: false, .. }
+            | ErrorClass::Retry { .. }
+            | ErrorClass::Auth
+            | ErrorClass::BadReasoning
+            | ErrorClass::Refused
+            | ErrorClass::Broken => {}
         }
     }
 

@@ -100,6 +100,11 @@ impl Ruler {
         self.fit(Tally { media: 0, ..frame.into_iter().chain(entries).sum() })
     }
 
+    /// The tokens of the images and documents of a thread's view, as we suppose them to be.
+    pub fn media_of(&self, thread: &Thread) -> u64 {
+        thread.view().entries().iter().map(|entry| self.tally_entry(entry).media).sum()
+    }
+
     /// The tokens that the next request takes: what the provider reported for the newest reply whose
     /// context is still the view's, and a count of what came behind it.
     pub fn in_context(&self, thread: &Thread) -> u64 {

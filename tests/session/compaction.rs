@@ -1,5 +1,8 @@
 //! Compaction where it is hard: small windows, summaries that fail, one message that is too long.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::session::{Answer, Out};
 use epitome::thread::{Change, Content, StopReason, Trigger};
@@ -60,6 +63,39 @@ fn a_conversation_goes_on_through_many_overflows_of_a_small_window() {
         _ => None,
     });
     assert_eq!(size, WINDOW as u64, "the provider's own window is shown from then on");
+}
+
+/// OpenAI refuses what is too long without a number. Nothing was learned then: the conversation grew until it was
+/// refused again, and each compaction began with a request that failed.
+#[test]
+fn a_provider_that_does_not_tell_its_window_is_asked_for_too_much_once() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counted = refused.clone();
+    let mut desk = Desk::with(move |request| {
+        let used = tokens(request);
+        if used > WINDOW {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let message = "Your input exceeds the context window of this model. Please adjust your input and try again.";
+            return vec![ModelStep::Error {
+                status: 400,
+                retry_after: None,
+                message: Some(message.to_owned()),
+            }];
+        }
+        let mut steps = match is_summary(request) {
+            true => vec![text("<summary>They say many words.</summary>")],
+            false => many_words(),
+        };
+        steps.push(ModelStep::Usage { input: used as u64, output: 1_100 });
+        steps
+    });
+    for round in 0..24 {
+        assert_eq!(desk.ask(&format!("Say many words, {round}")), StopReason::EndTurn);
+    }
+    let compactions = compactions(&desk);
+    let overflows = compactions.iter().filter(|trigger| **trigger == Trigger::Overflow).count();
+    assert!(overflows == 1 && compactions.len() >= 3, "{compactions:?}");
+    assert_eq!(refused.load(Ordering::Relaxed), 1, "not even for the summary");
 }
 
 #[test]

@@ -224,6 +224,7 @@ fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration
     })
 }
 
+/// A payload that the person wrote. Sessions send nothing but JSON, so that no other tells anything of a hook.
 fn text_of(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = match path.to_str() {
@@ -235,7 +236,16 @@ fn text_of(path: &Path) -> Result<String, CliError> {
     read.map_err(|error| {
         CliError::failed(format!("the payload {} can't be read: {error}", path.display()), None)
     })?;
-    Ok(text)
+    match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => {
+            let hint = "sessions send JSON alone; without --payload a sample of the event is sent";
+            Err(CliError::failed(
+                format!("the payload {} is no JSON: {error}", path.display()),
+                Some(hint.into()),
+            ))
+        }
+    }
 }
 
 /// The session that a sample tells of.

@@ -1,10 +1,10 @@
 //! The ledger: what a conversation holds that must not be lost, found by code. Pure.
 //!
 //! ```text
-//!  log, entry by entry
+//!  log ─► reading, each entry by itself
 //!    Said, Replied ─► spoken ── cues ─► sentences: rules, decisions, tasks ─┐
-//!                       └─► values, names                                   ├─► store::Store ► told
-//!    call + outcome ─► outcomes ── files, commands ─► printed: errors ──────┘     │
+//!                       └─► values, names                                   ├─► notes ─► store::Store ► told
+//!    call + outcome ─► outcomes ── files, commands ─► printed: errors ──────┘    in order, │
 //!                                                     what is newer takes the place of what was
 //! ```
 //!
@@ -20,9 +20,11 @@ mod fact;
 mod judge;
 mod layout;
 mod names;
+mod notes;
 mod outcomes;
 mod printed;
 mod rank;
+mod reading;
 mod said;
 mod segments;
 mod sentences;
@@ -38,12 +40,11 @@ mod words;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use calls::Called;
-use fact::{Kind, Source};
-use spoken::Side;
+use fact::Kind;
+use reading::{Asked, Of, Reading};
 use store::Store;
 
-use crate::thread::{CallId, Change, Content, Entry, Message, Origin, Seq, Thread};
+use crate::thread::{CallId, Change, Content, Entry, Origin, Seq, Thread};
 use crate::tokens::Ruler;
 
 /// Calls that wait for their outcomes. A log that holds more is damaged; the rest are read without them.
@@ -55,7 +56,7 @@ pub struct Ledger {
     /// Entries of the log that are taken in.
     seen: usize,
     store: Store,
-    calls: HashMap<CallId, Called>,
+    calls: HashMap<CallId, Asked>,
     /// Entries by which a hook may have rewritten others.
     layers: Vec<Seq>,
     /// Where the plan was written last.
@@ -79,18 +80,17 @@ impl Ledger {
     /// fact of it.
     pub fn follow(&mut self, thread: &Thread) {
         let new = &thread.entries()[self.seen.min(thread.entries().len())..];
-        if new.iter().any(|entry| turns_back(thread, &entry.change)) {
+        let readings: Vec<Reading> = if new.iter().any(|entry| turns_back(thread, &entry.change)) {
             *self = Ledger::default();
             let standing: HashSet<Seq> = thread.standing().map(|entry| entry.seq).collect();
             // What was undone may be redone, and is known then.
             let is_read = |entry: &&Arc<Entry>| entry.change.can_be_undone() || standing.contains(&entry.seq);
-            for entry in thread.entries().iter().filter(is_read) {
-                self.take(thread, entry);
-            }
+            thread.entries().iter().filter(is_read).filter_map(|entry| self.reading(entry)).collect()
         } else {
-            for entry in new {
-                self.take(thread, entry);
-            }
+            new.iter().filter_map(|entry| self.reading(entry)).collect()
+        };
+        for notes in reading::read(thread, &readings) {
+            notes.keep(&mut self.store);
         }
         self.seen = thread.entries().len();
     }
@@ -123,43 +123,38 @@ impl Ledger {
         self.store.beyond
     }
 
-    fn take(&mut self, thread: &Thread, entry: &Entry) {
-        let source = Source { entry: entry.seq, call: None };
-        match &entry.change {
+    /// What of an entry is to be read. Calls and their outcomes are brought together here, as the log has them.
+    fn reading<'a>(&mut self, entry: &'a Entry) -> Option<Reading<'a>> {
+        let of = match &entry.change {
             Change::Said { message, origin } => match origin {
-                Origin::Person | Origin::Queue { .. } => self.said(thread, message, source),
+                Origin::Person | Origin::Queue { .. } => Of::Person(message),
                 // The rest is the recipe's text, the same each time.
-                Origin::Recipe { typed, .. } => spoken::take(&mut self.store, typed, Side::Person, source),
-                Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => {}
+                Origin::Recipe { typed, .. } => Of::Typed(typed),
+                Origin::Hook { .. } | Origin::Context { .. } | Origin::Instructions { .. } => return None,
             },
             Change::Replied { message, .. } => {
-                for content in &message.content {
-                    match content {
-                        Content::Text { text } => spoken::take(&mut self.store, text, Side::Agent, source),
-                        Content::Call(call) => {
-                            let called = Called::read(entry.seq, &call.name, &call.input, &call.card);
-                            self.called(call.id.clone(), called);
-                        }
-                        Content::Thinking { .. }
-                        | Content::Image { .. }
-                        | Content::Document { .. }
-                        | Content::Resource { .. }
-                        | Content::ResourceLink { .. } => {}
+                for (part, content) in message.content.iter().enumerate() {
+                    if let Content::Call(call) = content {
+                        self.asked(&call.id, Asked { entry: entry.seq, part, given: entry.seq });
                     }
                 }
+                Of::Agent(message)
             }
-            Change::CallChanged { call, input, card, .. } => {
-                if let Some(old) = self.calls.get(call) {
-                    let called = Called::read(old.entry, &old.name.clone(), input, card);
-                    self.called(call.clone(), called);
+            Change::CallChanged { call, .. } => {
+                if let Some(asked) = self.calls.get_mut(call) {
+                    asked.given = entry.seq;
                 }
+                return None;
             }
-            Change::ToolFinished { outcome } => {
-                let called = self.calls.remove(&outcome.call);
-                outcomes::take(&mut self.store, thread.cwd(), called, outcome, entry.seq);
+            Change::ToolFinished { outcome } => Of::Outcome(outcome, self.calls.remove(&outcome.call)),
+            Change::Planned { .. } => {
+                self.planned = Some(entry.seq);
+                return None;
             }
-            Change::Planned { .. } => self.planned = Some(entry.seq),
-            Change::Mutated { .. } | Change::Edited { .. } => self.layers.push(entry.seq),
+            Change::Mutated { .. } | Change::Edited { .. } => {
+                self.layers.push(entry.seq);
+                return None;
+            }
             // Summaries quote what is in the log anyway; the rest says nothing, or nothing to the model.
             Change::Opened { .. }
             | Change::Framed { .. }
@@ -184,34 +179,16 @@ impl Ledger {
             | Change::Allowed { .. }
             | Change::Spent { .. }
             | Change::Forgotten { .. }
-            | Change::TurnEnded { .. } => {}
-        }
+            | Change::TurnEnded { .. } => return None,
+        };
+        Some(Reading { entry: entry.seq, of })
     }
 
-    fn said(&mut self, thread: &Thread, message: &Message, source: Source) {
-        for content in &message.content {
-            match content {
-                Content::Text { text } => spoken::take(&mut self.store, text, Side::Person, source),
-                Content::Resource { uri, text } => {
-                    outcomes::attached(&mut self.store, thread.cwd(), uri, source);
-                    printed::take_pasted(&mut self.store, text, source);
-                }
-                Content::ResourceLink { uri, .. } => {
-                    outcomes::attached(&mut self.store, thread.cwd(), uri, source);
-                }
-                Content::Thinking { .. }
-                | Content::Image { .. }
-                | Content::Document { .. }
-                | Content::Call(_) => {}
-            }
-        }
-    }
-
-    fn called(&mut self, id: CallId, called: Called) {
+    fn asked(&mut self, id: &CallId, asked: Asked) {
         if self.calls.len() >= CALLS_MAX {
             self.calls.clear();
         }
-        self.calls.insert(id, called);
+        self.calls.insert(id.clone(), asked);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::fact::{Fact, Kind, Source};
+use super::notes::Notes;
 use super::said;
 use super::spoken::Side;
 use super::store::Store;
@@ -45,19 +46,36 @@ pub(super) fn found(text: &str, from: From) -> Vec<Found> {
     words(text, from).filter_map(of).collect()
 }
 
+/// A name that was found, and what an output says of it.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    word: String,
+    strength: u8,
+    said: Option<Fact>,
+}
+
 /// Takes in the names of a text. What an output names alone counts only where it can be nothing but a
 /// name, such as a hash.
-pub(super) fn take(store: &mut Store, text: &str, found: &[Found], from: From, source: Source) {
-    let mut room = ENTRY_NAMES_MAX;
-    for Found { place, weight } in found {
+pub(super) fn take(notes: &mut Notes, text: &str, found: &[Found], from: From, source: Source) {
+    let named = |Found { place, weight }: &Found| {
         let word = &text[place.clone()];
         let strength = match from {
             From::Person => weight + 2,
             From::Agent => *weight,
             From::Output if *weight >= 3 => weight - 1,
-            From::Output => continue,
+            From::Output => return None,
         };
-        if let Some(known) = store.named_mut(Kind::Name, word) {
+        let said = (from == From::Output).then(|| said::printed(text, word, source)).flatten();
+        Some(Named { word: word.to_owned(), strength, said })
+    };
+    notes.name(found.iter().filter_map(named).collect(), source);
+}
+
+/// Stores the names of a text.
+pub(super) fn keep(store: &mut Store, names: Vec<Named>, source: Source) {
+    let mut room = ENTRY_NAMES_MAX;
+    for Named { word, strength, said } in names {
+        if let Some(known) = store.named_mut(Kind::Name, &word) {
             let again = u8::from(known.newest() < source.entry);
             known.strength = (known.strength.max(strength) + again).min(7);
             known.also(source);
@@ -66,10 +84,10 @@ pub(super) fn take(store: &mut Store, text: &str, found: &[Found], from: From, s
             continue;
         } else {
             room -= 1;
-            store.add(Fact::named(Kind::Name, strength.min(7), word, word.to_owned(), source));
+            store.add(Fact::named(Kind::Name, strength.min(7), &word, word.clone(), source));
         }
-        if from == From::Output {
-            said::printed(store, text, word, source);
+        if let Some(said) = said {
+            store.add(said);
         }
     }
 }
@@ -196,23 +214,32 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
         return None;
     }
     let (mut digits, mut upper, mut lower) = (0, 0, 0);
+    let (mut dashes, mut slashes, mut colons) = (0, 0, 0);
+    let (mut has_dot, mut has_at, mut has_line, mut has_equals) = (false, false, false, false);
     for byte in bytes {
         match byte {
             b'0'..=b'9' => digits += 1,
             b'A'..=b'Z' => upper += 1,
             b'a'..=b'z' => lower += 1,
-            b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'#' | b'~' | b'+' | b'=' | b'?' | b'&' | b'%' => {}
+            b'-' => dashes += 1,
+            b'/' => slashes += 1,
+            b':' => colons += 1,
+            b'.' => has_dot = true,
+            b'@' => has_at = true,
+            b'_' => has_line = true,
+            b'=' => has_equals = true,
+            b'#' | b'~' | b'+' | b'?' | b'&' | b'%' => {}
             _ => return None,
         }
     }
     if lower + upper + digits < 3 || is_time(bytes) {
         return None;
     }
-    if word.contains("://") {
+    if colons > 0 && slashes > 1 && word.contains("://") {
         return Some(4);
     }
     // A setting with its value is a value.
-    if word.contains('=') {
+    if has_equals {
         return None;
     }
     let letters = lower + upper;
@@ -220,46 +247,47 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
         // A bare number is told with what it is the value of; a number of a ticket is a name.
         return (word.starts_with('#') && digits >= 2).then_some(3);
     }
-    let ticket = word.split_once('-').is_some_and(|(left, right)| {
-        left.len() >= 2
-            && left.bytes().all(|byte| byte.is_ascii_uppercase())
-            && !right.is_empty()
-            && right.bytes().all(|byte| byte.is_ascii_digit())
-    });
+    let ticket = dashes > 0
+        && word.split_once('-').is_some_and(|(left, right)| {
+            left.len() >= 2
+                && left.bytes().all(|byte| byte.is_ascii_uppercase())
+                && !right.is_empty()
+                && right.bytes().all(|byte| byte.is_ascii_digit())
+        });
     let hex =
         bytes.len() >= 7 && digits >= 2 && bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-');
-    let id = digits >= 2 && letters >= 2 && bytes.len() >= 8 && !word.contains(['/', ':']) && !is_unit(bytes);
+    let id = digits >= 2 && letters >= 2 && bytes.len() >= 8 && slashes + colons == 0 && !is_unit(bytes);
     if ticket || hex || id {
-        return Some(if word.contains(':') { 2 } else { 4 });
+        return Some(if colons > 0 { 2 } else { 4 });
     }
-    let path = word.contains('/')
-        && (word.matches('/').count() >= 2
-            || word.rsplit('/').next().is_some_and(|name| name.contains('.'))
-            || ticked);
+    let path = slashes > 0
+        && (slashes >= 2 || word.rsplit('/').next().is_some_and(|name| name.contains('.')) || ticked);
     if path {
         return Some(if digits * 2 > bytes.len() { 1 } else { 2 });
     }
-    let snake = word.contains('_') && letters >= 3 && !word.ends_with('_');
+    let snake = has_line && letters >= 3 && !word.ends_with('_');
     let camel = upper >= 1
         && lower >= 2
         && bytes[1..]
             .iter()
             .zip(bytes)
             .any(|(now, before)| now.is_ascii_uppercase() && before.is_ascii_lowercase());
-    let coded = word.contains("::") || snake || camel || word.contains('@');
-    let filed = word.rsplit_once('.').is_some_and(|(name, ending)| {
-        name.len() >= 2
-            && (1..=5).contains(&ending.len())
-            && ending.bytes().all(|byte| byte.is_ascii_lowercase())
-    });
+    let coded = colons > 1 && word.contains("::") || snake || camel || has_at;
+    let filed = has_dot
+        && word.rsplit_once('.').is_some_and(|(name, ending)| {
+            name.len() >= 2
+                && (1..=5).contains(&ending.len())
+                && ending.bytes().all(|byte| byte.is_ascii_lowercase())
+        });
     // "orders.created.v2"; of "e.g." nobody thinks.
-    let dotted = word.matches('.').count() >= 2
+    let dotted = has_dot
         && letters >= 6
+        && word.matches('.').count() >= 2
         && word.split('.').all(|part| part.len() >= 2 && part.starts_with(|c: char| c.is_ascii_alphabetic()));
     if dotted {
         return Some(3);
     }
-    let joined = word.matches('-').count() >= 1 && digits + word.matches('-').count() >= 2 && letters >= 2;
+    let joined = dashes >= 1 && digits + dashes >= 2 && letters >= 2;
     if ticked {
         return Some(if coded || filed || joined { 3 } else { 2 });
     }

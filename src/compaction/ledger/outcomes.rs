@@ -7,7 +7,9 @@ use serde_json::Value as Json;
 
 use super::calls::{Action, Called, Doing};
 use super::fact::{Fact, Kind, Source};
+use super::notes::Notes;
 use super::printed::{self, Ended};
+use super::segments;
 use super::shell;
 use super::store::Store;
 use crate::thread::{OutcomeContent, OutcomeStatus, Seq, Shown, ToolOutcome};
@@ -21,8 +23,8 @@ const WRITTEN_STRENGTH: u8 = 4;
 /// An output of so few lines was asked for because of what it says.
 const SHORT_LINES_MAX: usize = 25;
 
-/// Takes in an outcome, with its call where that is known.
-pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcome: &ToolOutcome, entry: Seq) {
+/// Reads an outcome, with its call where that is known.
+pub(super) fn take(notes: &mut Notes, cwd: &Path, called: Option<Called>, outcome: &ToolOutcome, entry: Seq) {
     let source = Source { entry, call: called.as_ref().map(|called| called.entry) };
     let (ended, code) = match outcome.status {
         OutcomeStatus::Completed => match exit_code(outcome) {
@@ -30,7 +32,7 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
             code => (Ended::Well, code),
         },
         OutcomeStatus::Failed => (Ended::Failed, exit_code(outcome).filter(|code| *code != 0)),
-        OutcomeStatus::Denied => return refused(store, called.as_ref(), &text(outcome), source),
+        OutcomeStatus::Denied => return refused(notes, called.as_ref(), &text(outcome), source),
         OutcomeStatus::Interrupted => return,
     };
     let Some(called) = called else { return };
@@ -39,34 +41,34 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
     }
     let text = text(outcome);
     if ended == Ended::Well {
-        files(store, cwd, &called, outcome, source);
+        files(notes, cwd, &called, outcome, source);
     }
     match called.doing {
         Doing::Files(_) | Doing::Search => {
             let path =
                 called.touched.first().map(|(path, _)| file_name(cwd, path).to_owned()).unwrap_or_default();
             if ended == Ended::Failed {
-                errors(store, printed::errors(&text, ended), 2, &path, source);
+                errors(notes, printed::errors(&text, ended), 2, &path, source);
             } else if !path.is_empty() {
-                solve(store, &path, ended, entry);
+                notes.solve(&path, ended, entry);
             }
             if let (Ended::Well, Some(written)) = (ended, &called.written) {
-                printed::take_values(store, written, &path, WRITTEN_STRENGTH, source);
+                printed::take_values(notes, written, &path, WRITTEN_STRENGTH, source);
             }
         }
         Doing::Command | Doing::Other => {
             let line = called.command.as_deref().unwrap_or(&called.name);
             let key = shell::key(line);
             let found = printed::errors(&text, ended);
-            command(store, line, &key, printed::decisive(&text, &found, ended), ended, code, source);
+            command(notes, line, &key, printed::decisive(&text, &found, ended), ended, code, source);
             let strength = if ended == Ended::Failed { 5 } else { 3 };
-            errors(store, found, strength, &key, source);
-            solve(store, &key, ended, entry);
-            let short = text.lines().take(SHORT_LINES_MAX + 1).count() <= SHORT_LINES_MAX;
+            errors(notes, found, strength, &key, source);
+            notes.solve(&key, ended, entry);
+            let short = segments::lines(&text).nth(SHORT_LINES_MAX).is_none();
             // What was only looked at is somebody's text, where it is long.
             if ended == Ended::Well && (short || shell::weight(&key) > 1) {
-                printed::take_values(store, &text, "", 1 + u8::from(short), source);
-                printed::take_sayings(store, &text, 1 + u8::from(short), source);
+                printed::take_values(notes, &text, "", 1 + u8::from(short), source);
+                printed::take_sayings(notes, &text, 1 + u8::from(short), source);
             }
         }
         Doing::Quoting => {}
@@ -74,18 +76,18 @@ pub(super) fn take(store: &mut Store, cwd: &Path, called: Option<Called>, outcom
     match called.doing {
         // What a file holds can be read again.
         Doing::Files(_) | Doing::Search | Doing::Quoting => {}
-        Doing::Command | Doing::Other => printed::take_names(store, &text, source),
+        Doing::Command | Doing::Other => printed::take_names(notes, &text, source),
     }
 }
 
 /// A file that the person put into a prompt.
-pub(super) fn attached(store: &mut Store, cwd: &Path, uri: &str, source: Source) {
+pub(super) fn attached(notes: &mut Notes, cwd: &Path, uri: &str, source: Source) {
     if let Some(path) = uri.strip_prefix("file://") {
-        touch(store, cwd, path, Action::Read, source);
+        notes.touch(file_name(cwd, path), path, Action::Read, source);
     }
 }
 
-fn files(store: &mut Store, cwd: &Path, called: &Called, outcome: &ToolOutcome, source: Source) {
+fn files(notes: &mut Notes, cwd: &Path, called: &Called, outcome: &ToolOutcome, source: Source) {
     let created = |path: &str| {
         outcome.shown.iter().any(|shown| match shown {
             Shown::Diff { path: shown, old: None, .. } => shown.ends_with(path.trim_start_matches("./")),
@@ -94,19 +96,20 @@ fn files(store: &mut Store, cwd: &Path, called: &Called, outcome: &ToolOutcome, 
     };
     for (path, action) in &called.touched {
         let action = if *action == Action::Modified && created(path) { Action::Created } else { *action };
-        touch(store, cwd, path, action, source);
+        notes.touch(file_name(cwd, path), path, action, source);
     }
     if called.touched.is_empty()
         && let Doing::Files(action) = called.doing
     {
         for at in &outcome.locations {
-            touch(store, cwd, &at.path.to_string_lossy(), action, source);
+            let path = at.path.to_string_lossy();
+            notes.touch(file_name(cwd, &path), &path, action, source);
         }
     }
 }
 
-fn touch(store: &mut Store, cwd: &Path, path: &str, action: Action, source: Source) {
-    let name = file_name(cwd, path);
+/// Stores what was done to a file that is known by this name.
+pub(super) fn touch(store: &mut Store, name: &str, path: String, action: Action, source: Source) {
     let mut action = action;
     if let Some(known) = store.named_mut(Kind::File, name) {
         let changed = known.note != Action::Read.word();
@@ -119,7 +122,7 @@ fn touch(store: &mut Store, cwd: &Path, path: &str, action: Action, source: Sour
         }
     }
     let strength = if action.is_change() { 5 } else { 1 };
-    let mut fact = Fact::named(Kind::File, strength, name, path.to_owned(), source);
+    let mut fact = Fact::named(Kind::File, strength, name, path, source);
     fact.note = action.word().to_owned();
     store.add(fact);
 }
@@ -131,7 +134,7 @@ fn file_name<'a>(cwd: &Path, path: &'a str) -> &'a str {
 }
 
 fn command(
-    store: &mut Store,
+    notes: &mut Notes,
     line: &str,
     key: &str,
     decisive: String,
@@ -150,20 +153,20 @@ fn command(
     let mut fact = Fact::named(Kind::Command, strength, key, told, source);
     fact.note =
         if decisive.is_empty() { result } else { format!("{result}: {}", cut(&decisive, RESULT_BYTES_MAX)) };
-    store.add(fact);
+    notes.add(fact);
 }
 
-fn errors(store: &mut Store, found: Vec<String>, strength: u8, origin: &str, source: Source) {
+fn errors(notes: &mut Notes, found: Vec<String>, strength: u8, origin: &str, source: Source) {
     for line in found {
         let key = printed::error_key(&line);
         let mut fact = Fact::named(Kind::Error, strength, &key, line, source);
         fact.note = origin.to_owned();
-        store.add(fact);
+        notes.add(fact);
     }
 }
 
 /// A call that was not allowed. That the person said no is as good as a rule.
-fn refused(store: &mut Store, called: Option<&Called>, why: &str, source: Source) {
+fn refused(notes: &mut Notes, called: Option<&Called>, why: &str, source: Source) {
     let Some(called) = called else { return };
     let what = match (&called.command, called.touched.first()) {
         (Some(line), _) => cut(&line.split_whitespace().collect::<Vec<_>>().join(" "), COMMAND_BYTES_MAX),
@@ -178,11 +181,11 @@ fn refused(store: &mut Store, called: Option<&Called>, why: &str, source: Source
         format!("`{what}` was not allowed: {}", cut(&why, RESULT_BYTES_MAX))
     };
     let strength = if by_person { 6 } else { 4 };
-    store.add(Fact::named(Kind::Rejected, strength, &what, text, source));
+    notes.add(Fact::named(Kind::Rejected, strength, &what, text, source));
 }
 
-/// Errors of this command, or of this file, that this run did not show any more.
-fn solve(store: &mut Store, origin: &str, ended: Ended, entry: Seq) {
+/// Ends the errors of this command, or of this file, that this run did not show any more.
+pub(super) fn solve(store: &mut Store, origin: &str, ended: Ended, entry: Seq) {
     store.end_errors(origin, entry, |error| {
         let gone = match ended {
             Ended::Well => shell::covers(origin, &error.note),
@@ -215,6 +218,10 @@ fn exit_code(outcome: &ToolOutcome) -> Option<i64> {
     const TAIL_BYTES: usize = 120;
     let OutcomeContent::Text { text } = outcome.content.last()? else { return None };
     let tail = text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES))..].to_ascii_lowercase();
+    // Most outputs end with neither.
+    if !tail.contains("exit") {
+        return None;
+    }
     let at = ["exit code", "exit status", "exited with"]
         .iter()
         .filter_map(|words| Some(tail.rfind(words)? + words.len()))

@@ -6,9 +6,9 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use super::cues;
 use super::fact::{Fact, Form, Kind, Source};
+use super::notes::Notes;
 use super::spoken::{clipped, of_value};
-use super::store::Store;
-use super::{names, sentences, values, words};
+use super::{names, segments, sentences, values, words};
 
 /// Lines with the word of an error that are looked at, from the front and once more from the end.
 const EXAMINED_MAX: usize = 400;
@@ -285,21 +285,21 @@ pub(super) fn error_key(line: &str) -> String {
 }
 
 /// What stands in a fence of a message: a log, a file, an example.
-pub(super) fn take_pasted(store: &mut Store, text: &str, source: Source) {
+pub(super) fn take_pasted(notes: &mut Notes, text: &str, source: Source) {
     for line in errors(text, Ended::Well) {
         let key = error_key(&line);
-        store.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
+        notes.add(Fact::named(Kind::Error, 4, &key, clipped(&line), source));
     }
-    take_values(store, text, "", 3, source);
+    take_values(notes, text, "", 3, source);
 }
 
 /// Values in the lines of a text's ends. `place` is told before each line.
-pub(super) fn take_values(store: &mut Store, text: &str, place: &str, strength: u8, source: Source) {
+pub(super) fn take_values(notes: &mut Notes, text: &str, place: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
-        for line in window.lines().map(unnumbered).filter(|line| line.len() <= 160) {
+        for line in segments::lines(window).map(unnumbered).filter(|line| line.len() <= 160) {
             if room == 0 {
-                store.beyond += 1;
+                notes.beyond += 1;
                 return;
             }
             if line.bytes().any(|byte| matches!(byte, b'=' | b':'))
@@ -314,7 +314,7 @@ pub(super) fn take_values(store: &mut Store, text: &str, place: &str, strength: 
                 let is_described = value.name.split(' ').any(names::is_nature)
                     && value.value.bytes().any(|byte| byte.is_ascii_alphabetic());
                 let strength = if is_described { strength.max(DESCRIBED_STRENGTH) } else { strength };
-                store.add(of_value(line.trim_end_matches([',', ';']), value, strength, source));
+                notes.add(of_value(line.trim_end_matches([',', ';']), value, strength, source));
                 room -= 1;
             }
         }
@@ -323,24 +323,24 @@ pub(super) fn take_values(store: &mut Store, text: &str, place: &str, strength: 
 
 /// A file's line without its number, as tools that read files print it.
 fn unnumbered(line: &str) -> &str {
-    let rest = line.trim_start().trim_start_matches(|character: char| character.is_ascii_digit());
-    let numbered = rest.len() < line.trim_start().len();
-    rest.strip_prefix(['\t', '→']).filter(|_| numbered).unwrap_or(line)
+    let begun = line.trim_start();
+    let digits = begun.bytes().take_while(u8::is_ascii_digit).count();
+    begun[digits..].strip_prefix(['\t', '→']).filter(|_| digits > 0).unwrap_or(line)
 }
 
 /// Sentences of an output that tell a value: "Server listening on port 8081".
-pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: Source) {
+pub(super) fn take_sayings(notes: &mut Notes, text: &str, strength: u8, source: Source) {
     let mut room = VALUES_MAX;
     for window in windows(text) {
-        for line in window.lines().filter(|line| (8..200).contains(&line.len())) {
+        for line in segments::lines(window).filter(|line| (8..200).contains(&line.len())) {
             if room == 0 {
                 return;
             }
             // Programs print values as numbers and names. What a log says of a moment is no value that holds.
             if !line.bytes().any(|byte| byte.is_ascii_digit())
                 || sentences::is_of_log(line)
-                || is_source(line)
                 || !sentences::is_prose(line)
+                || is_source(line)
                 || values::of_line(line, Form::Told).is_some()
             {
                 continue;
@@ -351,7 +351,7 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
                 let mut fact =
                     Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
                 fact.values = told;
-                store.add(fact);
+                notes.add(fact);
                 room -= 1;
             }
         }
@@ -359,9 +359,9 @@ pub(super) fn take_sayings(store: &mut Store, text: &str, strength: u8, source: 
 }
 
 /// Names in a text's ends.
-pub(super) fn take_names(store: &mut Store, text: &str, source: Source) {
+pub(super) fn take_names(notes: &mut Notes, text: &str, source: Source) {
     for window in windows(text) {
-        names::take(store, window, &names::found(window, names::From::Output), names::From::Output, source);
+        names::take(notes, window, &names::found(window, names::From::Output), names::From::Output, source);
     }
 }
 
@@ -396,6 +396,9 @@ const SUMMARIES: &[&str] = &[
     "total",
 ];
 
+/// Of so many lines at the end one may sum up.
+const SUMMED_LINES: usize = 20;
+
 /// The line of an output that says what came of the command.
 pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
     if ended == Ended::Failed
@@ -404,12 +407,11 @@ pub(super) fn decisive(text: &str, errors: &[String], ended: Ended) -> String {
         return error.clone();
     }
     let tail = &text[text.ceil_char_boundary(text.len().saturating_sub(WINDOW_BYTES))..];
-    let lines: Vec<&str> = tail
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.len() > 1 && !line.starts_with("[exit code"))
-        .collect();
-    let sums_up = |line: &&&str| is_summary(&line[..line.floor_char_boundary(LINE_BYTES_MAX)]);
-    let line = lines.iter().rev().take(20).find(sums_up).or(lines.last());
+    let lines = || {
+        let lines = tail.lines().rev().map(str::trim);
+        lines.filter(|line| line.len() > 1 && !line.starts_with("[exit code")).take(SUMMED_LINES)
+    };
+    let sums_up = |line: &&str| is_summary(&line[..line.floor_char_boundary(LINE_BYTES_MAX)]);
+    let line = lines().find(sums_up).or_else(|| lines().next());
     line.map_or_else(String::new, |line| collapse(&line[..line.floor_char_boundary(160)]))
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::fact::{Fact, Form, Kind, Source};
 use super::names::{self, Found};
+use super::notes::Notes;
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
-use super::store::Store;
 use super::{judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.
@@ -26,7 +26,7 @@ const SENTENCES_MAX: usize = 64;
 /// Takes in the sentences of a part of a message that name something and that nothing was found in. `told` are the
 /// others, in the order of the part; `names` those of the whole message.
 pub(super) fn take(
-    store: &mut Store,
+    notes: &mut Notes,
     text: &str,
     part: Range<usize>,
     names: &[Found],
@@ -58,10 +58,10 @@ pub(super) fn take(
             most = most.max(told_of(place));
         }
         if room == 0 {
-            store.beyond += 1;
+            notes.beyond += 1;
             return;
         }
-        if sentence(store, text, &range, most, side, source) {
+        if sentence(notes, text, &range, most, side, source) {
             room -= 1;
         }
     }
@@ -95,7 +95,7 @@ fn words_of(sentence: &str) -> usize {
 
 /// `false` where it says nothing.
 fn sentence(
-    store: &mut Store,
+    notes: &mut Notes,
     text: &str,
     range: &Range<usize>,
     told_of_name: u8,
@@ -116,12 +116,12 @@ fn sentence(
         return false;
     }
     if gives {
-        store.end_values(&parts.olds, &parts.values, source.entry);
+        notes.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
         fact.by_person = side == Side::Person;
         fact.more = things::names_more(raw, &parts.values);
         fact.values = parts.values;
-        store.add(fact);
+        notes.add(fact);
         return true;
     }
     let line = spoken::with_context(text, &range, line, true);
@@ -144,17 +144,17 @@ fn sentence(
         false => (Kind::Said, strength),
     };
     if is_wish {
-        spoken::rest(store, &line, kind, strength, source);
+        spoken::rest(notes, &line, kind, strength, source);
     }
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.by_person = side == Side::Person;
     fact.values = parts.values;
-    store.add(fact);
+    notes.add(fact);
     true
 }
 
-/// Takes in the line of an output that says of a name, which is a part of `text`, what it is.
-pub(super) fn printed(store: &mut Store, text: &str, name: &str, source: Source) {
+/// The line of an output that says of a name, which is a part of `text`, what it is.
+pub(super) fn printed(text: &str, name: &str, source: Source) -> Option<Fact> {
     let start = name.as_ptr() as usize - text.as_ptr() as usize;
     let end = start + name.len();
     let lowest = text.floor_char_boundary(start.saturating_sub(LINE_BYTES_MAX));
@@ -166,8 +166,8 @@ pub(super) fn printed(store: &mut Store, text: &str, name: &str, source: Source)
         let before = text[begin..start].split_whitespace().rev().take(NATURE_WORDS_MAX);
         before.into_iter().any(names::is_nature)
     };
-    if line.len() <= LINE_BYTES_MAX && !sentences::is_of_log(line) && is_named() {
+    (line.len() <= LINE_BYTES_MAX && !sentences::is_of_log(line) && is_named()).then(|| {
         let strength = 2 + names::told_of(name, line);
-        store.add(Fact::new(Kind::Said, strength, sentences::plain(line), source).shaped(line));
-    }
+        Fact::new(Kind::Said, strength, sentences::plain(line), source).shaped(line)
+    })
 }

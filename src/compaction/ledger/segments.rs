@@ -41,6 +41,25 @@ pub(super) fn segments(text: &str) -> Vec<(Range<usize>, bool)> {
     segments
 }
 
+/// The lines of a text, as `str::lines` gives them; found by whole words of memory, which takes half the time.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    with_ends(text).map(|line| match line.strip_suffix('\n') {
+        Some(line) => line.strip_suffix('\r').unwrap_or(line),
+        None => line,
+    })
+}
+
+/// The same with what ends them.
+fn with_ends(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = memchr::memchr(b'\n', rest.as_bytes()).map_or(rest.len(), |at| at + 1);
+        let (line, behind) = rest.split_at(end);
+        rest = behind;
+        (!line.is_empty()).then_some(line)
+    })
+}
+
 /// Lines of a log from how many on a text was pasted.
 const PASTED_LINES_MIN: usize = 3;
 /// Lines of no known form that may stand between those of a paste.
@@ -53,7 +72,7 @@ fn unfenced(text: &str, range: Range<usize>, segments: &mut Vec<(Range<usize>, b
     let mut paste: Option<(Range<usize>, usize)> = None;
     let mut gap = 0;
     let mut at = range.start;
-    for line in text[range.clone()].split_inclusive('\n') {
+    for line in with_ends(&text[range.clone()]) {
         let next = at + line.len();
         match (&mut paste, is_printed(line)) {
             (Some((place, count)), true) => {
@@ -99,6 +118,13 @@ pub(super) fn is_printed(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_those_of_the_library() {
+        for text in ["", "a", "a\n", "\n\na\r\n\rb\r", "a\nb\r\n", "\r\n", "é\n漢"] {
+            assert_eq!(lines(text).collect::<Vec<_>>(), text.lines().collect::<Vec<_>>(), "{text:?}");
+        }
+    }
 
     #[test]
     fn fences_are_apart() {

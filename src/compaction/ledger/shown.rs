@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::fact::{Fact, Kind, Source};
+use super::notes::Notes;
 use super::printed::{LINE_BYTES_MAX, error_key, is_source};
 use super::segments::is_printed;
-use super::store::Store;
 use super::{cues, judge, sentences};
 
 /// So many lines are shown for what they say; more are a log.
@@ -19,7 +19,7 @@ const STRENGTH: u8 = 4;
 
 /// Takes in lines that stand apart, by a blank before them or by what announces them. `part` is one of the text that
 /// was written.
-pub(super) fn take(store: &mut Store, text: &str, part: &Range<usize>, source: Source) {
+pub(super) fn take(notes: &mut Notes, text: &str, part: &Range<usize>, source: Source) {
     let mut over: Option<&str> = None;
     // Only what stands apart goes on behind a blank line, or behind what stood apart.
     let mut is_next = false;
@@ -34,7 +34,7 @@ pub(super) fn take(store: &mut Store, text: &str, part: &Range<usize>, source: S
         if let Some(before) = over.filter(|_| left > 0)
             && (is_apart || is_next && announces(before))
         {
-            add(store, plain, source);
+            add(notes, plain, source);
             is_next = false;
             left = if is_apart { left - 1 } else { 0 };
             continue;
@@ -48,7 +48,7 @@ pub(super) fn take(store: &mut Store, text: &str, part: &Range<usize>, source: S
 }
 
 /// Takes in a short block of code behind words of trouble; `false` where it is something else.
-pub(super) fn take_fenced(store: &mut Store, text: &str, block: &Range<usize>, source: Source) -> bool {
+pub(super) fn take_fenced(notes: &mut Notes, text: &str, block: &Range<usize>, source: Source) -> bool {
     let head = text[..block.start].trim_end();
     // The fence itself, and the line over it.
     let head = head.rfind('\n').map_or("", |at| head[..at].trim_end());
@@ -57,7 +57,7 @@ pub(super) fn take_fenced(store: &mut Store, text: &str, block: &Range<usize>, s
     if shown.lines().nth(LINES_MAX).is_some() || !judge::is_trouble(over) {
         return false;
     }
-    shown.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| add(store, line, source));
+    shown.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| add(notes, line, source));
     true
 }
 
@@ -65,12 +65,12 @@ fn tail(line: &str) -> &str {
     &line[line.ceil_char_boundary(line.len().saturating_sub(OVER_BYTES_MAX))..]
 }
 
-fn add(store: &mut Store, line: &str, source: Source) {
+fn add(notes: &mut Notes, line: &str, source: Source) {
     let is_source = || is_source(line) && cues::printed(line, false).next().is_none();
     if (BYTES_MIN..=LINE_BYTES_MAX).contains(&line.len()) && !is_source() && !sentences::is_of_log(line) {
         let told: Vec<&str> = line.split_whitespace().collect();
         let told = told.join(" ");
-        store.add(Fact::named(Kind::Error, STRENGTH, &error_key(&told), told, source));
+        notes.add(Fact::named(Kind::Error, STRENGTH, &error_key(&told), told, source));
     }
 }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Value};
-use super::store::Store;
-use super::{blocks, ending, judge, names, printed, said, segments, sentences, shown, things, values, words};
+use super::notes::Notes;
+use super::{blocks, judge, names, printed, said, segments, sentences, shown, things, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -29,38 +29,38 @@ pub(super) enum Side {
 }
 
 /// Takes in a message's text.
-pub(super) fn take(store: &mut Store, text: &str, side: Side, source: Source) {
+pub(super) fn take(notes: &mut Notes, text: &str, side: Side, source: Source) {
     let mut room = MESSAGE_FACTS_MAX;
     let names = names::found(text, names::From::of(side));
     for (range, fenced) in segments::segments(text) {
         let part = &text[range.clone()];
-        if fenced && shown::take_fenced(store, text, &range, source) {
+        if fenced && shown::take_fenced(notes, text, &range, source) {
             continue;
         }
         if fenced {
-            printed::take_pasted(store, part, source);
+            printed::take_pasted(notes, part, source);
         } else {
-            shown::take(store, text, &range, source);
+            shown::take(notes, text, &range, source);
             let mut from = range.start;
             for block in blocks::blocks(text, &range, &names) {
                 let taken =
-                    block.units.iter().filter(|unit| room > 0 && together(store, unit, side, source)).count();
+                    block.units.iter().filter(|unit| room > 0 && together(notes, unit, side, source)).count();
                 // What is no unit is told line by line.
                 if taken > 0 {
                     room -= taken.min(room);
-                    plainly(store, text, from..block.range.start, &names, side, source, &mut room);
+                    plainly(notes, text, from..block.range.start, &names, side, source, &mut room);
                     from = block.range.end;
                 }
             }
-            plainly(store, text, from..range.end, &names, side, source, &mut room);
+            plainly(notes, text, from..range.end, &names, side, source, &mut room);
         }
     }
-    names::take(store, text, &names, names::From::of(side), source);
+    names::take(notes, text, &names, names::From::of(side), source);
 }
 
 /// Takes in what was written as prose.
 fn plainly(
-    store: &mut Store,
+    notes: &mut Notes,
     text: &str,
     range: Range<usize>,
     names: &[names::Found],
@@ -69,16 +69,16 @@ fn plainly(
     room: &mut usize,
 ) {
     let mut told_of = Told { room, places: Vec::new() };
-    prose(store, &text[range.clone()], side, source, &mut told_of);
+    prose(notes, &text[range.clone()], side, source, &mut told_of);
     let told = told_of.places;
-    said::take(store, text, range, names, &told, side, source);
+    said::take(notes, text, range, names, &told, side, source);
 }
 
 /// How sure it is that a row of a table matters that has no cue, and a list in which the person names something.
 const UNIT_STRENGTH: u8 = 4;
 
 /// Takes in lines that are told as one; `false` where they are better told each by itself.
-fn together(store: &mut Store, unit: &blocks::Unit, side: Side, source: Source) -> bool {
+fn together(notes: &mut Notes, unit: &blocks::Unit, side: Side, source: Source) -> bool {
     let line = &unit.line;
     let hits: Vec<Hit> = cues::spoken(line).collect();
     let weight = |class: Class| judge::weight(&hits, class);
@@ -100,7 +100,7 @@ fn together(store: &mut Store, unit: &blocks::Unit, side: Side, source: Source) 
     if !unit.is_row {
         fact.values = values;
     }
-    store.add(fact);
+    notes.add(fact);
     true
 }
 
@@ -113,7 +113,7 @@ struct Told<'a> {
 }
 
 /// Takes in what is told in so many words; adds the places of those sentences to `told`.
-fn prose(store: &mut Store, text: &str, side: Side, source: Source, told: &mut Told<'_>) {
+fn prose(notes: &mut Notes, text: &str, side: Side, source: Source, told: &mut Told<'_>) {
     let mut range: Range<usize> = 0..0;
     let mut hits: Vec<Hit> = Vec::new();
     let mut from = 0;
@@ -126,7 +126,7 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, told: &mut T
             continue;
         }
         if !hits.is_empty() {
-            from = sentence(store, text, &range, &hits, side, source, told);
+            from = sentence(notes, text, &range, &hits, side, source, told);
             hits.clear();
         }
         if hit.start < from {
@@ -137,13 +137,13 @@ fn prose(store: &mut Store, text: &str, side: Side, source: Source, told: &mut T
         hits.push(hit);
     }
     if !hits.is_empty() {
-        sentence(store, text, &range, &hits, side, source, told);
+        sentence(notes, text, &range, &hits, side, source, told);
     }
 }
 
 /// Takes in one sentence, and with a heading its list; gives where that ends.
 fn sentence(
-    store: &mut Store,
+    notes: &mut Notes,
     text: &str,
     range: &Range<usize>,
     hits: &[Hit],
@@ -156,7 +156,7 @@ fn sentence(
         return range.end;
     }
     if !sentences::is_prose(raw) {
-        loose(store, raw, hits, source);
+        loose(notes, raw, hits, source);
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
@@ -181,13 +181,13 @@ fn sentence(
     }
     // "Scratch that, 8080 for the port" corrects a value.
     if side == Side::Person && weight(Class::Revoked) > 0 && told.values.is_empty() {
-        ending::revoke(store, &line, source);
+        notes.revoke(&line, source);
     }
     if weight(Class::Done) > 0 && weight(Class::Pending) < 4 {
-        ending::finish(store, &line, source);
+        notes.finish(&line, source);
     }
     if !told.olds.is_empty() {
-        store.end_values(&told.olds, &told.values, source.entry);
+        notes.end_values(&told.olds, &told.values, source.entry);
     }
     let judged = judge::judge(&line, hits, side, &told.values);
     // A part of something got a value, whatever else the words of it are: a limit that holds for good is a rule.
@@ -215,13 +215,13 @@ fn sentence(
     };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
-        end = list(store, text, range, (kind, strength), side, source, found.room);
+        end = list(notes, text, range, (kind, strength), side, source, found.room);
         if line.split(' ').count() < 4 {
             return end;
         }
     }
     if *found.room == 0 {
-        store.beyond += 1;
+        notes.beyond += 1;
         return end;
     }
     *found.room -= 1;
@@ -243,10 +243,19 @@ fn sentence(
     // "Because …" says of what only with the sentence before it.
     let strength = match kind {
         Kind::Decision | Kind::Rejected if !was_named && is_named(&line) => (strength + 2).min(7),
-        _ => strength,
+        Kind::Decision
+        | Kind::Rejected
+        | Kind::Rule
+        | Kind::Pending
+        | Kind::Error
+        | Kind::Value
+        | Kind::File
+        | Kind::Command
+        | Kind::Said
+        | Kind::Name => strength,
     };
     if side == Side::Person {
-        rest(store, &line, kind, strength, source);
+        rest(notes, &line, kind, strength, source);
     }
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.stems = stems.unwrap_or(fact.stems);
@@ -256,7 +265,7 @@ fn sentence(
     if fact.values.is_empty() {
         fact.values = near;
     }
-    store.add(fact);
+    notes.add(fact);
     found.places.push(range.start..end);
     end
 }
@@ -280,7 +289,7 @@ fn of_names(raw: &str, line: &str, side: Side, is_errand: bool) -> u8 {
 const PIECES_MAX: usize = 4;
 
 /// What the person said is told to its end: people write long lines without a full stop.
-pub(super) fn rest(store: &mut Store, line: &str, kind: Kind, strength: u8, source: Source) {
+pub(super) fn rest(notes: &mut Notes, line: &str, kind: Kind, strength: u8, source: Source) {
     let mut rest = &line[line.floor_char_boundary(FACT_BYTES_MAX)..];
     for _ in 1..PIECES_MAX {
         if rest.trim().is_empty() {
@@ -292,7 +301,7 @@ pub(super) fn rest(store: &mut Store, line: &str, kind: Kind, strength: u8, sour
         let end = line.floor_char_boundary(begin + FACT_BYTES_MAX);
         let mut fact = Fact::new(kind, strength, clipped(&line[begin..]), source);
         fact.by_person = true;
-        store.add(fact);
+        notes.add(fact);
         rest = &line[end..];
     }
 }
@@ -329,13 +338,13 @@ fn has_marks(raw: &str) -> bool {
 }
 
 /// A line that is no prose may still tell a value or an error.
-fn loose(store: &mut Store, raw: &str, hits: &[Hit], source: Source) {
+fn loose(notes: &mut Notes, raw: &str, hits: &[Hit], source: Source) {
     if judge::weight(hits, Class::Error) > 0 && raw.len() < FACT_BYTES_MAX {
-        store.add(Fact::new(Kind::Error, 3, clipped(&sentences::plain(raw)), source));
+        notes.add(Fact::new(Kind::Error, 3, clipped(&sentences::plain(raw)), source));
     } else if judge::weight(hits, Class::Value).max(judge::weight(hits, Class::Link)) > 0
         && let Some(value) = values::of_line(raw, Form::Told)
     {
-        store.add(of_value(raw, value, 3, source));
+        notes.add(of_value(raw, value, 3, source));
     }
 }
 
@@ -469,7 +478,7 @@ fn may_explain(sentence: &str) -> bool {
 
 /// The lines of the list below a heading are what the heading says.
 fn list(
-    store: &mut Store,
+    notes: &mut Notes,
     text: &str,
     range: &Range<usize>,
     (kind, strength): (Kind, u8),
@@ -488,14 +497,14 @@ fn list(
         end += line.len();
         let is_done = kind == Kind::Pending && (item.contains("[x]") || item.contains('✅'));
         let told = values::of_sentence(item);
-        store.end_values(&told.olds, &told.values, source.entry);
+        notes.end_values(&told.olds, &told.values, source.entry);
         if !is_done && item.len() <= FACT_BYTES_MAX && !words::stems(item).is_empty() {
             *room -= 1;
             let mut fact =
                 Fact::new(kind, strength.min(LISTED_STRENGTH), clipped(&sentences::plain(item)), source);
             fact.by_person = side == Side::Person;
             fact.values = told.values;
-            store.add(fact);
+            notes.add(fact);
         }
     }
     end

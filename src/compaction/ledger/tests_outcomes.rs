@@ -1,7 +1,15 @@
 //! What the ledger finds in what came of tool calls.
 
+use std::collections::HashSet;
+
+use super::Ledger;
 use super::tests::Line::{Run, Tool};
-use super::tests::{below, told};
+use super::tests::{append, below, opened, told, told_of};
+use crate::thread::{
+    CallId, Card, Change, Content, Message, MessageId, ModelName, OutcomeStatus, ToolCall, ToolKind,
+    ToolOutcome,
+};
+use crate::tokens::Ruler;
 
 #[test]
 fn errors_are_open_until_their_command_runs_well() {
@@ -134,4 +142,47 @@ fn files_are_told_by_what_was_done_last() {
     }
     assert!(below(&told, "Files read").contains("src/only_read.rs"), "{told}");
     assert!(!below(&told, "Files read").contains("src/a.rs"), "{told}");
+}
+
+/// Calls of one reply may have been given other inputs, and their outcomes come in any order: each is read as it was
+/// run, whether the ledger followed in between or not.
+#[test]
+fn a_call_is_read_as_it_was_run() {
+    let card = || Card { title: String::new(), kind: ToolKind::Edit, locations: Vec::new() };
+    let id = |name: &str| CallId(name.to_owned());
+    let written = |path: &str| serde_json::json!({"path": path, "content": "x"});
+    let call = |call: &str, path: &str| {
+        let name = "file_write".to_owned();
+        Content::Call(ToolCall { id: id(call), name, input: written(path), card: card() })
+    };
+    let mut thread = opened();
+    let mut stepwise = Ledger::default();
+    let content = vec![call("a", "src/a.rs"), call("b", "src/b.rs"), call("c", "src/c.rs")];
+    let message = Message { id: MessageId(0), content };
+    let finished = |name: &str| Change::ToolFinished {
+        outcome: ToolOutcome::text(id(name), OutcomeStatus::Completed, "ok"),
+    };
+    let changed = |path: &str| Change::CallChanged {
+        call: id("b"),
+        input: written(path),
+        card: card(),
+        by: "x".to_owned(),
+    };
+    for change in [
+        Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None },
+        finished("c"),
+        changed("src/first.rs"),
+        changed("src/second.rs"),
+        finished("b"),
+        // Nobody waits for it any more.
+        changed("src/third.rs"),
+        finished("b"),
+    ] {
+        append(&mut thread, change);
+        stepwise.follow(&thread);
+    }
+    let at_once = told_of(&thread, 1_000);
+    let files = below(&at_once.text, "Files changed");
+    assert_eq!(files, "src/second.rs (e5), src/c.rs (e2)");
+    assert_eq!(stepwise.told(&Ruler::of(None), &thread, &HashSet::new(), 1_000), at_once);
 }

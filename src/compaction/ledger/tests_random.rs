@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
+use super::reading::SHARED_MIN;
 use super::tests::{Line, opened, say};
 use super::{Ledger, Told};
 use crate::tokens::Ruler;
@@ -121,6 +122,22 @@ proptest! {
         prop_assert!(all.left_out.is_empty());
         prop_assert!(one.facts == all.facts || !one.left_out.is_empty());
         prop_assert!(told(&at_once, &thread, 0).text.is_empty());
+    }
+
+    #[test]
+    fn a_long_log_tells_the_same_by_many_readers_and_by_one(lines in prop::collection::vec(said(), 1..16), tokens_max in 0..3_000u64) {
+        let mut thread = opened();
+        let mut stepwise = Ledger::default();
+        // Each entry is read alone here, and all of them at once below.
+        for line in lines.iter().cycle().take(SHARED_MIN + 16) {
+            say(&mut thread, &line.line());
+            stepwise.follow(&thread);
+        }
+        let mut at_once = Ledger::default();
+        at_once.follow(&thread);
+        prop_assert_eq!(told(&stepwise, &thread, tokens_max), told(&at_once, &thread, tokens_max));
+        prop_assert_eq!(stepwise.found(), at_once.found());
+        prop_assert_eq!(stepwise.beyond(), at_once.beyond());
     }
 
     #[test]

@@ -72,8 +72,9 @@ pub(super) fn too_long(status: u16, said: &Said) -> Option<ErrorClass> {
     let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
     let by_words = matches!(status, 200 | 400 | 422 | 500) && sentence.is_some();
     (known || by_words).then(|| {
+        let window = sentence.is_some() || said.is(&CODES);
         let (used, limit) = sentence.map_or((None, None), |(_, sizes)| read(*sizes, &message));
-        ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit) }
+        ErrorClass::TooLong { used: said.used.or(used), limit: said.limit.or(limit), window }
     })
 }
 

@@ -31,7 +31,7 @@ pub struct Learnt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lesson {
-    /// A request was refused as too long, with the limit.
+    /// A request was refused as too long: the limit, or where that was not told what was refused.
     Overflow,
     /// A request was cut without a word.
     Truncation,

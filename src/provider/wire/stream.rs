@@ -88,7 +88,7 @@ impl Decoding {
         }
         self.decoder.end(out).map_err(|unfinished| match unfinished {
             Unfinished::Empty if !self.endpoint.own_api => ProviderError {
-                class: ErrorClass::TooLong { used: None, limit: None },
+                class: ErrorClass::TooLong { used: None, limit: None, window: false },
                 message: format!(
                     "{} answered with nothing at all; the conversation may be too long for the model (model {}).",
                     failure::subject(&self.endpoint),

@@ -1,0 +1,256 @@
+//! What is shown around the model's words: lines of ours, notices, what concerns the whole session.
+
+use super::*;
+
+#[test]
+fn a_follow_up_is_the_hook_s_line_as_it_happens_and_a_user_message_in_a_replay() {
+    let change = || said(vec![text("Please run the linter.")], Origin::Hook { hook: "lint".into() });
+    let mut line = chunk("agent_message_chunk", "m3", "↻ lint: Please run the linter.");
+    line["_meta"] = json!({ "epitome": { "hook": "lint" } });
+    for own in [true, false] {
+        assert_eq!(Client::new(PLAIN).any_entry(change(), false, own).told, [line.clone()]);
+        let shown = [chunk("user_message_chunk", "m3", "Please run the linter.")];
+        assert_eq!(Client::new(PLAIN).any_entry(change(), true, own).told, shown);
+    }
+}
+
+#[test]
+fn a_history_that_a_hook_made_is_no_compaction_to_clients_that_show_those() {
+    let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
+    assert_eq!(client.entry(mutated()).told[0]["sessionUpdate"], "agent_message_chunk");
+}
+
+/// Context may be added before the prompt, and chunks outside of a turn are an error to some editors.
+#[test]
+fn a_notice_waits_for_the_prompt_and_not_for_context() {
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Notice { severity: Severity::Info, text: "By the way.".into() });
+    client.entry(said(vec![text("British spelling.")], Origin::Context { by: "style".into() }));
+    assert_eq!(client.told.len(), 0);
+    client.entry(withheld(Withheld::Cancelled));
+    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "By the way.")]);
+}
+
+#[test]
+fn a_client_that_shows_compactions_gets_one_and_in_a_replay_what_stands() {
+    let statuses = |client: &Client| -> Vec<String> {
+        client.told.iter().map(|update| update["status"].as_str().unwrap_or("chunk").to_owned()).collect()
+    };
+    let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
+    let id = MessageId(9);
+    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.put(Out::Compaction { id, state: CompactionState::Wrote("We wrote".into()) });
+    client.entry(compacted());
+    assert_eq!(statuses(&client), ["in_progress", "chunk", "completed"]);
+    client.told.clear();
+    client.replayed(compacted());
+    assert_eq!(statuses(&client), ["completed"]);
+    client.told.clear();
+    // It joins in the middle: what is running comes behind the replay.
+    let opened = Change::Opened { format: 1, session: SessionId("s".into()), cwd: PathBuf::from("/w") };
+    let id = MessageId(11);
+    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.replayed(opened);
+    client.put(Out::Compaction { id, state: CompactionState::Wrote("lost".into()) });
+    client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
+    client.put(Out::Compaction { id, state: CompactionState::Wrote("We".into()) });
+    client.put(Out::Compaction { id, state: CompactionState::Failed("no model".into()) });
+    client.put(Out::Compaction { id, state: CompactionState::Cancelled });
+    assert_eq!(statuses(&client), ["in_progress", "in_progress", "chunk", "failed"]);
+    assert_eq!(client.told[3]["error"], "no model");
+}
+
+#[test]
+fn a_client_that_shows_no_compactions_is_told_that_one_takes_a_while() {
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("go")], Origin::Person));
+    client.told.clear();
+    let state = CompactionState::Began { tokens: 88_231 };
+    client.put(Out::Compaction { id: MessageId(2), state });
+    client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Wrote("We wrote".into()) });
+    client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Cancelled });
+    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "Compacting 88k tokens…")]);
+}
+
+#[test]
+fn a_reply_that_was_cut_says_why_unless_the_person_did_it() {
+    for (cut, expected) in [
+        (Cut::MaxTokens, Some("\n\nCut short: the model reached its output limit.")),
+        (Cut::Refused { reason: String::new() }, Some("\n\nCut short: the model declined.")),
+        (Cut::Refused { reason: "policy".into() }, Some("\n\nCut short: the model declined: policy")),
+        (
+            Cut::Broken { reason: "the connection was lost".into() },
+            Some("\n\nCut short: the connection was lost"),
+        ),
+        (Cut::Cancelled, None),
+    ] {
+        let mut client = Client::new(PLAIN);
+        client.entry(replied(vec![text("Half")], Some(cut)));
+        let mut texts = vec![("m7.0".to_owned(), "Half".to_owned())];
+        texts.extend(expected.map(|line| ("m7.cut".to_owned(), line.to_owned())));
+        assert_eq!(client.texts(), texts);
+    }
+}
+
+/// Clients that don't look at ids showed "(try 2 of 6).Anthropic is overloaded" and, behind `/rewind undo`, "without
+/// it.Taken back": what we say goes behind other text as a paragraph of its own.
+#[test]
+fn what_we_say_behind_other_text_is_set_apart_and_the_first_of_a_turn_is_not() {
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("go")], Origin::Person));
+    let notice = |text: &str| Out::Notice { severity: Severity::Warning, text: text.to_owned() };
+    client.put(notice("Trying again."));
+    client.put(notice("Trying again."));
+    let noted = |id: u64| Change::Noted { message: MessageId(id), text: "Done.".to_owned() };
+    client.entry(noted(20));
+    client.entry(noted(21));
+    client.entry(said(vec![text("again")], Origin::Person));
+    client.entry(noted(22));
+    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["Trying again.", "\n\nTrying again.", "Done.", "\n\nDone.", "Done."]);
+}
+
+/// Editors without `compaction_update` that don't look at ids showed "from 45k to 6k tokens.I go on with the parser".
+#[test]
+fn the_models_text_behind_a_line_of_ours_is_set_apart() {
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("go")], Origin::Person));
+    client.entry(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });
+    client.text(0, TextKind::Reply, "I go").text(0, TextKind::Reply, " on.");
+    client.entry(replied(vec![text("I go on.")], None));
+    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["Compacted.\n\n", "I go on."], "not a byte of the model's message is ours");
+    // A load shows the same.
+    let mut client = Client::new(PLAIN);
+    client.replayed(said(vec![text("go")], Origin::Person));
+    client.replayed(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });
+    client.replayed(replied(vec![text("I go on.")], None));
+    let texts: Vec<String> = client.texts().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(texts, ["go", "Compacted.\n\n", "I go on."]);
+}
+
+#[test]
+fn session_wide_news() {
+    let mut client = Client::new(ClientTraits { notices: true, ..PLAIN });
+    let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7 };
+    client.put(Out::Usage(UsageNow { used: 120, size: 200_000, cost: Some(0.5), last }));
+    client.put(Out::Usage(UsageNow { used: 1, size: 2, cost: Some(f64::NAN), last: Usage::default() }));
+    let hint = Some("what to keep".to_owned());
+    let command = CommandInfo { name: "compact".into(), description: "Compacts".into(), hint };
+    client.put(Out::Commands(Arc::new([command])));
+    client.put(Out::Notice { severity: Severity::Warning, text: "Retrying\nin 2 s".into() });
+    client.put(Out::Notice { severity: Severity::Error, text: " \n".into() });
+    assert_eq!(
+        client.told,
+        [
+            json!({ "sessionUpdate": "usage_update", "used": 120, "size": 200_000,
+                "cost": { "amount": 0.5, "currency": "USD" },
+                "_meta": { "usage": { "inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 60,
+                    "cachedWriteTokens": 5, "thoughtTokens": 7, "totalTokens": 120 } } }),
+            json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2,
+                "_meta": { "usage": { "inputTokens": 0, "outputTokens": 0, "cachedReadTokens": 0,
+                    "cachedWriteTokens": 0, "thoughtTokens": 0, "totalTokens": 0 } } }),
+            json!({ "sessionUpdate": "available_commands_update", "availableCommands": [
+                { "name": "compact", "description": "Compacts", "input": { "hint": "what to keep" } }] }),
+            json!({ "sessionUpdate": "notice", "severity": "warning", "title": "Retrying",
+                "description": "in 2 s" }),
+        ]
+    );
+}
+
+#[test]
+fn options_are_complete_and_in_order() {
+    let options = SessionOptions {
+        mode: Mode::Ask,
+        model: Some(ModelName("a/b".into())),
+        models: vec![ModelChoice { name: ModelName("a/c".into()), about: "C".into() }],
+        thought: ThoughtLevel::Low,
+        remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
+    };
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Options(Arc::new(options)));
+    let offered = client.told[0]["configOptions"].as_array().unwrap();
+    let summary: Vec<(&str, &str, &str, usize)> = offered
+        .iter()
+        .map(|option| {
+            let text = |name: &str| option[name].as_str().unwrap();
+            (text("id"), text("category"), text("currentValue"), option["options"].as_array().unwrap().len())
+        })
+        .collect();
+    assert_eq!(
+        summary,
+        [
+            ("model", "model", "a/b", 2),
+            ("mode", "mode", "ask", 4),
+            ("thought_level", "thought_level", "low", 5)
+        ]
+    );
+    assert_eq!(
+        offered[2]["options"][0]["description"], "always thinks",
+        "a level without its effect says so"
+    );
+    assert_eq!(offered[2]["options"][1].get("description"), None);
+}
+
+/// The values of the model option, with the groups that hold them.
+fn offered_models(names: &[&str]) -> Value {
+    let models =
+        names.iter().map(|name| ModelChoice { name: ModelName((*name).into()), about: String::new() });
+    let options = SessionOptions {
+        mode: Mode::Ask,
+        model: Some(ModelName("anthropic/a1".into())),
+        models: models.collect(),
+        thought: ThoughtLevel::Low,
+        remarks: vec![(ThoughtLevel::Off, "always thinks".into())],
+    };
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Options(Arc::new(options)));
+    client.told[0]["configOptions"][0]["options"].clone()
+}
+
+#[test]
+fn few_models_are_one_list_and_many_are_groups() {
+    assert_eq!(
+        offered_models(&["anthropic/a1", "local/org/l1"]),
+        json!([{ "value": "anthropic/a1", "name": "a1 (Anthropic)" },
+            { "value": "local/org/l1", "name": "org/l1 (This machine)" }])
+    );
+    let many: Vec<String> = (1..=9).map(|at| format!("local/l{at}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let grouped = offered_models(&many);
+    let groups: Vec<(&str, usize)> = grouped
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| (group["name"].as_str().unwrap(), group["options"].as_array().unwrap().len()))
+        .collect();
+    assert_eq!(groups, [("Anthropic", 1), ("This machine", 9)], "the current one is always among them");
+    assert_eq!(grouped[1]["options"][0], json!({ "value": "local/l1", "name": "l1" }));
+}
+
+#[test]
+fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
+    let mut client = Client::new(PLAIN);
+    client.put(Out::Notice { severity: Severity::Info, text: "no MCP".into() });
+    assert!(client.told.is_empty(), "a chunk outside of a turn is an error to some editors");
+    client.entry(said(vec![text("hi")], Origin::Person));
+    client.put(Out::Notice { severity: Severity::Info, text: "retrying".into() });
+    assert_eq!(
+        client.texts(),
+        [("n1".into(), "no MCP".into()), ("n2".to_owned(), "\n\nretrying".to_owned())]
+    );
+    client.entry(ended(StopReason::EndTurn));
+    client.put(Out::Notice { severity: Severity::Info, text: "later".into() });
+    assert_eq!(client.told.len(), 2);
+}
+
+#[test]
+fn a_notice_after_a_replay_is_not_taken_for_an_earlier_one() {
+    let opened = Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
+    let notice = |text: &str| Out::Notice { severity: Severity::Info, text: text.into() };
+    let mut client = Client::new(PLAIN);
+    client.entry(said(vec![text("hi")], Origin::Person)).put(notice("first"));
+    client.entry(ended(StopReason::EndTurn)).put(notice("waits"));
+    client.replayed(opened).entry(said(vec![text("again")], Origin::Person));
+    assert_eq!(client.texts(), [("n1".into(), "first".into()), ("n2".to_owned(), "waits".to_owned())]);
+}

@@ -1,0 +1,199 @@
+//! Calls of tools: cards, progress, terminals, outcomes.
+
+use super::*;
+
+#[test]
+fn a_call_that_a_hook_changed_shows_what_it_is_run_with() {
+    let changed = Change::CallChanged {
+        call: CallId("c1".into()),
+        input: json!({ "command": "ls -a" }),
+        card: Card { title: "ls -a".into(), kind: ToolKind::Execute, locations: Vec::new() },
+        by: "guard".into(),
+    };
+    let update = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "title": "ls -a",
+        "rawInput": { "command": "ls -a" } });
+    let line = chunk("agent_message_chunk", "e2", "guard changed what this call is run with: ls -a");
+    let mut client = Client::new(PLAIN);
+    client.entry(replied(vec![call("c1", ToolKind::Execute)], None)).entry(changed.clone());
+    assert_eq!(client.told[1..], [update, line]);
+    // Of a call that was never announced, editors take no update.
+    assert_eq!(Client::new(PLAIN).entry(changed).told.len(), 1);
+}
+
+#[test]
+fn a_call_goes_from_pending_through_running_to_its_outcome() {
+    let mut client = Client::new(PLAIN);
+    let id = CallId("c1".to_owned());
+    client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+    client.put(Out::CallStarted { call: id.clone() });
+    client.put(Out::CallProgress { call: id.clone(), output: "one\n".to_owned() });
+    client.put(Out::CallProgress { call: id.clone(), output: "two\n".to_owned() });
+    client.entry(finished("c1", OutcomeStatus::Interrupted, "The command was stopped."));
+    let steps: Vec<(&Value, &Value)> = client
+        .told
+        .iter()
+        .map(|update| (&update["status"], &update["content"][0]["content"]["text"]))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            (&Value::Null, &Value::Null),
+            (&json!("in_progress"), &Value::Null),
+            (&json!("in_progress"), &json!("```\none\n```")),
+            (&json!("in_progress"), &json!("```\none\ntwo\n```")),
+            (&json!("failed"), &json!("The command was stopped.")),
+        ]
+    );
+    // It is over: nothing more is said of it.
+    let count = client.told.len();
+    client.put(Out::CallStarted { call: id.clone() }).put(Out::CallProgress { call: id, output: "x".into() });
+    client.entry(finished("c1", OutcomeStatus::Completed, "again"));
+    assert_eq!(client.told.len(), count);
+}
+
+#[test]
+fn the_diff_comes_first_in_an_outcome() {
+    let outcome = ToolOutcome {
+        shown: vec![
+            Shown::Text { text: "**done**".into() },
+            Shown::Diff { path: "/w/a.rs".into(), old: None, new: "fn a() {}\n".into() },
+        ],
+        raw: Some(json!({ "exitCode": 0 })),
+        whole: None,
+        locations: vec![Location { path: "/w/a.rs".into(), line: None }],
+        ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, "ok")
+    };
+    let mut client = Client::new(PLAIN);
+    client.entry(replied(vec![call("c1", ToolKind::Edit)], None));
+    client.entry(Change::ToolFinished { outcome });
+    assert_eq!(
+        client.told[1],
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed",
+            "content": [
+                { "type": "diff", "path": "/w/a.rs", "newText": "fn a() {}\n" },
+                { "type": "content", "content": { "type": "text", "text": "**done**" } }],
+            "locations": [{ "path": "/w/a.rs" }], "rawOutput": { "exitCode": 0 } })
+    );
+}
+
+#[test]
+fn output_with_fences_of_its_own_gets_a_longer_one() {
+    let mut client = Client::new(PLAIN);
+    client.entry(replied(vec![call("c1", ToolKind::Read)], None));
+    client.entry(finished("c1", OutcomeStatus::Completed, "````\ncode\n````\n"));
+    assert_eq!(client.told[1]["content"][0]["content"]["text"], "`````\n````\ncode\n````\n`````");
+}
+
+#[test]
+fn a_terminal_gets_what_is_new_and_then_its_end() {
+    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Execute)], None));
+    assert_eq!(client.told[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
+    assert_eq!(client.told[0]["_meta"], json!({ "terminal_info": { "terminal_id": "c1" } }));
+    client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
+    client.entry(finished("c1", OutcomeStatus::Completed, "one\n"));
+    client.entry(finished("c2", OutcomeStatus::Completed, "two\n"));
+    let meta: Vec<&Value> = client.told[2..].iter().map(|update| &update["_meta"]).collect();
+    assert_eq!(
+        meta,
+        [
+            &json!({ "terminal_output": { "terminal_id": "c1", "data": "one\n" } }),
+            &json!({ "terminal_exit": { "terminal_id": "c1" } }),
+            &json!({ "terminal_output": { "terminal_id": "c2", "data": "two\n" } }),
+            &json!({ "terminal_exit": { "terminal_id": "c2" } }),
+        ]
+    );
+}
+
+/// A permission card shows the command in the place of the terminal, and the terminal did not come back before the
+/// command had ended: nobody saw its live output.
+#[test]
+fn a_terminal_comes_back_when_the_command_begins() {
+    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Read)], None));
+    client.put(Out::CallStarted { call: CallId("c1".into()) });
+    client.put(Out::CallStarted { call: CallId("c2".into()) });
+    let started = &client.told[client.told.len() - 2..];
+    assert_eq!(started[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
+    assert_eq!(started[1]["content"], Value::Null);
+}
+
+#[test]
+fn a_terminal_learns_by_which_signal_its_command_ended() {
+    let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+    client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+    let outcome = ToolOutcome {
+        raw: Some(json!({ "stdout": "", "exitCode": 137, "signal": 9 })),
+        ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Failed, "")
+    };
+    client.entry(Change::ToolFinished { outcome });
+    let exit = json!({ "terminal_id": "c1", "exit_code": 137, "signal": "SIGKILL" });
+    assert_eq!(client.told.last().expect("the end")["_meta"]["terminal_exit"], exit);
+}
+
+#[test]
+fn a_terminal_that_missed_output_is_shown_beside_the_text() {
+    for (output, expected) in [("one\n", 1), ("one\ntwo\n", 2)] {
+        let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
+        client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+        client.put(Out::CallProgress { call: CallId("c1".into()), output: "one\n".into() });
+        let outcome = ToolOutcome {
+            raw: Some(json!({ "stdout": output, "exitCode": 3 })),
+            whole: None,
+            ..ToolOutcome::text(CallId("c1".into()), OutcomeStatus::Completed, output)
+        };
+        client.entry(Change::ToolFinished { outcome });
+        let last = client.told.last().unwrap();
+        assert_eq!(last["content"].as_array().unwrap().len(), expected);
+        assert_eq!(last["content"][0], json!({ "type": "terminal", "terminalId": "c1" }));
+        assert_eq!(last["_meta"], json!({ "terminal_exit": { "terminal_id": "c1", "exit_code": 3 } }));
+    }
+}
+
+#[test]
+fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
+    let output = "x".repeat(100_000);
+    let mut loaded = Client::new(PLAIN);
+    loaded.replayed(replied(vec![call("c1", ToolKind::Read)], None));
+    loaded.replayed(finished("c1", OutcomeStatus::Completed, &output));
+    let shown = loaded.told[1]["content"][0]["content"]["text"].as_str().unwrap();
+    assert!(shown.len() < 9_000 && shown.contains("bytes are not shown"));
+
+    let mut live = Client::new(PLAIN);
+    live.entry(replied(vec![call("c1", ToolKind::Execute)], None));
+    for _ in 0..10_000 {
+        live.put(Out::CallProgress { call: CallId("c1".into()), output: "é".repeat(1000) });
+    }
+    let sent: usize = live.told.iter().map(|update| update.to_string().len()).sum();
+    assert!(sent < 2 * PROGRESS_SENT_BYTES_MAX, "{sent} bytes");
+}
+
+#[test]
+fn a_permission_card_has_one_option_of_each_kind() {
+    let ask = |always: Option<&str>| crate::session::PermissionAsk {
+        call: CallId("c1".into()),
+        tool: "file_edit".into(),
+        input: json!({ "path": "a.rs" }),
+        card: Card { title: String::new(), kind: ToolKind::Edit, locations: vec![] },
+        preview: vec![
+            Shown::Text { text: "why".into() },
+            Shown::Diff { path: "/w/a.rs".into(), old: Some("a".into()), new: "b".into() },
+        ],
+        always: always.map(str::to_owned),
+        never: None,
+        agent: None,
+    };
+    let session = SessionId("s_0".into());
+    let card = serde_json::to_value(tool_wire::permission(&session, &ask(Some("edits")))).unwrap();
+    assert!(!has_null(&card));
+    assert_eq!(card["toolCall"]["title"], "file_edit");
+    assert_eq!(card["toolCall"]["content"][0]["type"], "diff");
+    assert_eq!(
+        card["options"],
+        json!([{ "optionId": "allow_once", "name": "Allow", "kind": "allow_once" },
+            { "optionId": "allow_always", "name": "Always allow: edits", "kind": "allow_always" },
+            { "optionId": "reject_once", "name": "Reject", "kind": "reject_once" }])
+    );
+    let card = serde_json::to_value(tool_wire::permission(&session, &ask(None))).unwrap();
+    assert_eq!(card["options"].as_array().unwrap().len(), 2);
+}
