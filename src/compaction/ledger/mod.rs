@@ -208,6 +208,8 @@ fn turns_back(thread: &Thread, change: &Change) -> bool {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_joined;
+#[cfg(test)]
 mod tests_outcomes;
 #[cfg(test)]
 mod tests_random;
