@@ -70,7 +70,7 @@ pub(super) fn take(
 /// A name that stands alone, with what asked for it or announced it: "The ticket? OPS-12.", "There is one:" and then
 /// the name.
 fn with_opening(text: &str, range: Range<usize>) -> Range<usize> {
-    if words_of(&text[range.clone()]) >= WORDS_MIN {
+    if range.len() > ALONE_BYTES_MAX || words_of(&text[range.clone()]) >= WORDS_MIN {
         return range;
     }
     let announced = || {
@@ -82,6 +82,9 @@ fn with_opening(text: &str, range: Range<usize>) -> Range<usize> {
         Some(_) | None => range,
     }
 }
+
+/// What is longer has more than a name.
+const ALONE_BYTES_MAX: usize = 100;
 
 /// The words of a language in it, each once it is parted from the marks around it.
 fn words_of(sentence: &str) -> usize {
@@ -124,9 +127,13 @@ fn sentence(
         notes.add(fact);
         return true;
     }
+    let alone = line.len();
     let line = spoken::with_context(text, &range, line, true);
     // What it names may be said in the next sentence.
-    let told_of_name = told_of_name.max(names::most_told_of(&line, side));
+    let told_of_name = match line.len() > alone {
+        true => told_of_name.max(names::most_told_of(&line, side)),
+        false => told_of_name,
+    };
     let strength = judge::said(&line, told_of_name, side);
     // Whatever its words: what the person says of a thing, and is no question, is how they want it.
     let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !judge::asks(&line);

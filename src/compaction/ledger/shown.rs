@@ -20,30 +20,30 @@ const STRENGTH: u8 = 4;
 /// Takes in lines that stand apart, by a blank before them or by what announces them. `part` is one of the text that
 /// was written.
 pub(super) fn take(notes: &mut Notes, text: &str, part: &Range<usize>, source: Source) {
+    // The line over this one, as long as it may be of it. Few lines stand apart: only over those is it read.
     let mut over: Option<&str> = None;
     // Only what stands apart goes on behind a blank line, or behind what stood apart.
     let mut is_next = false;
-    let mut left = 0;
+    let mut left = LINES_MAX;
     for line in text[part.clone()].lines() {
         let plain = line.trim();
-        let is_apart = line.starts_with("    ") || line.starts_with('\t');
         if plain.is_empty() {
             is_next = false;
             continue;
         }
+        let is_apart = line.starts_with("    ") || line.starts_with('\t');
         if let Some(before) = over.filter(|_| left > 0)
             && (is_apart || is_next && announces(before))
+            && judge::is_trouble(tail(before))
         {
             add(notes, plain, source);
             is_next = false;
             left = if is_apart { left - 1 } else { 0 };
             continue;
         }
-        let plain = tail(plain);
-        let is_trouble = !is_printed(line) && judge::is_trouble(plain);
-        over = is_trouble.then_some(plain);
-        is_next = is_trouble;
-        left = if is_trouble { LINES_MAX } else { 0 };
+        over = (!is_printed(line)).then_some(plain);
+        is_next = true;
+        left = LINES_MAX;
     }
 }
 

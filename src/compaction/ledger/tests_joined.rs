@@ -109,19 +109,24 @@ fn an_id_that_is_named_later_leaves_the_first_one_known() {
 #[test]
 fn what_was_asked_for_the_moment_gives_way_to_what_holds() {
     let wish = "`mint_rows` answers in 20 ms, that is what we sold.";
-    for errand in [
-        "Why does `plum_rows` call `kiwi_rows` twice? It looks odd to me, and to the others in the team as well.",
-        "Please add an endpoint to `plum_rows` that gives all of an account, with tests and an example for each.",
-        "Don't worry about `plum_rows`, that one is on the desk of somebody else in the office next to mine.",
-    ] {
-        let told = told_of(&thread(&[Person(wish), Person(errand)]), 90).text;
-        assert!(told.contains(wish) && !told.contains(&errand[..20]), "{errand}: {told}");
+    let errands = [
+        "Why does `plum_rows` call `kiwi_rows` twice? It looks odd to me.",
+        "Please add an endpoint to `plum_rows` that gives all of an account, with tests and an example.",
+        "Don't worry about `plum_rows`, that one is on the desk of somebody else.",
+        "There's a test of `plum_rows` that fails once in a while.",
+    ];
+    let mut lines: Vec<_> = errands.iter().map(|errand| Person(errand)).collect();
+    for at in 0..=errands.len() {
+        lines.insert(at, Person(wish));
+        let told = told_of(&thread(&lines), 90).text;
+        assert!(told.contains(wish), "{told}");
+        assert!(!errands.iter().all(|errand| told.contains(errand)), "there is room for all: {told}");
+        lines.remove(at);
     }
     // What lasts is no errand, whatever it begins with.
     let rule = "Add no more tables to `mint_rows`, the plan has a limit.";
-    let told =
-        told_of(&thread(&[Person(rule), Person("Please add an endpoint to `plum_rows`, with tests.")]), 35)
-            .text;
+    lines.push(Person(rule));
+    let told = told_of(&thread(&lines), 90).text;
     assert!(told.contains(rule), "{told}");
 }
 

@@ -40,11 +40,13 @@ pub(super) fn values(sentence: &str) -> Told {
 pub(super) fn told(text: &str, sentence: &Range<usize>) -> (Told, Range<usize>) {
     let raw = &text[sentence.clone()];
     let mut told = values(raw);
-    let Some(behind) = sentences::behind(text, sentence) else { return (told, sentence.clone()) };
+    let ahead = &text.as_bytes()[sentence.end..text.len().min(sentence.end + NEXT_BYTES_MAX)];
+    let has_value = ahead.starts_with(b" ") && ahead.iter().any(u8::is_ascii_digit) && names_thing(raw);
+    let Some(behind) = has_value.then(|| sentences::behind(text, sentence)).flatten() else {
+        return (told, sentence.clone());
+    };
     let next = &text[behind.clone()];
-    let has_value = next.bytes().any(|byte| byte.is_ascii_digit());
-    if !has_value || behind.len() > NEXT_BYTES_MAX || next.contains(['`', '_', '/', '?']) || !names_thing(raw)
-    {
+    if behind.len() > NEXT_BYTES_MAX || next.contains(['`', '_', '/', '?']) {
         return (told, sentence.clone());
     }
     let both = sentence.start..behind.end;
