@@ -9,7 +9,7 @@
 //! ```
 //!
 //! It needs no model and can't fail. Everything is a heuristic: what it finds is quoted in the words in which it
-//! was said, with the ids of its entries, and what it misses is still in the log. What costs is bounded, so that
+//! was said, with the ids of its entries (files by their paths alone), and what it misses is still in the log. What costs is bounded, so that
 //! no text, however long or odd, takes more than a pass over it.
 
 mod blocks;
@@ -17,6 +17,7 @@ mod calls;
 mod cues;
 mod ending;
 mod fact;
+mod joined;
 mod judge;
 mod layout;
 mod names;

@@ -6,7 +6,7 @@ use super::fact::{Fact, Form, Kind, Source};
 use super::names::{self, Found};
 use super::notes::Notes;
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
-use super::{judge, sentences, things};
+use super::{joined, judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.
 const LINE_BYTES_MAX: usize = 160;
@@ -128,7 +128,7 @@ fn sentence(
         return true;
     }
     let alone = line.len();
-    let line = spoken::with_context(text, &range, line, true);
+    let line = joined::with_context(text, &range, line, true);
     // What it names may be said in the next sentence.
     let told_of_name = match line.len() > alone {
         true => told_of_name.max(names::most_told_of(&line, side)),

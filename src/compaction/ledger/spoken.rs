@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Value};
 use super::notes::Notes;
-use super::{blocks, judge, names, printed, said, segments, sentences, shown, things, values, words};
+use super::{blocks, joined, judge, names, printed, said, segments, sentences, shown, things, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -15,8 +15,6 @@ const MESSAGE_FACTS_MAX: usize = 160;
 const LIST_LINES_MAX: usize = 24;
 /// A value that is told of a named part of a named thing is sure.
 pub(super) const PART_STRENGTH: u8 = 6;
-/// A longer sentence behind a decision is about something else.
-const REASON_BYTES_MAX: usize = 160;
 /// A longer sentence in which something was decided tells more than the value that is in it.
 const VALUE_BYTES_MAX: usize = 120;
 /// They are not as sure as what says itself what it is.
@@ -207,7 +205,7 @@ fn sentence(
     };
     let strength = if errand > 0 { strength.min(ERRAND_STRENGTH - errand) } else { strength };
     // What it announces is told, not that it is announced.
-    let is_report = line.ends_with(':') && !is_named(&line) && judge::is_trouble(&line);
+    let is_report = line.ends_with(':') && !joined::is_named(&line) && judge::is_trouble(&line);
     let strength = if is_report { strength.min(ERRAND_STRENGTH - 1) } else { strength };
     let strength = match strength {
         0..NAMED_STRENGTH => strength.max(of_names(raw, &line, side, errand > 0)),
@@ -227,22 +225,25 @@ fn sentence(
     *found.room -= 1;
     // What ends a task speaks of the task alone.
     let stems = (kind == Kind::Pending).then(|| words::stems(&clipped(&line)));
-    let was_named = is_named(&line);
+    let was_named = joined::is_named(&line);
     let line = match kind {
-        Kind::Decision | Kind::Rejected | Kind::Rule => with_context(text, range, line, true),
-        Kind::Pending => with_context(text, range, line, side == Side::Person),
-        Kind::Error => with_context(text, range, line, false),
+        Kind::Decision | Kind::Rejected | Kind::Rule => joined::with_context(text, range, line, true),
+        Kind::Pending => joined::with_context(text, range, line, side == Side::Person),
+        Kind::Error => joined::with_context(text, range, line, false),
         Kind::Value
-            if told.values.iter().any(|value| values::is_value(&value.value) && !is_plain(&value.value)) =>
+            if told
+                .values
+                .iter()
+                .any(|value| values::is_value(&value.value) && !joined::is_plain(&value.value)) =>
         {
-            with_nature(text, range, line)
+            joined::with_nature(text, range, line)
         }
-        Kind::Value => with_context(text, range, line, true),
+        Kind::Value => joined::with_context(text, range, line, true),
         Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
     // "Because …" says of what only with the sentence before it.
     let strength = match kind {
-        Kind::Decision | Kind::Rejected if !was_named && is_named(&line) => (strength + 2).min(7),
+        Kind::Decision | Kind::Rejected if !was_named && joined::is_named(&line) => (strength + 2).min(7),
         Kind::Decision
         | Kind::Rejected
         | Kind::Rule
@@ -353,127 +354,6 @@ pub(super) fn of_value(line: &str, value: Value, strength: u8, source: Source) -
     let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
     fact.values.push(value);
     fact
-}
-
-/// A sentence that points back is told with the one before it, and a reason with what it is for.
-pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
-    let first =
-        line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'', ':']).to_lowercase();
-    let points_back = matches!(
-        first.as_str(),
-        "that"
-            | "that's"
-            | "that’s"
-            | "it"
-            | "it's"
-            | "this"
-            | "they"
-            | "those"
-            | "these"
-            | "which"
-            | "because"
-            | "so"
-            | "both"
-            | "but"
-            | "otherwise"
-            | "reason"
-            | "instead"
-            | "hence"
-            | "therefore"
-            | "thus"
-    );
-    let mut line = line;
-    if points_back
-        && let Some(before) = sentences::before(text, range)
-        && before.len() + line.len() < FACT_BYTES_MAX
-    {
-        line = format!("{} {line}", sentences::plain(&text[before]));
-    }
-    let is_choice = is_choice && is_named(&line);
-    let mut end = range.end;
-    let mut joined = 0;
-    while joined < JOINED_MAX
-        && let Some(behind) = sentences::behind(text, &(range.start..end))
-        && behind.len() + line.len() < FACT_BYTES_MAX
-    {
-        let next = sentences::plain(&text[behind.clone()]);
-        let is_short = joined == 0 || text[range.end..end].len() <= SHORT_BYTES_MAX;
-        if !(joined == 0 && explains(&next) || is_choice && is_short && may_explain(&next)) {
-            break;
-        }
-        line.push(' ');
-        line.push_str(&next);
-        end = behind.end;
-        joined += 1;
-    }
-    if joined > 0 {
-        return line;
-    }
-    // Or said it in the one before.
-    if is_choice
-        && !points_back
-        && !judge::gives_reason(&line)
-        && let Some(before) = sentences::before(text, range)
-        && before.len() + line.len() < FACT_BYTES_MAX
-    {
-        let before = sentences::plain(&text[before]);
-        if may_explain(&before) && before.split(' ').nth(REASON_WORDS_MIN - 1).is_some() {
-            return format!("{before} {line}");
-        }
-    }
-    line
-}
-
-/// Sentences behind one that names something that are told with it: they speak of the same.
-const JOINED_MAX: usize = 2;
-/// A second one only behind a first that is no longer, in bytes: "Nope, dead on arrival."
-const SHORT_BYTES_MAX: usize = 40;
-
-/// "It is `ops-12`. That's our ticket.": a name, with the sentence that says what it names.
-fn with_nature(text: &str, range: &Range<usize>, line: String) -> String {
-    let is_said = |sentence: &str| sentence.split(' ').any(names::is_nature);
-    match sentences::behind(text, range) {
-        Some(behind) if line.len() <= SHORT_BYTES_MAX + behind.len() && !is_said(&line) => {
-            let next = sentences::plain(&text[behind]);
-            if may_explain(&next) && is_said(&next) { format!("{line} {next}") } else { line }
-        }
-        Some(_) | None => line,
-    }
-}
-
-/// Whether a value is of words alone: "the answer is server-sent events".
-fn is_plain(value: &str) -> bool {
-    value.chars().all(|c| c.is_alphabetic() || matches!(c, '-' | ' '))
-}
-
-/// Whether a sentence names something.
-fn is_named(line: &str) -> bool {
-    line.contains(['`', '_', '/']) || !names::found(line, names::From::Agent).is_empty()
-}
-
-/// Whether a sentence says by its words that it is the reason of the one before.
-fn explains(next: &str) -> bool {
-    let first = next.split_whitespace().next().unwrap_or_default().to_lowercase();
-    let gives =
-        matches!(first.as_str(), "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:");
-    let lower = || next.to_lowercase();
-    gives
-        || matches!(first.as_str(), "that" | "it" | "the" | "they")
-            && (lower().contains("because") || lower().contains("reason"))
-}
-
-/// A reason that stands in a sentence of its own has so many words at least, where it is the first.
-const REASON_WORDS_MIN: usize = 6;
-
-/// Whether a sentence beside one that names something may be about the same: it names nothing itself.
-fn may_explain(sentence: &str) -> bool {
-    // "You ask why?" asks nobody.
-    let asks = sentence.contains('?') && sentence.len() > SHORT_BYTES_MAX;
-    !asks
-        && !is_named(sentence)
-        && sentence.len() <= REASON_BYTES_MAX
-        && !judge::is_chatter(sentence)
-        && !judge::is_hearsay(sentence)
 }
 
 /// The lines of the list below a heading are what the heading says.
