@@ -84,7 +84,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
         Class::Pending,
         5,
         "don't forget to|do not forget to|remind me|still to do|still todo|left to do|remains to be|\
-         remaining work|remaining:|todo:|to-do:|still open|still missing|still outstanding|\
+         remaining work|remaining:|todo:|to-do:|still open|still missing|what remains|missing is to|open:|blocked:|not urgent|no rush|do it after|do that after|when that is in|when that's in|faudra encore|stays on the list|on my list|on the list for later|for later|still outstanding|\
          not done yet|not yet done|[ ]|open question|next steps:|follow-up:|yet to be|still pending|\
          have yet to|has yet to|noch offen|noch zu tun|muss noch|fehlt noch|il reste|reste à|\
          queda por|falta por|还需要|待办|осталось",
@@ -136,7 +136,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
         5,
         "doesn't work|does not work|didn't work|did not work|won't work|will not work|not an option|\
          rejected|reject|ruled out|rules out|rule out|dead end|gave up on|giving up on|\
-         decided against|off the table|no go|no-go|not viable|isn't viable|vetoed|backed out|\
+         decided against|off the table|no go|no-go|not viable|isn't viable|vetoed|bad idea|backed out|\
          abandoned|not feasible|infeasible|not worth|was a mistake|rolled back|reverted|discarded|\
          scrapped|threw out|tried and failed|not going to work|isn't going to work|non-starter|\
          nonstarter|out of the question|advise against|advised against|against using|\

@@ -58,6 +58,8 @@ pub(super) struct Value {
     pub now: Option<String>,
     /// A value that was named later of the same thing, where it is not sure that it took its place.
     pub later: Option<String>,
+    /// What else in its sentence may be the value: where this one is known of old, one of those is the new one.
+    pub others: Vec<String>,
 }
 
 /// How sure it is that a value takes the place of another.

@@ -22,8 +22,8 @@ const CHATTER: &[&str] = &[
     "i'll ",
     "i’ll ",
     "i will ",
-    "i'm going",
-    "i’m going",
+    "i'm going to ",
+    "i’m going to ",
     "i need to",
     "now i",
     "now let",
@@ -31,7 +31,9 @@ const CHATTER: &[&str] = &[
     "now to",
     "now the",
     "first,",
-    "first i",
+    "first i'll",
+    "first i will",
+    "first i need",
     "first let",
     "looking",
     "next, i",
@@ -78,6 +80,33 @@ const HEARSAY: &str = "somebody at|someone at|somebody said|someone said|i heard
 /// Whether a sentence tells of others, or of what might be.
 pub(super) fn is_hearsay(line: &str) -> bool {
     Marks::of(line).hearsay
+}
+
+/// Words of what goes wrong.
+const TROUBLE: &str = "fail|error|dies|died|crash|panic|broke|breaks|broken|wrong|unexplained|happens|following|not solved|\
+     trouble|exception|still there|i get|i'm getting|we get|i see|we see|stuck|doesn't work|don't know why|can't explain|\
+     ends with|stops with|exits with|comes up|red again|is red";
+
+/// Whether a line says that something goes wrong.
+pub(super) fn is_trouble(line: &str) -> bool {
+    static FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| {
+        AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(TROUBLE.split('|'))
+            .expect("the words are few and short")
+    });
+    FOUND.is_match(line)
+}
+
+/// Whether a sentence asks. "…, ok?" asks for nothing.
+pub(super) fn asks(line: &str) -> bool {
+    let Some(line) = line.strip_suffix(['?', '？']) else { return false };
+    let last = line.rsplit([' ', ',']).next().unwrap_or_default().to_ascii_lowercase();
+    !matches!(
+        last.as_str(),
+        "ok" | "okay" | "right" | "please" | "yes" | "no" | "alright" | "understood" | "deal"
+    )
 }
 
 /// What the small words of a sentence say, found in one pass.
@@ -157,7 +186,9 @@ pub(super) fn judge(line: &str, hits: &[Hit], side: Side, values: &[Value]) -> O
     let is_enough =
         found >= TELLING_MIN || found == 2 && (kind == Kind::Value || is_specific && !values.is_empty());
     let is_order = kind == Kind::Rule && found == 2 && line.len() <= ORDER_BYTES_MAX;
-    let strength = (found + u8::from(is_specific) + u8::from(side == Side::Person))
+    // Who gives the reason says what will be asked for.
+    let is_reasoned = matches!(kind, Kind::Decision | Kind::Rejected) && gives_reason(line);
+    let strength = (found + u8::from(is_reasoned) + u8::from(is_specific) + u8::from(side == Side::Person))
         .saturating_sub(doubt(line, side, kind, found));
     ((is_enough || is_order) && strength >= 2).then_some((kind, strength.min(7)))
 }
@@ -167,11 +198,101 @@ const UNSURE: &str =
     "might|maybe|perhaps|probably|may be|seems|suspicious|not sure|could be|i guess|i think|whether|wonder";
 
 /// Words and marks by which a reason is given, or what something is.
-const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|the reason| as |: |; | – | — | (|, the |, it |, and |, so |, but ";
+const REASONS: &str = "because|since|so that|given that|due to|otherwise|which|the reason|on the grounds|explanation|considering|owing to|hence|therefore|, as |: |; | – | — | (|, the |, it |, and |, so |, but ";
 
 /// A reason has so many words at least, and something stands before it.
 const REASON_WORDS_MIN: usize = 4;
 const REASON_FROM_BYTES: usize = 12;
+
+/// So does a person begin who wants something done now, or to know something: it holds until it is done.
+const ERRANDS: &str = "add |fix |refactor |upgrade |implement |investigate |debug |write the |write a |find out |find the |look into |\
+     look at |let's look |let’s look |let's see |explain |show me |tell me |run the |run it |run everything |try again|take a look |\
+     there's a |there’s a |there is a |users |i need a |i'd like to know|could you look|can you look|can you find|can you make |\
+     can you explain|can you show|could you show|could you explain|thanks|sorry";
+
+/// So do questions begin that need no mark at their end, and words that put somebody at ease.
+const IDLE: &str = "why do|why is|why are|what if |how come |is `|are `|does `|do we |is it |is there |what does |what is |how does |\
+     don't worry|don’t worry|no worries|no hurry|take your time|in my last|as always";
+
+/// Words that make an errand a rule.
+const LASTING: &str = " always| never|must |must not|every |whenever|from now on|in future|in the future|don't |do not |not | no |only|nothing|nobody|without|any time";
+
+/// How much a sentence of the person's asks for something of the moment: 0 not at all, 1 work, 2 nothing that stays.
+pub(super) fn errand(line: &str) -> u8 {
+    let mut rest = line.trim_start();
+    for _ in 0..OPENINGS_MAX {
+        let first = rest.split(' ').next().unwrap_or_default();
+        let word = first.trim_end_matches([',', '.', '!', ':', '-', '…']).to_ascii_lowercase();
+        let opens = matches!(
+            word.as_str(),
+            "ok" | "okay"
+                | "so"
+                | "and"
+                | "now"
+                | "then"
+                | "also"
+                | "please"
+                | "great"
+                | "good"
+                | "nice"
+                | "hi"
+                | "hey"
+                | "btw"
+                | "perfect"
+                | "cool"
+                | "alright"
+                | "well"
+                | "oh"
+                | "go"
+                | "on"
+        );
+        if !opens || first.len() == rest.len() {
+            break;
+        }
+        rest = rest[first.len()..].trim_start();
+    }
+    let begins = |words: &str| {
+        rest.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
+    };
+    // What runs on says more than it begins with.
+    if line.len() > ORDER_BYTES_MAX {
+        0
+    } else if IDLE.split('|').any(begins) {
+        2
+    } else if ERRANDS.split('|').any(begins) && !LASTING.split('|').any(|words| line.contains(words)) {
+        1
+    } else {
+        0
+    }
+}
+
+/// Words before what a sentence says: "ok so please".
+const OPENINGS_MAX: usize = 4;
+
+/// Whether the agent says what it will do when something else is through.
+pub(super) fn is_put_off(line: &str) -> bool {
+    let begins = |words: &str| {
+        line.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
+    };
+    let will = ["i'll ", "i’ll ", "i will ", "i'd ", "we'll ", "i can "].iter().any(|words| begins(words));
+    will && [
+        " once ",
+        " as soon as ",
+        " later",
+        " tomorrow",
+        " afterwards",
+        " after the ",
+        " when the ",
+        " in a second ",
+    ]
+    .iter()
+    .any(|words| line.contains(words))
+}
+
+/// Whether somebody is not sure of what they say.
+pub(super) fn is_unsure(line: &str) -> bool {
+    Marks::of(line).unsure
+}
 
 /// Whether a sentence gives its own reason.
 pub(super) fn gives_reason(line: &str) -> bool {
@@ -192,9 +313,9 @@ pub(super) fn said(line: &str, told: u8, side: Side) -> u8 {
     // "I'll use the account svc-a" tells what something is all the same.
     let chatter = u8::from(is_chatter(line)) * if told >= DESCRIBED { 1 } else { 3 };
     let reason = u8::from(marks.reason);
-    let strength = 2 + told + u8::from(side == Side::Person) + reason + u8::from(marks.against) * reason;
+    let strength = 2 + told + u8::from(side == Side::Person) + 2 * reason + u8::from(marks.against) * reason;
     let unsure = u8::from(marks.unsure) * (2 - reason);
-    let doubt = u8::from(line.ends_with(['?', '？'])) * 3 + chatter + unsure;
+    let doubt = u8::from(asks(line)) * 3 + chatter + unsure;
     strength.saturating_sub(doubt)
 }
 
@@ -209,12 +330,15 @@ fn doubt(line: &str, side: Side, kind: Kind, found: u8) -> u8 {
     let begins = |words: &str| {
         line.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
     };
-    let asks = line.ends_with(['?', '？']);
+    let asks = asks(line);
     let is_polite = begins("can you") || begins("could you") || line.contains("please");
     // "I'll use port 80" gives a value all the same.
     let is_chatter = side == Side::Agent && kind != Kind::Value && is_chatter(line);
-    u8::from(is_anybodys) * 2
+    // Of what has a name here somebody speaks who works here.
+    let names = u8::from(line.contains(['`', '_']));
+    u8::from(is_anybodys) * (2 - names)
         + u8::from(asks && !is_polite) * 2
         + u8::from(is_chatter) * 2
+        + u8::from(found <= TELLING_MIN && kind != Kind::Value && Marks::of(line).unsure) * 2
         + u8::from(line.len() > FACT_BYTES_MAX)
 }

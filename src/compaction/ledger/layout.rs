@@ -36,7 +36,7 @@ pub(super) const SECTIONS: [(Section, &str, u64); 12] = [
     (Section::Rejected, "## Tried or ruled out", 10),
     (Section::Values, "## Current values", 14),
     (Section::Known, "## Names and places", 14),
-    (Section::Changed, "## Files changed", 4),
+    (Section::Changed, "## Files changed", 14),
     (Section::Commands, "## Commands, last result", 1),
     (Section::Names, "## Names", 1),
     (Section::Read, "## Files read", 1),
@@ -219,9 +219,12 @@ fn line(fact: &Fact, seen: &[Source]) -> String {
         | Kind::Decision
         | Kind::Rejected
         | Kind::Value
-        | Kind::Said
-        | Kind::File => {
+        | Kind::Said => {
             format!("{}{note} ({ids})", marked(fact))
+        }
+        // What is known by its path is found by it: the names of its entries would take a third of the room.
+        Kind::File => {
+            format!("{}{note}", fact.text)
         }
     }
 }

@@ -9,13 +9,15 @@
 //! ```
 //!
 //! It needs no model and can't fail. Everything is a heuristic: what it finds is quoted in the words in which it
-//! was said, with the ids of its entries, and what it misses is still in the log. What costs is bounded, so that
+//! was said, with the ids of its entries (files by their paths alone), and what it misses is still in the log. What costs is bounded, so that
 //! no text, however long or odd, takes more than a pass over it.
 
+mod blocks;
 mod calls;
 mod cues;
 mod ending;
 mod fact;
+mod joined;
 mod judge;
 mod layout;
 mod names;
@@ -28,6 +30,7 @@ mod said;
 mod segments;
 mod sentences;
 mod shell;
+mod shown;
 mod spoken;
 mod store;
 mod things;
@@ -205,6 +208,8 @@ fn turns_back(thread: &Thread, change: &Change) -> bool {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_joined;
 #[cfg(test)]
 mod tests_outcomes;
 #[cfg(test)]

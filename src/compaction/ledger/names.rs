@@ -101,7 +101,7 @@ static NATURES: Set = Set::of(
 );
 
 /// How near to a name a word stands that says what it names, in bytes.
-const NEAR_BYTES: usize = 40;
+const NEAR_BYTES: usize = 60;
 
 /// How much is told of a name, which is a part of the clause, by the words around it: more is more, 3 the most.
 pub(super) fn told_of(name: &str, clause: &str) -> u8 {
@@ -116,6 +116,12 @@ pub(super) fn told_of(name: &str, clause: &str) -> u8 {
         (false, true, _) => 1 + u8::from(is_id),
         (false, false, false) => 0,
     }
+}
+
+/// How much a sentence tells of that one of its names of which it tells the most.
+pub(super) fn most_told_of(sentence: &str, side: Side) -> u8 {
+    let found = found(sentence, From::of(side));
+    found.iter().map(|name| told_of(&sentence[name.place.clone()], sentence)).max().unwrap_or(0)
 }
 
 pub(super) fn is_nature(word: &str) -> bool {
@@ -273,6 +279,14 @@ fn weight(word: &str, ticked: bool) -> Option<u8> {
                 && (1..=5).contains(&ending.len())
                 && ending.bytes().all(|byte| byte.is_ascii_lowercase())
         });
+    // "orders.created.v2"; of "e.g." nobody thinks.
+    let dotted = has_dot
+        && letters >= 6
+        && word.matches('.').count() >= 2
+        && word.split('.').all(|part| part.len() >= 2 && part.starts_with(|c: char| c.is_ascii_alphabetic()));
+    if dotted {
+        return Some(3);
+    }
     let joined = dashes >= 1 && digits + dashes >= 2 && letters >= 2;
     if ticked {
         return Some(if coded || filed || joined { 3 } else { 2 });

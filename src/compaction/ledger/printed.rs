@@ -127,6 +127,10 @@ fn standing_out(text: &str) -> Vec<String> {
     let shapes: Vec<Option<u32>> = lines.iter().map(|line| words::shape(line)).collect();
     let is_own = |at: usize| {
         let line = lines[at];
+        // What is said before is what the program did.
+        if at + LAST_OWN_LINES < lines.len() {
+            return false;
+        }
         let lower = line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_lowercase();
         shapes[at].is_some()
             && shapes.iter().filter(|shape| **shape == shapes[at]).count() == 1
@@ -138,9 +142,36 @@ fn standing_out(text: &str) -> Vec<String> {
             && !is_summary(line)
             && !lower.ends_with("... ok")
             && !lower.starts_with("running ")
+            && !is_progress(line)
     };
     let own: Vec<usize> = (0..lines.len()).rev().filter(|at| is_own(*at)).take(STANDING_OUT_MAX).collect();
     own.into_iter().rev().map(|at| collapse(lines[at])).collect()
+}
+
+/// Lines at the very end of which one may be like no others.
+const LAST_OWN_LINES: usize = 8;
+
+/// Whether a line tells how far a program got, or what a server was asked and gave.
+fn is_progress(line: &str) -> bool {
+    let first = line.split(' ').next().unwrap_or_default();
+    matches!(
+        first,
+        "Compiling"
+            | "Checking"
+            | "Downloading"
+            | "Downloaded"
+            | "Building"
+            | "Installing"
+            | "Fetching"
+            | "Updating"
+            | "Linking"
+            | "GET"
+            | "POST"
+            | "PUT"
+            | "PATCH"
+            | "DELETE"
+            | "HEAD"
+    )
 }
 
 /// A shorter line says nothing by itself.
@@ -217,10 +248,13 @@ fn take_line(
 }
 
 /// Whether a line is one of a program's text or of a document, and not what a program said.
-fn is_source(line: &str) -> bool {
+pub(super) fn is_source(line: &str) -> bool {
     let line = unnumbered(line).trim_start();
     let begins = line.starts_with(['/', '*', '#', '+', '<', '|', '}', '"', '\'', '`', '&', '.'])
         && !line.starts_with("/usr")
+        // A script's name, and a mark before an error.
+        && !line.starts_with("./")
+        && !line.starts_with("** ")
         && !line.starts_with("# ")
         || [
             "- ", "let ", "return ", "if ", "for ", "fn ", "pub ", "def ", "class ", "const ", "use ",

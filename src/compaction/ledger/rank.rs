@@ -28,11 +28,16 @@ fn spread(entry: Seq) -> u64 {
 
 /// Whether it names something.
 fn is_specific(fact: &Fact) -> bool {
-    fact.text.contains(['`', '_', '/']) || fact.text.bytes().any(|byte| byte.is_ascii_digit())
+    fact.text.contains(['`', '_', '/'])
+        || fact.text.bytes().any(|byte| byte.is_ascii_digit())
+        || fact.text.split(' ').any(|word| word.matches(['-', '.']).count() >= 2)
 }
 
 /// Times from which on a sentence that differs from others in names and numbers alone is what somebody always says.
 const ROUTINE_TIMES: u32 = 3;
+
+/// What is no surer than this is chatter where it is routine.
+const WEAK_MAX: u8 = 5;
 
 /// The order of a fact whose words were said so many times, but for names and numbers, and last in this entry.
 pub(super) fn order(fact: &Fact, times: u32, entry: Seq) -> Order {
@@ -52,6 +57,7 @@ fn strength(fact: &Fact, times: u32) -> u8 {
         _ if is_part => 0,
         0..=1 => 0,
         2..ROUTINE_TIMES => 1,
+        ROUTINE_TIMES.. if fact.strength <= WEAK_MAX => 4,
         ROUTINE_TIMES.. => 3,
     };
     fact.strength.saturating_sub(routine)
@@ -64,9 +70,11 @@ fn tier(fact: &Fact, strength: u8) -> u8 {
         {
             0
         }
-        _ if fact.kind == Kind::File => 1,
+        // The work itself, and told in few words.
+        _ if fact.kind == Kind::File => TOLD_TIER,
         // Short orders are rules; but where nothing is named, most are talk.
-        0..=4 if !is_specific(fact) && fact.values.is_empty() => 0,
+        0..=4 if !is_specific(fact) && fact.values.is_empty() && fact.kind != Kind::Error => 0,
+        0..=5 if !is_specific(fact) && matches!(fact.kind, Kind::Decision | Kind::Rejected) => 0,
         // What was solved is done.
         _ if fact.over.is_some() => 0,
         0..=1 => 0,

@@ -6,7 +6,7 @@ use super::fact::{Fact, Form, Kind, Source};
 use super::names::{self, Found};
 use super::notes::Notes;
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
-use super::{judge, sentences, things};
+use super::{joined, judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.
 const LINE_BYTES_MAX: usize = 160;
@@ -16,6 +16,10 @@ const NATURE_WORDS_MAX: usize = 3;
 const WORDS_MIN: usize = 2;
 /// From here on a sentence tells what its name names: an id, a path.
 const DESCRIBED_MIN: u8 = 2;
+/// A note that gives a value without words is no longer, in bytes.
+const NOTE_BYTES_MAX: usize = 60;
+/// A task of the agent's own that waits for something.
+const PUT_OFF_STRENGTH: u8 = 4;
 /// Sentences of one message.
 const SENTENCES_MAX: usize = 64;
 
@@ -46,7 +50,7 @@ pub(super) fn take(
         if place.start < end || told.peek().is_some_and(|known| known.contains(&place.start)) {
             continue;
         }
-        let range = sentences::around(text, place.clone());
+        let range = with_opening(text, sentences::around(text, place.clone()));
         end = range.end;
         let told_of = |place: Range<usize>| names::told_of(&text[place], &text[range.clone()]);
         let mut most = told_of(place);
@@ -63,6 +67,35 @@ pub(super) fn take(
     }
 }
 
+/// A name that stands alone, with what asked for it or announced it: "The ticket? OPS-12.", "There is one:" and then
+/// the name.
+fn with_opening(text: &str, range: Range<usize>) -> Range<usize> {
+    if range.len() > ALONE_BYTES_MAX || words_of(&text[range.clone()]) >= WORDS_MIN {
+        return range;
+    }
+    let announced = || {
+        let head = text[..range.start].trim_end();
+        head.ends_with(':').then(|| sentences::around(text, head.len() - 1..head.len()))
+    };
+    match sentences::before(text, &range).or_else(announced) {
+        Some(before) if before.start < range.start => before.start..range.end,
+        Some(_) | None => range,
+    }
+}
+
+/// What is longer has more than a name.
+const ALONE_BYTES_MAX: usize = 100;
+
+/// The words of a language in it, each once it is parted from the marks around it.
+fn words_of(sentence: &str) -> usize {
+    let is_word = |word: &&str| {
+        let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
+        word.contains(char::is_alphabetic)
+            && word.chars().all(|c| c.is_alphabetic() || matches!(c, '-' | '\'' | '’'))
+    };
+    sentence.split_whitespace().filter(is_word).count()
+}
+
 /// `false` where it says nothing.
 fn sentence(
     notes: &mut Notes,
@@ -72,23 +105,20 @@ fn sentence(
     side: Side,
     source: Source,
 ) -> bool {
+    let (parts, range) = things::told(text, range);
     let raw = &text[range.clone()];
     let line = sentences::plain(raw);
-    let is_word = |word: &&str| {
-        let word = word.trim_matches(|character: char| character.is_ascii_punctuation());
-        !word.is_empty() && word.chars().all(char::is_alphabetic)
-    };
-    let words = line.split(' ').filter(is_word).count();
-    if words < WORDS_MIN
-        || !sentences::is_prose(raw)
-        || sentences::is_of_table(text, range)
+    let gives = parts.values.iter().any(|value| value.form != Form::Near);
+    // "`gate` → 81" is said, though it has no words.
+    let is_note = gives && raw.len() <= NOTE_BYTES_MAX && !raw.contains(['{', '}', ';', '=', '<', '>', '(']);
+    if !is_note && (words_of(&line) < WORDS_MIN || !sentences::is_prose(raw))
+        || sentences::is_of_table(text, &range)
         || sentences::is_of_log(&line)
         || side == Side::Agent && judge::is_hearsay(&line)
     {
         return false;
     }
-    let parts = things::values(raw);
-    if parts.values.iter().any(|value| value.form != Form::Near) {
+    if gives {
         notes.end_values(&parts.olds, &parts.values, source.entry);
         let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(&line), source).shaped(raw);
         fact.by_person = side == Side::Person;
@@ -97,13 +127,27 @@ fn sentence(
         notes.add(fact);
         return true;
     }
-    let line = spoken::with_context(text, range, line, true);
+    let alone = line.len();
+    let line = joined::with_context(text, &range, line, true);
+    // What it names may be said in the next sentence.
+    let told_of_name = match line.len() > alone {
+        true => told_of_name.max(names::most_told_of(&line, side)),
+        false => told_of_name,
+    };
     let strength = judge::said(&line, told_of_name, side);
     // Whatever its words: what the person says of a thing, and is no question, is how they want it.
-    let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !line.ends_with(['?', '？']);
+    let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !judge::asks(&line);
+    let is_put_off = side == Side::Agent && judge::is_put_off(&line);
     let (kind, strength) = match is_wish {
+        _ if is_put_off => (Kind::Pending, PUT_OFF_STRENGTH),
         true if judge::is_hearsay(&line) => (Kind::Rule, 1),
-        true => (Kind::Rule, strength + 1),
+        true => match judge::errand(&line) {
+            0 => (Kind::Rule, strength + 1),
+            errand => (Kind::Rule, spoken::ERRAND_STRENGTH - errand),
+        },
+        false if told_of_name == DESCRIBED_MIN && side == Side::Person && judge::errand(&line) > 0 => {
+            (Kind::Said, strength.min(spoken::ERRAND_STRENGTH))
+        }
         false => (Kind::Said, strength),
     };
     if is_wish {

@@ -109,7 +109,7 @@ fn push_paste(
 }
 
 /// Whether a line looks like one that a program printed. Indented prose is that of a list.
-fn is_printed(line: &str) -> bool {
+pub(super) fn is_printed(line: &str) -> bool {
     let plain = line.trim();
     is_of_log(plain)
         || line.starts_with([' ', '\t']) && !plain.is_empty() && !plain.starts_with(['-', '*', '•'])

@@ -52,6 +52,10 @@ pub(super) fn before(text: &str, sentence: &Range<usize>) -> Option<Range<usize>
 pub(super) fn behind(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
     let rest = &text[sentence.end..];
     let gap = rest.len() - rest.trim_start_matches(' ').len();
+    // What stands in parentheses on the next line belongs to this one.
+    if rest.starts_with("\n(") {
+        return Some(around(text, sentence.end + 1..sentence.end + 2));
+    }
     let same = gap > 0 && gap < rest.len() && !rest[gap..].starts_with(['\n', '\r']);
     same.then(|| around(text, sentence.end + gap..sentence.end + gap + 1))
 }
@@ -73,6 +77,8 @@ fn ends_before(text: &str, at: usize) -> bool {
             let quote = usize::from(at >= 3 && matches!(bytes[at - 2], b')' | b'"' | b'\'' | b'`' | b'*'));
             match bytes[at - 2 - quote] {
                 b'!' | b'?' => !is_quoted(bytes, at - 2),
+                // "it is... let me see... 5"
+                b'.' if bytes[..at - 2 - quote].ends_with(b"..") && !begins_word(&bytes[at..]) => false,
                 b'.' => !is_short(&text.as_bytes()[..at - 2 - quote]) && !is_quoted(bytes, at - 2),
                 _ => false,
             }
@@ -81,6 +87,11 @@ fn ends_before(text: &str, at: usize) -> bool {
         0x82 | 0x81 | 0x9f => text.is_char_boundary(at) && text[..at].ends_with(['。', '！', '？']),
         _ => false,
     }
+}
+
+/// Whether a word with a capital stands here, and no name.
+fn begins_word(rest: &[u8]) -> bool {
+    rest.first().is_some_and(u8::is_ascii_uppercase) && !rest.get(1).is_some_and(u8::is_ascii_uppercase)
 }
 
 /// Whether a place stands between backticks of its line.
@@ -306,6 +317,8 @@ pub(super) fn is_prose(sentence: &str) -> bool {
     let mut outside = 0usize;
     let mut words = 0usize;
     let mut ticked = false;
+    let mut ticks = false;
+    let mut digits = 0usize;
     let mut wide = false;
     let mut blank = true;
     for byte in sentence.bytes() {
@@ -314,7 +327,10 @@ pub(super) fn is_prose(sentence: &str) -> bool {
         wide |= byte >= WIDE_FIRST;
         let continues = (0x80..0xc0).contains(&byte);
         match byte {
-            b'`' => ticked = !ticked,
+            b'`' => {
+                ticked = !ticked;
+                ticks = true;
+            }
             _ if ticked || continues => {}
             b'{' | b'}' | b'<' | b'>' | b'=' | b';' | b'|' | b'\\' | b'$' | b'[' | b']' | b'&' | b'%' => {
                 marks += 1;
@@ -322,14 +338,17 @@ pub(super) fn is_prose(sentence: &str) -> bool {
             }
             byte => {
                 letters += usize::from(byte.is_ascii_alphabetic() || byte >= 0x80);
-                outside += 1;
+                digits += usize::from(byte.is_ascii_digit());
+                // A short sentence of a name is blanks for the most part.
+                outside += usize::from(!byte.is_ascii_whitespace());
             }
         }
     }
     (words >= 2 || wide || trimmed.trim_end().ends_with(':'))
         && letters >= 4
         && marks * 12 <= letters + 24
-        && letters * 2 >= outside
+        // "sorry, 14 not 15 (`x`)" is said.
+        && letters * 2 + if ticks { digits } else { 0 } >= outside
 }
 
 /// Whether a line was printed by a program and pasted: it begins with its time, or as a compiler's warning.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Value};
 use super::notes::Notes;
-use super::{judge, names, printed, said, segments, sentences, things, values, words};
+use super::{blocks, joined, judge, names, printed, said, segments, sentences, shown, things, values, words};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -15,8 +15,6 @@ const MESSAGE_FACTS_MAX: usize = 160;
 const LIST_LINES_MAX: usize = 24;
 /// A value that is told of a named part of a named thing is sure.
 pub(super) const PART_STRENGTH: u8 = 6;
-/// A longer sentence behind a decision is about something else.
-const REASON_BYTES_MAX: usize = 160;
 /// A longer sentence in which something was decided tells more than the value that is in it.
 const VALUE_BYTES_MAX: usize = 120;
 /// They are not as sure as what says itself what it is.
@@ -34,16 +32,74 @@ pub(super) fn take(notes: &mut Notes, text: &str, side: Side, source: Source) {
     let names = names::found(text, names::From::of(side));
     for (range, fenced) in segments::segments(text) {
         let part = &text[range.clone()];
+        if fenced && shown::take_fenced(notes, text, &range, source) {
+            continue;
+        }
         if fenced {
             printed::take_pasted(notes, part, source);
         } else {
-            let mut told_of = Told { room: &mut room, places: Vec::new() };
-            prose(notes, part, side, source, &mut told_of);
-            let told = told_of.places;
-            said::take(notes, text, range, &names, &told, side, source);
+            shown::take(notes, text, &range, source);
+            let mut from = range.start;
+            for block in blocks::blocks(text, &range, &names) {
+                let taken =
+                    block.units.iter().filter(|unit| room > 0 && together(notes, unit, side, source)).count();
+                // What is no unit is told line by line.
+                if taken > 0 {
+                    room -= taken.min(room);
+                    plainly(notes, text, from..block.range.start, &names, side, source, &mut room);
+                    from = block.range.end;
+                }
+            }
+            plainly(notes, text, from..range.end, &names, side, source, &mut room);
         }
     }
     names::take(notes, text, &names, names::From::of(side), source);
+}
+
+/// Takes in what was written as prose.
+fn plainly(
+    notes: &mut Notes,
+    text: &str,
+    range: Range<usize>,
+    names: &[names::Found],
+    side: Side,
+    source: Source,
+    room: &mut usize,
+) {
+    let mut told_of = Told { room, places: Vec::new() };
+    prose(notes, &text[range.clone()], side, source, &mut told_of);
+    let told = told_of.places;
+    said::take(notes, text, range, names, &told, side, source);
+}
+
+/// How sure it is that a row of a table matters that has no cue, and a list in which the person names something.
+const UNIT_STRENGTH: u8 = 4;
+
+/// Takes in lines that are told as one; `false` where they are better told each by itself.
+fn together(notes: &mut Notes, unit: &blocks::Unit, side: Side, source: Source) -> bool {
+    let line = &unit.line;
+    let hits: Vec<Hit> = cues::spoken(line).collect();
+    let weight = |class: Class| judge::weight(&hits, class);
+    let is_task = weight(Class::Pending) >= judge::TELLING_MIN || weight(Class::Done) > 0 && !unit.is_row;
+    let values = things::values(line).values;
+    // Settings are told line by line: each takes the place of what it was.
+    if is_task || !unit.is_row && values.iter().any(|value| value.form != Form::Near) {
+        return false;
+    }
+    let judged = judge::judge(line, &hits, side, &[]).filter(|(kind, _)| *kind != Kind::Value);
+    let (kind, strength) = match judged {
+        Some(judged) => judged,
+        None if side == Side::Person => (Kind::Rule, UNIT_STRENGTH),
+        None if unit.is_row => (Kind::Said, UNIT_STRENGTH),
+        None => return false,
+    };
+    let mut fact = Fact::new(kind, strength.max(UNIT_STRENGTH), clipped(line), source);
+    fact.by_person = side == Side::Person;
+    if !unit.is_row {
+        fact.values = values;
+    }
+    notes.add(fact);
+    true
 }
 
 /// What a message has told so far.
@@ -102,7 +158,12 @@ fn sentence(
         return range.end;
     }
     let weight = |class: Class| judge::weight(hits, class);
-    let mut parts = if has_marks(raw) { things::values(raw) } else { values::Told::default() };
+    let (mut parts, whole) = match has_marks(raw) {
+        true => things::told(text, range),
+        false => (values::Told::default(), range.clone()),
+    };
+    let range = &whole;
+    let raw = &text[range.clone()];
     let near: Vec<Value> = parts.values.extract_if(.., |value| value.form == Form::Near).collect();
     let is_part = !parts.values.is_empty();
     let told = match is_part {
@@ -138,6 +199,18 @@ fn sentence(
         judged
     };
     let Some((kind, strength)) = judged else { return range.end };
+    let errand = match (side, kind) {
+        (Side::Person, Kind::Rule | Kind::Decision | Kind::Rejected) => judge::errand(&line),
+        (Side::Person | Side::Agent, _) => 0,
+    };
+    let strength = if errand > 0 { strength.min(ERRAND_STRENGTH - errand) } else { strength };
+    // What it announces is told, not that it is announced.
+    let is_report = line.ends_with(':') && !joined::is_named(&line) && judge::is_trouble(&line);
+    let strength = if is_report { strength.min(ERRAND_STRENGTH - 1) } else { strength };
+    let strength = match strength {
+        0..NAMED_STRENGTH => strength.max(of_names(raw, &line, side, errand > 0)),
+        NAMED_STRENGTH.. => strength,
+    };
     let mut end = range.end;
     if line.ends_with(':') && kind != Kind::Value {
         end = list(notes, text, range, (kind, strength), side, source, found.room);
@@ -150,20 +223,43 @@ fn sentence(
         return end;
     }
     *found.room -= 1;
+    // What ends a task speaks of the task alone.
+    let stems = (kind == Kind::Pending).then(|| words::stems(&clipped(&line)));
+    let was_named = joined::is_named(&line);
     let line = match kind {
-        Kind::Decision | Kind::Rejected | Kind::Pending | Kind::Error => {
-            with_context(text, range, line, matches!(kind, Kind::Decision | Kind::Rejected))
+        Kind::Decision | Kind::Rejected | Kind::Rule => joined::with_context(text, range, line, true),
+        Kind::Pending => joined::with_context(text, range, line, side == Side::Person),
+        Kind::Error => joined::with_context(text, range, line, false),
+        Kind::Value
+            if told
+                .values
+                .iter()
+                .any(|value| values::is_value(&value.value) && !joined::is_plain(&value.value)) =>
+        {
+            joined::with_nature(text, range, line)
         }
-        // "No, not that one. It ..."
-        Kind::Rule if line.get(..3).is_some_and(|head| head.eq_ignore_ascii_case("no,")) => {
-            with_context(text, range, line, true)
-        }
-        Kind::Rule | Kind::Value | Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
+        Kind::Value => joined::with_context(text, range, line, true),
+        Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
+    };
+    // "Because …" says of what only with the sentence before it.
+    let strength = match kind {
+        Kind::Decision | Kind::Rejected if !was_named && joined::is_named(&line) => (strength + 2).min(7),
+        Kind::Decision
+        | Kind::Rejected
+        | Kind::Rule
+        | Kind::Pending
+        | Kind::Error
+        | Kind::Value
+        | Kind::File
+        | Kind::Command
+        | Kind::Said
+        | Kind::Name => strength,
     };
     if side == Side::Person {
         rest(notes, &line, kind, strength, source);
     }
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
+    fact.stems = stems.unwrap_or(fact.stems);
     fact.by_person = side == Side::Person;
     fact.more = things::names_more(raw, &told.values);
     fact.values = told.values;
@@ -173,6 +269,21 @@ fn sentence(
     notes.add(fact);
     found.places.push(range.start..end);
     end
+}
+
+/// What the person wants done now is less sure than this to matter later.
+pub(super) const ERRAND_STRENGTH: u8 = 3;
+/// What tells an id or a place is as sure as this.
+const NAMED_STRENGTH: u8 = 4;
+
+/// How sure it is that a sentence matters by what it tells of names.
+fn of_names(raw: &str, line: &str, side: Side, is_errand: bool) -> u8 {
+    match names::most_told_of(raw, side) {
+        _ if judge::is_unsure(line) => 0,
+        3.. => NAMED_STRENGTH,
+        2 if !is_errand && !judge::is_chatter(line) => NAMED_STRENGTH,
+        0..3 => 0,
+    }
 }
 
 /// Pieces of a long sentence that are told.
@@ -243,95 +354,6 @@ pub(super) fn of_value(line: &str, value: Value, strength: u8, source: Source) -
     let mut fact = Fact::new(Kind::Value, strength, clipped(&sentences::plain(line)), source).shaped(line);
     fact.values.push(value);
     fact
-}
-
-/// A sentence that points back is told with the one before it, and a reason with what it is for.
-pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
-    let first =
-        line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'']).to_lowercase();
-    let points_back = matches!(
-        first.as_str(),
-        "that"
-            | "that's"
-            | "that’s"
-            | "it"
-            | "it's"
-            | "this"
-            | "they"
-            | "those"
-            | "these"
-            | "which"
-            | "because"
-            | "so"
-            | "both"
-            | "but"
-            | "otherwise"
-            | "reason:"
-            | "instead"
-            | "hence"
-            | "therefore"
-            | "thus"
-    );
-    let mut line = line;
-    if points_back
-        && let Some(before) = sentences::before(text, range)
-        && before.len() + line.len() < FACT_BYTES_MAX
-    {
-        line = format!("{} {line}", sentences::plain(&text[before]));
-    }
-    if let Some(behind) = sentences::behind(text, range)
-        && behind.len() + line.len() < FACT_BYTES_MAX
-    {
-        let next = sentences::plain(&text[behind]);
-        let first = next.split_whitespace().next().unwrap_or_default().to_lowercase();
-        let explains = matches!(
-            first.as_str(),
-            "because"
-                | "reason:"
-                | "since"
-                | "otherwise"
-                | "rationale:"
-                | "why:"
-                | "that"
-                | "it"
-                | "the"
-                | "they"
-        ) && (next.to_lowercase().contains("because")
-            || next.to_lowercase().contains("reason")
-            || matches!(
-                first.as_str(),
-                "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:"
-            ));
-        // Who decides in one sentence says why in the next.
-        let is_bare = is_choice && may_explain(&next) && !judge::gives_reason(&line);
-        if explains || is_bare {
-            return format!("{line} {next}");
-        }
-    }
-    // Or said it in the one before.
-    if is_choice
-        && !points_back
-        && !judge::gives_reason(&line)
-        && let Some(before) = sentences::before(text, range)
-        && before.len() + line.len() < FACT_BYTES_MAX
-    {
-        let before = sentences::plain(&text[before]);
-        if may_explain(&before) && before.split(' ').nth(REASON_WORDS_MIN - 1).is_some() {
-            return format!("{before} {line}");
-        }
-    }
-    line
-}
-
-/// A reason that stands in a sentence of its own has so many words at least, where it is the first.
-const REASON_WORDS_MIN: usize = 6;
-
-/// Whether a sentence beside one that names something may be about the same: it names nothing itself.
-fn may_explain(sentence: &str) -> bool {
-    !sentence.contains(['`', '?', '_', '/'])
-        && sentence.len() <= REASON_BYTES_MAX
-        && !judge::is_chatter(sentence)
-        && !judge::is_hearsay(sentence)
 }
 
 /// The lines of the list below a heading are what the heading says.

@@ -112,8 +112,32 @@ impl Store {
         self.replace_rivals(kind, at);
     }
 
-    /// Leaves of what stands near a thing only what may be its value, and tells the older ones of it.
+    /// Leaves of what stands near a thing only what may be its value, and tells the older ones of it. Of two values
+    /// in one sentence the one that the thing is known to have is the old one, whatever the words: "where it says 80
+    /// for the port of `gate`, read 81".
     fn settle(&mut self, fact: &mut Fact) {
+        let mut olds = Vec::new();
+        for value in fact.values.iter_mut().filter(|value| !value.others.is_empty()) {
+            let others = std::mem::take(&mut value.others);
+            let places =
+                value.thing.and_then(|thing| self.by_thing.get(&thing)).map_or(&[][..], Vec::as_slice);
+            let known = places.iter().rev().take(RIVALS_MAX).flat_map(|&(kind, at)| {
+                let values = &self.facts[kind as usize][at as usize].values;
+                values.iter().filter(|known| known.thing == value.thing)
+            });
+            let known: Vec<&str> = known.map(|known| bare_number(&known.value)).collect();
+            let is_known = |value: &str| known.contains(&bare_number(value));
+            if is_known(&value.value) {
+                let mut new = others.into_iter().filter(|other| !is_known(other));
+                if let (Some(new), None) = (new.next(), new.next()) {
+                    let now = Some(new.clone());
+                    let old = Value { now, ..value.clone() };
+                    value.value = new;
+                    olds.push(old);
+                }
+            }
+        }
+        fact.values.append(&mut olds);
         for near in fact.values.extract_if(.., |value| value.form == Form::Near) {
             let places =
                 near.thing.and_then(|thing| self.by_thing.get(&thing)).map_or(&[][..], Vec::as_slice);
@@ -262,7 +286,14 @@ impl Store {
         for value in self.facts[kind as usize][at as usize].values.clone() {
             for (other_kind, other, of) in self.rivals(&value, (kind, at)) {
                 let old = &mut self.facts[other_kind as usize][other as usize].values[of];
-                if old.value != value.value {
+                if old.value != value.value
+                    && value.form != Form::Changed
+                    && value.thing.is_none()
+                    && is_id(&old.value)
+                    && is_id(&value.value)
+                {
+                    old.later = Some(value.value.clone());
+                } else if old.value != value.value {
                     old.now = Some(value.value.clone());
                     let old = old.clone();
                     self.pass_on(&old, &value.value);
@@ -353,6 +384,23 @@ fn end(open: &mut Vec<u32>, facts: &mut [Fact], by: Seq, is_over: impl Fn(&Fact)
         fact.over.is_none()
     });
 }
+
+/// A value without the unit behind it: settings are written without.
+fn bare_number(value: &str) -> &str {
+    value.split(' ').next().unwrap_or(value)
+}
+
+/// Whether a value is a name that somebody gave, such as an id: a thing may have several of these, one after the
+/// other, and the older one is still one of them.
+fn is_id(value: &str) -> bool {
+    value.len() >= ID_BYTES_MIN
+        && !value.contains(' ')
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && (value.contains(['-', '_', ':', '/', '.']) || value.bytes().any(|byte| byte.is_ascii_digit()))
+}
+
+/// Shorter names are words.
+const ID_BYTES_MIN: usize = 8;
 
 /// The first two words of a command: a run of it, or of all that it does a part of, begins with the same.
 fn origin(command: &str) -> Stem {

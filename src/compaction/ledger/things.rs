@@ -1,8 +1,11 @@
 //! Values that a sentence gives to things which have names of code, and to parts of them. Pure.
 
+use std::ops::Range;
+
 use super::fact::{Form, Value};
+use super::sentences;
 use super::values::{
-    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make, split,
+    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make, sort, split,
     with_unit,
 };
 use super::words::{Set, hash};
@@ -32,6 +35,48 @@ pub(super) fn values(sentence: &str) -> Told {
     told
 }
 
+/// The values of a sentence of a text; with those of the next one where that goes on with them, and then where both
+/// end: "The port of `gate` had to change. 81 is free.", "You still have 80 for `gate`. Make it 81."
+pub(super) fn told(text: &str, sentence: &Range<usize>) -> (Told, Range<usize>) {
+    let raw = &text[sentence.clone()];
+    let mut told = values(raw);
+    let ahead = &text.as_bytes()[sentence.end..text.len().min(sentence.end + NEXT_BYTES_MAX)];
+    let has_value = ahead.starts_with(b" ") && ahead.iter().any(u8::is_ascii_digit) && names_thing(raw);
+    let Some(behind) = has_value.then(|| sentences::behind(text, sentence)).flatten() else {
+        return (told, sentence.clone());
+    };
+    let next = &text[behind.clone()];
+    if behind.len() > NEXT_BYTES_MAX || next.contains(['`', '_', '/', '?']) {
+        return (told, sentence.clone());
+    }
+    let both = sentence.start..behind.end;
+    if told.values.is_empty() {
+        if next.starts_with(|c: char| c.is_ascii_digit()) || names_part(raw) {
+            told = values(&text[both.clone()]);
+        }
+        return if told.values.is_empty() { (told, sentence.clone()) } else { (told, both) };
+    }
+    let Some(value) = told.values.last_mut().filter(|value| value.form == Form::Changed) else {
+        return (told, sentence.clone());
+    };
+    let lowered = next.to_ascii_lowercase();
+    let words = split(next, &lowered);
+    let alike = (0..words.len()).filter(|at| is_told_value(&words[*at])).map(|at| with_unit(&words, at));
+    let alike: Vec<String> = alike.filter(|other| sort(other) == sort(&value.value)).collect();
+    if alike.is_empty() {
+        return (told, sentence.clone());
+    }
+    value.others.extend(alike);
+    (told, both)
+}
+
+/// A longer sentence behind one with a value is about something else.
+const NEXT_BYTES_MAX: usize = 80;
+
+fn names_thing(sentence: &str) -> bool {
+    sentence.contains(['`', '_'])
+}
+
 /// Whether a sentence names a thing beside those that it gives values to.
 pub(super) fn names_more(sentence: &str, values: &[Value]) -> bool {
     let is_told =
@@ -51,10 +96,22 @@ fn of_part(words: &[Word], thing: usize, told: &mut Told) {
         .filter(|at| *at != thing && *at != part && is_told_value(&words[*at]) && near(*at))
         .partition(|at| is_former(words, *at));
     let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
-    let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return };
+    // "fra-1 for the host of `gate`": what stands right before.
+    let is_for = |at: &&usize| {
+        let rest = &words[**at + 1..];
+        !words[**at].ends
+            && (rest.first().is_some_and(|word| word.lower == "for")
+                || rest.get(1).is_some_and(|word| word.lower == "for") && !is_told_value(&rest[0]))
+            && **at < part
+            && (**at + 1..part).all(|at| !words[at].ends)
+    };
+    let sure = news.iter().rfind(gives).or_else(|| news.iter().rfind(is_for));
+    let Some(new) = sure.or_else(|| news.first()) else { return };
     let name = format!("{} {}", bare(words[thing].text), bare(words[part].text));
     let Some(mut value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
     value.thing = Some(hash(bare(words[thing].text)));
+    let others = news.iter().filter(|at| *at != new).map(|at| with_unit(words, *at));
+    value.others = others.filter(|other| *other != value.value).collect();
     let olds = olds.iter().map(|at| with_unit(words, *at));
     told.olds.extend(olds.filter(|old| *old != value.value));
     told.values.push(value);
@@ -62,7 +119,11 @@ fn of_part(words: &[Word], thing: usize, told: &mut Told) {
 
 /// A value of a thing itself: "take 5 s for `grace`", "`grace`: make that 5 s", "`grace` is 5 s now".
 fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
-    let value = |at: &usize| is_number(words[*at].text) && is_told_value(&words[*at]);
+    let is_host = |word: &Word| {
+        !word.ticked && word.text.contains('-') && word.text.bytes().any(|b| b.is_ascii_digit())
+    };
+    let value =
+        |at: &usize| (is_number(words[*at].text) || is_host(&words[*at])) && is_told_value(&words[*at]);
     let mut at = thing;
     while at > 0 && ARTICLES.has(words[at - 1].lower) {
         at -= 1;
@@ -75,17 +136,29 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     let for_it = (at >= 2 && words[at - 1].lower == "for").then(before).flatten();
     let is_told = |at: &usize| value(at) && GIVES.has(words[*at - 1].lower);
     let behind = || (thing + 2..last).find(is_told);
+    // "make `grace` 5 s"
+    let beside = (thing > 0 && MAKES.has(words[thing - 1].lower)
+        || thing > 1 && MAKES.has(words[at.max(1) - 1].lower))
+    .then_some(thing + 1)
+    .filter(|at| *at < last && value(at));
     let glued = words[thing].text.ends_with(':').then_some(thing + 1).filter(|at| *at < last && value(at));
-    let sure = for_it.or(glued).or_else(behind);
-    let near = || {
-        let mut all = (first..at).chain(thing + 1..last).filter(|at| value(at) && !is_bound(words, *at));
-        all.next().filter(|_| all.next().is_none())
-    };
+    let sure = for_it.or(glued).or(beside).or_else(behind);
+    let all = || (first..at).chain(thing + 1..last).filter(|at| value(at) && !is_bound(words, *at));
+    // "81, not 80 (`grace`)"
+    let (olds, news): (Vec<usize>, Vec<usize>) = all().partition(|at| is_former(words, *at));
+    let corrected = || (news.len() == 1 && !olds.is_empty()).then(|| news[0]);
+    let near = || (news.len() == 1 && olds.is_empty()).then(|| news[0]);
+    let sure = corrected().or(sure);
     let Some((new, form)) = sure.map(|at| (at, Form::Changed)).or_else(|| Some((near()?, Form::Near))) else {
         return;
     };
+    told.olds.extend(olds.iter().filter(|old| **old != new).map(|old| with_unit(words, *old)));
     if let Some(mut value) = make(name, &with_unit(words, new), form) {
         value.thing = Some(hash(name));
+        if form == Form::Changed {
+            let others = news.iter().filter(|at| **at != new).map(|at| with_unit(words, *at));
+            value.others = others.filter(|other| *other != value.value).collect();
+        }
         told.values.push(value);
     }
 }
@@ -120,21 +193,38 @@ fn part(words: &[Word], thing: usize) -> Option<usize> {
     noun(words, next, words.len().min(next + 2))
 }
 
+/// Whether a sentence names a part of a thing that may have a value: "the port of `gate`".
+fn names_part(sentence: &str) -> bool {
+    let lowered = sentence.to_ascii_lowercase();
+    let words = split(sentence, &lowered);
+    let mut things = (0..words.len()).filter(|at| words[*at].text.contains('_') || words[*at].ticked);
+    things.any(|thing| part(&words, thing).is_some())
+}
+
+/// Words before a thing that gets the value behind it.
+static MAKES: Set = Set::of("make set put give get");
+
 /// Words right before a value that holds.
-static GIVES: Set =
-    Set::of("to is now be = use used take at on that want wants say with → -> it's needs gets reads has as");
+static GIVES: Set = Set::of(
+    "to is now be = use used take at on that want wants say with → -> it's needs gets reads has as read by becomes become",
+);
 
 /// Whether a value is said to have been.
 fn is_former(words: &[Word], at: usize) -> bool {
     let before = words[..at].iter().rev().find(|word| !ARTICLES.has(word.lower));
     before.is_some_and(|word| matches!(word.lower, "from" | "not" | "than" | "was" | "were"))
-        || at >= 2 && words[at - 1].lower == "of" && words[at - 2].lower == "instead"
+        || at >= 2
+            && matches!(
+                (words[at - 2].lower, words[at - 1].lower),
+                ("instead", "of") | ("no", "more") | ("no", "longer")
+            )
         || words[at + 1..].iter().take(4).any(|word| matches!(word.lower, "too" | "isn't" | "wasn't"))
+        || words.get(at + 1).is_some_and(|word| matches!(word.lower, "out" | "gone" | "removed"))
 }
 
 /// A number, a version, or a short name with a number in it, as of a region.
 fn is_told_value(word: &Word) -> bool {
-    let text = word.text;
+    let text = word.text.trim_end_matches(':');
     is_number(text) && !text.contains(':')
         || text.bytes().any(|byte| byte.is_ascii_digit())
             && text.len() <= 24

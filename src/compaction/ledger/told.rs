@@ -162,11 +162,12 @@ fn tell_once(items: &mut [Vec<Item>]) {
     };
     let key = |item: &Item| words::hash(item.words().trim_end_matches(['.', '!', ',', ';', '…']));
     let mut told: HashSet<u32> = HashSet::new();
-    let mut by_entry: HashMap<Seq, Vec<String>> = HashMap::new();
+    let mut by_entry: HashMap<Seq, Vec<(String, bool, u8)>> = HashMap::new();
+    let is_rule = |item: &Item| item.fact.is_some_and(|fact| fact.kind == Kind::Rule);
     for item in items.iter().flatten().filter(|item| is_sentence(item)) {
         let all = by_entry.entry(item.entry).or_default();
         if all.len() < ENTRY_COMPARED_MAX {
-            all.push(item.words().to_owned());
+            all.push((item.words().to_owned(), is_rule(item), item.order.0));
         }
     }
     for items in items.iter_mut() {
@@ -176,11 +177,13 @@ fn tell_once(items: &mut [Vec<Item>]) {
             }
             let words = item.words();
             let within = by_entry.get(&item.entry).is_some_and(|all| {
-                all.iter().any(|other| other.len() > words.len() && other.contains(words))
+                // The person's own words come first and stand whole: no other section has them.
+                let mut others = all
+                    .iter()
+                    .filter(|(_, of_rule, tier)| (*of_rule || !is_rule(item)) && *tier >= item.order.0);
+                others.any(|(other, ..)| other.len() > words.len() && other.contains(words))
             });
-            // The person's own words come first and stand whole.
-            let is_rule = item.fact.is_some_and(|fact| fact.kind == Kind::Rule);
-            told.insert(key(item)) && (is_rule || !within)
+            told.insert(key(item)) && !within
         });
     }
 }

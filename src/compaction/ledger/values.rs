@@ -255,7 +255,8 @@ fn glued(words: &[Word], at: usize, told: &mut Told) {
         told.values.extend(make(name, value, Form::Told));
     } else if let Some(name) = word.text.strip_suffix(':')
         && let Some(next) = words.get(at + 1)
-        && (is_value(next.text) || next.ticked)
+        && (is_value(next.text) && !next.ticked
+            || next.ticked && (next.ends || at + 2 == words.len() || is_number(next.text)))
     {
         let first = (0..at).rev().find(|at| words[*at].ends).map_or(0, |at| at + 1);
         let name = match at - first {
@@ -315,7 +316,7 @@ pub(super) fn make(name: &str, value: &str, form: Form) -> Option<Value> {
     let fits = !subject.is_empty() && !value.is_empty() && value.len() <= VALUE_BYTES_MAX;
     fits.then(|| {
         let name = name.trim().to_owned();
-        Value { thing: thing(&name), name, subject, value, form, now: None, later: None }
+        Value { thing: thing(&name), name, subject, value, form, now: None, later: None, others: Vec::new() }
     })
 }
 
@@ -358,7 +359,7 @@ pub(super) fn bare(word: &str) -> &str {
 fn clean(value: &str) -> String {
     value
         .trim_matches(|c: char| {
-            matches!(c, '`' | '"' | '\'' | '*' | '(' | ')' | ',' | ';') || c.is_whitespace()
+            matches!(c, '`' | '"' | '\'' | '*' | '(' | ')' | ',' | ';' | ':') || c.is_whitespace()
         })
         .to_owned()
 }

@@ -1,0 +1,130 @@
+//! Sentences that are told together: one that names something, and those beside it that say why, or what it names. Pure.
+
+use std::ops::Range;
+
+use super::spoken::FACT_BYTES_MAX;
+use super::{judge, names, sentences};
+
+/// A longer sentence behind a decision is about something else.
+const REASON_BYTES_MAX: usize = 160;
+
+/// A sentence that points back is told with the one before it, and a reason with what it is for.
+pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
+    let first =
+        line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'', ':']).to_lowercase();
+    let points_back = matches!(
+        first.as_str(),
+        "that"
+            | "that's"
+            | "that’s"
+            | "it"
+            | "it's"
+            | "this"
+            | "they"
+            | "those"
+            | "these"
+            | "which"
+            | "because"
+            | "so"
+            | "both"
+            | "but"
+            | "otherwise"
+            | "reason"
+            | "instead"
+            | "hence"
+            | "therefore"
+            | "thus"
+    );
+    let mut line = line;
+    if points_back
+        && let Some(before) = sentences::before(text, range)
+        && before.len() + line.len() < FACT_BYTES_MAX
+    {
+        line = format!("{} {line}", sentences::plain(&text[before]));
+    }
+    let is_choice = is_choice && is_named(&line);
+    let mut end = range.end;
+    let mut joined = 0;
+    while joined < JOINED_MAX
+        && let Some(behind) = sentences::behind(text, &(range.start..end))
+        && behind.len() + line.len() < FACT_BYTES_MAX
+    {
+        let next = sentences::plain(&text[behind.clone()]);
+        let is_short = joined == 0 || text[range.end..end].len() <= SHORT_BYTES_MAX;
+        if !(joined == 0 && explains(&next) || is_choice && is_short && may_explain(&next)) {
+            break;
+        }
+        line.push(' ');
+        line.push_str(&next);
+        end = behind.end;
+        joined += 1;
+    }
+    if joined > 0 {
+        return line;
+    }
+    // Or said it in the one before.
+    if is_choice
+        && !points_back
+        && !judge::gives_reason(&line)
+        && let Some(before) = sentences::before(text, range)
+        && before.len() + line.len() < FACT_BYTES_MAX
+    {
+        let before = sentences::plain(&text[before]);
+        if may_explain(&before) && before.split(' ').nth(REASON_WORDS_MIN - 1).is_some() {
+            return format!("{before} {line}");
+        }
+    }
+    line
+}
+
+/// Sentences behind one that names something that are told with it: they speak of the same.
+const JOINED_MAX: usize = 2;
+/// A second one only behind a first that is no longer, in bytes: "Nope, dead on arrival."
+const SHORT_BYTES_MAX: usize = 40;
+
+/// "It is `ops-12`. That's our ticket.": a name, with the sentence that says what it names.
+pub(super) fn with_nature(text: &str, range: &Range<usize>, line: String) -> String {
+    let is_said = |sentence: &str| sentence.split(' ').any(names::is_nature);
+    match sentences::behind(text, range) {
+        Some(behind) if line.len() <= SHORT_BYTES_MAX + behind.len() && !is_said(&line) => {
+            let next = sentences::plain(&text[behind]);
+            if may_explain(&next) && is_said(&next) { format!("{line} {next}") } else { line }
+        }
+        Some(_) | None => line,
+    }
+}
+
+/// Whether a value is of words alone: "the answer is server-sent events".
+pub(super) fn is_plain(value: &str) -> bool {
+    value.chars().all(|c| c.is_alphabetic() || matches!(c, '-' | ' '))
+}
+
+/// Whether a sentence names something.
+pub(super) fn is_named(line: &str) -> bool {
+    line.contains(['`', '_', '/']) || !names::found(line, names::From::Agent).is_empty()
+}
+
+/// Whether a sentence says by its words that it is the reason of the one before.
+fn explains(next: &str) -> bool {
+    let first = next.split_whitespace().next().unwrap_or_default().to_lowercase();
+    let gives =
+        matches!(first.as_str(), "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:");
+    let lower = || next.to_lowercase();
+    gives
+        || matches!(first.as_str(), "that" | "it" | "the" | "they")
+            && (lower().contains("because") || lower().contains("reason"))
+}
+
+/// A reason that stands in a sentence of its own has so many words at least, where it is the first.
+const REASON_WORDS_MIN: usize = 6;
+
+/// Whether a sentence beside one that names something may be about the same: it names nothing itself.
+fn may_explain(sentence: &str) -> bool {
+    // "You ask why?" asks nobody.
+    let asks = sentence.contains('?') && sentence.len() > SHORT_BYTES_MAX;
+    !asks
+        && !is_named(sentence)
+        && sentence.len() <= REASON_BYTES_MAX
+        && !judge::is_chatter(sentence)
+        && !judge::is_hearsay(sentence)
+}
