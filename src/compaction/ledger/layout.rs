@@ -43,6 +43,9 @@ pub(super) const SECTIONS: [(Section, &str, u64); 12] = [
     (Section::Solved, "## Errors that no longer show", 1),
 ];
 
+/// Of all room so much goes to what the person wants before anything else gets its part, in per cent.
+const RULES_FIRST_PERCENT: u64 = 50;
+
 /// Of all room so much goes to what the person said before anything else gets its part, in per cent.
 const PERSON_FIRST_PERCENT: u64 = 60;
 
@@ -94,10 +97,15 @@ impl<'a> Item<'a> {
 pub(super) fn choose(ruler: &Ruler, items: &[Vec<Item>], tokens_max: u64) -> Vec<usize> {
     let mut chosen = vec![0; SECTIONS.len()];
     let mut left = tokens_max;
-    let mut firsts = tokens_max * PERSON_FIRST_PERCENT / 100;
-    left -= firsts;
-    choose_of(ruler, items, &ends_of(items, PERSON_TIER), &mut chosen, &mut firsts);
-    left += firsts;
+    let persons = ends_of(items, PERSON_TIER);
+    let rules = SECTIONS.map(|(section, ..)| section == Section::Rules);
+    let rules = std::iter::zip(&persons, rules).map(|(end, is_rule)| if is_rule { *end } else { 0 });
+    for (ends, percent) in [(rules.collect(), RULES_FIRST_PERCENT), (persons.clone(), PERSON_FIRST_PERCENT)] {
+        let mut firsts = (tokens_max * percent / 100).min(left);
+        left -= firsts;
+        choose_of(ruler, items, &ends, &mut chosen, &mut firsts);
+        left += firsts;
+    }
     for tier in (0..=TOLD_TIER).rev() {
         choose_of(ruler, items, &ends_of(items, tier), &mut chosen, &mut left);
     }
