@@ -351,7 +351,7 @@ async fn an_error_with_status_200_is_still_an_error() {
     ))
     .await;
     let (_, error) = call(&url).await.expect_err("it is an error");
-    assert_eq!(error.class, ErrorClass::TooLong { used: None, limit: None, window: false });
+    assert_eq!(error.class, ErrorClass::TooLong { used: None, limit: None, window: true });
 }
 
 #[tokio::test]

@@ -9,6 +9,10 @@ use crate::provider::learned::{Lesson, Source, WINDOW_TOKENS_MIN, When};
 use crate::provider::{ErrorClass, listing, truncation};
 use crate::thread::{Change, ModelName};
 
+/// A request of fewer tokens that is refused as too long, without numbers, teaches nothing: no model that is
+/// served holds so little, so that something else is wrong, and a window that small would leave no room to work.
+const REFUSED_TOKENS_MIN: u64 = 8_192;
+
 /// More may be known of a model than before.
 pub struct Asked {
     model: ModelName,
@@ -98,7 +102,7 @@ impl Session {
                     return;
                 }
                 let sent = used.unwrap_or_else(|| self.tokens_at_most());
-                if self.narrow(model, sent, Lesson::Overflow) {
+                if sent >= REFUSED_TOKENS_MIN && self.narrow(model, sent, Lesson::Overflow) {
                     let text = format!(
                         "The provider of {model} refused {sent} tokens as too many and did not say how many it \
                          takes. It is taken to hold no more than these from now on; set context_window of \
