@@ -14,7 +14,7 @@ const HEADING_WORDS_MAX: usize = 4;
 /// Rows of a table that somebody wrote to tell something; a longer one is data.
 const ROWS_MAX: usize = 12;
 /// A row that has fewer words says nothing of what it names.
-const ROW_WORDS_MIN: usize = 4;
+const ROW_WORDS_MIN: usize = 3;
 
 /// Lines that are told as one.
 #[derive(Debug, PartialEq, Eq)]
@@ -163,14 +163,47 @@ fn table(text: &str, lines: &[Range<usize>], rows: Range<usize>, names: &[Found]
         let first = names.partition_point(|name| name.place.start < lines[at].start);
         names.get(first).is_some_and(|name| name.place.start < lines[at].end)
     };
+    let change = has_header.then(|| change_of(&cells(rows.start))).flatten();
     let units = (first..rows.end).filter(|at| is_named(*at)).filter_map(|at| {
-        let line = format!("{over}{}", cells(at).join(": "));
+        let line = match change.and_then(|(was, is)| changed(&cells(at), was, is)) {
+            Some(line) => line,
+            None => format!("{over}{}", cells(at).join(": ")),
+        };
         let words = cells(at).iter().flat_map(|cell| cell.split(' ')).count();
         (words >= ROW_WORDS_MIN && line.len() <= FACT_BYTES_MAX && !judge::is_hearsay(&line))
             .then_some(Unit { line, is_row: true })
     });
     let units: Vec<Unit> = units.collect();
     (!units.is_empty()).then_some(Block { range, units })
+}
+
+/// The columns of a table in which stands what was, and what is.
+fn change_of(header: &[&str]) -> Option<(usize, usize)> {
+    let column = |words: &[&str]| {
+        let is_one = |cell: &&str| words.iter().any(|word| cell.eq_ignore_ascii_case(word));
+        header.iter().position(is_one)
+    };
+    let was = column(&[
+        "was",
+        "old",
+        "before",
+        "from",
+        "previous",
+        "previously",
+        "so far",
+        "alt",
+        "avant",
+        "antes",
+    ])?;
+    let is = column(&["is", "new", "now", "after", "to", "current", "today", "neu", "après", "ahora"])?;
+    Some((was, is))
+}
+
+/// A row of such a table as a sentence would tell it.
+fn changed(cells: &[&str], was: usize, is: usize) -> Option<String> {
+    let rest: Vec<&str> =
+        cells.iter().enumerate().filter(|(at, _)| *at != was && *at != is).map(|(_, cell)| *cell).collect();
+    Some(format!("{}: {} (was {})", rest.join(", "), cells.get(is)?, cells.get(was)?))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
     (
         Class::Rule,
         4,
-        "don't|do not|dont|always|must|make sure|avoid|prefer|i'd rather|i would rather|stick to|\
+        "don't|do not|dont|always|must|make sure|my one wish|my wish is|avoid|prefer|i'd rather|i would rather|stick to|\
          stick with|only use|use only|keep in mind|remember that|please remember|no need to|\
          leave alone|stay away from|requirement|constraint|has to|have to|shall|at most|at least|\
          no more than|no longer than|no later than|deadline|should never|should always|shouldn't|\
@@ -84,7 +84,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
         Class::Pending,
         5,
         "don't forget to|do not forget to|remind me|still to do|still todo|left to do|remains to be|\
-         remaining work|remaining:|todo:|to-do:|still open|still missing|what remains|missing is to|open:|blocked:|not urgent|no rush|do it after|do that after|when that is in|when that's in|faudra encore|stays on the list|on my list|on the list for later|for later|still outstanding|\
+         remaining work|remaining:|todo:|to-do:|still open|still missing|what remains|missing is to|open:|blocked:|not urgent|no rush|do it after|do that after|when that is in|when that's in|faudra encore|stays on the list|on my list|on the list for later|for later|still outstanding|known gap|reminder to|note to self|out of scope|to the plan|to the list|\
          not done yet|not yet done|[ ]|open question|next steps:|follow-up:|yet to be|still pending|\
          have yet to|has yet to|noch offen|noch zu tun|muss noch|fehlt noch|il reste|reste à|\
          queda por|falta por|还需要|待办|осталось",
@@ -115,7 +115,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
         5,
         "decided|we'll go with|we will go with|going with|i'll go with|let's go with|settled on|\
          settle on|we'll use|we will use|let's use|the decision|decision:|opted for|opt for|opted to|\
-         agreed to|agreed on|we agreed|chose|chosen|our choice|we picked|i picked|in favor of|\
+         agreed to|agreed on|we agreed|verdict|deciding point|deciding factor|deciding argument|sign off on|our pick|my pick|chose|chosen|our choice|we picked|i picked|in favor of|\
          in favour of|final answer|made the call|root cause|culprit|wir nehmen|entschieden|on prend|\
          nous avons décidé|vamos a usar|decidimos|决定|采用|решили",
     ),
@@ -150,7 +150,8 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          failed because|fell over|couldn't|could not|no luck|to no avail|unsuitable|unusable|\
          not suitable|isn't suitable|wasn't enough|was not enough|didn't help|did not help|\
          doesn't help|made it worse|made things worse|no good|can't use|cannot use|considered|\
-         dropped the|dropped|dismissed|ditched|turned down|overkill|flaky|incompatible|\
+         dropped the|dropped|dismissed|ditched|turned down|overkill|flaky|incompatible|would be wrong|negative result|off the list|not do that again|doesn't hold up|didn't hold up|\
+         did not hold up|\
          doesn't support|does not support|didn't support|race condition|corrupts|corrupted|backfired|\
          walked away from|instead of|rather than|not use|avoid|failed approach|probiert",
     ),
@@ -194,7 +195,8 @@ const PRINTED: &[(u8, &str)] = &[
         5,
         "error:|error[|fatal:|panicked at|exception:|--- fail|npm err!|segmentation fault|\
          undefined reference|core dumped|econnrefused|eaddrinuse|enoent|command not found|\
-         no such file or directory|panic:|overflowed its stack|x509:|[error]|[fatal]|critical:|uncaught|unhandled|fatal error",
+         no such file or directory|panic:|overflowed its stack|x509:|[error]|[fatal]|critical:|uncaught|unhandled|fatal error|\
+         detected ***|*** [|sanitizer:|error at ",
     ),
     (
         4,

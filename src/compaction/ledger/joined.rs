@@ -3,13 +3,26 @@
 use std::ops::Range;
 
 use super::spoken::FACT_BYTES_MAX;
-use super::{judge, names, sentences};
+use super::{judge, names, sentences, things};
 
 /// A longer sentence behind a decision is about something else.
 const REASON_BYTES_MAX: usize = 160;
 
+/// What a sentence is told with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    /// What it points back to, and why it says so in as many words.
+    Plain,
+    /// What stands beside it and may be its reason.
+    Reason,
+    /// The same, and what it speaks of without a name.
+    Named,
+    /// The same for a rule, which may speak of all there is: where it says "it".
+    Rule,
+}
+
 /// A sentence that points back is told with the one before it, and a reason with what it is for.
-pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_choice: bool) -> String {
+pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join: Join) -> String {
     let first =
         line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'', ':']).to_lowercase();
     let points_back = matches!(
@@ -34,6 +47,8 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_ch
             | "hence"
             | "therefore"
             | "thus"
+            | "why"
+            | "rationale"
     );
     let mut line = line;
     if points_back
@@ -42,7 +57,18 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_ch
     {
         line = format!("{} {line}", sentences::plain(&text[before]));
     }
-    let is_choice = is_choice && is_named(&line);
+    let joins_name = match join {
+        Join::Plain | Join::Reason => false,
+        Join::Named => !points_back,
+        Join::Rule => !points_back && line.split(' ').any(is_pronoun),
+    };
+    let is_choice = join != Join::Plain && is_named(&line);
+    if is_choice
+        && let Some(reason) =
+            reason_below(text, range).filter(|below| below.len() + line.len() < FACT_BYTES_MAX)
+    {
+        return format!("{line} {reason}");
+    }
     let mut end = range.end;
     let mut joined = 0;
     while joined < JOINED_MAX
@@ -61,6 +87,18 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, is_ch
     }
     if joined > 0 {
         return line;
+    }
+    // What was chosen or turned down may be named in the one before: "I tried a cache in `gate`. No good, it leaks."
+    if joins_name
+        && !is_named(&line)
+        && let Some(before) = sentences::before(text, range)
+        && before.len() + line.len() < FACT_BYTES_MAX
+    {
+        let before = sentences::plain(&text[before]);
+        // A value would be told twice, and outlive what it was.
+        if is_named(&before) && !judge::is_hearsay(&before) && things::values(&before).values.is_empty() {
+            return format!("{before} {line}");
+        }
     }
     // Or said it in the one before.
     if is_choice
@@ -114,6 +152,78 @@ fn explains(next: &str) -> bool {
         || matches!(first.as_str(), "that" | "it" | "the" | "they")
             && (lower().contains("because") || lower().contains("reason"))
 }
+
+/// Words that stand for what was named before.
+fn is_pronoun(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_alphabetic()).to_ascii_lowercase();
+    matches!(
+        word.as_str(),
+        "it" | "its"
+            | "it's"
+            | "it’s"
+            | "itself"
+            | "there"
+            | "them"
+            | "they"
+            | "their"
+            | "this"
+            | "these"
+            | "those"
+            | "inside"
+            | "therein"
+    )
+}
+
+/// The line below that is a reason by the label before it, "**Why:** it leaks"; other labelled lines may stand between.
+fn reason_below(text: &str, range: &Range<usize>) -> Option<String> {
+    let mut range = range.clone();
+    for _ in 0..LABELS_MAX {
+        range = sentences::below(text, &range)?;
+        let line = sentences::plain(&text[range.clone()]);
+        let label = line.split_once(':')?.0.to_lowercase();
+        if label.split(' ').nth(LABEL_WORDS_MAX).is_some() {
+            return None;
+        }
+        if is_reason(&label) {
+            return Some(line);
+        }
+    }
+    None
+}
+
+/// Labelled lines below a choice that are looked at.
+const LABELS_MAX: usize = 3;
+
+/// Whether a label is that of a reason.
+fn is_reason(label: &str) -> bool {
+    let last = label.split(' ').next_back().unwrap_or_default();
+    matches!(
+        last,
+        "why"
+            | "reason"
+            | "reasons"
+            | "rationale"
+            | "because"
+            | "reasoning"
+            | "motivation"
+            | "argument"
+            | "grund"
+            | "warum"
+            | "pourquoi"
+            | "raison"
+            | "cause"
+            | "background"
+            | "justification"
+            | "finding"
+            | "result"
+            | "outcome"
+            | "evidence"
+            | "problem"
+    )
+}
+
+/// Words of a label.
+const LABEL_WORDS_MAX: usize = 3;
 
 /// A reason that stands in a sentence of its own has so many words at least, where it is the first.
 const REASON_WORDS_MIN: usize = 6;

@@ -99,9 +99,31 @@ pub(super) fn is_trouble(line: &str) -> bool {
     FOUND.is_match(line)
 }
 
+/// So do questions begin that tell: "Is it clear that `gate` must not print?"
+const REMINDERS: &str = "is it clear|is that clear|are we clear|do we agree|can we agree|are we agreed|did i mention|did i say|\
+     did i tell|have i told|have i said|have i mentioned|haven't i|didn't i|you know that|you remember|you do know|remember |\
+     do you remember|can you remember|may i remind|are you aware|can you make sure|could you make sure|would you make sure|\
+     can i ask you to|could i ask you to|may i ask you to|would you mind|would you please|could you please|\
+     can you please|can we please|could we please|can we keep|could we keep|can you keep|could you keep|will you keep";
+
+/// Whether a question tells something, or asks for it as an order does.
+fn reminds(line: &str) -> bool {
+    begins_with_one(line, REMINDERS)
+}
+
+fn begins_with_one(line: &str, openings: &str) -> bool {
+    let bytes = line.as_bytes();
+    openings
+        .split('|')
+        .any(|words| bytes.get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes())))
+}
+
 /// Whether a sentence asks. "…, ok?" asks for nothing.
 pub(super) fn asks(line: &str) -> bool {
     let Some(line) = line.strip_suffix(['?', '？']) else { return false };
+    if reminds(line) {
+        return false;
+    }
     let last = line.rsplit([' ', ',']).next().unwrap_or_default().to_ascii_lowercase();
     !matches!(
         last.as_str(),
@@ -257,6 +279,8 @@ pub(super) fn errand(line: &str) -> u8 {
     // What runs on says more than it begins with.
     if line.len() > ORDER_BYTES_MAX {
         0
+    } else if reminds(rest) {
+        0
     } else if IDLE.split('|').any(begins) {
         2
     } else if ERRANDS.split('|').any(begins) && !LASTING.split('|').any(|words| line.contains(words)) {
@@ -274,7 +298,24 @@ pub(super) fn is_put_off(line: &str) -> bool {
     let begins = |words: &str| {
         line.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
     };
-    let will = ["i'll ", "i’ll ", "i will ", "i'd ", "we'll ", "i can "].iter().any(|words| begins(words));
+    let will = [
+        "i'll ",
+        "i’ll ",
+        "i will ",
+        "i'd ",
+        "we'll ",
+        "i can ",
+        "next i'd ",
+        "next i would ",
+        "then i'd ",
+        "then i would ",
+        "next i'll ",
+        "next, i'd ",
+        "next, i would ",
+        "i would ",
+    ]
+    .iter()
+    .any(|words| begins(words));
     will && [
         " once ",
         " as soon as ",

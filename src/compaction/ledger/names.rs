@@ -40,6 +40,11 @@ pub(super) struct Found {
 /// The words of a text that look like names, in its order.
 pub(super) fn found(text: &str, from: From) -> Vec<Found> {
     let of = |(word, ticked): (&str, bool)| {
+        // "ticket=OPS-12": a word for what it is, and the name.
+        let word = match word.split_once('=') {
+            Some((nature, name)) if is_nature(nature) => name,
+            Some(_) | None => word,
+        };
         let start = word.as_ptr() as usize - text.as_ptr() as usize;
         Some(Found { place: start..start + word.len(), weight: weight(word, ticked)? })
     };
@@ -125,6 +130,7 @@ pub(super) fn most_told_of(sentence: &str, side: Side) -> u8 {
 }
 
 pub(super) fn is_nature(word: &str) -> bool {
+    let word = word.split('=').next().unwrap_or_default();
     let word = word.trim_matches(|c: char| !c.is_alphanumeric());
     match word.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => NATURES.has(&word.to_ascii_lowercase()),

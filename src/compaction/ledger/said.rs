@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::fact::{Fact, Form, Kind, Source};
+use super::joined::Join;
 use super::names::{self, Found};
 use super::notes::Notes;
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
@@ -128,7 +129,7 @@ fn sentence(
         return true;
     }
     let alone = line.len();
-    let line = joined::with_context(text, &range, line, true);
+    let line = joined::with_context(text, &range, line, Join::Reason);
     // What it names may be said in the next sentence.
     let told_of_name = match line.len() > alone {
         true => told_of_name.max(names::most_told_of(&line, side)),

@@ -60,6 +60,15 @@ pub(super) fn behind(text: &str, sentence: &Range<usize>) -> Option<Range<usize>
     same.then(|| around(text, sentence.end + gap..sentence.end + gap + 1))
 }
 
+/// The line right below a sentence, where the sentence ends its own line.
+pub(super) fn below(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
+    let rest = &text[sentence.end..];
+    let gap = rest.strip_prefix('\r').unwrap_or(rest).strip_prefix('\n')?;
+    let start = text.len() - gap.len();
+    let end = memchr::memchr(b'\n', gap.as_bytes()).map_or(text.len(), |at| start + at);
+    (end > start).then_some(start..end)
+}
+
 fn last_char(text: &str) -> usize {
     text.chars().next_back().map_or(0, char::len_utf8)
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Value};
+use super::joined::Join;
 use super::notes::Notes;
 use super::{blocks, joined, judge, names, printed, said, segments, sentences, shown, things, values, words};
 
@@ -81,7 +82,17 @@ fn together(notes: &mut Notes, unit: &blocks::Unit, side: Side, source: Source) 
     let hits: Vec<Hit> = cues::spoken(line).collect();
     let weight = |class: Class| judge::weight(&hits, class);
     let is_task = weight(Class::Pending) >= judge::TELLING_MIN || weight(Class::Done) > 0 && !unit.is_row;
-    let values = things::values(line).values;
+    let told = things::values(line);
+    let values = told.values;
+    let is_changed = values.iter().any(|value| value.form == Form::Changed);
+    if unit.is_row && is_changed && !told.olds.is_empty() {
+        notes.end_values(&told.olds, &values, source.entry);
+        let mut fact = Fact::new(Kind::Value, PART_STRENGTH, clipped(line), source);
+        fact.by_person = side == Side::Person;
+        fact.values = values;
+        notes.add(fact);
+        return true;
+    }
     // Settings are told line by line: each takes the place of what it was.
     if is_task || !unit.is_row && values.iter().any(|value| value.form != Form::Near) {
         return false;
@@ -227,9 +238,10 @@ fn sentence(
     let stems = (kind == Kind::Pending).then(|| words::stems(&clipped(&line)));
     let was_named = joined::is_named(&line);
     let line = match kind {
-        Kind::Decision | Kind::Rejected | Kind::Rule => joined::with_context(text, range, line, true),
-        Kind::Pending => joined::with_context(text, range, line, side == Side::Person),
-        Kind::Error => joined::with_context(text, range, line, false),
+        Kind::Decision | Kind::Rejected => joined::with_context(text, range, line, Join::Named),
+        Kind::Rule => joined::with_context(text, range, line, Join::Rule),
+        Kind::Pending if side == Side::Person => joined::with_context(text, range, line, Join::Reason),
+        Kind::Pending | Kind::Error => joined::with_context(text, range, line, Join::Plain),
         Kind::Value
             if told
                 .values
@@ -238,7 +250,7 @@ fn sentence(
         {
             joined::with_nature(text, range, line)
         }
-        Kind::Value => joined::with_context(text, range, line, true),
+        Kind::Value => joined::with_context(text, range, line, Join::Reason),
         Kind::File | Kind::Command | Kind::Said | Kind::Name => line,
     };
     // "Because …" says of what only with the sentence before it.

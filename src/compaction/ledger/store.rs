@@ -118,7 +118,7 @@ impl Store {
     fn settle(&mut self, fact: &mut Fact) {
         let mut olds = Vec::new();
         for value in fact.values.iter_mut().filter(|value| !value.others.is_empty()) {
-            let others = std::mem::take(&mut value.others);
+            let mut all = std::mem::take(&mut value.others);
             let places =
                 value.thing.and_then(|thing| self.by_thing.get(&thing)).map_or(&[][..], Vec::as_slice);
             let known = places.iter().rev().take(RIVALS_MAX).flat_map(|&(kind, at)| {
@@ -127,14 +127,25 @@ impl Store {
             });
             let known: Vec<&str> = known.map(|known| bare_number(&known.value)).collect();
             let is_known = |value: &str| known.contains(&bare_number(value));
-            if is_known(&value.value) {
-                let mut new = others.into_iter().filter(|other| !is_known(other));
-                if let (Some(new), None) = (new.next(), new.next()) {
-                    let now = Some(new.clone());
-                    let old = Value { now, ..value.clone() };
-                    value.value = new;
-                    olds.push(old);
-                }
+            all.push(value.value.clone());
+            let (was, mut new): (Vec<String>, Vec<String>) =
+                all.into_iter().partition(|value| is_known(value));
+            let is_doubtful = value.form == Form::Near || is_known(&value.value);
+            if is_doubtful
+                && let (Some(was), 1) = (was.last(), new.len())
+                && let Some(new) = new.pop()
+            {
+                let old = Value {
+                    value: was.clone(),
+                    form: Form::Changed,
+                    now: Some(new.clone()),
+                    ..value.clone()
+                };
+                (value.value, value.form) = (new, Form::Changed);
+                olds.push(old);
+            } else if value.form == Form::Near {
+                // Nobody knows which of them it would be.
+                value.thing = None;
             }
         }
         fact.values.append(&mut olds);

@@ -5,13 +5,15 @@ use std::ops::Range;
 use super::fact::{Form, Value};
 use super::sentences;
 use super::values::{
-    ARTICLES, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make, sort, split,
-    with_unit,
+    ARTICLES, CHANGE_VERBS, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make,
+    sort, split, with_unit,
 };
 use super::words::{Set, hash};
 
 /// Words behind a thing among which its own value stands.
 const THING_WORDS_MAX: usize = 6;
+/// Words before a thing among which a value stands that is said to hold now.
+const STATED_WORDS_MAX: usize = 4;
 /// Words between an article and the part that is named: "the maximum batch size of".
 const PART_WORDS_MAX: usize = 3;
 
@@ -35,39 +37,111 @@ pub(super) fn values(sentence: &str) -> Told {
     told
 }
 
-/// The values of a sentence of a text; with those of the next one where that goes on with them, and then where both
-/// end: "The port of `gate` had to change. 81 is free.", "You still have 80 for `gate`. Make it 81."
+/// The values of a sentence of a text; with what stands beside it where that goes on with them, and then where both
+/// begin and end: "The port of `gate` had to change. 81 is free.", "You still have 80 for `gate`. Make it 81.",
+/// "81. That's the new port of `gate`."
 pub(super) fn told(text: &str, sentence: &Range<usize>) -> (Told, Range<usize>) {
     let raw = &text[sentence.clone()];
     let mut told = values(raw);
-    let ahead = &text.as_bytes()[sentence.end..text.len().min(sentence.end + NEXT_BYTES_MAX)];
-    let has_value = ahead.starts_with(b" ") && ahead.iter().any(u8::is_ascii_digit) && names_thing(raw);
-    let Some(behind) = has_value.then(|| sentences::behind(text, sentence)).flatten() else {
-        return (told, sentence.clone());
-    };
-    let next = &text[behind.clone()];
-    if behind.len() > NEXT_BYTES_MAX || next.contains(['`', '_', '/', '?']) {
+    if !names_thing(raw) {
         return (told, sentence.clone());
     }
-    let both = sentence.start..behind.end;
-    if told.values.is_empty() {
-        if next.starts_with(|c: char| c.is_ascii_digit()) || names_part(raw) {
-            told = values(&text[both.clone()]);
+    let sure = told.values.iter().any(|value| value.form != Form::Near);
+    if let Some(both) = behind(text, sentence) {
+        let next = &text[both.clone()][raw.len()..];
+        if !sure && told.values.is_empty() && gives_alone(next) {
+            let of_both = sured(values(&text[both.clone()]));
+            if !of_both.values.is_empty() {
+                return (of_both, both);
+            }
+        } else if let Some(value) = told.values.last_mut().filter(|value| value.form == Form::Changed) {
+            let lowered = next.to_ascii_lowercase();
+            let words = split(next, &lowered);
+            let alike =
+                (0..words.len()).filter(|at| is_told_value(&words[*at])).map(|at| with_unit(&words, at));
+            let alike: Vec<String> = alike.filter(|other| sort(other) == sort(&value.value)).collect();
+            if !alike.is_empty() {
+                value.others.extend(alike);
+                return (told, both);
+            }
         }
-        return if told.values.is_empty() { (told, sentence.clone()) } else { (told, both) };
     }
-    let Some(value) = told.values.last_mut().filter(|value| value.form == Form::Changed) else {
-        return (told, sentence.clone());
+    if !sure
+        && told.values.is_empty()
+        && let Some(both) = ahead(text, sentence)
+    {
+        let of_both = sured(values(&text[both.clone()]));
+        if !of_both.values.is_empty() {
+            return (of_both, both);
+        }
+    }
+    (told, sentence.clone())
+}
+
+/// A sentence with the next one, where that has a number and names nothing.
+fn behind(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
+    let ahead = &text.as_bytes()[sentence.end..text.len().min(sentence.end + NEXT_BYTES_MAX)];
+    if !(ahead.starts_with(b" ") && ahead.iter().any(u8::is_ascii_digit)) {
+        return None;
+    }
+    let next = sentences::behind(text, sentence)?;
+    is_beside(&text[next.clone()]).then_some(sentence.start..next.end)
+}
+
+/// A sentence that says that something changed, with the one before it, where that is little more than a value.
+fn ahead(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
+    let head = &text.as_bytes()[sentence.start.saturating_sub(NEXT_BYTES_MAX)..sentence.start];
+    if !(head.ends_with(b" ") && head.iter().any(u8::is_ascii_digit)) {
+        return None;
+    }
+    let before = sentences::before(text, sentence)?;
+    let raw = &text[before.clone()];
+    let lowered = raw.to_ascii_lowercase();
+    let words = split(raw, &lowered);
+    let said = text[sentence.clone()].to_ascii_lowercase();
+    let is_change = || {
+        split(&text[sentence.clone()], &said)
+            .iter()
+            .any(|word| CHANGE_VERBS.has(word.lower) || TURNS.has(word.lower))
     };
-    let lowered = next.to_ascii_lowercase();
-    let words = split(next, &lowered);
-    let alike = (0..words.len()).filter(|at| is_told_value(&words[*at])).map(|at| with_unit(&words, at));
-    let alike: Vec<String> = alike.filter(|other| sort(other) == sort(&value.value)).collect();
-    if alike.is_empty() {
-        return (told, sentence.clone());
+    let values = words.iter().filter(|word| is_told_value(word)).count();
+    (is_beside(raw) && values == 1 && words.len() <= AHEAD_WORDS_MAX && is_change())
+        .then_some(before.start..sentence.end)
+}
+
+/// Words of who says that something is otherwise from now on.
+static TURNS: Set = Set::of("that's that’s now new adjusted done holds applies from");
+
+/// More words before a sentence are about something else.
+const AHEAD_WORDS_MAX: usize = 8;
+
+/// Whether a sentence beside one that names a thing may give it a value: it names nothing itself.
+fn is_beside(sentence: &str) -> bool {
+    sentence.len() <= NEXT_BYTES_MAX && !sentence.contains(['`', '_', '/', '?'])
+}
+
+/// Whether a sentence is a value, or gives one to what was named before it: "81 is free.", "We go with 81.", "Make it 81."
+fn gives_alone(sentence: &str) -> bool {
+    let sentence = sentence.trim_start();
+    let lowered = sentence.to_ascii_lowercase();
+    let words = split(sentence, &lowered);
+    let is_one = |at: usize| {
+        is_told_value(&words[at])
+            && !is_bound(&words, at)
+            && (at == 0
+                || GIVES.has(words[at - 1].lower)
+                || is_former(&words, at)
+                || matches!(words[at - 1].lower, "it" | "in" | "for" | "out"))
+    };
+    (0..words.len()).any(is_one)
+}
+
+/// What stands beside a thing in a sentence of its own is its value.
+fn sured(mut told: Told) -> Told {
+    for value in &mut told.values {
+        value.form = Form::Changed;
     }
-    value.others.extend(alike);
-    (told, both)
+    told
 }
 
 /// A longer sentence behind one with a value is about something else.
@@ -133,7 +207,7 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     let last = words.len().min(thing + 1 + THING_WORDS_MAX);
     // "5 for", or "5 s is better for".
     let before = || (first..at).rev().find(|at| value(at) && !words[*at].ends);
-    let for_it = (at >= 2 && words[at - 1].lower == "for").then(before).flatten();
+    let for_it = (at >= 2 && matches!(words[at - 1].lower, "for" | "as")).then(before).flatten();
     let is_told = |at: &usize| value(at) && GIVES.has(words[*at - 1].lower);
     let behind = || (thing + 2..last).find(is_told);
     // "make `grace` 5 s"
@@ -147,18 +221,26 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     // "81, not 80 (`grace`)"
     let (olds, news): (Vec<usize>, Vec<usize>) = all().partition(|at| is_former(words, *at));
     let corrected = || (news.len() == 1 && !olds.is_empty()).then(|| news[0]);
-    let near = || (news.len() == 1 && olds.is_empty()).then(|| news[0]);
-    let sure = corrected().or(sure);
+    // Of two the store may know which one was.
+    let near = || (news.len() <= 2 && olds.is_empty()).then(|| news.last().copied()).flatten();
+    // "it's 81 now, `gate`"
+    let stated = || {
+        let from = at.saturating_sub(STATED_WORDS_MAX);
+        let is_told = |at: &usize| value(at) && *at > 0 && GIVES.has(words[*at - 1].lower);
+        (from..at)
+            .rev()
+            .find(is_told)
+            .filter(|at| words[*at..].iter().take(2).any(|word| word.lower == "now"))
+    };
+    let sure = corrected().or(sure).or_else(stated);
     let Some((new, form)) = sure.map(|at| (at, Form::Changed)).or_else(|| Some((near()?, Form::Near))) else {
         return;
     };
     told.olds.extend(olds.iter().filter(|old| **old != new).map(|old| with_unit(words, *old)));
     if let Some(mut value) = make(name, &with_unit(words, new), form) {
         value.thing = Some(hash(name));
-        if form == Form::Changed {
-            let others = news.iter().filter(|at| **at != new).map(|at| with_unit(words, *at));
-            value.others = others.filter(|other| *other != value.value).collect();
-        }
+        let others = news.iter().filter(|at| **at != new).map(|at| with_unit(words, *at));
+        value.others = others.filter(|other| *other != value.value).collect();
         told.values.push(value);
     }
 }
@@ -193,14 +275,6 @@ fn part(words: &[Word], thing: usize) -> Option<usize> {
     noun(words, next, words.len().min(next + 2))
 }
 
-/// Whether a sentence names a part of a thing that may have a value: "the port of `gate`".
-fn names_part(sentence: &str) -> bool {
-    let lowered = sentence.to_ascii_lowercase();
-    let words = split(sentence, &lowered);
-    let mut things = (0..words.len()).filter(|at| words[*at].text.contains('_') || words[*at].ticked);
-    things.any(|thing| part(&words, thing).is_some())
-}
-
 /// Words before a thing that gets the value behind it.
 static MAKES: Set = Set::of("make set put give get");
 
@@ -216,7 +290,7 @@ fn is_former(words: &[Word], at: usize) -> bool {
         || at >= 2
             && matches!(
                 (words[at - 2].lower, words[at - 1].lower),
-                ("instead", "of") | ("no", "more") | ("no", "longer")
+                ("instead", "of") | ("no", "more") | ("no", "longer") | ("take" | "took", "out")
             )
         || words[at + 1..].iter().take(4).any(|word| matches!(word.lower, "too" | "isn't" | "wasn't"))
         || words.get(at + 1).is_some_and(|word| matches!(word.lower, "out" | "gone" | "removed"))

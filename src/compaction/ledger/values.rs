@@ -25,7 +25,7 @@ pub(super) struct Told {
     pub olds: Vec<String>,
 }
 
-static CHANGE_VERBS: Set = Set::of(
+pub(super) static CHANGE_VERBS: Set = Set::of(
     "change changed changing set setting sets bump bumped bumping raise raised raising lower lowered \
      lowering increase increased increasing reduce reduced reducing decrease decreased update \
      updated updating move moved moving switch switched switching rename renamed renaming point \
@@ -359,7 +359,8 @@ pub(super) fn bare(word: &str) -> &str {
 fn clean(value: &str) -> String {
     value
         .trim_matches(|c: char| {
-            matches!(c, '`' | '"' | '\'' | '*' | '(' | ')' | ',' | ';' | ':') || c.is_whitespace()
+            matches!(c, '`' | '"' | '\'' | '*' | '(' | ')' | ',' | ';' | ':' | '。' | '，' | '！')
+                || c.is_whitespace()
         })
         .to_owned()
 }
