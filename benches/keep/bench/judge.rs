@@ -63,6 +63,40 @@ const AGAINST: &[&str] = &[
     "alone",
     "unfortunately",
     "undone",
+    "given",
+    "mistake",
+    "vetoed",
+    "threw",
+    "thrown",
+    "shot",
+    "overruled",
+    "scrapped",
+    "negative",
+    "over",
+    "removed",
+    "nope",
+    "closed",
+    "stopped",
+    "drop",
+    "discard",
+    "discarding",
+    "refrained",
+    "refuse",
+    "refused",
+    "strike",
+    "turn",
+    "turned",
+    "thumbs",
+    "away",
+    "forget",
+    "verworfen",
+    "nicht",
+    "kein",
+    "keine",
+    "pas",
+    "jamais",
+    "nunca",
+    "不",
 ];
 
 /// Words behind which, or before which, a value is one that was.
@@ -86,6 +120,13 @@ const FORMERLY: &[&str] = &[
     "obsolete",
     "wrong",
     "before",
+    "isn't",
+    "wasn't",
+    "longer",
+    "anymore",
+    "forget",
+    "typo",
+    "corrected",
 ];
 
 const STOP_WORDS: &[&str] = &[
@@ -209,7 +250,8 @@ impl Piece {
                 near(WORDS_SHARE_MIN)
                     && occurrences(&self.text, &fact.anchor).any(|at| {
                         let around = &self.text[around(&self.text, at, AROUND_BYTES)];
-                        words(around).iter().any(|word| AGAINST.contains(&word.as_str()))
+                        around.contains(['❌', '👎', '✗'])
+                            || words(around).iter().any(|word| AGAINST.contains(&word.as_str()))
                     })
             }
             Kind::Pending => {

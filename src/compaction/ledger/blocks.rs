@@ -23,6 +23,8 @@ pub(super) struct Unit {
     pub line: String,
     /// Whether it is a row of a table.
     pub is_row: bool,
+    /// The items of the list that it is made of.
+    pub items: usize,
 }
 
 /// A list or a table, with the line over it.
@@ -130,7 +132,7 @@ fn list(text: &str, lines: &[Range<usize>], items: Range<usize>, names: &[Found]
     let said: Vec<String> = said.map(sentences::plain).collect();
     let mut line = over.map_or_else(String::new, |over| told_over(&text[over]));
     line.push_str(&said.join("; "));
-    Some(Block { range, units: vec![Unit { line, is_row: false }] })
+    Some(Block { range, units: vec![Unit { line, is_row: false, items: said.len() }] })
 }
 
 /// A heading as it stands before what it is of.
@@ -171,7 +173,7 @@ fn table(text: &str, lines: &[Range<usize>], rows: Range<usize>, names: &[Found]
         };
         let words = cells(at).iter().flat_map(|cell| cell.split(' ')).count();
         (words >= ROW_WORDS_MIN && line.len() <= FACT_BYTES_MAX && !judge::is_hearsay(&line))
-            .then_some(Unit { line, is_row: true })
+            .then_some(Unit { line, is_row: true, items: 1 })
     });
     let units: Vec<Unit> = units.collect();
     (!units.is_empty()).then_some(Block { range, units })

@@ -103,6 +103,12 @@ const SPOKEN: &[(Class, u8, &str)] = &[
          will have to|remember to|leftover|what's left|what is left|left over|to finish",
     ),
     (
+        Class::Pending,
+        3,
+        "once the tests|once ci|next week|next sprint|next session|next release|after the release|schedule it|\
+         has to be done separately|follows once|later this week",
+    ),
+    (
         Class::Done,
         3,
         "done|finished|completed|implemented|fixed|added|merged|shipped|resolved|[x]|✅|✔|removed|\
@@ -134,7 +140,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
     (
         Class::Rejected,
         5,
-        "doesn't work|does not work|didn't work|did not work|won't work|will not work|not an option|\
+        "given up on|would be a mistake|doesn't work|does not work|didn't work|did not work|won't work|will not work|not an option|\
          rejected|reject|ruled out|rules out|rule out|dead end|gave up on|giving up on|\
          decided against|off the table|no go|no-go|not viable|isn't viable|vetoed|bad idea|backed out|\
          abandoned|not feasible|infeasible|not worth|was a mistake|rolled back|reverted|discarded|\

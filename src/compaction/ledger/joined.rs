@@ -51,6 +51,15 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join:
             | "rationale"
     );
     let mut line = line;
+    // "Put off for now:" and below it what.
+    if line.ends_with(':')
+        && !is_named(&line)
+        && let Some(below) = sentences::below(text, range)
+        && below.len() + line.len() < FACT_BYTES_MAX
+    {
+        let below = sentences::plain(&text[below]);
+        return if is_named(&below) && tells_no_value(&below) { format!("{line} {below}") } else { line };
+    }
     if points_back
         && let Some(before) = sentences::before(text, range)
         && before.len() + line.len() < FACT_BYTES_MAX
@@ -60,7 +69,7 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join:
     let joins_name = match join {
         Join::Plain | Join::Reason => false,
         Join::Named => !points_back,
-        Join::Rule => !points_back && line.split(' ').any(is_pronoun),
+        Join::Rule => !points_back,
     };
     let is_choice = join != Join::Plain && is_named(&line);
     if is_choice
@@ -89,15 +98,21 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join:
         return line;
     }
     // What was chosen or turned down may be named in the one before: "I tried a cache in `gate`. No good, it leaks."
-    if joins_name
-        && !is_named(&line)
-        && let Some(before) = sentences::before(text, range)
-        && before.len() + line.len() < FACT_BYTES_MAX
-    {
-        let before = sentences::plain(&text[before]);
-        // A value would be told twice, and outlive what it was.
-        if is_named(&before) && !judge::is_hearsay(&before) && things::values(&before).values.is_empty() {
-            return format!("{before} {line}");
+    if joins_name && !is_named(&line) {
+        if let Some(named) = named_before(text, range, join == Join::Rule)
+            && named.len() + line.len() < FACT_BYTES_MAX
+        {
+            return format!("{named} {line}");
+        }
+        // Or in the one that it announces: "One negative result. A cache in `gate` leaks."
+        if join == Join::Named
+            && let Some(behind) = sentences::behind(text, range)
+            && behind.len() + line.len() < FACT_BYTES_MAX
+        {
+            let behind = sentences::plain(&text[behind]);
+            if is_named(&behind) && tells_no_value(&behind) {
+                return format!("{line} {behind}");
+            }
         }
     }
     // Or said it in the one before.
@@ -120,15 +135,21 @@ const JOINED_MAX: usize = 2;
 /// A second one only behind a first that is no longer, in bytes: "Nope, dead on arrival."
 const SHORT_BYTES_MAX: usize = 40;
 
+/// A longer sentence says itself what its name names.
+const NATURE_BYTES_MAX: usize = 100;
+
 /// "It is `ops-12`. That's our ticket.": a name, with the sentence that says what it names.
 pub(super) fn with_nature(text: &str, range: &Range<usize>, line: String) -> String {
     let is_said = |sentence: &str| sentence.split(' ').any(names::is_nature);
     match sentences::behind(text, range) {
-        Some(behind) if line.len() <= SHORT_BYTES_MAX + behind.len() && !is_said(&line) => {
+        Some(behind) if line.len() <= NATURE_BYTES_MAX && !is_said(&line) => {
             let next = sentences::plain(&text[behind]);
             if may_explain(&next) && is_said(&next) { format!("{line} {next}") } else { line }
         }
-        Some(_) | None => line,
+        Some(_) | None => match reason_below(text, range) {
+            Some(reason) if line.len() + reason.len() < FACT_BYTES_MAX => format!("{line} {reason}"),
+            Some(_) | None => line,
+        },
     }
 }
 
@@ -144,6 +165,9 @@ pub(super) fn is_named(line: &str) -> bool {
 
 /// Whether a sentence says by its words that it is the reason of the one before.
 fn explains(next: &str) -> bool {
+    if next.split_once(':').is_some_and(|(label, _)| is_reason(&label.to_lowercase())) {
+        return true;
+    }
     let first = next.split_whitespace().next().unwrap_or_default().to_lowercase();
     let gives =
         matches!(first.as_str(), "because" | "reason:" | "since" | "otherwise" | "rationale:" | "why:");
@@ -151,6 +175,36 @@ fn explains(next: &str) -> bool {
     gives
         || matches!(first.as_str(), "that" | "it" | "the" | "they")
             && (lower().contains("because") || lower().contains("reason"))
+}
+
+/// What stands before a sentence and names something; a few words may stand between: "`gate`? Been there. Never again."
+/// A rule may be one of all there is: it is told with what it points to, or with the question that it answers.
+fn named_before(text: &str, range: &Range<usize>, of_rule: bool) -> Option<String> {
+    let mut first = range.start;
+    for _ in 0..NAMED_BEFORE_MAX {
+        let before = sentences::before(text, &(first..range.end))?;
+        let line = sentences::plain(&text[before.clone()]);
+        if is_named(&line) {
+            let points = || text[range.clone()].split(' ').any(is_pronoun);
+            let is_topic = judge::is_topic(&line);
+            // A value would be told twice, and outlive what it was.
+            let may =
+                (!of_rule || is_topic || points()) && !judge::is_hearsay(&line) && tells_no_value(&line);
+            return may.then(|| sentences::plain(&text[before.start..range.start]));
+        }
+        if line.len() > SHORT_BYTES_MAX {
+            return None;
+        }
+        first = before.start;
+    }
+    None
+}
+
+/// Sentences before one that are looked at for a name.
+const NAMED_BEFORE_MAX: usize = 2;
+
+fn tells_no_value(line: &str) -> bool {
+    things::values(line).values.is_empty()
 }
 
 /// Words that stand for what was named before.
@@ -181,11 +235,11 @@ fn reason_below(text: &str, range: &Range<usize>) -> Option<String> {
         range = sentences::below(text, &range)?;
         let line = sentences::plain(&text[range.clone()]);
         let label = line.split_once(':')?.0.to_lowercase();
-        if label.split(' ').nth(LABEL_WORDS_MAX).is_some() {
-            return None;
-        }
         if is_reason(&label) {
             return Some(line);
+        }
+        if label.split(' ').nth(LABEL_WORDS_MAX).is_some() {
+            return None;
         }
     }
     None
@@ -196,6 +250,9 @@ const LABELS_MAX: usize = 3;
 
 /// Whether a label is that of a reason.
 fn is_reason(label: &str) -> bool {
+    if label.split(' ').nth(LABEL_WORDS_MAX).is_some() {
+        return false;
+    }
     let last = label.split(' ').next_back().unwrap_or_default();
     matches!(
         last,

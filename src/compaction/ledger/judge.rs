@@ -73,7 +73,7 @@ const ORDER_BYTES_MAX: usize = 160;
 const HEADING_BYTES_MAX: usize = 40;
 
 /// Words of who tells what others said or did elsewhere, or what might be: it binds nobody.
-const HEARSAY: &str = "somebody at|someone at|somebody said|someone said|i heard|i read somewhere|they say|in my last|in my \
+const HEARSAY: &str = "somebody at|someone at|somebody said|someone said|i heard|i read somewhere|in my last|in my \
      previous|in my old|at my last|at my previous|at my old|in theory|one day|some day|someday|that's another story|\
      that’s another story|might be nice|could it be|i may be wrong|no idea if|i wonder|rumour|rumor";
 
@@ -109,6 +109,16 @@ const REMINDERS: &str = "is it clear|is that clear|are we clear|do we agree|can 
 /// Whether a question tells something, or asks for it as an order does.
 fn reminds(line: &str) -> bool {
     begins_with_one(line, REMINDERS)
+}
+
+/// Whether a question is a topic that what follows speaks of: "A cache in `gate`? No."
+pub(super) fn is_topic(line: &str) -> bool {
+    static ASKS: Set = Set::of(
+        "why how what when where who which whose is are was were do does did can could should would will shall may might \
+         has have had am isn't aren't doesn't don't didn't can't couldn't shouldn't wouldn't won't any anything",
+    );
+    let first = line.split(' ').next().unwrap_or_default().trim_end_matches(',').to_ascii_lowercase();
+    line.ends_with(['?', '？']) && !ASKS.has(&first)
 }
 
 fn begins_with_one(line: &str, openings: &str) -> bool {
@@ -316,18 +326,25 @@ pub(super) fn is_put_off(line: &str) -> bool {
     ]
     .iter()
     .any(|words| begins(words));
-    will && [
-        " once ",
-        " as soon as ",
-        " later",
-        " tomorrow",
-        " afterwards",
-        " after the ",
-        " when the ",
-        " in a second ",
-    ]
-    .iter()
-    .any(|words| line.contains(words))
+    // "Once the tests run I'll port it."
+    let waits = ["once ", "after ", "as soon as ", "when "].iter().any(|words| begins(words))
+        && [" i'll ", " i’ll ", " i will ", " i'm going to ", " i'd ", " we'll ", " we will "]
+            .iter()
+            .any(|words| line.to_ascii_lowercase().contains(words));
+    waits
+        || will
+            && [
+                " once ",
+                " as soon as ",
+                " later",
+                " tomorrow",
+                " afterwards",
+                " after the ",
+                " when the ",
+                " in a second ",
+            ]
+            .iter()
+            .any(|words| line.contains(words))
 }
 
 /// Whether somebody is not sure of what they say.
@@ -344,16 +361,17 @@ pub(super) fn gives_reason(line: &str) -> bool {
 const DESCRIBED: u8 = 3;
 
 /// Words of who speaks against something, or of what went wrong with it.
-const AGAINST: &str =
-    "not |n't |n’t | no |never|without|instead|rather than|fail|too |worse|problem|lost|lose|break|broke";
+const AGAINST: &str = "not |n't |n’t | no |never|without|instead|rather than|fail|too |worse|problem|lost|lose|break|broke|\
+     mistake|given up|gave up|abandon|discard|refuse|negative|closed|ended the same|impossible|unusable|over and done";
 
 /// How sure it is that a sentence matters that names something and has no cue: from 0 to 7. `told` is what it tells
-/// of what it names.
-pub(super) fn said(line: &str, told: u8, side: Side) -> u8 {
+/// of what it names; another sentence may be told with it.
+pub(super) fn said(line: &str, told: u8, side: Side, is_joined: bool) -> u8 {
     let marks = Marks::of(line);
     // "I'll use the account svc-a" tells what something is all the same.
     let chatter = u8::from(is_chatter(line)) * if told >= DESCRIBED { 1 } else { 3 };
-    let reason = u8::from(marks.reason);
+    // A sentence that is told with it gives its reason.
+    let reason = u8::from(marks.reason || is_joined);
     let strength = 2 + told + u8::from(side == Side::Person) + 2 * reason + u8::from(marks.against) * reason;
     let unsure = u8::from(marks.unsure) * (2 - reason);
     let doubt = u8::from(asks(line)) * 3 + chatter + unsure;

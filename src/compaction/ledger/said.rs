@@ -71,6 +71,17 @@ pub(super) fn take(
 /// A name that stands alone, with what asked for it or announced it: "The ticket? OPS-12.", "There is one:" and then
 /// the name.
 fn with_opening(text: &str, range: Range<usize>) -> Range<usize> {
+    // "Which ticket? OPS-12, by the trace."
+    let says = |sentence: &str| sentence.split(' ').any(names::is_nature);
+    if range.len() <= ALONE_BYTES_MAX
+        && !says(&text[range.clone()])
+        && let Some(before) = sentences::before(text, &range)
+        && before.len() <= QUESTION_BYTES_MAX
+        && text[before.clone()].trim_end().ends_with('?')
+        && says(&text[before.clone()])
+    {
+        return before.start..range.end;
+    }
     if range.len() > ALONE_BYTES_MAX || words_of(&text[range.clone()]) >= WORDS_MIN {
         return range;
     }
@@ -83,6 +94,9 @@ fn with_opening(text: &str, range: Range<usize>) -> Range<usize> {
         Some(_) | None => range,
     }
 }
+
+/// A question that asks for a name is no longer.
+const QUESTION_BYTES_MAX: usize = 80;
 
 /// What is longer has more than a name.
 const ALONE_BYTES_MAX: usize = 100;
@@ -135,7 +149,8 @@ fn sentence(
         true => told_of_name.max(names::most_told_of(&line, side)),
         false => told_of_name,
     };
-    let strength = judge::said(&line, told_of_name, side);
+    let is_joined = line.len() > alone;
+    let strength = judge::said(&line, told_of_name, side, is_joined);
     // Whatever its words: what the person says of a thing, and is no question, is how they want it.
     let is_wish = side == Side::Person && told_of_name < DESCRIBED_MIN && !judge::asks(&line);
     let is_put_off = side == Side::Agent && judge::is_put_off(&line);

@@ -60,10 +60,12 @@ pub(super) fn behind(text: &str, sentence: &Range<usize>) -> Option<Range<usize>
     same.then(|| around(text, sentence.end + gap..sentence.end + gap + 1))
 }
 
-/// The line right below a sentence, where the sentence ends its own line.
+/// The line below a sentence, where the sentence ends its own line; a blank line may stand between.
 pub(super) fn below(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
     let rest = &text[sentence.end..];
     let gap = rest.strip_prefix('\r').unwrap_or(rest).strip_prefix('\n')?;
+    let gap = gap.strip_prefix('\r').unwrap_or(gap);
+    let gap = gap.strip_prefix('\n').unwrap_or(gap);
     let start = text.len() - gap.len();
     let end = memchr::memchr(b'\n', gap.as_bytes()).map_or(text.len(), |at| start + at);
     (end > start).then_some(start..end)
@@ -85,7 +87,9 @@ fn ends_before(text: &str, at: usize) -> bool {
         b' ' | b'\t' if at >= 2 => {
             let quote = usize::from(at >= 3 && matches!(bytes[at - 2], b')' | b'"' | b'\'' | b'`' | b'*'));
             match bytes[at - 2 - quote] {
-                b'!' | b'?' => !is_quoted(bytes, at - 2),
+                b'?' => !is_quoted(bytes, at - 2),
+                // "81! not 80! for the port"
+                b'!' => !is_quoted(bytes, at - 2) && !bytes.get(at).is_some_and(u8::is_ascii_lowercase),
                 // "it is... let me see... 5"
                 b'.' if bytes[..at - 2 - quote].ends_with(b"..") && !begins_word(&bytes[at..]) => false,
                 b'.' => !is_short(&text.as_bytes()[..at - 2 - quote]) && !is_quoted(bytes, at - 2),

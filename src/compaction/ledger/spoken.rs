@@ -93,6 +93,13 @@ fn together(notes: &mut Notes, unit: &blocks::Unit, side: Side, source: Source) 
         notes.add(fact);
         return true;
     }
+    // Of several tasks each is done by itself.
+    if is_task && !unit.is_row && unit.items == 1 && weight(Class::Done) == 0 {
+        let mut fact = Fact::new(Kind::Pending, UNIT_STRENGTH, clipped(line), source);
+        fact.by_person = side == Side::Person;
+        notes.add(fact);
+        return true;
+    }
     // Settings are told line by line: each takes the place of what it was.
     if is_task || !unit.is_row && values.iter().any(|value| value.form != Form::Near) {
         return false;

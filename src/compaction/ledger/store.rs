@@ -131,18 +131,13 @@ impl Store {
             let (was, mut new): (Vec<String>, Vec<String>) =
                 all.into_iter().partition(|value| is_known(value));
             let is_doubtful = value.form == Form::Near || is_known(&value.value);
-            if is_doubtful
-                && let (Some(was), 1) = (was.last(), new.len())
-                && let Some(new) = new.pop()
-            {
-                let old = Value {
-                    value: was.clone(),
-                    form: Form::Changed,
-                    now: Some(new.clone()),
-                    ..value.clone()
-                };
-                (value.value, value.form) = (new, Form::Changed);
-                olds.push(old);
+            if is_doubtful && new.len() == 1 && !was.is_empty() {
+                value.value = new.remove(0);
+                value.form = Form::Changed;
+            }
+            if value.form == Form::Changed && !is_known(&value.value) {
+                let old = |was: String| Value { value: was, now: Some(value.value.clone()), ..value.clone() };
+                olds.extend(was.into_iter().map(old));
             } else if value.form == Form::Near {
                 // Nobody knows which of them it would be.
                 value.thing = None;

@@ -19,6 +19,18 @@ fn a_rule_is_told_with_the_sentences_that_belong_to_it() {
             ["short ones", "verbs come"],
         ),
         ("`mint_rows` is public from now on\n(our lawyer says so)", ["public", "lawyer"]),
+        (
+            "`mint_rows` is made by a script. If it has to change, never edit the output.",
+            ["by a script", "output"],
+        ),
+        (
+            "Is it clear that `mint_rows` must not print? A parent reads that stream.",
+            ["must not", "parent reads"],
+        ),
+        (
+            "- decision: one table for `mint_rows`\n- against: two\n- why: a join takes a second\n",
+            ["one table", "a join"],
+        ),
     ] {
         let told = told(&[Person(words)]);
         let line = told.lines().find(|line| line.contains("mint_rows")).unwrap_or_default();
@@ -93,7 +105,22 @@ fn a_newer_value_takes_the_place_of_the_old_one_in_any_words() {
         assert!(told.contains("9191"), "{newer}: {told}");
         assert!(!told.contains("for now"), "{newer}: {told}");
     }
-    for newer in ["`mint_rows` → 640", "sry, 640 not 320 (`mint_rows`)", "Let's make `mint_rows` 640."] {
+    for newer in [
+        "`mint_rows` → 640",
+        "sry, 640 not 320 (`mint_rows`)",
+        "Let's make `mint_rows` 640.",
+        "Please take 640 as `mint_rows`.",
+        "could you adapt `mint_rows`? 640 is what we need",
+        "`mint_rows` must change. Set it to 640.",
+        "Forget what I said about `mint_rows`. We go with 640.",
+        "640. That's the new setting of `mint_rows`, and the only one that counts.",
+        "You were right, 640 fits better. `mint_rows` is updated.",
+        "it's 640 now, `mint_rows`, don't ask",
+        "Next: `mint_rows`. Take out 320, put in 640.",
+        "Il faut passer `mint_rows` de 320 à 640.",
+        "| Setting | Was | Is |\n|---|---|---|\n| `mint_rows` | 320 | 640 |\n",
+        "**`mint_rows`**: ~~320~~ 640",
+    ] {
         let told = told(&[Person("Let's begin with 320 for `mint_rows`."), Person(newer)]);
         assert!(told.contains("640") && !told.contains("begin with 320 for"), "{newer}: {told}");
     }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::fact::{Form, Value};
 use super::sentences;
 use super::values::{
-    ARTICLES, CHANGE_VERBS, CHANGE_WORDS_MAX, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make,
-    sort, split, with_unit,
+    ARTICLES, CHANGE_VERBS, NOUNS, Told, VALUES_MAX, Word, bare, is_number, is_value, make, sort, split,
+    with_unit,
 };
 use super::words::{Set, hash};
 
@@ -14,6 +14,8 @@ use super::words::{Set, hash};
 const THING_WORDS_MAX: usize = 6;
 /// Words before a thing among which a value stands that is said to hold now.
 const STATED_WORDS_MAX: usize = 4;
+/// Words on either side of a part and its thing among which its value stands.
+const PART_REACH_WORDS: usize = 16;
 /// Words between an article and the part that is named: "the maximum batch size of".
 const PART_WORDS_MAX: usize = 3;
 
@@ -23,9 +25,6 @@ const PART_WORDS_MAX: usize = 3;
 pub(super) fn values(sentence: &str) -> Told {
     let lowered = sentence.to_ascii_lowercase();
     let words = split(sentence, &lowered);
-    let is_thing = |word: &Word| {
-        (word.text.contains('_') || word.ticked && !is_number(word.text)) && !word.text.contains('/')
-    };
     let things: Vec<usize> = (0..words.len()).filter(|at| is_thing(&words[*at])).collect();
     let mut told = Told::default();
     for (nth, thing) in things.iter().enumerate().take(VALUES_MAX) {
@@ -37,6 +36,11 @@ pub(super) fn values(sentence: &str) -> Told {
     told
 }
 
+/// Whether a word is a name of code that may have a value.
+fn is_thing(word: &Word) -> bool {
+    (word.text.contains('_') || word.ticked && !is_number(word.text)) && !word.text.contains('/')
+}
+
 /// The values of a sentence of a text; with what stands beside it where that goes on with them, and then where both
 /// begin and end: "The port of `gate` had to change. 81 is free.", "You still have 80 for `gate`. Make it 81.",
 /// "81. That's the new port of `gate`."
@@ -46,47 +50,91 @@ pub(super) fn told(text: &str, sentence: &Range<usize>) -> (Told, Range<usize>) 
     if !names_thing(raw) {
         return (told, sentence.clone());
     }
-    let sure = told.values.iter().any(|value| value.form != Form::Near);
+    let is_open = told.values.is_empty();
     if let Some(both) = behind(text, sentence) {
-        let next = &text[both.clone()][raw.len()..];
-        if !sure && told.values.is_empty() && gives_alone(next) {
-            let of_both = sured(values(&text[both.clone()]));
-            if !of_both.values.is_empty() {
-                return (of_both, both);
-            }
+        let next = &text[sentence.end..both.end];
+        if is_open && gives_alone(next) {
+            told = beside(raw, next, told.olds);
         } else if let Some(value) = told.values.last_mut().filter(|value| value.form == Form::Changed) {
-            let lowered = next.to_ascii_lowercase();
-            let words = split(next, &lowered);
-            let alike =
-                (0..words.len()).filter(|at| is_told_value(&words[*at])).map(|at| with_unit(&words, at));
-            let alike: Vec<String> = alike.filter(|other| sort(other) == sort(&value.value)).collect();
+            let alike = told_values(next).into_iter().filter(|other| sort(other) == sort(&value.value));
+            let alike: Vec<String> = alike.collect();
             if !alike.is_empty() {
                 value.others.extend(alike);
                 return (told, both);
             }
         }
+        if is_open && !told.values.is_empty() {
+            return (told, both);
+        }
     }
-    if !sure
-        && told.values.is_empty()
-        && let Some(both) = ahead(text, sentence)
-    {
-        let of_both = sured(values(&text[both.clone()]));
-        if !of_both.values.is_empty() {
-            return (of_both, both);
+    if is_open && let Some(both) = ahead(text, sentence) {
+        told = beside(raw, &text[both.start..sentence.start], told.olds);
+        if !told.values.is_empty() {
+            return (told, both);
         }
     }
     (told, sentence.clone())
 }
 
-/// A sentence with the next one, where that has a number and names nothing.
+/// What looks like values in a sentence.
+fn told_values(sentence: &str) -> Vec<String> {
+    let lowered = sentence.to_ascii_lowercase();
+    let words = split(sentence, &lowered);
+    (0..words.len()).filter(|at| is_told_value(&words[*at])).map(|at| with_unit(&words, at)).collect()
+}
+
+/// The value that a sentence gives to the one thing that the other names.
+fn beside(named: &str, giving: &str, olds: Vec<String>) -> Told {
+    let none = |olds| Told { values: Vec::new(), olds };
+    let lowered = named.to_ascii_lowercase();
+    let words = split(named, &lowered);
+    let mut things = (0..words.len()).filter(|at| is_thing(&words[*at]));
+    let (Some(thing), None) = (things.next(), things.next()) else { return none(olds) };
+    let name = match part(&words, thing) {
+        Some(part) => format!("{} {}", bare(words[thing].text), bare(words[part].text)),
+        None => bare(words[thing].text).to_owned(),
+    };
+    let thing = Some(hash(bare(words[thing].text)));
+    let lowered = giving.to_ascii_lowercase();
+    let words = split(giving, &lowered);
+    let all = (0..words.len()).filter(|at| is_told_value(&words[*at]) && !is_bound(&words, *at));
+    let (former, news): (Vec<usize>, Vec<usize>) = all.partition(|at| is_former(&words, *at));
+    let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
+    let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return none(olds) };
+    let Some(value) = make(&name, &with_unit(&words, *new), Form::Changed) else { return none(olds) };
+    let others = news.iter().filter(|at| *at != new).map(|at| with_unit(&words, *at));
+    let mut olds = olds;
+    olds.extend(former.iter().map(|at| with_unit(&words, *at)));
+    Told { values: vec![Value { thing, others: others.collect(), ..value }], olds }
+}
+
+/// A sentence with the next one, where that has a number and names nothing; a few words may stand between: "I thought
+/// about `gate`. And again. It's 81."
 fn behind(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
     let ahead = &text.as_bytes()[sentence.end..text.len().min(sentence.end + NEXT_BYTES_MAX)];
     if !(ahead.starts_with(b" ") && ahead.iter().any(u8::is_ascii_digit)) {
         return None;
     }
-    let next = sentences::behind(text, sentence)?;
-    is_beside(&text[next.clone()]).then_some(sentence.start..next.end)
+    let mut both = sentence.clone();
+    for _ in 0..2 {
+        let next = sentences::behind(text, &both)?;
+        let words = &text[next.clone()];
+        if !is_beside(words) {
+            return None;
+        }
+        both.end = next.end;
+        if words.bytes().any(|byte| byte.is_ascii_digit()) {
+            return Some(both);
+        }
+        if words.len() > BETWEEN_BYTES_MAX {
+            return None;
+        }
+    }
+    None
 }
+
+/// A longer sentence between a thing and its value is about something else.
+const BETWEEN_BYTES_MAX: usize = 40;
 
 /// A sentence that says that something changed, with the one before it, where that is little more than a value.
 fn ahead(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
@@ -105,15 +153,21 @@ fn ahead(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
             .any(|word| CHANGE_VERBS.has(word.lower) || TURNS.has(word.lower))
     };
     let values = words.iter().filter(|word| is_told_value(word)).count();
-    (is_beside(raw) && values == 1 && words.len() <= AHEAD_WORDS_MAX && is_change())
-        .then_some(before.start..sentence.end)
+    (is_beside(raw.trim_end_matches('?'))
+        && matches!(values, 1 | 2)
+        && words.len() <= AHEAD_WORDS_MAX
+        && is_change())
+    .then_some(before.start..sentence.end)
 }
 
 /// Words of who says that something is otherwise from now on.
-static TURNS: Set = Set::of("that's that’s now new adjusted done holds applies from");
+static TURNS: Set = Set::of(
+    "that's that’s that this it now new adjusted done holds applies from put puts edited accordingly applied configured \
+     corrected mean meant",
+);
 
 /// More words before a sentence are about something else.
-const AHEAD_WORDS_MAX: usize = 8;
+const AHEAD_WORDS_MAX: usize = 14;
 
 /// Whether a sentence beside one that names a thing may give it a value: it names nothing itself.
 fn is_beside(sentence: &str) -> bool {
@@ -129,20 +183,19 @@ fn gives_alone(sentence: &str) -> bool {
         is_told_value(&words[at])
             && !is_bound(&words, at)
             && (at == 0
+                || words[at - 1].ends
                 || GIVES.has(words[at - 1].lower)
                 || is_former(&words, at)
-                || matches!(words[at - 1].lower, "it" | "in" | "for" | "out"))
+                || PUTS.has(words[at - 1].lower))
     };
     (0..words.len()).any(is_one)
 }
 
-/// What stands beside a thing in a sentence of its own is its value.
-fn sured(mut told: Told) -> Told {
-    for value in &mut told.values {
-        value.form = Form::Changed;
-    }
-    told
-}
+/// Words right before a value in a sentence that speaks of what was named before it.
+static PUTS: Set = Set::of(
+    "it in for out put set chose chosen picked made prefer needs want keep kept gave gives left wrote write meant mean \
+     instead rather only says said",
+);
 
 /// A longer sentence behind one with a value is about something else.
 const NEXT_BYTES_MAX: usize = 80;
@@ -165,7 +218,7 @@ pub(super) fn names_more(sentence: &str, values: &[Value]) -> bool {
 
 fn of_part(words: &[Word], thing: usize, told: &mut Told) {
     let Some(part) = part(words, thing) else { return of_thing(words, thing, told) };
-    let near = |at: usize| at.abs_diff(thing).min(at.abs_diff(part)) <= CHANGE_WORDS_MAX;
+    let near = |at: usize| at.abs_diff(thing).min(at.abs_diff(part)) <= PART_REACH_WORDS;
     let (olds, news): (Vec<usize>, Vec<usize>) = (0..words.len())
         .filter(|at| *at != thing && *at != part && is_told_value(&words[*at]) && near(*at))
         .partition(|at| is_former(words, *at));
@@ -180,7 +233,7 @@ fn of_part(words: &[Word], thing: usize, told: &mut Told) {
             && (**at + 1..part).all(|at| !words[at].ends)
     };
     let sure = news.iter().rfind(gives).or_else(|| news.iter().rfind(is_for));
-    let Some(new) = sure.or_else(|| news.first()) else { return };
+    let Some(new) = sure.or_else(|| news.last()) else { return };
     let name = format!("{} {}", bare(words[thing].text), bare(words[part].text));
     let Some(mut value) = make(&name, &with_unit(words, *new), Form::Changed) else { return };
     value.thing = Some(hash(bare(words[thing].text)));
@@ -251,7 +304,8 @@ fn is_bound(words: &[Word], at: usize) -> bool {
         "below above over under least most than after about around took takes in within beyond exceed once line every \
          all and or",
     );
-    at > 0 && BEFORE.has(words[at - 1].lower)
+    let is_put = at >= 2 && matches!(words[at - 2].lower, "put" | "puts" | "goes" | "went");
+    at > 0 && BEFORE.has(words[at - 1].lower) && !is_put
 }
 
 /// The word that names a part of a thing: `port` in "the listen port of `gate`", and in "`gate`'s listen port".
@@ -286,7 +340,33 @@ static GIVES: Set = Set::of(
 /// Whether a value is said to have been.
 fn is_former(words: &[Word], at: usize) -> bool {
     let before = words[..at].iter().rev().find(|word| !ARTICLES.has(word.lower));
-    before.is_some_and(|word| matches!(word.lower, "from" | "not" | "than" | "was" | "were"))
+    words[at].struck
+        || before.is_some_and(|word| {
+            matches!(
+                word.lower,
+                "from"
+                    | "not"
+                    | "than"
+                    | "was"
+                    | "were"
+                    | "isn't"
+                    | "isn’t"
+                    | "wasn't"
+                    | "wasn’t"
+                    | "forget"
+                    | "ignore"
+                    | "drop"
+                    | "scrap"
+                    | "scratch"
+                    | "replaces"
+                    | "replaced"
+                    | "nicht"
+                    | "statt"
+                    | "von"
+                    | "formerly"
+                    | "previously"
+            )
+        })
         || at >= 2
             && matches!(
                 (words[at - 2].lower, words[at - 1].lower),

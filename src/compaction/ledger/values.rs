@@ -71,6 +71,8 @@ pub(super) struct Word<'a> {
     pub ticked: bool,
     /// A clause ends behind it.
     pub ends: bool,
+    /// It was struck out: `~~80~~`.
+    pub struck: bool,
 }
 
 /// The values of a sentence that somebody said.
@@ -424,11 +426,12 @@ fn word<'a>(raw: &'a str, lower: &'a str) -> Option<Word<'a>> {
     let bytes = raw.as_bytes();
     let is_bare = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     if is_bare(bytes.first()) && is_bare(bytes.last()) {
-        return Some(Word { text: raw, lower, ticked: false, ends: false });
+        return Some(Word { text: raw, lower, ticked: false, ends: false, struck: false });
     }
     let ends = raw.ends_with([',', ';', '.', '!', '?', ')', '—']) || raw.ends_with("):");
-    let text =
-        raw.trim_matches(['*', '"', '\'', '(', ')', ',', ';', '!', '?', '“', '”', '‘', '’', '[', ']', '„']);
+    let struck = raw.starts_with("~~");
+    let text = raw
+        .trim_matches(['~', '*', '"', '\'', '(', ')', ',', ';', '!', '?', '“', '”', '‘', '’', '[', ']', '„']);
     let text = text.strip_suffix('.').unwrap_or(text);
     let ticked = text.len() > 2 && text.starts_with('`') && text.trim_end_matches(['.', ',']).ends_with('`');
     let text = if ticked { text.trim_matches(['`', '.', ',']) } else { text };
@@ -437,7 +440,7 @@ fn word<'a>(raw: &'a str, lower: &'a str) -> Option<Word<'a>> {
     }
     let text = if text.is_empty() { raw } else { text };
     let from = text.as_ptr() as usize - raw.as_ptr() as usize;
-    Some(Word { text, lower: &lower[from..from + text.len()], ticked, ends })
+    Some(Word { text, lower: &lower[from..from + text.len()], ticked, ends, struck })
 }
 
 /// Whether a word looks like a value: a number, a version, an address, a name of code.
