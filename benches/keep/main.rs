@@ -114,7 +114,7 @@ fn run(options: &Options) -> Result<()> {
         eprintln!("This is not an optimized build: its times mean nothing.");
     }
     let seed = options.seed.unwrap_or(SEED);
-    // Read before all that takes long: a file may be out of date.
+    // Read before all that takes long: a file may be damaged.
     let recorded = recorded::read(&folder.join("recorded"))?;
     let corpus = match &options.corpus {
         Some(directory) => corpus::read(directory, seed, measure::EACH)?,
@@ -153,7 +153,7 @@ fn run(options: &Options) -> Result<()> {
     let stored = measure::of_summaries(summaries, 4_000);
     let summaries = recorded
         .iter()
-        .map(|(recorded, session)| (recorded.model.as_str(), session, recorded.summary.as_str()));
+        .map(|recorded| (recorded.model.as_str(), &recorded.session, recorded.summary.as_str()));
     let recorded = measure::of_summaries(summaries, RECORDED_BUDGET);
     progress("");
     let about = about(&open, seed);

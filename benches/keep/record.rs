@@ -11,6 +11,8 @@ use epitome::compaction::extract;
 use epitome::recipe::catalog::Catalog;
 use serde_json::{Value, json};
 
+use crate::bench::generate::{Order, generate};
+use crate::bench::phrases::Half;
 use crate::bench::recorded::{Recorded, prompt};
 
 /// The conversations: as short as they can be with a fact of each kind, some 10,000 to 17,000 tokens.
@@ -25,17 +27,11 @@ const SECONDS_MAX: u64 = 3_600;
 pub fn run(url: &str, model: &str, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     for seed in SEEDS {
-        let mut recorded = Recorded {
-            model: model.to_owned(),
-            seed,
-            tokens: TOKENS,
-            each: EACH,
-            prompt: String::new(),
-            summary: String::new(),
-        };
-        recorded.prompt = prompt(&recorded.session(), &instruction()?);
-        let reply = ask(url, model, &recorded.prompt)?;
-        recorded.summary = extract(&reply).with_context(|| format!("no summary is in {reply:?}"))?;
+        let session = generate(Order { seed, tokens: TOKENS, each: EACH, half: Half::Open });
+        let instruction = instruction()?;
+        let reply = ask(url, model, &prompt(&session, &instruction))?;
+        let summary = extract(&reply).with_context(|| format!("no summary is in {reply:?}"))?;
+        let recorded = Recorded { model: model.to_owned(), instruction, summary, session };
         let safe: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let file = folder.join(format!("{safe}-{seed}.json"));
         std::fs::write(&file, serde_json::to_string_pretty(&recorded)? + "\n")?;

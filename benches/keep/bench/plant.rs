@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::phrases::{self, Half, fill};
 use super::values;
 use super::words::{Names, camel};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     Path,
     Decision,
@@ -82,7 +84,7 @@ impl Voice {
 }
 
 /// What a text must hold to hold the fact. The anchor stands for this fact alone in the whole conversation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
     pub kind: Kind,
     /// A path, a name, an id, or the exact line of an error.

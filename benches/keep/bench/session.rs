@@ -7,6 +7,7 @@ use epitome::thread::{
     OutcomeStatus, Part, Seq, SessionId, StopReason, Thread, ToolCall, ToolKind, ToolOutcome, Usage,
 };
 use epitome::tokens::Ruler;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::plant::Fact;
@@ -15,7 +16,7 @@ use super::plant::Fact;
 pub const MODEL: &str = "anthropic/claude-sonnet-5";
 
 /// One thing that happens.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub change: Change,
     /// The person pins it right behind.
@@ -29,7 +30,7 @@ impl Step {
 }
 
 /// A conversation and what is known to be in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     pub name: String,
     pub steps: Vec<Step>,
