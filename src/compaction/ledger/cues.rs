@@ -121,7 +121,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
         5,
         "decided|we'll go with|we will go with|going with|i'll go with|let's go with|settled on|\
          settle on|we'll use|we will use|let's use|the decision|decision:|opted for|opt for|opted to|\
-         agreed to|agreed on|we agreed|verdict|deciding point|deciding factor|deciding argument|sign off on|our pick|my pick|chose|chosen|our choice|we picked|i picked|in favor of|\
+         agreed to|agreed on|we agreed|verdict|deciding point|deciding factor|deciding argument|green light|locked in|went with|sign off on|our pick|my pick|chose|chosen|our choice|we picked|i picked|in favor of|\
          in favour of|final answer|made the call|root cause|culprit|wir nehmen|entschieden|on prend|\
          nous avons décidé|vamos a usar|decidimos|决定|采用|решили",
     ),
@@ -140,7 +140,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
     (
         Class::Rejected,
         5,
-        "given up on|would be a mistake|doesn't work|does not work|didn't work|did not work|won't work|will not work|not an option|\
+        "given up on|would be a mistake|hard no|veto|shot down|won't find|don't attempt|line of work|doesn't work|does not work|didn't work|did not work|won't work|will not work|not an option|\
          rejected|reject|ruled out|rules out|rule out|dead end|gave up on|giving up on|\
          decided against|off the table|no go|no-go|not viable|isn't viable|vetoed|bad idea|backed out|\
          abandoned|not feasible|infeasible|not worth|was a mistake|rolled back|reverted|discarded|\

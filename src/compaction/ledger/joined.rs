@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::spoken::FACT_BYTES_MAX;
+use super::words::Set;
 use super::{judge, names, sentences, things};
 
 /// A longer sentence behind a decision is about something else.
@@ -123,7 +124,9 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join:
         && before.len() + line.len() < FACT_BYTES_MAX
     {
         let before = sentences::plain(&text[before]);
-        if may_explain(&before) && before.split(' ').nth(REASON_WORDS_MIN - 1).is_some() {
+        // "No mocks. Above all in `gate`."
+        let words_min = if line.split(' ').count() <= REST_WORDS_MAX { 2 } else { REASON_WORDS_MIN };
+        if may_explain(&before) && before.split(' ').nth(words_min - 1).is_some() {
             return format!("{before} {line}");
         }
     }
@@ -185,7 +188,8 @@ fn named_before(text: &str, range: &Range<usize>, of_rule: bool) -> Option<Strin
         let before = sentences::before(text, &(first..range.end))?;
         let line = sentences::plain(&text[before.clone()]);
         if is_named(&line) {
-            let points = || text[range.clone()].split(' ').any(is_pronoun);
+            let own = &text[range.clone()];
+            let points = || own.split(' ').any(is_pronoun) || is_fragment(own);
             let is_topic = judge::is_topic(&line);
             // A value would be told twice, and outlive what it was.
             let may =
@@ -199,6 +203,36 @@ fn named_before(text: &str, range: &Range<usize>, of_rule: bool) -> Option<Strin
     }
     None
 }
+
+/// Whether a short sentence leaves out of what it is: "At most 5 a day, please."
+fn is_fragment(sentence: &str) -> bool {
+    let first = sentence.split([' ', ',']).next().unwrap_or_default().to_ascii_lowercase();
+    sentence.len() <= FRAGMENT_BYTES_MAX
+        && matches!(
+            first.as_str(),
+            "at" | "no"
+                | "not"
+                | "never"
+                | "ever"
+                | "always"
+                | "only"
+                | "nothing"
+                | "nobody"
+                | "without"
+                | "max"
+                | "just"
+                | "hands"
+                | "period"
+                | "strictly"
+                | "don't"
+                | "same"
+                | "keep"
+                | "leave"
+        )
+}
+
+/// A longer one says of what it is.
+const FRAGMENT_BYTES_MAX: usize = 60;
 
 /// Sentences before one that are looked at for a name.
 const NAMED_BEFORE_MAX: usize = 2;
@@ -228,62 +262,50 @@ fn is_pronoun(word: &str) -> bool {
     )
 }
 
-/// The line below that is a reason by the label before it, "**Why:** it leaks"; other labelled lines may stand between.
+/// The line below that is a reason by its label or by the heading over it: "**Why:** it leaks". Other labelled lines,
+/// headings and items may stand between.
 fn reason_below(text: &str, range: &Range<usize>) -> Option<String> {
     let mut range = range.clone();
+    let mut is_headed = false;
     for _ in 0..LABELS_MAX {
         range = sentences::below(text, &range)?;
-        let line = sentences::plain(&text[range.clone()]);
-        let label = line.split_once(':')?.0.to_lowercase();
-        if is_reason(&label) {
-            return Some(line);
-        }
-        if label.split(' ').nth(LABEL_WORDS_MAX).is_some() {
-            return None;
+        let raw = text[range.clone()].trim();
+        let line = sentences::plain(raw);
+        let is_heading = raw.starts_with('#') || raw.starts_with("**") && raw.ends_with("**");
+        let is_item = raw.starts_with(['-', '*']) || raw.starts_with(|c: char| c.is_ascii_digit());
+        match line.split_once(':') {
+            _ if is_headed => return Some(line),
+            Some((label, _)) if is_reason(&label.to_lowercase()) => return Some(line),
+            Some((label, _)) if label.split(' ').nth(LABEL_WORDS_MAX).is_none() => {}
+            Some(_) | None if is_heading => is_headed = is_reason(&line.to_lowercase()),
+            Some(_) | None if is_item && !is_named(&line) => {}
+            Some(_) | None => return None,
         }
     }
     None
 }
 
-/// Labelled lines below a choice that are looked at.
-const LABELS_MAX: usize = 3;
+/// Lines below a choice that are looked at.
+const LABELS_MAX: usize = 4;
 
 /// Whether a label is that of a reason.
 fn is_reason(label: &str) -> bool {
-    if label.split(' ').nth(LABEL_WORDS_MAX).is_some() {
-        return false;
-    }
-    let last = label.split(' ').next_back().unwrap_or_default();
-    matches!(
-        last,
-        "why"
-            | "reason"
-            | "reasons"
-            | "rationale"
-            | "because"
-            | "reasoning"
-            | "motivation"
-            | "argument"
-            | "grund"
-            | "warum"
-            | "pourquoi"
-            | "raison"
-            | "cause"
-            | "background"
-            | "justification"
-            | "finding"
-            | "result"
-            | "outcome"
-            | "evidence"
-            | "problem"
-    )
+    static REASONS: Set = Set::of(
+        "why reason reasons rationale because reasoning motivation argument grund warum pourquoi raison cause background \
+         justification finding result outcome evidence problem context motive",
+    );
+    let mut words = label.split(' ').map(|word| word.trim_matches(|c: char| !c.is_alphabetic()));
+    label.split(' ').nth(LABEL_WORDS_MAX).is_none() && words.any(|word| REASONS.has(word))
 }
 
 /// Words of a label.
-const LABEL_WORDS_MAX: usize = 3;
+const LABEL_WORDS_MAX: usize = 4;
 
 /// A reason that stands in a sentence of its own has so many words at least, where it is the first.
 const REASON_WORDS_MIN: usize = 6;
+
+/// A sentence of no more words goes on with the one before it.
+const REST_WORDS_MAX: usize = 5;
 
 /// Whether a sentence beside one that names something may be about the same: it names nothing itself.
 fn may_explain(sentence: &str) -> bool {

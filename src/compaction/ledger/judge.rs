@@ -357,6 +357,9 @@ pub(super) fn gives_reason(line: &str) -> bool {
     Marks::of(line).reason
 }
 
+/// So much is told of a name that is a path, or has a word for what it names.
+const NAMED: u8 = 2;
+
 /// So much is told of a name that is an id, with a word for what it names.
 const DESCRIBED: u8 = 3;
 
@@ -373,7 +376,8 @@ pub(super) fn said(line: &str, told: u8, side: Side, is_joined: bool) -> u8 {
     // A sentence that is told with it gives its reason.
     let reason = u8::from(marks.reason || is_joined);
     let strength = 2 + told + u8::from(side == Side::Person) + 2 * reason + u8::from(marks.against) * reason;
-    let unsure = u8::from(marks.unsure) * (2 - reason);
+    // "I think you want src/a.rs" is the person's way to say so.
+    let unsure = u8::from(marks.unsure && (side == Side::Agent || told < NAMED)) * (2 - reason);
     let doubt = u8::from(asks(line)) * 3 + chatter + unsure;
     strength.saturating_sub(doubt)
 }

@@ -172,6 +172,9 @@ fn sentence(
     let mut fact = Fact::new(kind, strength, clipped(&line), source).shaped(raw);
     fact.by_person = side == Side::Person;
     fact.values = parts.values;
+    if fact.values.is_empty() && is_joined {
+        fact.values = things::given(&line);
+    }
     notes.add(fact);
     true
 }

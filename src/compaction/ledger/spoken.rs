@@ -285,6 +285,10 @@ fn sentence(
     if fact.values.is_empty() {
         fact.values = near;
     }
+    if fact.values.is_empty() && has_marks(&line) {
+        // Those of the sentences that are told with it.
+        fact.values = things::given(&line);
+    }
     notes.add(fact);
     found.places.push(range.start..end);
     end
@@ -298,7 +302,7 @@ const NAMED_STRENGTH: u8 = 4;
 /// How sure it is that a sentence matters by what it tells of names.
 fn of_names(raw: &str, line: &str, side: Side, is_errand: bool) -> u8 {
     match names::most_told_of(raw, side) {
-        _ if judge::is_unsure(line) => 0,
+        _ if side == Side::Agent && judge::is_unsure(line) => 0,
         3.. => NAMED_STRENGTH,
         2 if !is_errand && !judge::is_chatter(line) => NAMED_STRENGTH,
         0..3 => 0,

@@ -36,6 +36,16 @@ pub(super) fn values(sentence: &str) -> Told {
     told
 }
 
+/// The values that sentences give which are told together.
+pub(super) fn given(lines: &str) -> Vec<Value> {
+    let mut values = told(lines, &sentences::around(lines, 0..0)).0.values;
+    if values.is_empty() {
+        values = self::values(lines).values;
+    }
+    values.retain(|value| value.form != Form::Near);
+    values
+}
+
 /// Whether a word is a name of code that may have a value.
 fn is_thing(word: &Word) -> bool {
     (word.text.contains('_') || word.ticked && !is_number(word.text)) && !word.text.contains('/')
@@ -100,7 +110,10 @@ fn beside(named: &str, giving: &str, olds: Vec<String>) -> Told {
     let all = (0..words.len()).filter(|at| is_told_value(&words[*at]) && !is_bound(&words, *at));
     let (former, news): (Vec<usize>, Vec<usize>) = all.partition(|at| is_former(&words, *at));
     let gives = |at: &&usize| **at > 0 && GIVES.has(words[**at - 1].lower);
-    let Some(new) = news.iter().rfind(gives).or_else(|| news.first()) else { return none(olds) };
+    // "81, final answer, the 80 was a guess"
+    let begins = |at: &&usize| **at == 0 || words[**at - 1].ends;
+    let new = news.iter().rfind(gives).or_else(|| news.iter().find(begins)).or_else(|| news.last());
+    let Some(new) = new else { return none(olds) };
     let Some(value) = make(&name, &with_unit(&words, *new), Form::Changed) else { return none(olds) };
     let others = news.iter().filter(|at| *at != new).map(|at| with_unit(&words, *at));
     let mut olds = olds;
@@ -163,7 +176,7 @@ fn ahead(text: &str, sentence: &Range<usize>) -> Option<Range<usize>> {
 /// Words of who says that something is otherwise from now on.
 static TURNS: Set = Set::of(
     "that's that’s that this it now new adjusted done holds applies from put puts edited accordingly applied configured \
-     corrected mean meant",
+     corrected mean meant speaking talking concerns regarding",
 );
 
 /// More words before a sentence are about something else.
@@ -184,6 +197,7 @@ fn gives_alone(sentence: &str) -> bool {
             && !is_bound(&words, at)
             && (at == 0
                 || words[at - 1].ends
+                || words[at - 1].text.ends_with(':')
                 || GIVES.has(words[at - 1].lower)
                 || is_former(&words, at)
                 || PUTS.has(words[at - 1].lower))
@@ -249,7 +263,7 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     let is_host = |word: &Word| {
         !word.ticked && word.text.contains('-') && word.text.bytes().any(|b| b.is_ascii_digit())
     };
-    let value =
+    let stands =
         |at: &usize| (is_number(words[*at].text) || is_host(&words[*at])) && is_told_value(&words[*at]);
     let mut at = thing;
     while at > 0 && ARTICLES.has(words[at - 1].lower) {
@@ -259,18 +273,18 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     let first = at.saturating_sub(THING_WORDS_MAX);
     let last = words.len().min(thing + 1 + THING_WORDS_MAX);
     // "5 for", or "5 s is better for".
-    let before = || (first..at).rev().find(|at| value(at) && !words[*at].ends);
+    let before = || (first..at).rev().find(|at| stands(at) && !words[*at].ends);
     let for_it = (at >= 2 && matches!(words[at - 1].lower, "for" | "as")).then(before).flatten();
-    let is_told = |at: &usize| value(at) && GIVES.has(words[*at - 1].lower);
+    let is_told = |at: &usize| stands(at) && GIVES.has(words[*at - 1].lower);
     let behind = || (thing + 2..last).find(is_told);
     // "make `grace` 5 s"
     let beside = (thing > 0 && MAKES.has(words[thing - 1].lower)
         || thing > 1 && MAKES.has(words[at.max(1) - 1].lower))
     .then_some(thing + 1)
-    .filter(|at| *at < last && value(at));
-    let glued = words[thing].text.ends_with(':').then_some(thing + 1).filter(|at| *at < last && value(at));
+    .filter(|at| *at < last && stands(at));
+    let glued = words[thing].text.ends_with(':').then_some(thing + 1).filter(|at| *at < last && stands(at));
     let sure = for_it.or(glued).or(beside).or_else(behind);
-    let all = || (first..at).chain(thing + 1..last).filter(|at| value(at) && !is_bound(words, *at));
+    let all = || (first..at).chain(thing + 1..last).filter(|at| stands(at) && !is_bound(words, *at));
     // "81, not 80 (`grace`)"
     let (olds, news): (Vec<usize>, Vec<usize>) = all().partition(|at| is_former(words, *at));
     let corrected = || (news.len() == 1 && !olds.is_empty()).then(|| news[0]);
@@ -279,7 +293,7 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     // "it's 81 now, `gate`"
     let stated = || {
         let from = at.saturating_sub(STATED_WORDS_MAX);
-        let is_told = |at: &usize| value(at) && *at > 0 && GIVES.has(words[*at - 1].lower);
+        let is_told = |at: &usize| stands(at) && *at > 0 && GIVES.has(words[*at - 1].lower);
         (from..at)
             .rev()
             .find(is_told)
@@ -292,7 +306,9 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
     told.olds.extend(olds.iter().filter(|old| **old != new).map(|old| with_unit(words, *old)));
     if let Some(mut value) = make(name, &with_unit(words, new), form) {
         value.thing = Some(hash(name));
-        let others = news.iter().filter(|at| **at != new).map(|at| with_unit(words, *at));
+        let far =
+            (last..words.len().min(last + THING_WORDS_MAX)).filter(|at| stands(at) && !is_bound(words, *at));
+        let others = news.iter().copied().filter(|at| *at != new).chain(far).map(|at| with_unit(words, at));
         value.others = others.filter(|other| *other != value.value).collect();
         told.values.push(value);
     }
