@@ -1,5 +1,6 @@
 //! Values that a sentence gives to things which have names of code, and to parts of them. Pure.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::fact::{Form, Value};
@@ -15,7 +16,7 @@ const THING_WORDS_MAX: usize = 6;
 /// Words before a thing among which a value stands that is said to hold now.
 const STATED_WORDS_MAX: usize = 4;
 /// Words on either side of a part and its thing among which its value stands.
-const PART_REACH_WORDS: usize = 16;
+const PART_REACH_WORDS: usize = 20;
 /// Words between an article and the part that is named: "the maximum batch size of".
 const PART_WORDS_MAX: usize = 3;
 
@@ -23,6 +24,7 @@ const PART_WORDS_MAX: usize = 3;
 /// listen port of `web_gate` from 80 to 81", "81 ms for the timeout of `web_gate`". However it is put, the same
 /// part of the same thing gets the same subject.
 pub(super) fn values(sentence: &str) -> Told {
+    let sentence = &*substituted(sentence);
     let lowered = sentence.to_ascii_lowercase();
     let words = split(sentence, &lowered);
     let things: Vec<usize> = (0..words.len()).filter(|at| is_thing(&words[*at])).collect();
@@ -34,6 +36,17 @@ pub(super) fn values(sentence: &str) -> Told {
         of_part(&words[first..end], thing - first, &mut told);
     }
     told
+}
+
+/// "s/80/81/ for the port of `gate`" as words would tell it.
+fn substituted(sentence: &str) -> Cow<'_, str> {
+    let told = || {
+        let rest = sentence.trim_start().strip_prefix("s/")?;
+        let (old, rest) = rest.split_once('/')?;
+        let (new, rest) = rest.split_once('/')?;
+        Some(format!("from {old} to {new} {}", rest.trim_start_matches(|c: char| c.is_ascii_alphabetic())))
+    };
+    told().map_or(Cow::Borrowed(sentence), Cow::Owned)
 }
 
 /// The values that sentences give which are told together.
@@ -299,7 +312,25 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
             .find(is_told)
             .filter(|at| words[*at..].iter().take(2).any(|word| word.lower == "now"))
     };
-    let sure = corrected().or(sure).or_else(stated);
+    // "that is the value of `gate`: 81"
+    let called = || {
+        let is_said = words.iter().any(|word| {
+            matches!(
+                word.lower,
+                "value"
+                    | "setting"
+                    | "set"
+                    | "configured"
+                    | "reads"
+                    | "figure"
+                    | "number"
+                    | "default"
+                    | "runs"
+            )
+        });
+        (is_said && news.len() == 1).then(|| news[0])
+    };
+    let sure = corrected().or(sure).or_else(stated).or_else(called);
     let Some((new, form)) = sure.map(|at| (at, Form::Changed)).or_else(|| Some((near()?, Form::Near))) else {
         return;
     };
