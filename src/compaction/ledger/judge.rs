@@ -287,9 +287,7 @@ pub(super) fn errand(line: &str) -> u8 {
         rest.as_bytes().get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words.as_bytes()))
     };
     // What runs on says more than it begins with.
-    if line.len() > ORDER_BYTES_MAX {
-        0
-    } else if reminds(rest) {
+    if line.len() > ORDER_BYTES_MAX || reminds(rest) {
         0
     } else if IDLE.split('|').any(begins) {
         2

@@ -317,15 +317,7 @@ fn of_thing(words: &[Word], thing: usize, told: &mut Told) {
         let is_said = words.iter().any(|word| {
             matches!(
                 word.lower,
-                "value"
-                    | "setting"
-                    | "set"
-                    | "configured"
-                    | "reads"
-                    | "figure"
-                    | "number"
-                    | "default"
-                    | "runs"
+                "value" | "setting" | "set" | "configured" | "reads" | "figure" | "number" | "default"
             )
         });
         (is_said && news.len() == 1).then(|| news[0])
