@@ -22,63 +22,52 @@ pub(super) enum Join {
     Rule,
 }
 
+/// First words of a sentence that points to the one before it.
+static BACK: Set = Set::of(
+    "that that's that’s it it's this they those these which because so both but otherwise reason instead hence therefore \
+     thus why rationale",
+);
+
 /// A sentence that points back is told with the one before it, and a reason with what it is for.
 pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join: Join) -> String {
-    let first =
-        line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'', ':']).to_lowercase();
-    let points_back = matches!(
-        first.as_str(),
-        "that"
-            | "that's"
-            | "that’s"
-            | "it"
-            | "it's"
-            | "this"
-            | "they"
-            | "those"
-            | "these"
-            | "which"
-            | "because"
-            | "so"
-            | "both"
-            | "but"
-            | "otherwise"
-            | "reason"
-            | "instead"
-            | "hence"
-            | "therefore"
-            | "thus"
-            | "why"
-            | "rationale"
-    );
-    let mut line = line;
-    // "Put off for now:" and below it what.
-    if line.ends_with(':')
-        && !is_named(&line)
-        && let Some(below) = sentences::below(text, range)
-        && below.len() + line.len() < FACT_BYTES_MAX
-    {
-        let below = sentences::plain(&text[below]);
-        return if is_named(&below) && tells_no_value(&below) { format!("{line} {below}") } else { line };
+    if line.ends_with(':') && !is_named(&line) {
+        return announced(text, range, &line).unwrap_or(line);
     }
-    if points_back
-        && let Some(before) = sentences::before(text, range)
-        && before.len() + line.len() < FACT_BYTES_MAX
-    {
-        line = format!("{} {line}", sentences::plain(&text[before]));
-    }
-    let joins_name = match join {
-        Join::Plain | Join::Reason => false,
-        Join::Named => !points_back,
-        Join::Rule => !points_back,
+    let first = line.split_whitespace().next().unwrap_or_default().trim_end_matches([',', '\'', ':']);
+    let points_back = BACK.has(&first.to_lowercase());
+    let before =
+        || sentences::before(text, range).filter(|before| before.len() + line.len() < FACT_BYTES_MAX);
+    let line = match points_back.then(before).flatten() {
+        Some(before) => format!("{} {line}", sentences::plain(&text[before])),
+        None => line,
     };
     let is_choice = join != Join::Plain && is_named(&line);
-    if is_choice
-        && let Some(reason) =
-            reason_below(text, range).filter(|below| below.len() + line.len() < FACT_BYTES_MAX)
-    {
+    let below = || reason_below(text, range).filter(|below| below.len() + line.len() < FACT_BYTES_MAX);
+    if let Some(reason) = is_choice.then(below).flatten() {
         return format!("{line} {reason}");
     }
+    let next = with_next(text, range, &line, is_choice);
+    if next.is_some() || points_back {
+        return next.unwrap_or(line);
+    }
+    match join {
+        _ if is_choice => with_reason_before(text, range, &line),
+        Join::Named | Join::Rule if !is_named(&line) => with_name(text, range, &line, join),
+        Join::Plain | Join::Reason | Join::Named | Join::Rule => None,
+    }
+    .unwrap_or(line)
+}
+
+/// "Put off for now:" and below it what.
+fn announced(text: &str, range: &Range<usize>, line: &str) -> Option<String> {
+    let below = sentences::below(text, range).filter(|below| below.len() + line.len() < FACT_BYTES_MAX)?;
+    let below = sentences::plain(&text[below]);
+    (is_named(&below) && tells_no_value(&below)).then(|| format!("{line} {below}"))
+}
+
+/// A sentence with those behind it that say why, or may do so.
+fn with_next(text: &str, range: &Range<usize>, line: &str, is_choice: bool) -> Option<String> {
+    let mut line = line.to_owned();
     let mut end = range.end;
     let mut joined = 0;
     while joined < JOINED_MAX
@@ -95,42 +84,34 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join:
         end = behind.end;
         joined += 1;
     }
-    if joined > 0 {
-        return line;
-    }
-    // What was chosen or turned down may be named in the one before: "I tried a cache in `gate`. No good, it leaks."
-    if joins_name && !is_named(&line) {
-        if let Some(named) = named_before(text, range, join == Join::Rule)
-            && named.len() + line.len() < FACT_BYTES_MAX
-        {
-            return format!("{named} {line}");
-        }
-        // Or in the one that it announces: "One negative result. A cache in `gate` leaks."
-        if join == Join::Named
-            && let Some(behind) = sentences::behind(text, range)
-            && behind.len() + line.len() < FACT_BYTES_MAX
-        {
-            let behind = sentences::plain(&text[behind]);
-            if is_named(&behind) && tells_no_value(&behind) {
-                return format!("{line} {behind}");
-            }
-        }
-    }
-    // Or said it in the one before.
-    if is_choice
-        && !points_back
-        && !judge::gives_reason(&line)
-        && let Some(before) = sentences::before(text, range)
-        && before.len() + line.len() < FACT_BYTES_MAX
+    (joined > 0).then_some(line)
+}
+
+/// What was chosen or turned down may be named in the sentence before, "I tried a cache in `gate`. No good, it leaks.",
+/// or in the one that is announced, "One negative result. A cache in `gate` leaks."
+fn with_name(text: &str, range: &Range<usize>, line: &str, join: Join) -> Option<String> {
+    if let Some(named) = named_before(text, range, join == Join::Rule)
+        && named.len() + line.len() < FACT_BYTES_MAX
     {
-        let before = sentences::plain(&text[before]);
-        // "No mocks. Above all in `gate`."
-        let words_min = if line.split(' ').count() <= REST_WORDS_MAX { 2 } else { REASON_WORDS_MIN };
-        if may_explain(&before) && before.split(' ').nth(words_min - 1).is_some() {
-            return format!("{before} {line}");
-        }
+        return Some(format!("{named} {line}"));
     }
-    line
+    let behind = sentences::behind(text, range).filter(|_| join == Join::Named)?;
+    let behind = sentences::plain(&text[behind]);
+    let is_told = behind.len() + line.len() < FACT_BYTES_MAX && is_named(&behind) && tells_no_value(&behind);
+    is_told.then(|| format!("{line} {behind}"))
+}
+
+/// A choice with the sentence before it that says why, where it does not say so itself.
+fn with_reason_before(text: &str, range: &Range<usize>, line: &str) -> Option<String> {
+    let before = sentences::before(text, range).filter(|_| !judge::gives_reason(line))?;
+    if before.len() + line.len() >= FACT_BYTES_MAX {
+        return None;
+    }
+    let before = sentences::plain(&text[before]);
+    // "No mocks. Above all in `gate`."
+    let words_min = if line.split(' ').count() <= REST_WORDS_MAX { 2 } else { REASON_WORDS_MIN };
+    (may_explain(&before) && before.split(' ').nth(words_min - 1).is_some())
+        .then(|| format!("{before} {line}"))
 }
 
 /// Sentences behind one that names something that are told with it: they speak of the same.
@@ -206,29 +187,11 @@ fn named_before(text: &str, range: &Range<usize>, of_rule: bool) -> Option<Strin
 
 /// Whether a short sentence leaves out of what it is: "At most 5 a day, please."
 fn is_fragment(sentence: &str) -> bool {
+    static FIRST: Set = Set::of(
+        "at no not never ever always only nothing nobody without max just hands period strictly don't same keep leave",
+    );
     let first = sentence.split([' ', ',']).next().unwrap_or_default().to_ascii_lowercase();
-    sentence.len() <= FRAGMENT_BYTES_MAX
-        && matches!(
-            first.as_str(),
-            "at" | "no"
-                | "not"
-                | "never"
-                | "ever"
-                | "always"
-                | "only"
-                | "nothing"
-                | "nobody"
-                | "without"
-                | "max"
-                | "just"
-                | "hands"
-                | "period"
-                | "strictly"
-                | "don't"
-                | "same"
-                | "keep"
-                | "leave"
-        )
+    sentence.len() <= FRAGMENT_BYTES_MAX && FIRST.has(&first)
 }
 
 /// A longer one says of what it is.
@@ -243,23 +206,9 @@ fn tells_no_value(line: &str) -> bool {
 
 /// Words that stand for what was named before.
 fn is_pronoun(word: &str) -> bool {
-    let word = word.trim_matches(|c: char| !c.is_alphabetic()).to_ascii_lowercase();
-    matches!(
-        word.as_str(),
-        "it" | "its"
-            | "it's"
-            | "it’s"
-            | "itself"
-            | "there"
-            | "them"
-            | "they"
-            | "their"
-            | "this"
-            | "these"
-            | "those"
-            | "inside"
-            | "therein"
-    )
+    static PRONOUNS: Set =
+        Set::of("it its it's it’s itself there them they their this these those inside therein");
+    PRONOUNS.has(&word.trim_matches(|c: char| !c.is_alphabetic()).to_ascii_lowercase())
 }
 
 /// The line below that is a reason by its label or by the heading over it: "**Why:** it leaks". Other labelled lines,
