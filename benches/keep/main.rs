@@ -172,12 +172,12 @@ fn run(options: &Options) -> Result<()> {
 }
 
 fn about(sessions: &[Session], seed: u64) -> String {
-    let lengths: Vec<String> =
-        sessions.iter().map(|session| format!("{}k", session.tokens / 1_000)).collect();
+    let lengths = || sessions.iter().map(|session| session.tokens / 1_000);
     format!(
-        "{} conversations ({} tokens) for each half of the phrases, seed {seed}, {} facts in each.",
+        "{} conversations ({}k to {}k tokens) for each half of the phrases, seed {seed}, {} facts in each.",
         sessions.len(),
-        lengths.join(", "),
+        lengths().min().unwrap_or(0),
+        lengths().max().unwrap_or(0),
         sessions.first().map_or(0, |session| session.facts.len())
     )
 }

@@ -145,7 +145,7 @@ pub type ByWriter = BTreeMap<String, [Score; 3]>;
 /// The conversations of a run: lengths in tokens, and how many of each.
 pub fn sessions(quick: bool, seed: u64, half: Half) -> Vec<Session> {
     let orders: &[(u64, u64)] =
-        if quick { &[(50_000, 2)] } else { &[(50_000, 4), (100_000, 4), (200_000, 3), (400_000, 2)] };
+        if quick { &[(50_000, 2)] } else { &[(50_000, 16), (100_000, 16), (200_000, 12), (400_000, 8)] };
     let mut sessions = Vec::new();
     for (tokens, count) in orders {
         for nth in 0..*count {

@@ -82,7 +82,7 @@ fn added(ruler: &Ruler, thread: &Thread, since: Seq) -> u64 {
 }
 
 /// The newest compaction that holds, or the newest undo or redo of one; a batch of cut outcomes is one too.
-fn last_swap(thread: &Thread) -> Option<Seq> {
+pub(super) fn last_swap(thread: &Thread) -> Option<Seq> {
     let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
     let swaps = |entry: &Entry| match &entry.change {
         Change::Undone { entry: layer } | Change::Redone { entry: layer } => {

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::budget::Budget;
+use super::pace;
 use super::scene::{READS_ALL, Scene, quick, tools};
 use super::text::said;
 use crate::thread::{
@@ -17,9 +18,12 @@ use crate::thread::{
 };
 use crate::tokens::Ruler;
 
-/// Tokens that a batch frees at least, where nothing but its price asks for it: with less, a conversation of ordinary
-/// rounds would lose its cache in more than three of a hundred calls.
+/// Tokens that a batch frees at least, where nothing but its price asks for it.
 const BATCH_TOKENS_MIN: u64 = 30_000;
+
+/// Calls of the model between two changes of the prefix, where nothing but its price asks for the second: no more than
+/// three of a hundred calls lose the cache for it.
+const CALLS_BETWEEN_MIN: usize = 34;
 
 /// What a token costs that is read from the cache, and one that is written to it, in per cent of one that is
 /// neither. The services that have a price for writing take so much, and the others less.
@@ -46,10 +50,13 @@ pub(super) const SAID_BYTES_MIN: usize = 512;
 /// The tool that reads what is no longer in the view.
 pub(super) const RECALL: &str = crate::recall::NAME;
 
-/// The cuts that are worth a changed prefix by themselves: they free at least 30,000 tokens, and what reading
-/// those would cost in the calls to come is more than writing what stands behind the first cut once more.
-/// `None` where there are none.
+/// The cuts that are worth a changed prefix by themselves: they free at least 30,000 tokens, what reading those would
+/// cost in the calls to come is more than writing what stands behind the first cut once more, and no change of the
+/// prefix is fewer than 34 calls ago. `None` where there are none.
 pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>> {
+    if !has_held(thread) {
+        return None;
+    }
     let scene = Scene::of(ruler, thread, budget);
     let batch = batch(&scene);
     let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
@@ -58,6 +65,13 @@ pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>>
     let saved = freed.saturating_mul(READ_PERCENT * CALLS_EXPECTED);
     let pays = saved >= written.saturating_mul(WRITE_PERCENT - READ_PERCENT);
     (freed >= BATCH_TOKENS_MIN && pays).then(|| masks(batch))
+}
+
+/// Whether the prefix, once it was changed, has held long enough to be changed again for its price alone.
+fn has_held(thread: &Thread) -> bool {
+    let Some(since) = pace::last_swap(thread) else { return true };
+    let newer = thread.entries().iter().rev().take_while(|entry| entry.seq > since);
+    newer.filter(|entry| matches!(entry.change, Change::Replied { .. })).nth(CALLS_BETWEEN_MIN - 1).is_some()
 }
 
 /// The cuts that make a summary unnecessary where the view is about to be too long: they bring it well below

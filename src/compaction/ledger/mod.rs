@@ -12,6 +12,7 @@
 //! was said, with the ids of its entries (files by their paths alone), and what it misses is still in the log. What costs is bounded, so that
 //! no text, however long or odd, takes more than a pass over it.
 
+mod beside;
 mod blocks;
 mod calls;
 mod cues;

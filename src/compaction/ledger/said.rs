@@ -7,7 +7,7 @@ use super::joined::Join;
 use super::names::{self, Found};
 use super::notes::Notes;
 use super::spoken::{self, PART_STRENGTH, Side, clipped};
-use super::{joined, judge, sentences, things};
+use super::{beside, joined, judge, sentences, things};
 
 /// A line of an output that is longer is data, in bytes.
 const LINE_BYTES_MAX: usize = 160;
@@ -120,7 +120,7 @@ fn sentence(
     side: Side,
     source: Source,
 ) -> bool {
-    let (parts, range) = things::told(text, range);
+    let (parts, range) = beside::told(text, range);
     let raw = &text[range.clone()];
     let line = sentences::plain(raw);
     let gives = parts.values.iter().any(|value| value.form != Form::Near);
@@ -173,7 +173,7 @@ fn sentence(
     fact.by_person = side == Side::Person;
     fact.values = parts.values;
     if fact.values.is_empty() && is_joined {
-        fact.values = things::given(&line);
+        fact.values = beside::given(&line);
     }
     notes.add(fact);
     true

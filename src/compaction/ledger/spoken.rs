@@ -6,7 +6,9 @@ use super::cues::{self, Class, Hit};
 use super::fact::{Fact, Form, Kind, Source, Value};
 use super::joined::Join;
 use super::notes::Notes;
-use super::{blocks, joined, judge, names, printed, said, segments, sentences, shown, things, values, words};
+use super::{
+    beside, blocks, joined, judge, names, printed, said, segments, sentences, shown, things, values, words,
+};
 
 /// A fact is told in so many bytes at most.
 pub(super) const FACT_BYTES_MAX: usize = 360;
@@ -177,7 +179,7 @@ fn sentence(
     }
     let weight = |class: Class| judge::weight(hits, class);
     let (mut parts, whole) = match has_marks(raw) {
-        true => things::told(text, range),
+        true => beside::told(text, range),
         false => (values::Told::default(), range.clone()),
     };
     let range = &whole;
@@ -287,7 +289,7 @@ fn sentence(
     }
     if fact.values.is_empty() && has_marks(&line) {
         // Those of the sentences that are told with it.
-        fact.values = things::given(&line);
+        fact.values = beside::given(&line);
     }
     notes.add(fact);
     found.places.push(range.start..end);
