@@ -104,11 +104,22 @@ fn heading(text: &str, lines: &[Range<usize>], first: usize) -> Option<Range<usi
     let end = lines[at].start + text[lines[at].clone()].trim_end().len();
     let last = text[..end].char_indices().next_back().map_or(end, |(at, _)| at);
     let over = sentences::around(text, last.max(lines[at].start)..end);
-    let place = over.start.clamp(lines[at].start, end)..end;
+    let start = over.start.clamp(lines[at].start, end);
+    let place = start + heading_from(&text[start..end])..end;
     let over = text[place.clone()].trim();
     let is_short = over.split(' ').count() <= HEADING_WORDS_MAX && !over.ends_with(['.', '!', '?', ',', ';']);
     (!over.is_empty() && over.len() <= HEADING_BYTES_MAX && (over.ends_with(':') || is_short))
         .then_some(place)
+}
+
+/// Where a heading begins in its line: people write on without a full stop, "yes House rules of `gate`:".
+fn heading_from(line: &str) -> usize {
+    if line.len() <= HEADING_BYTES_MAX {
+        return 0;
+    }
+    let lowest = line.ceil_char_boundary(line.len() - HEADING_BYTES_MAX);
+    let begins = line[lowest..].match_indices(' ').rev().map(|(at, _)| lowest + at + 1);
+    begins.into_iter().find(|at| line[*at..].starts_with(char::is_uppercase)).unwrap_or(0)
 }
 
 /// A list of which one item at most names something: the others are about the same.
@@ -229,6 +240,10 @@ mod tests {
             (
                 "**House rules**\n\n* `kiwi_pool`: one owner\n* sums are in cents\n",
                 vec!["House rules: `kiwi_pool`: one owner; sums are in cents"],
+            ),
+            (
+                "that other thing can wait until somebody who knows more of it than me is back in the office on Monday, so no hurry House rules of `kiwi_pool`:\n- no globals\n- small files\n",
+                vec!["House rules of `kiwi_pool`: no globals; small files"],
             ),
             // Of two things each line speaks for itself.
             ("Rules:\n- `kiwi_pool` is frozen\n- `plum_pool` is not\n", vec![]),
