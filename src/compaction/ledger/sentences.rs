@@ -316,10 +316,20 @@ pub(super) fn is_of_table(text: &str, sentence: &Range<usize>) -> bool {
 /// Whether people would read this as a sentence, and not as code, data or a line of a log.
 pub(super) fn is_prose(sentence: &str) -> bool {
     let trimmed = sentence.trim_start();
-    if ["//", "/*", "#!", "#[", "<!--", "@@", "+++", "--- ", "diff ", "import ", "from ", "at "]
+    if ["//", "/*", "#!", "#[", "<!--", "@@", "+++", "--- ", "diff "]
         .iter()
         .any(|code| trimmed.starts_with(code))
     {
+        return false;
+    }
+    // "from the ticket: …" is said, `from x import y` is not.
+    let is_code = match trimmed.split(' ').next() {
+        Some("from") => trimmed.contains(" import "),
+        Some("import") => trimmed.contains(['{', '"', '\'', '.', '*']),
+        Some("at") => trimmed.contains(['(', ':']),
+        Some(_) | None => false,
+    };
+    if is_code {
         return false;
     }
     if trimmed.ends_with(['{', '}', ';']) {
@@ -420,11 +430,20 @@ mod tests {
 
     #[test]
     fn code_is_no_prose() {
-        for prose in ["Never touch `a < b && c`.", "use tabs", "不要改测试", "keep it at 5, not 8"] {
+        for prose in [
+            "from the ticket: never touch `a`",
+            "at last",
+            "Never touch `a < b && c`.",
+            "use tabs",
+            "不要改测试",
+            "keep it at 5, not 8",
+        ] {
             assert!(is_prose(prose), "{prose}");
         }
         for code in [
             "// never do this",
+            "from never import only",
+            "at Object.never (only.js:1:1)",
             "if (must) { return only; }",
             "let x = never;",
             "{\"must\": [1, 2], \"only\": {}}",

@@ -223,7 +223,14 @@ fn sentence(
         (Side::Person, Kind::Rule | Kind::Decision | Kind::Rejected) => judge::errand(&line),
         (Side::Person | Side::Agent, _) => 0,
     };
-    let strength = if errand > 0 { strength.min(ERRAND_STRENGTH - errand) } else { strength };
+    let strength = match kind {
+        _ if errand > 0 => strength.min(ERRAND_STRENGTH - errand),
+        // A light word makes no rule less sure than it would be without.
+        Kind::Rule if side == Side::Person && joined::is_named(&line) => {
+            strength.max((judge::said(&line, names::most_told_of(raw, side), side, false) + 1).min(7))
+        }
+        _ => strength,
+    };
     // What it announces is told, not that it is announced.
     let is_report = line.ends_with(':') && !joined::is_named(&line) && judge::is_trouble(&line);
     let strength = if is_report { strength.min(ERRAND_STRENGTH - 1) } else { strength };
