@@ -35,7 +35,7 @@ const SPOKEN: &[(Class, u8, &str)] = &[
     (
         Class::Rule,
         4,
-        "don't|do not|dont|always|must|make sure|my one wish|my wish is|are to be|is to be|avoid|prefer|i'd rather|i would rather|stick to|\
+        "don't|do not|dont|always|must|make sure|my one wish|my wish is|nowhere else|nobody else|no one else|are to be|is to be|avoid|prefer|i'd rather|i would rather|stick to|\
          stick with|only use|use only|keep in mind|remember that|please remember|no need to|\
          leave alone|stay away from|requirement|constraint|has to|have to|shall|at most|at least|\
          no more than|no longer than|no later than|deadline|should never|should always|shouldn't|\

@@ -42,6 +42,10 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join:
         None => line,
     };
     let is_choice = join != Join::Plain && is_named(&line);
+    let line = match (is_choice && !points_back).then(|| with_opening(text, range, &line)).flatten() {
+        Some(opened) => opened,
+        None => line,
+    };
     let below = || reason_below(text, range).filter(|below| below.len() + line.len() < FACT_BYTES_MAX);
     if let Some(reason) = is_choice.then(below).flatten() {
         return format!("{line} {reason}");
@@ -56,6 +60,15 @@ pub(super) fn with_context(text: &str, range: &Range<usize>, line: String, join:
         Join::Plain | Join::Reason | Join::Named | Join::Rule => None,
     }
     .unwrap_or(line)
+}
+
+/// A few words with those before them: "Generated! Edit the template, not `gate`."
+fn with_opening(text: &str, range: &Range<usize>, line: &str) -> Option<String> {
+    let is_short = line.split(' ').count() <= REST_WORDS_MAX;
+    let before =
+        sentences::before(text, range).filter(|before| is_short && before.len() <= SHORT_BYTES_MAX)?;
+    let before = sentences::plain(&text[before]);
+    (may_explain(&before) && before.contains(' ')).then(|| format!("{before} {line}"))
 }
 
 /// "Put off for now:" and below it what.
@@ -108,9 +121,7 @@ fn with_reason_before(text: &str, range: &Range<usize>, line: &str) -> Option<St
         return None;
     }
     let before = sentences::plain(&text[before]);
-    // "No mocks. Above all in `gate`."
-    let words_min = if line.split(' ').count() <= REST_WORDS_MAX { 2 } else { REASON_WORDS_MIN };
-    (may_explain(&before) && before.split(' ').nth(words_min - 1).is_some())
+    (may_explain(&before) && before.split(' ').nth(REASON_WORDS_MIN - 1).is_some())
         .then(|| format!("{before} {line}"))
 }
 
