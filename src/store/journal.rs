@@ -368,15 +368,28 @@ pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreEr
     let blobs = places.blobs(session);
     blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
     let checkpoints = places.checkpoints(session);
-    match std::fs::remove_dir_all(&checkpoints) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        removed => removed.map_err(|source| io_error("remove", &checkpoints, source))?,
-    }
+    remove_directory(&checkpoints).map_err(|source| io_error("remove", &checkpoints, source))?;
     match sync_directory(&places.journals()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         synced => synced.map_err(|source| io_error("sync the directory", &places.journals(), source)),
     }
 }
+
+/// Removes a directory with all in it. A look at the workspace that was on its way when its session ended may still
+/// put a file there.
+fn remove_directory(path: &Path) -> io::Result<()> {
+    for _ in 1..REMOVE_TRIES_MAX {
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => std::thread::yield_now(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            removed => return removed,
+        }
+    }
+    std::fs::remove_dir_all(path)
+}
+
+/// Who still writes there writes a file or two.
+const REMOVE_TRIES_MAX: u32 = 64;
 
 fn remove_file(path: &Path) -> Result<(), StoreError> {
     match std::fs::remove_file(path) {
