@@ -67,6 +67,27 @@ fn a_batch_by_itself_must_free_much_and_pay() {
     assert!(!freed(40_000, 300_000), "too much would have to be written again");
 }
 
+/// Conversations of few words a call lost the provider's cache more than three times in a hundred calls.
+#[test]
+fn a_batch_by_itself_waits_until_the_prefix_has_held() {
+    let mut talk = Talk::new();
+    let due = |talk: &Talk| due(&Ruler::of(None), &talk.0, &budget(1_000_000));
+    talk.says("go");
+    talk.calls("bash", words(40_000));
+    talk.goes_on();
+    let cut = due(&talk).expect("the first may come at once");
+    let change = pruned(&Ruler::of(None), &talk.0, cut, Trigger::Threshold);
+    talk.add(change);
+    // The reply with this call is the first of the 34.
+    talk.calls("bash", words(40_000));
+    for _ in 1..33 {
+        talk.replies("on it");
+    }
+    assert_eq!(due(&talk), None);
+    talk.replies("on it");
+    assert!(due(&talk).is_some());
+}
+
 #[test]
 fn cuts_alone_do_only_where_they_bring_the_view_well_below_the_threshold() {
     let decision = |outcome: usize, spoken: usize| {

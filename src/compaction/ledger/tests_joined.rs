@@ -19,6 +19,12 @@ fn a_rule_is_told_with_the_sentences_that_belong_to_it() {
             ["short ones", "verbs come"],
         ),
         ("`mint_rows` is public from now on\n(our lawyer says so)", ["public", "lawyer"]),
+        ("Generated code! Edit the template, not `mint_rows`. I had a go at it.", ["Generated", "template"]),
+        ("Calls to `mint_rows` cost money. At most 7 a day, please.", ["cost money", "7 a day"]),
+        (
+            "A cache in `mint_rows`? Been there. It served old rights, so never again.",
+            ["cache in", "never again"],
+        ),
         (
             "`mint_rows` is made by a script. If it has to change, never edit the output.",
             ["by a script", "output"],
@@ -44,6 +50,18 @@ fn what_is_told_together_is_not_told_apart_too() {
     assert_eq!(told.matches("second one").count(), 1, "{told}");
 }
 
+#[test]
+fn a_choice_is_told_with_the_reason_below_it() {
+    for words in [
+        "Our pick: one table for `mint_rows`\nReason: a join takes a second\n",
+        "## Rejected\n\nA second table for `mint_rows` was ruled out\n\n## Why\n\na join takes a second\n",
+    ] {
+        let told = told(&[Agent(words)]);
+        let line = told.lines().find(|line| line.contains("mint_rows")).unwrap_or_default();
+        assert!(line.contains("a join takes a second"), "{words}: {told}");
+    }
+}
+
 /// Tables of an agent were taken for data.
 #[test]
 fn a_row_of_a_small_table_is_told_with_what_stands_over_it() {
@@ -58,6 +76,8 @@ fn a_name_that_stands_alone_is_told_with_what_announced_it() {
     for (words, line) in [
         ("Our ticket? OPS-1200.", "Our ticket? OPS-1200."),
         ("There is one loader and it is here:\nsrc/mint/load.rs\n", "it is here: src/mint/load.rs"),
+        ("Which ticket? OPS-1300, by the mail of yesterday.", "Which ticket? OPS-1300"),
+        ("It is known by ticket=OPS-1400 in the tracker", "ticket=OPS-1400"),
         ("What you need is mint_reader_ro. That's the database role.", "That's the database role"),
         ("let me look... it was... MINT-77", "it was... MINT-77"),
     ] {
