@@ -15,10 +15,10 @@ pub struct Budget {
     pub due_at: u64,
     /// What the model's summary may take; nothing where none is asked.
     pub summary_max: u64,
-    /// What the ledger may take.
-    pub ledger_max: u64,
-    /// What the person's own words may take, beside the last request.
-    pub person_max: u64,
+    /// What the tables computed from the log may take.
+    pub carried_max: u64,
+    /// What the user's own words are guaranteed besides the last request, whatever else there is.
+    pub user_min: u64,
     /// What pins may take.
     pub pins_max: u64,
     pub prune: Prune,
@@ -26,10 +26,10 @@ pub struct Budget {
 
 /// The part of a window that the model's summary may take, as a divisor: in a small one it would push out all
 /// else.
-const SUMMARY_PART: u64 = 4;
+const SUMMARY_PART: u64 = 10;
 
-/// The part of a window that the ledger may take, as a divisor.
-const LEDGER_PART: u64 = 16;
+/// The part of a window that the computed tables may take, as a divisor.
+const CARRIED_PART: u64 = 16;
 
 impl Budget {
     /// What a configuration says for a window. `reserve` and `frame` are the model's and the thread's.
@@ -50,8 +50,8 @@ impl Budget {
             frame,
             due_at,
             summary_max,
-            ledger_max: longest.min(window / LEDGER_PART),
-            person_max: share(settings.person_share),
+            carried_max: u64::from(settings.max_summary_tokens).min(window / CARRIED_PART),
+            user_min: share(settings.person_share),
             pins_max: share(settings.pin_share),
             prune: settings.prune,
         }

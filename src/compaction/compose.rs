@@ -3,7 +3,6 @@
 use super::budget::Budget;
 use super::fit::{Fitted, Unfit, fitted};
 use super::identifiers::flagged;
-use super::ledger::Ledger;
 use super::material::Material;
 use super::parts::{Summary, names};
 use super::plan::{NO_GAIN, Plan};
@@ -18,7 +17,7 @@ use std::collections::HashSet;
 /// What a model wrote, or why none did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Written {
-    /// The summary; without one the ledger stands alone.
+    /// The summary; without one the computed tables stand alone.
     pub text: Option<String>,
     /// The provider's own form of it, for the model that made it: stands in front of all else.
     pub native: Vec<Content>,
@@ -31,27 +30,24 @@ pub struct Written {
 /// The change that puts a summary in the place of the view up to and with `plan.through`, or why that gains
 /// nothing, in words.
 ///
-/// `id` is the new message's. It holds the summary, the ledger, instructions that were told on the way, the goal,
-/// what the person said, what is pinned, and their last request: word for word where they don't stay behind it
-/// anyway. Where that would not fit, or not gain a tenth, they give way one after the other, what is pinned never.
-/// An automatic one may at last give up the part that was to stay, and one that must be made is content with any
-/// gain.
+/// `id` is the new message's. It holds the summary, the tables computed from the log, instructions that were given on
+/// the way, the goal, what the user said, what is pinned, and the last request: verbatim, unless they stay in view
+/// anyway. Where that would not fit, or not gain a tenth, parts are dropped one after the other, pins never. An
+/// automatic compaction may in the end give up the part that was to stay, and one that must be made accepts any gain.
 pub fn compacted(
     ruler: &Ruler,
     thread: &Thread,
-    ledger: &Ledger,
     budget: &Budget,
     plan: &Plan,
     id: MessageId,
     written: Written,
 ) -> Result<Change, String> {
-    compacted_in(&Scene::of(ruler, thread, budget), ledger, plan, id, written)
+    compacted_in(&Scene::of(ruler, thread, budget), plan, id, written)
 }
 
 /// As `compacted`, of what was weighed already.
 pub fn compacted_in(
     scene: &Scene<'_>,
-    ledger: &Ledger,
     plan: &Plan,
     id: MessageId,
     written: Written,
@@ -66,7 +62,7 @@ pub fn compacted_in(
         (None, Some(earlier)) => Summary::Earlier(earlier.clone()),
         (None, None) => Summary::None,
     };
-    let made = fitted(scene, ledger, plan, &native, summary).map_err(|unfit| why_not(scene, &unfit))?;
+    let made = fitted(scene, plan, &native, summary).map_err(|unfit| why_not(scene, &unfit))?;
     let account = account(scene, &made, fallback);
     let Fitted { content: parts, through, masks, tokens_after, .. } = made;
     let (model, usage) = by.unzip();
@@ -112,13 +108,12 @@ pub(super) fn fates(scene: &Scene<'_>, cut: usize, masks: &[Mask], quoted: &[Seq
 
 fn account(scene: &Scene<'_>, made: &Fitted, fallback: Option<String>) -> Account {
     let parts = &made.content;
-    let mut left_out = made.told.left_out.clone();
-    left_out.extend(&parts.without);
+    let mut left_out = parts.left_out.clone();
     left_out.sort_unstable();
     left_out.dedup();
     let mut account = Account {
         quoted: parts.quoted.clone(),
-        facts: made.told.facts,
+        facts: made.carried.lines,
         left_out,
         fallback,
         ..Account::default()

@@ -1,9 +1,9 @@
 //! What gives way, and in which order, so that the result fits and gains something. Pure.
 
 use super::GAIN_MIN_PERCENT;
-use super::ledger::{Ledger, Told};
+use super::carryover::{CarriedText, Carryover};
 use super::material::{Material, Request};
-use super::parts::{Facts, Measure, Parts, Summary};
+use super::parts::{Measure, Parts, Summary};
 use super::plan::Plan;
 use super::prune::{SAID_BYTES_MIN, Shorter};
 use super::scene::Scene;
@@ -15,23 +15,21 @@ const SUMMARY_BYTES_MIN: usize = 1_000;
 /// The part of a window, and of a conversation, that a summary is expected to take at most, as a divisor.
 const SUMMARY_PART: u64 = 4;
 
-/// The part by which the person's words or the ledger give way at least, as a divisor.
+/// The part by which the user's words or the tables are shortened at least, as a divisor.
 const STEP_PART: u64 = 8;
 
-/// Below so many tokens the person's older words and the ledger are left out as a whole.
+/// Below so many tokens the user's older words and the tables are left out as a whole.
 const SHARE_TOKENS_MIN: u64 = 64;
 
-/// The part of the room for the person's words that goes to the ledger where neither has enough, in per cent.
-const GIVEN_PERCENT: u64 = 95;
-
-/// Something that gives way, in the order in which it does.
+/// Something that can be made shorter or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// What the person said before.
-    Person,
-    Ledger,
+    /// The tables computed from the log.
+    Carried,
     /// The middle of the summary.
     Summary,
+    /// The middle of long pastes in what the user said.
+    Pastes,
     /// Outcomes in the part that stays.
     Outcomes,
     /// What the running turn recalled.
@@ -42,26 +40,33 @@ enum Step {
     Request,
     /// The part that stays.
     Kept,
+    /// What is left of the summary.
+    WholeSummary,
+    /// What the user said before, the oldest first, down to the share that it is guaranteed.
+    User,
     Goal,
     /// Instructions, by whole file.
     Instructions,
-    /// What is left of the summary.
-    WholeSummary,
+    /// The rest of what the user said before.
+    AllOfUser,
 }
 
-/// The order where the result would not fit.
-const TO_FIT: [Step; 11] = [
-    Step::Person,
-    Step::Ledger,
+/// The order where the result would not fit. The user's words come after everything that was computed or that the
+/// log can give back.
+const TO_FIT: [Step; 13] = [
+    Step::Carried,
     Step::Summary,
+    Step::Pastes,
     Step::Outcomes,
     Step::Recalled,
     Step::Attached,
     Step::Request,
     Step::Kept,
+    Step::WholeSummary,
+    Step::User,
     Step::Goal,
     Step::Instructions,
-    Step::WholeSummary,
+    Step::AllOfUser,
 ];
 
 /// The order where it fits and gains too little.
@@ -69,18 +74,25 @@ fn to_gain(trigger: Trigger) -> &'static [Step] {
     match trigger {
         // Who asked for it loses no word of the request, and nothing of what they wanted kept. What is attached was
         // seen by then, and where it is most of the conversation nothing is gained but by naming it.
-        Trigger::Manual => &[Step::Attached, Step::Person, Step::Ledger],
-        Trigger::Hook => &[Step::Attached, Step::Person, Step::Ledger, Step::Request],
-        Trigger::Threshold | Trigger::Must | Trigger::Overflow => {
-            &[Step::Person, Step::Ledger, Step::Outcomes, Step::Attached, Step::Request, Step::Kept]
-        }
+        Trigger::Manual => &[Step::Attached, Step::Carried, Step::Pastes],
+        Trigger::Hook => &[Step::Attached, Step::Carried, Step::Pastes, Step::Request],
+        Trigger::Threshold | Trigger::Must | Trigger::Overflow => &[
+            Step::Carried,
+            Step::Outcomes,
+            Step::Attached,
+            Step::Pastes,
+            Step::Request,
+            Step::Kept,
+            Step::User,
+            Step::AllOfUser,
+        ],
     }
 }
 
 /// A compaction as it can be committed.
 pub(super) struct Fitted {
     pub content: Parts,
-    pub told: Told,
+    pub carried: CarriedText,
     pub through: Seq,
     pub cut: usize,
     pub masks: Vec<Mask>,
@@ -100,7 +112,6 @@ pub(super) struct Unfit {
 /// The state of the search.
 struct Fit<'a> {
     scene: &'a Scene<'a>,
-    ledger: &'a Ledger,
     native: &'a [Content],
     summary: Summary,
     trigger: Trigger,
@@ -108,7 +119,8 @@ struct Fit<'a> {
     through: Seq,
     kept: Shorter,
     material: Material,
-    facts: Facts,
+    carryover: Carryover<'a>,
+    carried: CarriedText,
     measure: Measure,
     /// What the summary counts for at least, so that the rest is the same whatever a model writes.
     reserve: u64,
@@ -124,13 +136,12 @@ struct Fit<'a> {
 /// if there were that one. Only where this leaves no way it is made for the summary that there is.
 pub(super) fn fitted(
     scene: &Scene<'_>,
-    ledger: &Ledger,
     plan: &Plan,
     native: &[Content],
     summary: impl Fn(&Material) -> Summary,
 ) -> Result<Fitted, Unfit> {
-    let first = Fit::new(scene, ledger, plan, native, &summary, longest_summary(scene)).search(&summary);
-    first.or_else(|_| Fit::new(scene, ledger, plan, native, &summary, 0).search(&summary))
+    let first = Fit::new(scene, plan, native, &summary, longest_summary(scene)).search(&summary);
+    first.or_else(|_| Fit::new(scene, plan, native, &summary, 0).search(&summary))
 }
 
 /// The tokens that the longest summary is expected to take: what a model may write, and in a small window, or of
@@ -142,7 +153,6 @@ pub(super) fn longest_summary(scene: &Scene<'_>) -> u64 {
 impl<'a> Fit<'a> {
     fn new(
         scene: &'a Scene<'a>,
-        ledger: &'a Ledger,
         plan: &Plan,
         native: &'a [Content],
         summary: &impl Fn(&Material) -> Summary,
@@ -160,13 +170,11 @@ impl<'a> Fit<'a> {
         };
         let summary = summary(&material);
         let measure = whole(scene, &material, &summary, plan.trigger);
-        let mut measure = measure;
-        let told = told_all(scene, ledger, &material, &mut measure);
-        let facts = Facts { told, found: ledger.found() };
+        let carryover = Carryover::of(scene, &material.kept);
+        let carried = carryover.within(&scene.ruler, measure.carried);
         let (trigger, through) = (plan.trigger, plan.through);
         Fit {
             scene,
-            ledger,
             native,
             summary,
             trigger,
@@ -174,7 +182,8 @@ impl<'a> Fit<'a> {
             through,
             kept,
             material,
-            facts,
+            carryover,
+            carried,
             measure,
             reserve,
             after: 0,
@@ -184,7 +193,7 @@ impl<'a> Fit<'a> {
 
     fn search(mut self, make: &impl Fn(&Material) -> Summary) -> Result<Fitted, Unfit> {
         loop {
-            let mut parts = Parts::of(self.scene, &self.material, &self.facts, &self.summary, &self.measure);
+            let mut parts = Parts::of(self.scene, &self.material, &self.carried, &self.summary, &self.measure);
             parts.content.splice(..0, self.native.iter().cloned());
             let mut message = Message { id: MessageId(0), content: parts.content.clone() };
             let tokens_after = self.scene.ruler.message(&message) + self.kept.tokens;
@@ -210,8 +219,8 @@ impl<'a> Fit<'a> {
             // Where the provider refused the view, any that is smaller is worth a try.
             if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
                 let masks = self.kept.masks();
-                let Fit { through, cut, facts, .. } = self;
-                return Ok(Fitted { content: parts, told: facts.told, through, cut, masks, tokens_after });
+                let Fit { through, cut, carried, .. } = self;
+                return Ok(Fitted { content: parts, carried, through, cut, masks, tokens_after });
             }
             return Err(Unfit { tokens_after, pins: self.material.pins, fits });
         }
@@ -221,19 +230,32 @@ impl<'a> Fit<'a> {
     fn give(&mut self, step: Step, make: &impl Fn(&Material) -> Summary) -> bool {
         let scene = self.scene;
         match step {
-            Step::Person => {
-                let is_said = self.measure.person > 0 && !self.material.person.is_empty();
-                self.measure.person = lessened(self.measure.person, self.excess());
-                is_said
-            }
-            Step::Ledger => {
-                let is_told = !self.facts.told.text.is_empty();
-                if is_told {
-                    let taken = scene.ruler.text(&self.facts.told.text);
-                    self.measure.ledger = lessened(self.measure.ledger.min(taken), self.excess());
-                    self.facts.told = told(scene, self.ledger, &self.material, self.measure.ledger);
+            Step::Carried => {
+                let is_there = !self.carried.text.is_empty();
+                if is_there {
+                    let taken = scene.ruler.text(&self.carried.text);
+                    self.measure.carried = lessened(self.measure.carried.min(taken), self.excess());
+                    self.carried = self.carryover.within(&scene.ruler, self.measure.carried);
                 }
-                is_told
+                is_there
+            }
+            Step::Pastes => {
+                let is_cut = self.material.cut_pastes(scene);
+                self.measure.user = self.measure.user.min(self.material.user_tokens());
+                is_cut
+            }
+            Step::User => {
+                let guaranteed = scene.budget.user_min.min(self.material.user_tokens());
+                let is_more = self.measure.user > guaranteed;
+                if is_more {
+                    self.measure.user = lessened(self.measure.user, self.excess()).max(guaranteed);
+                }
+                is_more
+            }
+            Step::AllOfUser => {
+                let is_there = self.measure.user > 0;
+                self.measure.user = lessened(self.measure.user, self.excess());
+                is_there
             }
             Step::Summary => {
                 let bytes = self.measure.summary.min(self.summary.text().len());
@@ -288,7 +310,8 @@ impl<'a> Fit<'a> {
                 self.material = Material::of(scene, end);
                 self.summary = make(&self.material);
                 self.measure = whole(scene, &self.material, &self.summary, self.trigger);
-                self.facts.told = told_all(scene, self.ledger, &self.material, &mut self.measure);
+                self.carryover = Carryover::of(scene, &self.material.kept);
+                self.carried = self.carryover.within(&scene.ruler, self.measure.carried);
                 true
             }
             Step::Goal => {
@@ -340,36 +363,13 @@ fn whole(scene: &Scene<'_>, material: &Material, summary: &Summary, trigger: Tri
     // What is refused as too large although it fits by tokens is so by its bytes.
     let too_many_bytes = trigger == Trigger::Overflow && scene.before <= scene.limit / 2;
     Measure {
-        person: scene.budget.person_max.min(material.person.iter().map(|words| words.tokens).sum()),
-        ledger: scene.budget.ledger_max,
+        user: material.user_tokens(),
+        carried: scene.budget.carried_max,
         summary: summary.text().len().max(1),
         request: usize::MAX,
         attached: if too_many_bytes { 0 } else { attached },
         goal: usize::MAX,
         without_files: 0,
-    }
-}
-
-/// The ledger, at its full measure. Where it has to leave something out and the person's words do too, it gets the
-/// most of their room: it quotes what matters of them.
-fn told_all(scene: &Scene<'_>, ledger: &Ledger, material: &Material, measure: &mut Measure) -> Told {
-    let first = told(scene, ledger, material, measure.ledger);
-    let said: u64 = material.person.iter().map(|words| words.tokens).sum();
-    if first.left_out.is_empty() || said <= measure.person || measure.ledger == 0 {
-        return first;
-    }
-    let given = measure.person * GIVEN_PERCENT / 100;
-    let more = told(scene, ledger, material, measure.ledger + given);
-    let taken = scene.ruler.text(&more.text).saturating_sub(measure.ledger);
-    measure.ledger += taken;
-    measure.person -= taken.min(given);
-    more
-}
-
-fn told(scene: &Scene<'_>, ledger: &Ledger, material: &Material, tokens_max: u64) -> Told {
-    match tokens_max {
-        0 => Told::default(),
-        tokens_max => ledger.told(&scene.ruler, scene.thread, &material.kept, tokens_max),
     }
 }
 

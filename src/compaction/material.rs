@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::scene::{Rewritten, Scene};
+use super::carryover::user_reply;
+use super::scene::{Rewritten, Scene, tools};
 use super::text::{is_attached, said, said_with};
-use crate::thread::{Change, Content, Entry, Message, Origin, Part, Seq};
+use crate::thread::{Change, Content, Entry, Message, MessageId, Origin, Part, Seq};
 
 /// What leaves the view, or left it before, and is to be said beside the summary.
 pub(super) struct Material {
@@ -16,8 +17,8 @@ pub(super) struct Material {
     pub gone: Option<(usize, Seq, Seq)>,
     /// What the person last asked.
     pub request: Option<Request>,
-    /// What else they said, newest first.
-    pub person: Vec<Words>,
+    /// What else the user said, newest first: messages, and what they said in refusing a call or answering a question.
+    pub user: Vec<Words>,
     /// The newest text of each file of instructions, in the order in which they were told.
     pub instructions: Vec<Instructions>,
     /// What is pinned.
@@ -25,17 +26,20 @@ pub(super) struct Material {
     pub goal: Option<String>,
     /// The summary that the view begins with, and that a model wrote.
     pub earlier: Option<String>,
+    /// Which of `PASTE_BYTES` holds.
+    paste_step: usize,
 }
 
-/// Something that the person said, as it is quoted.
+/// Something that the user said, as it is quoted.
 pub(super) struct Words {
     pub entry: Seq,
+    /// On which occasion, where it was not a message of its own.
+    occasion: Option<&'static str>,
+    text: String,
     /// With the tags around it.
     pub quote: String,
     /// What that takes.
     pub tokens: u64,
-    /// Of the text alone, cut where it is long.
-    pub bytes: usize,
 }
 
 /// What the person last asked, and what is attached to it.
@@ -68,12 +72,27 @@ impl Material {
             shown[..cut].iter().map(|entry| (entry.seq, entry)).collect();
 
         let mut request = None;
-        let mut person = Vec::new();
+        let mut user = Vec::new();
         let mut told: BTreeMap<&Path, Option<Instructions>> = BTreeMap::new();
+        let names = tools(thread.entries());
         // What the person took back is nothing that they want any more.
         let standing: Vec<&Arc<Entry>> = thread.standing().collect();
         for entry in standing.into_iter().rev() {
-            let Change::Said { origin, .. } = &entry.change else { continue };
+            let origin = match &entry.change {
+                Change::Said { origin, .. } => origin,
+                Change::ToolFinished { outcome } => {
+                    let is_gone = !kept.contains(&entry.seq) && !quoted.contains(&entry.seq);
+                    let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
+                    if is_gone
+                        && !rewritten.contains(entry.seq)
+                        && let Some((occasion, text)) = user_reply(tool, outcome)
+                    {
+                        user.push(Words::of(scene, entry.seq, Some(occasion), text.to_owned()));
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
             // A quote from the log must not bring back what a hook took out of the history.
             let current = match rewritten.contains(entry.seq) {
                 true => replaced.get(&entry.seq).copied(),
@@ -97,7 +116,7 @@ impl Material {
                             _ => said(message),
                         };
                         if !text.trim().is_empty() {
-                            person.push(Words::of(scene, entry.seq, &text));
+                            user.push(Words::of(scene, entry.seq, None, text));
                         }
                     }
                 }
@@ -120,7 +139,7 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = shown[..cut].first().and_then(|entry| earlier_summary(entry));
         let gone = gone(thread.entries(), &kept);
-        Material { kept, gone, request: request.flatten(), person, instructions, pins, goal, earlier }
+        Material { kept, gone, request: request.flatten(), user, instructions, pins, goal, earlier, paste_step: 0 }
     }
 }
 
@@ -141,12 +160,55 @@ fn file_text(text: String, path: &Path) -> String {
 }
 
 impl Words {
-    fn of(scene: &Scene<'_>, entry: Seq, text: &str) -> Words {
-        let text = scene.head_and_tail(text, PASTE_BYTES_MAX, entry);
-        let quote = format!("<said entry=\"{entry}\">\n{text}\n</said>");
-        Words { entry, tokens: scene.ruler.text(&quote), bytes: text.len(), quote }
+    fn of(scene: &Scene<'_>, entry: Seq, occasion: Option<&'static str>, text: String) -> Words {
+        let mut words = Words { entry, occasion, text, quote: String::new(), tokens: 0 };
+        words.cut(scene, PASTE_BYTES[0]);
+        words
+    }
+
+    /// Quotes it with so many bytes of its text: the beginning and the end.
+    fn cut(&mut self, scene: &Scene<'_>, bytes_max: usize) {
+        let text = scene.head_and_tail(&self.text, bytes_max, self.entry);
+        let occasion = self.occasion.map_or(String::new(), |occasion| format!(" when=\"{occasion}\""));
+        self.quote = format!("<said entry=\"{}\"{occasion}>\n{text}\n</said>", self.entry);
+        self.tokens = scene.ruler.text(&self.quote);
     }
 }
+
+impl Material {
+    /// Cuts long pastes of the user's to the next shorter length. `false` where nothing is that long.
+    pub fn cut_pastes(&mut self, scene: &Scene<'_>) -> bool {
+        while let Some(bytes_max) = PASTE_BYTES.get(self.paste_step + 1) {
+            self.paste_step += 1;
+            let mut long = self.user.iter_mut().filter(|words| words.text.len() > *bytes_max).peekable();
+            if long.peek().is_some() {
+                long.for_each(|words| words.cut(scene, *bytes_max));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What all the user's words take.
+    pub fn user_tokens(&self) -> u64 {
+        self.user.iter().map(|words| words.tokens).sum()
+    }
+
+    /// What the message takes without a summary and without tables.
+    pub fn tokens(&self, scene: &Scene<'_>) -> u64 {
+        let text = |text: &str| scene.ruler.text(text);
+        let instructions: u64 = self.instructions.iter().map(|file| text(&file.text)).sum();
+        let pins: u64 = self.pins.iter().map(|(_, pinned)| text(pinned)).sum();
+        let request = self.request.as_ref().map_or(0, |request| {
+            scene.ruler.message(&Message { id: MessageId(0), content: request.content.clone() })
+        });
+        let goal = self.goal.as_deref().map_or(0, text);
+        self.user_tokens() + instructions + pins + request + goal + FRAME_TOKENS
+    }
+}
+
+/// What the sentences and tags around the parts of the message take, about.
+const FRAME_TOKENS: u64 = 200;
 
 impl Request {
     fn of(scene: &Scene<'_>, entry: &Entry, message: &Message) -> Request {
@@ -193,9 +255,9 @@ fn earlier_summary(entry: &Entry) -> Option<String> {
     (!text.trim().is_empty()).then(|| text.to_owned())
 }
 
-/// A longer text of the person's is quoted by its head and its tail, in bytes: pastes are logs and files, whose
-/// middle can be read again.
-const PASTE_BYTES_MAX: usize = 8 * 1024;
+/// A longer text of the user's is quoted by its beginning and its end: pastes are logs and files, whose middle can be
+/// read again. In bytes, from try to try as room gets scarce.
+const PASTE_BYTES: [usize; 3] = [8 * 1024, 2 * 1024, 600];
 
 pub(super) const SUMMARY_OPEN: &str = "<summary>\n";
 pub(super) const SUMMARY_CLOSE: &str = "\n</summary>";

@@ -4,8 +4,8 @@
 //!  pace ── is it time? ─► plan ── what goes, is cut, stays ─┬─► prune: old outcomes are cut, no model is asked
 //!                          ▲                                └─► text ─► the model's summary, or none
 //!                  budget, scene                                         │
-//!  log ─► ledger ── facts, by code ──┬─► parts ─► fit ─► compose ◄───────┘
-//!      ─► material ── word for word ─┘            └─► one `Compacted`, or why it gains nothing
+//!  log ─► carryover ── tables, by code ─┬─► parts ─► fit ─► compose ◄───────┘
+//!      ─► material ── verbatim ─────────┘            └─► one `Compacted`, or why it gains nothing
 //! ```
 //!
 //! `preview` runs the same functions and shows what they give. What is decided is stored with its texts in one
@@ -13,10 +13,10 @@
 //! is the session.
 
 mod budget;
+mod carryover;
 mod compose;
 mod fit;
 mod identifiers;
-pub mod ledger;
 mod material;
 pub mod pace;
 mod parts;
@@ -29,7 +29,7 @@ mod text;
 pub use budget::Budget;
 pub use compose::{Fate, Written, compacted, compacted_in, mutated, pins_too_large};
 pub use identifiers::unknown_identifiers;
-pub use parts::{GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, PERSON_HEAD, REQUEST_HEAD, goal_words};
+pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, REQUEST_HEAD, USER_HEAD, goal_words};
 pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, decided, through};
 pub use preview::{Line, Preview, preview};
 pub use prune::{due, pruned};

@@ -1,10 +1,7 @@
 //! The parts of the one message that stands for what was replaced. Pure.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
-
-use super::ledger::Told;
-use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN, Words};
+use super::carryover::{CarriedText, TAG};
+use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
 use super::scene::Scene;
 use super::text::head_and_tail;
@@ -16,7 +13,7 @@ const INTRO: &str = "The conversation so far was compacted. This is its summary,
 
 /// How it begins where no summary was written.
 const INTRO_WITHOUT: &str = "The conversation so far was compacted. What follows was kept of it, as background. It \
-                             is not a new request: what was done is done, and what was decided stands.";
+                             is not a new request, and what was done need not be done again.";
 
 /// How it begins where the summary is an older one.
 const INTRO_EARLIER: &str = "The conversation so far was compacted. This is the summary of its older part, kept as \
@@ -57,10 +54,10 @@ impl Summary {
 /// How much of each part is said.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Measure {
-    /// Tokens of what the person said before.
-    pub person: u64,
-    /// Tokens of the ledger.
-    pub ledger: u64,
+    /// Tokens of what the user said before.
+    pub user: u64,
+    /// Tokens of the tables computed from the log.
+    pub carried: u64,
     /// Bytes of the summary.
     pub summary: usize,
     /// Bytes of the last request.
@@ -73,36 +70,28 @@ pub(super) struct Measure {
     pub without_files: usize,
 }
 
-/// What the ledger gives to a message.
-pub(super) struct Facts {
-    pub told: Told,
-    /// The entries in which something was found that the person wants and that holds, with the bytes of it.
-    pub found: HashMap<Seq, usize>,
-}
-
 /// The one message, and what is in it.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub content: Vec<Content>,
     /// Entries that are quoted word for word, in the order of the log.
     pub quoted: Vec<Seq>,
-    /// Files of instructions that there was no room for.
-    pub without: Vec<Seq>,
+    /// Files of instructions and words of the user that there was no room for.
+    pub left_out: Vec<Seq>,
 }
 
 impl Parts {
     pub fn of(
         scene: &Scene<'_>,
         material: &Material,
-        facts: &Facts,
+        carried: &CarriedText,
         summary: &Summary,
         measure: &Measure,
     ) -> Parts {
         let mut texts = vec![summary.part(measure.summary)];
         let mut quoted = Vec::new();
-        let told = &facts.told;
-        if !told.text.is_empty() {
-            texts.push(format!("<ledger>\n{}\n</ledger>", told.text));
+        if !carried.text.is_empty() {
+            texts.push(format!("{CARRIED_HEAD}\n\n<{TAG}>\n{}\n</{TAG}>", carried.text));
         }
         let (without, with) =
             material.instructions.split_at(measure.without_files.min(material.instructions.len()));
@@ -114,11 +103,11 @@ impl Parts {
         if let Some(goal) = &material.goal {
             texts.push(goal_words(&head_and_tail(goal, measure.goal)));
         }
-        let person = person(scene, material, &facts.found, told, measure.person);
-        texts.extend(person.text);
-        quoted.extend(person.entries);
+        let user = user_words(scene, material, measure.user);
+        texts.extend(user.text);
+        quoted.extend(user.entries);
         if !material.pins.is_empty() {
-            let mut pins = "Pinned parts of the conversation, word for word:".to_owned();
+            let mut pins = "Pinned parts of the conversation, verbatim:".to_owned();
             for (part, pinned) in &material.pins {
                 pins.push_str(&format!("\n\n<pinned entry=\"{part}\">\n{pinned}\n</pinned>"));
             }
@@ -143,15 +132,19 @@ impl Parts {
         });
         quoted.sort_unstable();
         quoted.dedup();
-        Parts { content, quoted, without: without.iter().map(|file| file.entry).collect() }
+        let left_out = without.iter().map(|file| file.entry).chain(user.left_out).collect();
+        Parts { content, quoted, left_out }
     }
 }
 
-/// How the part begins that holds what the person said before.
-pub const PERSON_HEAD: &str = "What the person said before, word for word";
+/// How the part begins that holds the tables computed from the log.
+pub const CARRIED_HEAD: &str = "What the log shows, computed without a model. Entries such as e12 are places in the log";
+
+/// How the part begins that holds what the user said before.
+pub const USER_HEAD: &str = "What the user said before, verbatim";
 
 /// How the part begins that holds their last request.
-pub const REQUEST_HEAD: &str = "The last request before the compaction, word for word";
+pub const REQUEST_HEAD: &str = "The last request before the compaction, verbatim";
 
 /// How the words about the goal begin that a model is told.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
@@ -161,93 +154,49 @@ pub fn goal_words(goal: &str) -> String {
     format!("{GOAL_HEAD}{goal}\n</goal>")
 }
 
-/// What the person said, as far as it is said again.
+/// The user's words in the message.
 #[derive(Default)]
-struct Person {
+struct UserWords {
     text: Option<String>,
+    /// The entries that are quoted.
     entries: Vec<Seq>,
+    /// Those that there was no room for.
+    left_out: Vec<Seq>,
 }
 
-/// What a message of the person's is worth where not all can be quoted, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Worth {
-    /// Short, and nothing was found in it: thanks, and questions that were answered.
-    SmallTalk,
-    /// The ledger has most of it, in fewer words.
-    Told,
-    Plain,
-    /// It says what the person wants or decided, and the ledger does not tell it.
-    Fact,
-}
-
-impl Worth {
-    fn of(words: &Words, found: &HashMap<Seq, usize>, told: &Told) -> Worth {
-        match found.get(&words.entry) {
-            None if words.bytes < SMALL_TALK_BYTES => Worth::SmallTalk,
-            None => Worth::Plain,
-            Some(bytes)
-                if told.facts > 0
-                    && told.left_out.binary_search(&words.entry).is_err()
-                    && bytes * 100 >= words.bytes * TOLD_PERCENT =>
-            {
-                Worth::Told
-            }
-            Some(_) => Worth::Fact,
-        }
-    }
-}
-
-/// What the person said, in the order in which they did, within so many tokens: of what is worth most first, and
-/// then the newest.
-fn person(
-    scene: &Scene<'_>,
-    material: &Material,
-    found: &HashMap<Seq, usize>,
-    told: &Told,
-    tokens_max: u64,
-) -> Person {
-    let said = &material.person;
-    let gap = scene.ruler.text(GAP);
-    let is_room = said.iter().map(|words| words.tokens).sum::<u64>() <= tokens_max;
-    let mut order: Vec<usize> = (0..said.len()).collect();
-    if !is_room {
-        order.sort_by_key(|at| Reverse(Worth::of(&said[*at], found, told)));
-    }
+/// What the user said, in the order in which they did, within so many tokens: the newest first where not all fits.
+fn user_words(scene: &Scene<'_>, material: &Material, tokens_max: u64) -> UserWords {
+    let said = &material.user;
+    let is_room = material.user_tokens() <= tokens_max;
+    let gap = if is_room { 0 } else { scene.ruler.text(GAP) };
+    let mut words = UserWords::default();
     let mut left = tokens_max;
-    let mut is_quoted = vec![false; said.len()];
-    for at in order {
-        let tokens = said[at].tokens + if is_room { 0 } else { gap };
-        if let Some(rest) = left.checked_sub(tokens) {
-            left = rest;
-            is_quoted[at] = true;
-        }
-    }
     let mut parts: Vec<&str> = Vec::new();
-    let mut entries = Vec::new();
-    for (words, is_quoted) in said.iter().zip(is_quoted).rev() {
-        if is_quoted {
-            parts.push(&words.quote);
-            entries.push(words.entry);
-        } else if parts.last() != Some(&GAP) {
-            parts.push(GAP);
+    for one in said {
+        match left.checked_sub(one.tokens + gap) {
+            Some(rest) => {
+                left = rest;
+                parts.push(&one.quote);
+                words.entries.push(one.entry);
+            }
+            None => {
+                words.left_out.push(one.entry);
+                if parts.last() != Some(&GAP) {
+                    parts.push(GAP);
+                }
+            }
         }
     }
-    if entries.is_empty() {
-        return Person::default();
+    if !words.entries.is_empty() {
+        parts.reverse();
+        let gaps = if words.left_out.is_empty() { "" } else { ", with […] for what is left out" };
+        words.text = Some(format!(
+            "{USER_HEAD}, oldest first{gaps}; where two messages disagree, the newest one holds:\n\n<user>\n{}\n</user>",
+            parts.join("\n")
+        ));
     }
-    let gaps = if is_room { "" } else { ", with […] for what is left out" };
-    let parts = parts.join("\n");
-    let text = format!(
-        "{PERSON_HEAD}, oldest first{gaps}; where it differs, the newest holds:\n\n<person>\n{parts}\n</person>"
-    );
-    Person { text: Some(text), entries }
+    words
 }
-
-/// A shorter message in which nothing was found is small talk, in bytes.
-const SMALL_TALK_BYTES: usize = 60;
-
-/// The part of a message, in per cent, that the ledger must have of it so that quoting it says nothing new.
-const TOLD_PERCENT: usize = 60;
 
 /// What stands for messages that there was no room for.
 const GAP: &str = "[…]";

@@ -2,6 +2,8 @@
 
 use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
+use super::fit::longest_summary;
+use super::material::Material;
 use super::prune::{self, Shorter};
 use super::scene::Scene;
 use crate::thread::{Change, Mask, Seq, Thread, Trigger, View};
@@ -146,10 +148,7 @@ fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
     let end = scene.entries().len();
     // What is asked for stays; with a share of the window only as far as there is room beside the message.
     let from = match wish.keep {
-        Keep::Ratio(share) => {
-            let share = (scene.budget.window as f64 * share.clamp(0.0, 1.0)) as u64;
-            newest_within(scene, share.min(scene.limit.saturating_sub(message_tokens(scene))))
-        }
+        Keep::Ratio(share) => newest_within(scene, tail_tokens(scene, share)),
         keep => start(scene.thread, keep).unwrap_or(end),
     };
     if !is_automatic(wish.trigger) {
@@ -200,11 +199,30 @@ fn room_for_kept(scene: &Scene<'_>) -> u64 {
     scene.limit - scene.limit / MESSAGE_PART
 }
 
-/// What the one message is expected to take at most.
-fn message_tokens(scene: &Scene<'_>) -> u64 {
-    let Budget { summary_max, ledger_max, person_max, .. } = scene.budget;
-    (summary_max + ledger_max + person_max).min(scene.limit / 2)
+/// How far what an automatic compaction leaves may be from what is promised, in per cent of the window.
+const KEPT_SLACK_PERCENT: u64 = 3;
+
+/// What the newest part may take of a view that is to keep this share of the window: that share, and a little less
+/// where the message beside it would take the whole far beyond. Never more than there is room for beside the message.
+fn tail_tokens(scene: &Scene<'_>, share: f64) -> u64 {
+    let window = scene.budget.window;
+    let wanted = (window as f64 * share.clamp(0.0, 1.0)) as u64;
+    let slack = window * KEPT_SLACK_PERCENT / 100;
+    let message = message_tokens(scene, newest_within(scene, wanted));
+    let tail = (wanted + slack).saturating_sub(message).clamp(wanted.saturating_sub(slack), wanted);
+    tail.min(scene.limit.saturating_sub(message))
 }
+
+/// What the one message takes for a layer that keeps the view from the entry `cut` on: its real parts, and of the
+/// computed tables the least that is worth having, because these yield first.
+fn message_tokens(scene: &Scene<'_>, cut: usize) -> u64 {
+    let material = Material::of(scene, cut);
+    let tables = scene.budget.carried_max.min(scene.budget.window / TABLES_PART);
+    (material.tokens(scene) + longest_summary(scene) + tables).min(scene.limit / 2)
+}
+
+/// The part of a window that is set aside for tables at least when the size of the kept part is chosen, as a divisor.
+const TABLES_PART: u64 = 32;
 
 /// Whether a summary could be shorter than the view up to this place. A summary alone is only summarised again
 /// where it does not fit any more, as behind a change to a model with a smaller window.

@@ -5,7 +5,6 @@ use sha2::{Digest, Sha256};
 use super::budget::Budget;
 use super::compose::{Fate, Written, compacted_in, fates};
 use super::fit::longest_summary;
-use super::ledger::Ledger;
 use super::parts::Summary;
 use super::plan::{Decision, Wish, decided};
 use super::scene::Scene;
@@ -46,7 +45,7 @@ pub struct Line {
 }
 
 /// Decides what a compaction of this thread would do, and shows it.
-pub fn preview(ruler: &Ruler, thread: &Thread, ledger: &Ledger, budget: &Budget, wish: &Wish) -> Preview {
+pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Preview {
     let scene = Scene::of(ruler, thread, budget);
     let mut decision = decided(&scene, wish);
     let mut carried = String::new();
@@ -59,7 +58,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, ledger: &Ledger, budget: &Budget,
         Decision::Prune(prune) => masks.clone_from(prune),
         Decision::Summarise(plan) => {
             let id = thread.next_message();
-            match compacted_in(&scene, ledger, plan, id, Written::default()) {
+            match compacted_in(&scene, plan, id, Written::default()) {
                 Ok(Change::Compacted {
                     through, summary, masks: made, account, tokens_after: after, ..
                 }) => {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::ledger::Ledger;
 use super::*;
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus,
@@ -95,7 +94,7 @@ impl Talk {
         let by = summary.map(|_| (ModelName("a/b".into()), Usage::default()));
         let written = Written { text: summary.map(str::to_owned), by, ..Written::default() };
         let (ruler, id) = (Ruler::of(None), self.0.next_message());
-        compacted(&ruler, &self.0, &Ledger::default(), &budget(window), plan, id, written)
+        compacted(&ruler, &self.0, &budget(window), plan, id, written)
     }
 
     pub fn shown(&self) -> Vec<u64> {

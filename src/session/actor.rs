@@ -38,7 +38,6 @@ use super::trace;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use crate::checkpoint::{Bounds, Checkpoints};
-use crate::compaction::ledger::Ledger;
 use crate::compaction::pace::Pace;
 use crate::config::Settings;
 use crate::hooks::discover::Found;
@@ -142,7 +141,6 @@ pub struct Session {
     /// Tokens in context when old outcomes were last looked through.
     pub(super) eased_at: u64,
     /// The facts of the conversation.
-    pub(super) ledger: Ledger,
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
     /// What the person keeps allowed here.
@@ -290,7 +288,6 @@ impl Session {
             pace: Pace::default(),
             ahead: Ahead::default(),
             eased_at: 0,
-            ledger: Ledger::default(),
             wholes: Wholes::default(),
             kept_reader: kept::Reader::default(),
             masker_made: None,

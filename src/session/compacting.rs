@@ -17,7 +17,6 @@ use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
 use super::work::{Compacting, Done, Point, Summarised};
 use super::{CompactionState, Out, Severity, thinking};
-use crate::compaction::ledger::Ledger;
 use crate::compaction::{self, Decision, Plan, Scene, Wish, Written};
 use crate::config::Summariser;
 use crate::hooks::moment::What;
@@ -167,18 +166,10 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
         work.pieces = Some(shown);
-        // A long conversation is read while its summary is written. What a cancel takes with it is read again.
-        let (mut ledger, thread) = (std::mem::take(&mut self.ledger), self.thread.clone());
         let scope = work.trace.scope().clone();
         let job = async move {
-            let reading = thinking::think(move || {
-                ledger.follow(&thread);
-                ledger
-            });
-            let writing = effects::guarded(writing, Attempt::panicked);
-            let (attempt, ledger) = tokio::join!(writing, reading);
-            let ledger = ledger.unwrap_or_default();
-            Done::Summary(Box::new(Summarised { attempt, plan, ledger, why }))
+            let attempt = effects::guarded(writing, Attempt::panicked).await;
+            Done::Summary(Box::new(Summarised { attempt, plan, why }))
         };
         work.jobs.spawn(job.instrument(scope));
     }
@@ -275,8 +266,7 @@ impl Session {
     }
 
     pub(super) fn summarised(&mut self, summarised: Summarised) {
-        let Summarised { attempt, plan, ledger, why } = summarised;
-        self.ledger = ledger;
+        let Summarised { attempt, plan, why } = summarised;
         // What was written last may have come at the same moment.
         let pieces = self.work.as_mut().and_then(|work| work.pieces.take());
         for piece in
@@ -286,7 +276,7 @@ impl Session {
         }
         let summary = self.take_attempt(attempt);
         if let Err(error) = &summary {
-            tracing::warn!(session = %self.id, %error, "no summary: the facts found by code stand for it");
+            tracing::warn!(session = %self.id, %error, "no summary: the computed tables stand for it");
         }
         let written = match summary {
             Ok(summary) => summary.written(),
@@ -322,29 +312,20 @@ impl Session {
         let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
         let composing = self.composing(plan, id, written);
         self.think(composing, move |session, composed| match composed {
-            Some((ledger, change)) => {
-                session.ledger = ledger;
-                session.swap_composed(&swap, change);
-            }
+            Some(change) => session.swap_composed(&swap, change),
             None => session.swap_failed(&swap, thinking::FAULT),
         });
     }
 
-    /// The work of making the one change of a compaction, or of finding out why it gains nothing. It brings the
-    /// facts of the conversation up to date, and gives them back.
+    /// The work of making the one change of a compaction, or of finding out why it gains nothing.
     fn composing(
         &mut self,
         plan: Plan,
         id: MessageId,
         written: Written,
-    ) -> impl FnOnce() -> (Ledger, Result<Change, String>) + Send + use<> {
+    ) -> impl FnOnce() -> Result<Change, String> + Send + use<> {
         let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
-        let mut ledger = std::mem::take(&mut self.ledger);
-        move || {
-            ledger.follow(&thread);
-            let change = compaction::compacted(&ruler, &thread, &ledger, &budget, &plan, id, written);
-            (ledger, change)
-        }
+        move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written)
     }
 
     fn swap_composed(&mut self, swap: &Swap, change: Result<Change, String>) {
@@ -420,24 +401,19 @@ impl Session {
         let wish = Wish { keep: keep_of(&keep), ..self.wish(None, Why::Hook) };
         let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
         let (id, revision) = (self.fresh_message(), thread.view().revision());
-        let mut ledger = std::mem::take(&mut self.ledger);
         let composing = move || {
             let scene = Scene::of(&ruler, &thread, &budget);
-            let change = match compaction::decided(&scene, &wish) {
+            match compaction::decided(&scene, &wish) {
                 Decision::Summarise(plan) => {
-                    ledger.follow(&thread);
                     let written = Written { text: Some(summary), ..Written::default() };
-                    compaction::compacted_in(&scene, &ledger, &plan, id, written)
+                    compaction::compacted_in(&scene, &plan, id, written)
                 }
                 Decision::Nothing(reason) => Err(reason),
                 Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
-            };
-            (ledger, change)
+            }
         };
         self.think(composing, move |session, composed| {
-            let (ledger, change) =
-                composed.unwrap_or_else(|| (Ledger::default(), Err(thinking::FAULT.to_owned())));
-            session.ledger = ledger;
+            let change = composed.unwrap_or_else(|| Err(thinking::FAULT.to_owned()));
             let stands = revision == session.thread.view().revision();
             let change = change.map_err(|no_gain| format!("nothing is gained: {no_gain}"));
             then(session, if stands { change } else { Err(CHANGED.to_owned()) });

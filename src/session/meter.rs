@@ -5,14 +5,21 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compaction::{PERSON_HEAD, REQUEST_HEAD};
+use crate::compaction::{CARRIED_HEAD, REQUEST_HEAD, USER_HEAD};
 use crate::thread::{
     Change, Content, Entry, Message, Origin, OutcomeContent, PINNED_BY_PERSON, Thread, ToolOutcome, ToolSpec,
 };
 use crate::tokens::Ruler;
 
 /// How the parts of the one message of a compaction begin that are no summary.
-const LEDGER_HEAD: &str = "<ledger>";
+const FACTS_HEADS: [&str; 2] = [CARRIED_HEAD, "<ledger>"];
+const USER_HEADS: [&str; 4] = [
+    USER_HEAD,
+    REQUEST_HEAD,
+    // As older logs have them.
+    "What the person said before, word for word",
+    "The last request before the compaction, word for word",
+];
 const INSTRUCTIONS_HEAD: &str = "<instructions path=";
 const INSTRUCTIONS_TAIL: &str = "</instructions>";
 
@@ -87,11 +94,11 @@ impl Kinds {
         let mut left = all;
         for content in &summary.content {
             let Content::Text { text } = content else { continue };
-            let kind = if text.starts_with(LEDGER_HEAD) {
+            let kind = if starts_with_any(text, &FACTS_HEADS) {
                 &mut self.facts
             } else if text.starts_with(INSTRUCTIONS_HEAD) {
                 &mut self.instructions
-            } else if text.starts_with(PERSON_HEAD) || text.starts_with(REQUEST_HEAD) {
+            } else if starts_with_any(text, &USER_HEADS) {
                 &mut self.person
             } else {
                 continue;
@@ -188,4 +195,8 @@ fn without_files(entry: &Entry) -> Option<Entry> {
         _ => return None,
     };
     Some(Entry { seq: entry.seq, at: entry.at, change })
+}
+
+fn starts_with_any(text: &str, heads: &[&str]) -> bool {
+    heads.iter().any(|head| text.starts_with(head))
 }

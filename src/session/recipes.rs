@@ -197,22 +197,20 @@ impl Session {
             summary: true,
         };
         let (ruler, budget) = (self.ruler(), self.budget_for(swap.summary_tokens_max));
-        let (thread, mut ledger) = (self.thread.clone(), std::mem::take(&mut self.ledger));
+        let thread = self.thread.clone();
         let ticket = prompt.responder.ticket;
         let previewing = move || {
-            ledger.follow(&thread);
-            let preview = compaction::preview(&ruler, &thread, &ledger, &budget, &wish);
-            (ledger, thread.view().revision(), budget, preview)
+            let preview = compaction::preview(&ruler, &thread, &budget, &wish);
+            (thread.view().revision(), budget, preview)
         };
         let job = self.think_beside(previewing, move |session, previewed| {
             let Some(rendering) = session.rendering.take_if(|rendering| rendering.is_for(ticket)) else {
                 return;
             };
             session.carry_out(rendering.prompt, typed, |session| {
-                let Some((ledger, revision, budget, preview)) = previewed else {
+                let Some((revision, budget, preview)) = previewed else {
                     return session.no_compaction(&format!("{}.", thinking::FAULT));
                 };
-                session.ledger = ledger;
                 if revision != session.thread.view().revision() {
                     return session.no_compaction("the conversation was changed meanwhile. Say it again.");
                 }

@@ -5,7 +5,7 @@
 //!  flat text, by another model that is configured for summaries, in parts where it is longer than its window
 //!  the model's own next request with one instruction more, which reuses the provider's cached prefix
 //!  flat text, by the session's own model
-//!  none: the ledger stands alone, and that always works
+//!  none: the computed tables stand alone, and that always works
 //! ```
 
 mod asking;

@@ -1,10 +1,9 @@
-//! Pure work over a whole conversation, away from the sessions' tasks: decisions and compositions of compactions,
-//! and the reading of facts. They take milliseconds for each hundred thousand tokens, and a session that takes those
-//! itself holds up every other one on its thread.
+//! Pure work over a whole conversation, away from the sessions' tasks: decisions and compositions of compactions. They
+//! take milliseconds for each hundred thousand tokens, and a session that spent those itself would block every other
+//! one on its thread.
 //!
-//! One thread a process does it all, behind everything else that wants the processor; so are those behind it that a
-//! long log gets for a moment (`compaction::ledger`). It has a snapshot, and what it
-//! gives is for the revision that the snapshot had: whoever asked looks whether that still stands.
+//! One thread of the process does it all, at a lower priority than everything else. It works on a snapshot, and its
+//! result is for the revision that the snapshot had: the caller checks whether that is still the current one.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;

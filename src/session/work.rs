@@ -20,7 +20,6 @@ use super::trace::TurnTrace;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use crate::compaction::Plan;
-use crate::compaction::ledger::Ledger;
 use crate::hooks::discover::Found;
 use crate::hooks::event::HookEvent;
 use crate::hooks::handlers::Table;
@@ -248,7 +247,6 @@ pub struct Summarised {
     pub attempt: Attempt,
     pub plan: Plan,
     /// The facts of the conversation, read meanwhile.
-    pub ledger: Ledger,
     pub why: Why,
 }
 

@@ -439,7 +439,8 @@ pub struct Account {
     /// Entries that are quoted word for word beside the summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
-    /// Facts of the ledger that are told, and the entries of those that there was no room for.
+    /// Lines of the tables computed from the log, and the entries of instructions and words of the user that there was
+    /// no room for.
     pub facts: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Seq>,

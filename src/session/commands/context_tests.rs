@@ -2,7 +2,7 @@
 
 use super::super::why::tests::{long_story, thread};
 use super::*;
-use crate::compaction::PERSON_HEAD;
+use crate::compaction::USER_HEAD;
 use crate::thread::{Card, Content, MessageId, Origin, OutcomeStatus, ToolCall, ToolOutcome, ToolSpec};
 
 fn message(content: Vec<Content>) -> Message {
@@ -69,7 +69,7 @@ fn what_a_compaction_took_along_is_told_apart_from_its_summary() {
     };
     let long = |head: &str| text_of(&format!("{head}{}", "walnut ".repeat(50)));
     let content =
-        vec![long("<summary>"), long("<ledger>"), long("<instructions path=\"a\">"), long(PERSON_HEAD)];
+        vec![long("<summary>"), long("<ledger>"), long("<instructions path=\"a\">"), long(USER_HEAD)];
     let compacted = Change::Compacted {
         through: *through,
         summary: message(content),

@@ -227,7 +227,7 @@ fn carried(text: &str) -> String {
         named(count("<said entry="), "message of yours", "messages of yours"),
         named(count("<pinned entry="), "pin", "pins"),
         (count("<last_request>") > 0).then(|| "your last request".to_owned()),
-        (count("<ledger>") > 0).then(|| "the facts found by code".to_owned()),
+        (count("<carried_over>") > 0).then(|| "the tables computed from the log".to_owned()),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }

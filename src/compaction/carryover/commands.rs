@@ -1,0 +1,161 @@
+//! Commands by how they last ended: those that failed, with what they printed, and the others by how often they ran.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::history::{CallRecord, CallResult, History};
+use super::quote::{Lines, clip_line};
+use super::{Deadline, Render, TimedOut};
+use crate::thread::Seq;
+
+/// Bytes of a command, and of a line that it printed.
+const COMMAND_BYTES_MAX: usize = 140;
+const OUTPUT_LINE_BYTES_MAX: usize = 160;
+
+/// Failed commands that are listed.
+const FAILED_MAX: usize = 8;
+
+/// Of what a failed command printed, so many lines of the beginning and of the end.
+const OUTPUT_LINES: usize = 2;
+
+/// Programs that only look. What they return says nothing about the state of the work.
+const LOOKING: [&str; 22] = [
+    "cat", "ls", "grep", "rg", "head", "tail", "sed", "awk", "find", "pwd", "wc", "cd", "echo", "which", "tree", "less",
+    "stat", "file", "diff", "test", "sleep", "env",
+];
+
+/// All runs of one command.
+struct Runs<'a> {
+    count: usize,
+    last: CallRecord<'a>,
+    result: CallResult,
+    /// Its output went through a pipe, so that the exit status may be that of another program.
+    is_piped: bool,
+}
+
+pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let mut failed: Vec<(String, Runs)> = runs(history, deadline)?;
+    failed.retain(|(_, runs)| runs.result == CallResult::Failed);
+    failed.sort_by_key(|(_, runs)| Reverse(runs.last.entry));
+    failed.truncate(FAILED_MAX);
+    Ok(Box::new(move |bytes_max| {
+        let mut lines = Lines::within(bytes_max);
+        for (command, runs) in &failed {
+            let command = clip_line(command, COMMAND_BYTES_MAX);
+            let output = ends_of(runs.last.text());
+            lines.push(format!("- `{command}` ({}): {output}", at(runs.last.entry)));
+        }
+        lines.text()
+    }))
+}
+
+pub(super) fn others<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let mut others: Vec<(String, Runs)> = runs(history, deadline)?;
+    // What git did is shown by its results, as version control.
+    others.retain(|(command, runs)| runs.result != CallResult::Failed && !command.starts_with("git "));
+    others.sort_by_key(|(_, runs)| Reverse((runs.count, runs.last.entry)));
+    Ok(Box::new(move |bytes_max| {
+        let mut lines = Lines::within(bytes_max);
+        for (command, runs) in &others {
+            let command = clip_line(command, COMMAND_BYTES_MAX);
+            let result = match runs.result {
+                CallResult::Succeeded if !runs.is_piped => "succeeded".to_owned(),
+                CallResult::Succeeded => {
+                    let last = runs.last.text().lines().rev().find(|line| !line.trim().is_empty());
+                    format!("last line: {}", clip_line(last.unwrap_or("(no output)"), OUTPUT_LINE_BYTES_MAX))
+                }
+                CallResult::Failed | CallResult::Unknown => "result unknown".to_owned(),
+            };
+            // A long one must not keep shorter ones out.
+            lines.push(format!("- `{command}` ({}×, {}): {result}", runs.count, at(runs.last.entry)));
+        }
+        lines.text()
+    }))
+}
+
+/// The runs of each command, as the last of them ended.
+fn runs<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Runs<'a>)>, TimedOut> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut all: Vec<(String, Runs)> = Vec::new();
+    for call in &history.calls {
+        deadline.check()?;
+        let Some(line) = call.command() else { continue };
+        let (command, is_piped) = normalise(&line);
+        let program = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default();
+        if command.is_empty() || LOOKING.contains(&program) {
+            continue;
+        }
+        let result = call.result();
+        match places.get(&command) {
+            Some(at) => {
+                let runs = &mut all[*at].1;
+                *runs = Runs { count: runs.count + 1, last: *call, result, is_piped };
+            }
+            None => {
+                places.insert(command.clone(), all.len());
+                all.push((command, Runs { count: 1, last: *call, result, is_piped }));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A command as it is recognised from run to run: on one line, without a change of directory before it, a
+/// here-document, and what is done with its output. And whether its output goes through a pipe.
+fn normalise(line: &str) -> (String, bool) {
+    let line = line.split("<<").next().unwrap_or_default();
+    let mut line: String = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    while let Some((first, rest)) = line.split_once("&&")
+        && (first.starts_with("cd ") || first.starts_with("export "))
+    {
+        line = rest.trim_start().to_owned();
+    }
+    let mut is_piped = false;
+    if let Some((command, filter)) = line.split_once(" | ") {
+        let program = filter.split_whitespace().next().unwrap_or_default();
+        if LOOKING.contains(&program) || program == "tee" {
+            is_piped = true;
+            line.truncate(command.len());
+        }
+    }
+    let line = line.trim_end().trim_end_matches("2>&1").trim_end();
+    (line.to_owned(), is_piped)
+}
+
+/// The first and the last lines of an output.
+fn ends_of(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let shown: Vec<String> = if lines.len() <= 2 * OUTPUT_LINES {
+        lines.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)).collect()
+    } else {
+        let (head, tail) = (&lines[..OUTPUT_LINES], &lines[lines.len() - OUTPUT_LINES..]);
+        let mut shown: Vec<String> = head.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)).collect();
+        shown.push("…".to_owned());
+        shown.extend(tail.iter().map(|line| clip_line(line, OUTPUT_LINE_BYTES_MAX)));
+        shown
+    };
+    shown.join(" | ")
+}
+
+fn at(entry: Seq) -> String {
+    format!("last {entry}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::normalise;
+
+    #[test]
+    fn runs_of_one_command_are_recognised_as_one() {
+        for (line, command, is_piped) in [
+            ("cargo test", "cargo test", false),
+            ("cd /w && cargo  test 2>&1 | tail -5", "cargo test", true),
+            ("export A=1 && cd x && make all 2>&1", "make all", false),
+            ("cat <<'EOF' > a.txt\nrm -rf x\nEOF", "cat", false),
+            ("a | sort", "a | sort", false),
+            ("", "", false),
+        ] {
+            assert_eq!(normalise(line), (command.to_owned(), is_piped), "{line}");
+        }
+    }
+}

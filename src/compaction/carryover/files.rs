@@ -1,0 +1,396 @@
+//! Files: those that calls changed, created, deleted and read, those that results name, and what edits define.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::history::{CallRecord, CallResult, History};
+use super::quote::Lines;
+use super::{Deadline, Render, TimedOut};
+use crate::thread::{Seq, Shown, ToolKind};
+
+/// A longer path is none.
+const PATH_BYTES_MAX: usize = 300;
+/// Files of one call.
+const CALL_FILES_MAX: usize = 64;
+
+/// Directories above the working directory from which a path is still given as a relative one.
+const PARENTS_MAX: usize = 2;
+
+/// Bytes of a result that are searched for names of files.
+const RESULT_BYTES_MAX: usize = 16 * 1024;
+/// Names of files that are remembered from results.
+const MENTIONED_MAX: usize = 20_000;
+/// A file that a single result names may be any; one that several name belongs to the work.
+const MENTIONS_MIN: u32 = 2;
+
+/// Bytes of an edit that are searched for definitions.
+const EDIT_BYTES_MAX: usize = 64 * 1024;
+/// Definitions that are listed of one file.
+const FILE_NAMES_MAX: usize = 14;
+
+/// What was done to a file. In the order of what matters most about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Action {
+    Read,
+    Changed,
+    Created,
+    Deleted,
+}
+
+/// What calls did to one file.
+struct Touched {
+    changes: u32,
+    /// What the last change was; `Read` where there was none.
+    action: Action,
+    last: Seq,
+}
+
+pub(super) fn touched<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let files = touched_files(history, deadline)?;
+    let cwd = history.cwd;
+    let mut newest: Vec<(String, Touched)> = files.into_iter().collect();
+    newest.sort_by_key(|(_, file)| Reverse(file.last));
+    let (changed, read): (Vec<_>, Vec<_>) = newest.into_iter().partition(|(_, file)| file.action != Action::Read);
+    Ok(Box::new(move |bytes_max| {
+        if changed.is_empty() && read.is_empty() {
+            return String::new();
+        }
+        let mut lines = Lines::within(bytes_max);
+        lines.push(format!("(relative to {})", cwd.display()));
+        let mut rows = Vec::new();
+        if !changed.is_empty() {
+            let names = changed.iter().map(|(path, file)| {
+                let done = match file.action {
+                    Action::Created => "created, ",
+                    Action::Deleted => "deleted, ",
+                    Action::Changed | Action::Read => "",
+                };
+                format!("{path} ({done}{}×, last {})", file.changes, file.last)
+            });
+            rows.push(("- changed: ", names.collect::<Vec<_>>()));
+        }
+        if !read.is_empty() {
+            rows.push(("- read: ", read.iter().map(|(path, _)| path.clone()).collect()));
+        }
+        for (head, names) in rows {
+            let row = joined(&names, lines.left().saturating_sub(head.len() + 1));
+            if !row.is_empty() {
+                lines.push(format!("{head}{row}"));
+            }
+        }
+        lines.text()
+    }))
+}
+
+/// As many names as fit, and how many more there are.
+fn joined(names: &[String], bytes_max: usize) -> String {
+    /// Bytes for ` and 12345 more`.
+    const MORE_BYTES: usize = 16;
+    let mut row = String::new();
+    for (at, name) in names.iter().enumerate() {
+        let rest = if at + 1 < names.len() { MORE_BYTES } else { 0 };
+        if row.len() + name.len() + 2 + rest > bytes_max {
+            return if row.is_empty() { row } else { format!("{row} and {} more", names.len() - at) };
+        }
+        if at > 0 {
+            row.push_str(", ");
+        }
+        row.push_str(name);
+    }
+    row
+}
+
+/// Every file that a call which did not fail touched, by its path relative to the working directory.
+fn touched_files(history: &History<'_>, deadline: Deadline) -> Result<HashMap<String, Touched>, TimedOut> {
+    let mut files: HashMap<String, Touched> = HashMap::new();
+    for call in &history.calls {
+        deadline.check()?;
+        if call.result() != CallResult::Succeeded {
+            continue;
+        }
+        for (path, action) in paths_of(call).into_iter().take(CALL_FILES_MAX) {
+            let path = relative(&path, history.cwd);
+            if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(['\n', '*']) {
+                continue;
+            }
+            let file = files.entry(path).or_insert(Touched { changes: 0, action: Action::Read, last: call.entry });
+            file.last = call.entry;
+            if action != Action::Read {
+                file.changes += 1;
+                // A created file that is changed again stays a new one.
+                let is_new = file.action == Action::Created && action == Action::Changed;
+                file.action = if is_new { Action::Created } else { action };
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// The path relative to the working directory, with `..` for a directory close above it; else as it is.
+pub(super) fn relative(path: &str, cwd: &Path) -> String {
+    let path = path.strip_prefix("file://").unwrap_or(path);
+    let near = cwd.ancestors().take(PARENTS_MAX + 1).enumerate();
+    for (up, ancestor) in near.filter(|(_, ancestor)| ancestor.parent().is_some()) {
+        if let Ok(below) = Path::new(path).strip_prefix(ancestor) {
+            return format!("{}{}", "../".repeat(up), below.display());
+        }
+    }
+    path.strip_prefix("./").unwrap_or(path).to_owned()
+}
+
+/// The files of a call and what it did to them.
+fn paths_of(call: &CallRecord<'_>) -> Vec<(String, Action)> {
+    let mut paths: Vec<(String, Action)> = Vec::new();
+    // What a tool of ours wrote is in its result: whether the file existed before, too.
+    for shown in call.outcome.iter().flat_map(|outcome| &outcome.shown) {
+        if let Shown::Diff { path, old, .. } = shown {
+            let action = if old.is_none() { Action::Created } else { Action::Changed };
+            paths.push((path.to_string_lossy().into_owned(), action));
+        }
+    }
+    if !paths.is_empty() {
+        return paths;
+    }
+    if let Some(command) = call.command() {
+        return removed(&command);
+    }
+    if let Some(patch) = call.input_text(&["patch", "input", "patchText", "diff"]) {
+        paths.extend(patched(patch));
+    }
+    let Some(action) = action_of(call) else { return paths };
+    match call.path() {
+        Some(path) => paths.push((path.to_owned(), action)),
+        None if paths.is_empty() => {
+            let locations = call.card.locations.iter();
+            paths.extend(locations.map(|at| (at.path.to_string_lossy().into_owned(), action)));
+        }
+        None => {}
+    }
+    paths
+}
+
+/// What a call does to the file it names; `None` where it does not touch one, such as a search.
+fn action_of(call: &CallRecord<'_>) -> Option<Action> {
+    // One tool of several commands.
+    match call.input.get("command").and_then(Value::as_str) {
+        Some("view") => return Some(Action::Read),
+        Some("create") => return Some(Action::Created),
+        Some("str_replace" | "insert" | "undo_edit") => return Some(Action::Changed),
+        Some(_) | None => {}
+    }
+    match call.card.kind {
+        ToolKind::Read => return Some(Action::Read),
+        ToolKind::Edit => return Some(Action::Changed),
+        ToolKind::Delete => return Some(Action::Deleted),
+        ToolKind::Move => return Some(Action::Changed),
+        ToolKind::Search | ToolKind::Execute | ToolKind::Fetch => return None,
+        ToolKind::Think | ToolKind::Other => {}
+    }
+    let name = call.name.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    if has(&["grep", "glob", "search", "find", "list"]) {
+        None
+    } else if has(&["delete", "remove"]) {
+        Some(Action::Deleted)
+    } else if has(&["edit", "write", "patch", "replace", "insert", "create", "update", "rename", "move"]) {
+        Some(Action::Changed)
+    } else {
+        Some(Action::Read)
+    }
+}
+
+/// The files of a patch, in either of the common forms.
+fn patched(patch: &str) -> impl Iterator<Item = (String, Action)> {
+    const HEADS: [(&str, Action); 5] = [
+        ("*** Update File: ", Action::Changed),
+        ("*** Add File: ", Action::Created),
+        ("*** Delete File: ", Action::Deleted),
+        ("*** Move to: ", Action::Created),
+        ("+++ b/", Action::Changed),
+    ];
+    patch.lines().filter_map(|line| {
+        let (path, action) = HEADS.iter().find_map(|(head, action)| Some((line.strip_prefix(head)?, *action)))?;
+        Some((path.trim().to_owned(), action))
+    })
+}
+
+/// The files that a command line removes, where it is plain enough to be read without a shell.
+fn removed(command: &str) -> Vec<(String, Action)> {
+    let mut removed = Vec::new();
+    for part in command.split(['\n', ';']).flat_map(|part| part.split("&&")) {
+        let words: Vec<&str> = part.split_whitespace().collect();
+        let operands = match words.as_slice() {
+            ["rm", operands @ ..] | ["git", "rm", operands @ ..] => operands,
+            _ => continue,
+        };
+        let is_plain =
+            |word: &&&str| !word.starts_with('-') && !word.contains(['$', '*', '?', '"', '\'', '`', '{', '&']);
+        let operands = operands.iter().take_while(|word| !word.contains(['|', '>', '<']));
+        removed.extend(operands.filter(is_plain).map(|path| ((*path).to_owned(), Action::Deleted)));
+    }
+    removed
+}
+
+pub(super) fn mentioned<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    struct Mentions {
+        count: u32,
+        last: Seq,
+        path: String,
+    }
+    let touched = touched_files(history, deadline)?;
+    let known: HashSet<&str> = touched.keys().map(|path| file_name(path)).collect();
+    let mut files: HashMap<String, Mentions> = HashMap::new();
+    for call in &history.calls {
+        deadline.check()?;
+        let text = call.text();
+        let is_full = files.len() >= MENTIONED_MAX;
+        for path in paths_in(&text[..text.floor_char_boundary(RESULT_BYTES_MAX)]) {
+            let name = file_name(path);
+            if known.contains(name) {
+                continue;
+            }
+            match files.get_mut(name) {
+                Some(file) => {
+                    // Once for each result.
+                    file.count += u32::from(file.last != call.entry);
+                    file.last = call.entry;
+                    if path.len() > file.path.len() && !file.path.starts_with('/') {
+                        file.path = path.to_owned();
+                    }
+                }
+                None if !is_full => {
+                    let file = Mentions { count: 1, last: call.entry, path: path.to_owned() };
+                    files.insert(name.to_owned(), file);
+                }
+                None => {}
+            }
+        }
+    }
+    let mut files: Vec<Mentions> = files.into_values().filter(|file| file.count >= MENTIONS_MIN).collect();
+    files.sort_by(|one, other| (other.count, other.last, &one.path).cmp(&(one.count, one.last, &other.path)));
+    let names: Vec<String> = files.into_iter().map(|file| relative(&file.path, history.cwd)).collect();
+    Ok(Box::new(move |bytes_max| joined(&names, bytes_max)))
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The words of a text that are paths of files: a name with an extension of letters.
+fn paths_in(text: &str) -> impl Iterator<Item = &str> {
+    const EXTENSION_BYTES_MAX: usize = 5;
+    let is_of_path = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'+' | b'@');
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        while let Some(dot) = memchr::memchr(b'.', &bytes[from..]).map(|at| from + at) {
+            let begin = bytes[from..dot].iter().rposition(|byte| !is_of_path(*byte)).map_or(from, |at| from + at + 1);
+            let end = bytes[dot..].iter().position(|byte| !is_of_path(*byte)).map_or(bytes.len(), |at| dot + at);
+            from = end.max(dot + 1);
+            // What is of a path is ASCII, so that these are boundaries of characters.
+            let word = text[begin..end].trim_end_matches(['.', '-', '/']);
+            // The sides of a diff.
+            let word = ["./", "a/", "b/"].iter().find_map(|side| word.strip_prefix(side)).unwrap_or(word);
+            let Some((stem, extension)) = word.rsplit_once('.') else { continue };
+            let stem = stem.rsplit('/').next().unwrap_or(stem);
+            let is_extension = (1..=EXTENSION_BYTES_MAX).contains(&extension.len())
+                && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
+                && extension.bytes().any(|byte| byte.is_ascii_alphabetic());
+            let has_name = stem.bytes().any(|byte| byte.is_ascii_alphabetic());
+            // `fmt.Println`, `user@host.org` and `//host.org` are no files; a path or a usual extension is.
+            let is_file = is_extension && has_name && word.len() <= PATH_BYTES_MAX && !word.starts_with("//");
+            if is_file && (word.contains('/') || is_source(extension)) && !word.contains('@') {
+                return Some(word);
+            }
+        }
+        None
+    })
+}
+
+/// Extensions by which a bare name is taken for a file.
+fn is_source(extension: &str) -> bool {
+    const EXTENSIONS: [&str; 30] = [
+        "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "py", "rb", "java", "kt", "swift", "c", "h", "cc", "cpp", "hpp",
+        "cs", "php", "lua", "sh", "sql", "md", "json", "jsonl", "yaml", "yml", "toml", "html", "css",
+    ];
+    EXTENSIONS.contains(&extension)
+}
+
+/// A definition in the usual languages: the keyword, and the name behind it. Of variables only those of the outermost
+/// level.
+static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?m)^[+ \t]*(?:(?:export|pub(?:\([a-z]+\))?|async|static|public|private|protected|default|abstract|unsafe) +)*(?:func(?: *\([^)\n]*\))?|fn|def|class|struct|enum|trait|interface|type|function|module|impl) +([A-Za-z_][A-Za-z0-9_]{3,})|^\+?(?:export +|pub +)?(?:const|static|var|let|val) +([A-Za-z_][A-Za-z0-9_]{3,})",
+    )
+    .expect("a valid pattern")
+});
+
+pub(super) fn defined<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    // By file, the entry in which each name was defined last.
+    let mut files: BTreeMap<String, HashMap<&str, Seq>> = BTreeMap::new();
+    for call in &history.calls {
+        deadline.check()?;
+        if call.result() != CallResult::Succeeded || call.command().is_some() {
+            continue;
+        }
+        let new = ["new_string", "new_text", "new_str", "newText", "content", "file_text", "text", "patch", "input"];
+        let Some(new) = call.input_text(&new) else { continue };
+        let old = call.input_text(&["old_string", "old_text", "old_str", "oldText"]).unwrap_or_default();
+        let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != Action::Read) else { continue };
+        let before: HashSet<&str> = names_in(old).collect();
+        for name in names_in(new).filter(|name| !before.contains(name)) {
+            files.entry(relative(&path, history.cwd)).or_default().insert(name, call.entry);
+        }
+    }
+    let mut files: Vec<(String, Vec<(&str, Seq)>)> =
+        files.into_iter().map(|(path, names)| (path, names.into_iter().collect())).collect();
+    for (_, names) in &mut files {
+        names.sort_by_key(|(name, entry)| (Reverse(*entry), *name));
+        names.truncate(FILE_NAMES_MAX);
+    }
+    files.sort_by_key(|(_, names)| Reverse(names.first().map(|(_, entry)| *entry)));
+    Ok(Box::new(move |bytes_max| {
+        let mut lines = Lines::within(bytes_max);
+        for (path, names) in &files {
+            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            lines.push(format!("- {}: {}", file_name(path), names.join(", ")));
+        }
+        lines.text()
+    }))
+}
+
+fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    let text = &text[..text.floor_char_boundary(EDIT_BYTES_MAX)];
+    DEFINITION.captures_iter(text).filter_map(|found| found.get(1).or(found.get(2))).map(|name| name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_with_an_extension_are_paths() {
+        for (text, paths) in [
+            ("src/a.rs:12: fn main", vec!["src/a.rs"]),
+            ("see ./docs/x.md, README.md.", vec!["docs/x.md", "README.md"]),
+            ("fmt.Println(1.5) v1.2.3 e.g. a...b", vec![]),
+            ("person@example.com 请看src/a.rs。", vec!["src/a.rs"]),
+            ("+++ b/cmd/hooks.go|x.tar.gz https://host.org/a", vec!["cmd/hooks.go"]),
+            (".", vec![]),
+        ] {
+            assert_eq!(paths_in(text).collect::<Vec<_>>(), paths, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_plain_operands_of_rm_are_deleted_files() {
+        let removed: Vec<String> =
+            removed("cd x && rm -rf a.txt b/ $HOME/c; git rm d.rs | cat").into_iter().map(|(path, _)| path).collect();
+        assert_eq!(removed, ["a.txt", "b/", "d.rs"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Version control: commits, branches, pushes and pull requests, from the output of `git` and its hosts' clients.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::history::{CallResult, History};
+use super::quote::{Lines, clip_line};
+use super::{Deadline, Render, TimedOut};
+
+/// Bytes of an output that are looked at.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+const LINE_BYTES_MAX: usize = 160;
+
+/// Commits and pull requests that are listed.
+const COMMITS_MAX: usize = 60;
+const REQUESTS_MAX: usize = 4;
+
+/// `[main 1a2b3c4] subject`, which `git commit` prints.
+static COMMIT: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?m)^\[([^\]\s]+(?: \([^)]*\))?) ([0-9a-f]{7,40})\] (.*)$").expect("a valid pattern"));
+
+/// `On branch x`, `Switched to a new branch 'x'`.
+static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
+});
+
+/// `   1a2b3c4..5d6e7f8  main -> main`, which `git push` prints.
+static PUSH: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^ [ *+] (?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}([0-9a-f]{7,40}))\s+(\S+) -> (\S+)")
+        .expect("a valid pattern")
+});
+
+/// A pull or merge request: its address in an output, its number in a command line.
+static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"https://[^\s/]+/\S+/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)")
+        .expect("a valid pattern")
+});
+
+/// What the output of version control shows, newest first.
+#[derive(Default)]
+struct Found {
+    branch: Option<String>,
+    pushed: Option<String>,
+    requests: Vec<String>,
+    commits: Vec<String>,
+}
+
+pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let mut found = Found::default();
+    for call in history.calls.iter().rev() {
+        deadline.check()?;
+        let Some(command) = call.command() else { continue };
+        let has = |program: &str| command.split(|c: char| !c.is_alphanumeric()).any(|word| word == program);
+        let output = call.text();
+        let output = &output[..output.floor_char_boundary(OUTPUT_BYTES_MAX)];
+        if has("git") {
+            let commits: Vec<_> = COMMIT.captures_iter(output).collect();
+            for commit in commits.iter().rev() {
+                found.commit(format!("- {} on {}: {}", &commit[2], &commit[1], &commit[3]));
+            }
+            if let Some(push) = PUSH.captures_iter(output).last() {
+                let hash = push.get(1).map_or("as a new branch", |hash| hash.as_str());
+                found.pushed.get_or_insert_with(|| format!("{} {hash}", &push[3]));
+            }
+            let branch = BRANCH.captures_iter(output).last().map(|branch| branch[1].to_owned());
+            let of_commit = || commits.last().map(|commit| commit[1].to_owned());
+            found.branch = found.branch.or_else(|| branch.or_else(of_commit));
+        }
+        if (has("gh") || has("glab")) && call.result() == CallResult::Succeeded {
+            let requests = REQUEST.captures_iter(output).take(1).chain(REQUEST.captures_iter(&command));
+            for number in requests.filter_map(|found| found.iter().skip(1).flatten().next()) {
+                found.request(format!("#{}", number.as_str()));
+            }
+        }
+    }
+    Ok(Box::new(move |bytes_max| found.render(bytes_max)))
+}
+
+impl Found {
+    fn commit(&mut self, commit: String) {
+        if self.commits.len() < COMMITS_MAX && !self.commits.contains(&commit) {
+            self.commits.push(commit);
+        }
+    }
+
+    fn request(&mut self, request: String) {
+        if self.requests.len() < REQUESTS_MAX && !self.requests.contains(&request) {
+            self.requests.push(request);
+        }
+    }
+
+    fn render(&self, bytes_max: usize) -> String {
+        let mut lines = Lines::within(bytes_max);
+        let requests = Some(self.requests.join(", ")).filter(|requests| !requests.is_empty());
+        let state = [("branch", &self.branch), ("last push", &self.pushed), ("pull requests", &requests)];
+        let state = state.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value.as_ref()?)));
+        let state = state.collect::<Vec<_>>().join("; ");
+        if !state.is_empty() {
+            lines.push(format!("- {state}"));
+        }
+        for commit in &self.commits {
+            if !lines.push(clip_line(commit, LINE_BYTES_MAX)) {
+                break;
+            }
+        }
+        lines.text()
+    }
+}

@@ -1,0 +1,198 @@
+//! One pass over the log: tool calls with their results, and what the agent said.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Deadline, TimedOut};
+use crate::compaction::prune::RECALL;
+use crate::compaction::scene::Rewritten;
+use crate::thread::{
+    CallId, Card, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, Seq, Thread, ToolOutcome,
+};
+
+/// What Claude Code writes as the result of a call that the user refused, and before the words they gave with it.
+const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
+const REFUSED_WITH: &str = "the user said:\n";
+
+/// Tools whose result is the user's answer to a question: ours, and those of the agents whose sessions are imported.
+const QUESTION_TOOLS: [&str; 4] = ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
+
+/// The calls and replies of a conversation, oldest first. What a rewind or a hook took out of it is not there.
+pub(super) struct History<'a> {
+    pub cwd: &'a Path,
+    pub calls: Vec<CallRecord<'a>>,
+    /// Replies that left the view and have text.
+    pub replies: Vec<(Seq, &'a Message)>,
+    /// The plan of our own tool.
+    pub plan: &'a [PlanStep],
+}
+
+/// A tool call and its result.
+#[derive(Clone, Copy)]
+pub(super) struct CallRecord<'a> {
+    /// The entry of the result, or of the call where there is none.
+    pub entry: Seq,
+    pub name: &'a str,
+    pub input: &'a Value,
+    pub card: &'a Card,
+    /// `None` where there is none yet, and where a hook took it out.
+    pub outcome: Option<&'a ToolOutcome>,
+    /// Whether it is no longer in view after the compaction.
+    pub has_left: bool,
+}
+
+/// How a call ended, as far as the log shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallResult {
+    Succeeded,
+    Failed,
+    /// It was refused or interrupted, or its end is not known: that says nothing about what it would have done.
+    Unknown,
+}
+
+impl<'a> History<'a> {
+    pub fn of(
+        thread: &'a Thread,
+        kept: &HashSet<Seq>,
+        deadline: Deadline,
+    ) -> Result<History<'a>, TimedOut> {
+        let rewritten = Rewritten::of(thread);
+        let mut history =
+            History { cwd: thread.cwd(), calls: Vec::new(), replies: Vec::new(), plan: thread.plan() };
+        let mut open: HashMap<&CallId, usize> = HashMap::new();
+        for entry in thread.standing() {
+            deadline.check()?;
+            let is_hidden = rewritten.contains(entry.seq);
+            match &entry.change {
+                Change::Replied { message, .. } if !is_hidden => {
+                    let has_left = !kept.contains(&entry.seq);
+                    for call in message.calls().filter(|call| call.name != RECALL) {
+                        open.insert(&call.id, history.calls.len());
+                        history.calls.push(CallRecord {
+                            entry: entry.seq,
+                            name: &call.name,
+                            input: &call.input,
+                            card: &call.card,
+                            outcome: None,
+                            has_left,
+                        });
+                    }
+                    let has_text =
+                        message.content.iter().any(|part| matches!(part, Content::Text { text } if !text.trim().is_empty()));
+                    if has_left && has_text {
+                        history.replies.push((entry.seq, message));
+                    }
+                }
+                Change::CallChanged { call, input, card, .. } => {
+                    if let Some(at) = open.get(call) {
+                        history.calls[*at].input = input;
+                        history.calls[*at].card = card;
+                    }
+                }
+                Change::ToolFinished { outcome } => {
+                    if let Some(at) = open.remove(&outcome.call) {
+                        let call = &mut history.calls[at];
+                        call.entry = entry.seq;
+                        call.outcome = (!is_hidden).then_some(outcome);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(history)
+    }
+}
+
+impl<'a> CallRecord<'a> {
+    pub fn result(&self) -> CallResult {
+        let Some(outcome) = self.outcome else { return CallResult::Unknown };
+        let exit_code = outcome.raw.as_ref().and_then(|raw| raw.get("exitCode")).and_then(Value::as_i64);
+        match outcome.status {
+            OutcomeStatus::Denied | OutcomeStatus::Interrupted => CallResult::Unknown,
+            _ if is_refusal(outcome) => CallResult::Unknown,
+            OutcomeStatus::Failed => CallResult::Failed,
+            OutcomeStatus::Completed if exit_code.is_some_and(|code| code != 0) => CallResult::Failed,
+            OutcomeStatus::Completed => CallResult::Succeeded,
+        }
+    }
+
+    /// Whether it only writes the plan, which is shown as such.
+    pub fn is_planning(&self) -> bool {
+        let name = self.name.to_ascii_lowercase();
+        ["todo", "plan", "taskcreate", "taskupdate", "tasklist"].iter().any(|tool| name.contains(tool))
+    }
+
+    /// What the model read as the result.
+    pub fn text(&self) -> &'a str {
+        self.outcome.and_then(first_text).unwrap_or_default()
+    }
+
+    /// The command line of a call that runs one, without the shell that runs it.
+    pub fn command(&self) -> Option<String> {
+        // Editing tools have commands too, such as `{"command": "view", "path": …}`.
+        if self.path().is_some() {
+            return None;
+        }
+        let value = ["command", "cmd", "script", "commandLine"].iter().find_map(|key| self.input.get(key))?;
+        let line = match value {
+            Value::String(line) => line.clone(),
+            // `["bash", "-lc", "make"]`
+            Value::Array(words) => {
+                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                match words.as_slice() {
+                    [_, option, line] if option.starts_with('-') && option.ends_with('c') => (*line).to_owned(),
+                    words => words.join(" "),
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
+        };
+        (!line.trim().is_empty()).then_some(line)
+    }
+
+    /// The file that the input names.
+    pub fn path(&self) -> Option<&'a str> {
+        const KEYS: [&str; 9] = [
+            "file_path",
+            "path",
+            "filePath",
+            "absolute_path",
+            "notebook_path",
+            "target_file",
+            "file",
+            "filename",
+            "relative_path",
+        ];
+        KEYS.iter().find_map(|key| self.input.get(key)).and_then(Value::as_str).filter(|path| !path.is_empty())
+    }
+
+    /// A text of the input under the first of these names that has one.
+    pub fn input_text(&self, keys: &[&str]) -> Option<&'a str> {
+        keys.iter().find_map(|key| self.input.get(key)).and_then(Value::as_str)
+    }
+}
+
+/// What the user said in a tool result: with the refusal of a call, or as the answer to a question.
+pub(in crate::compaction) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome) -> Option<(&'static str, &'a str)> {
+    let text = first_text(outcome)?;
+    let reply = if is_refusal(outcome) {
+        ("refusing a call", text.split_once(REFUSED_WITH)?.1)
+    } else if QUESTION_TOOLS.contains(&tool) && outcome.status == OutcomeStatus::Completed {
+        ("answering a question", text)
+    } else {
+        return None;
+    };
+    (!reply.1.trim().is_empty()).then_some(reply)
+}
+
+fn is_refusal(outcome: &ToolOutcome) -> bool {
+    outcome.status == OutcomeStatus::Denied || first_text(outcome).is_some_and(|text| text.starts_with(REFUSED))
+}
+
+fn first_text(outcome: &ToolOutcome) -> Option<&str> {
+    outcome.content.iter().find_map(|content| match content {
+        OutcomeContent::Text { text } => Some(text.as_str()),
+        OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+    })
+}

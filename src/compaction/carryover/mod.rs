@@ -1,0 +1,191 @@
+//! What a compaction carries over without any model: tables computed from the log, and the agent's own last words.
+//!
+//! Every part comes from structure: roles, tool calls with their inputs, exit statuses, the plan. No part looks for
+//! phrases in prose, because prose does not say reliably what is open, done or decided. Quoted text may be cut, with a
+//! mark where it was; it is never edited.
+//!
+//! ```text
+//!  log ─► History ─┬─► plan, commands, files, names, git, newest calls and results   each part by itself, guarded
+//!                  └─► the agent's words: what room the others leave
+//! ```
+//!
+//! A compaction must never fail because of what a conversation holds. So each part is computed behind a guard: a panic
+//! or a timeout costs that part alone, and the message says which one is missing.
+
+mod commands;
+mod files;
+mod git;
+mod history;
+mod newest;
+mod plan;
+mod quote;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use super::scene::Scene;
+use crate::thread::Seq;
+use crate::tokens::Ruler;
+use history::History;
+use std::collections::HashSet;
+
+pub(super) use history::user_reply;
+
+/// What computing one part may take. All of them together take a few milliseconds for a million tokens.
+const PART_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Below so many bytes nothing useful can be carried over.
+const BYTES_MIN: usize = 300;
+
+/// Bytes of a token at most, on average: the first guess at what fits a number of tokens.
+const BYTES_PER_TOKEN: u64 = 5;
+
+/// Attempts to meet a number of tokens; each one measures the text and shortens it in proportion.
+const FIT_ATTEMPTS_MAX: usize = 5;
+
+/// The tag around the tables in the message.
+pub(super) const TAG: &str = "carried_over";
+
+/// The tables of one conversation, computed once and rendered for as much room as there is.
+pub(super) struct Carryover<'a> {
+    parts: Vec<Part<'a>>,
+    /// Headings of the parts that could not be computed.
+    failed: Vec<&'static str>,
+}
+
+/// A part of the message: a heading, its share of the room and what writes it.
+struct Part<'a> {
+    heading: &'static str,
+    share_percent: usize,
+    render: Render<'a>,
+}
+
+/// Writes a part within so many bytes; empty where there is nothing to write.
+type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
+
+/// Computes a part, or reports that its time is over.
+type Compute = for<'a> fn(&History<'a>, Deadline) -> Result<Render<'a>, TimedOut>;
+
+/// The parts in the order of the message, each with its share of the room in per cent. What a part leaves unused goes
+/// to the last one, the agent's words, which have no share of their own.
+const PARTS: [(&str, usize, Compute); 10] = [
+    ("Plan", 18, plan::compute),
+    ("Commands that failed when last run, newest first", 8, commands::failed),
+    ("Files, newest first", 20, files::touched),
+    ("Files named in results", 5, files::mentioned),
+    ("Names defined in edits", 8, files::defined),
+    ("Other commands, most frequent first", 7, commands::others),
+    ("Version control, newest first", 5, git::compute),
+    ("Newest calls that left the view", 8, newest::calls),
+    ("Newest results that left the view", 20, newest::results),
+    ("What the agent said, newest last", 0, newest::words),
+];
+
+/// When a part has to be finished.
+#[derive(Clone, Copy)]
+struct Deadline(Instant);
+
+/// A part took too long.
+struct TimedOut;
+
+impl Deadline {
+    fn after(time: Duration) -> Deadline {
+        Deadline(Instant::now() + time)
+    }
+
+    /// To be asked once for each call or message.
+    fn check(self) -> Result<(), TimedOut> {
+        if Instant::now() > self.0 { Err(TimedOut) } else { Ok(()) }
+    }
+}
+
+/// Text that fits, and how many lines it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CarriedText {
+    pub text: String,
+    pub lines: u32,
+}
+
+impl<'a> Carryover<'a> {
+    /// Computes all parts for a compaction that keeps the entries of `kept` in view.
+    pub fn of(scene: &Scene<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
+        let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
+        let deadline = Deadline::after(PART_TIME_MAX);
+        let Some(history) = guarded(|| History::of(scene.thread, kept, deadline)) else {
+            carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
+            return carryover;
+        };
+        for (heading, share_percent, compute) in PARTS {
+            match guarded(|| compute(&history, Deadline::after(PART_TIME_MAX))) {
+                Some(render) => carryover.parts.push(Part { heading, share_percent, render }),
+                None => carryover.failed.push(heading),
+            }
+        }
+        carryover
+    }
+
+    /// The parts within so many tokens.
+    pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> CarriedText {
+        let mut bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
+        for _ in 0..FIT_ATTEMPTS_MAX {
+            let text = self.text(bytes);
+            let tokens = ruler.text(&text);
+            if tokens <= tokens_max {
+                let lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
+                return CarriedText { text, lines };
+            }
+            let exact = u128::from(tokens_max) * text.len() as u128 / u128::from(tokens.max(1));
+            // A little less, because the marks of cuts take some as well.
+            bytes = usize::try_from(exact * 97 / 100).unwrap_or(0);
+        }
+        CarriedText::default()
+    }
+
+    fn text(&self, bytes_max: usize) -> String {
+        if bytes_max < BYTES_MIN {
+            return String::new();
+        }
+        let mut failed = self.failed.clone();
+        let mut texts: Vec<String> = Vec::new();
+        let mut left = bytes_max;
+        for Part { heading, share_percent, render } in &self.parts {
+            let room = match share_percent {
+                0 => left,
+                percent => (bytes_max * percent / 100).min(left),
+            };
+            // The heading and the blank line before it.
+            let Some(room) = room.checked_sub(heading.len() + "## \n\n".len()) else { continue };
+            match guarded(|| Ok(render(room))) {
+                Some(text) if text.is_empty() => {}
+                Some(text) => {
+                    let text = format!("## {heading}\n{text}");
+                    left = left.saturating_sub(text.len() + 1);
+                    texts.push(text);
+                }
+                None => failed.push(heading),
+            }
+        }
+        if !failed.is_empty() {
+            texts.push(format!("(Could not be computed: {}.)", failed.join("; ")));
+        }
+        texts.join("\n\n")
+    }
+}
+
+/// Runs a computation that must not take the compaction down with it. `None` where it panicked or timed out.
+fn guarded<T>(compute: impl FnOnce() -> Result<T, TimedOut>) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(compute)) {
+        Ok(Ok(value)) => Some(value),
+        Ok(Err(TimedOut)) => {
+            tracing::warn!("a part of the carried-over message took too long");
+            None
+        }
+        Err(_) => {
+            tracing::error!("a part of the carried-over message panicked");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

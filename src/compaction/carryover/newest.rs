@@ -1,0 +1,124 @@
+//! The end of what left the view: the newest calls, what they returned, and what the agent said.
+
+use std::path::Path;
+
+use super::files::relative;
+use super::history::{CallRecord, CallResult, History};
+use super::quote::{Lines, clip, clip_line};
+use super::{Deadline, Render, TimedOut};
+use crate::thread::{Content, Seq};
+
+/// Calls that are listed.
+const CALLS_MAX: usize = 20;
+/// Bytes of a call's input.
+const INPUT_BYTES_MAX: usize = 200;
+
+/// Results that are shown, each with its part of the room in per cent, newest first.
+const RESULT_PERCENT: [usize; 3] = [60, 20, 20];
+
+/// What the newest message may take of the room, in per cent.
+const NEWEST_PERCENT: usize = 60;
+/// Bytes of the message before it. Each older one may take 7 % less, down to the least.
+const MESSAGE_BYTES: usize = 1200;
+const MESSAGE_BYTES_MIN: usize = 200;
+/// All messages that are looked at together have so many bytes: more than there is ever room for.
+const MESSAGES_BYTES_MAX: usize = 256 * 1024;
+/// Less room shows nothing of a message.
+const ROOM_BYTES_MIN: usize = 80;
+
+pub(super) fn calls<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let mut newest: Vec<String> = Vec::new();
+    let gone = history.calls.iter().rev().filter(|call| call.has_left && !call.is_planning());
+    for call in gone.take(CALLS_MAX) {
+        deadline.check()?;
+        let failed = if call.result() == CallResult::Failed { " (failed)" } else { "" };
+        newest.push(format!("- {} {} {}{failed}", call.entry, call.name, input_line(call, history.cwd)));
+    }
+    Ok(Box::new(move |bytes_max| {
+        let mut lines = Lines::within(bytes_max);
+        for line in &newest {
+            if !lines.push(line.clone()) {
+                break;
+            }
+        }
+        lines.text_reversed()
+    }))
+}
+
+/// The values of an input on one line; names of arguments say little beside them.
+fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
+    let Some(input) = call.input.as_object() else { return String::new() };
+    let mut line = String::new();
+    for value in input.values() {
+        let left = INPUT_BYTES_MAX.saturating_sub(line.len());
+        if left == 0 {
+            break;
+        }
+        let value = match value {
+            serde_json::Value::String(text) if Some(text.as_str()) == call.path() => clip_line(&relative(text, cwd), left),
+            serde_json::Value::String(text) => clip_line(text, left),
+            // Lists of edits and the like may be large; one that is does not get here whole.
+            other => clip_line(&other.to_string(), left),
+        };
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&value);
+    }
+    line
+}
+
+pub(super) fn results<'a>(history: &History<'a>, _: Deadline) -> Result<Render<'a>, TimedOut> {
+    let newest: Vec<CallRecord> = history
+        .calls
+        .iter()
+        .rev()
+        .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
+        .take(RESULT_PERCENT.len())
+        .copied()
+        .collect();
+    Ok(Box::new(move |bytes_max| {
+        let mut lines = Lines::within(bytes_max);
+        for (call, percent) in newest.iter().zip(RESULT_PERCENT) {
+            let head = format!("- {} {}: ", call.entry, call.name);
+            let room = (bytes_max * percent / 100).saturating_sub(head.len() + 1);
+            if room >= ROOM_BYTES_MIN {
+                lines.push(format!("{head}{}", clip(call.text(), room)));
+            }
+        }
+        lines.text_reversed()
+    }))
+}
+
+pub(super) fn words<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let mut said: Vec<(Seq, String)> = Vec::new();
+    let mut bytes = 0;
+    for (entry, message) in history.replies.iter().rev() {
+        deadline.check()?;
+        if bytes > MESSAGES_BYTES_MAX {
+            break;
+        }
+        let texts = message.content.iter().filter_map(|part| match part {
+            Content::Text { text } if !text.trim().is_empty() => Some(text.trim()),
+            _ => None,
+        });
+        let text = texts.collect::<Vec<_>>().join("\n\n");
+        bytes += text.len();
+        said.push((*entry, text));
+    }
+    Ok(Box::new(move |bytes_max| {
+        let mut lines = Lines::within(bytes_max);
+        let mut older = MESSAGE_BYTES;
+        for (entry, text) in &said {
+            if lines.left() < ROOM_BYTES_MIN {
+                break;
+            }
+            let head = format!("{entry}: ");
+            let most = if lines.is_empty() { (bytes_max * NEWEST_PERCENT / 100).max(older) } else { older };
+            older = (older * 93 / 100).max(MESSAGE_BYTES_MIN);
+            let room = most.min(lines.left().saturating_sub(head.len() + 1));
+            lines.push(format!("{head}{}", clip(text, room)));
+        }
+        lines.text_reversed()
+    }))
+}

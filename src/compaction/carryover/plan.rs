@@ -1,0 +1,124 @@
+//! The plan: steps of the todo tools, ours and those of imported sessions, and the plan that was approved last.
+
+use serde_json::Value;
+
+use super::history::{CallRecord, CallResult, History};
+use super::quote::{Lines, clip, clip_line};
+use super::{Deadline, Render, TimedOut};
+use crate::thread::PlanStep;
+
+/// Bytes of a step, and of one that is done.
+const STEP_BYTES_MAX: usize = 400;
+const DONE_BYTES_MAX: usize = 110;
+
+/// Of the room for the plan, what the text of an approved plan may take at most, in per cent.
+const APPROVED_PERCENT: usize = 45;
+
+struct Step {
+    /// The name that `TaskUpdate` has for it; empty in a list that is always written as a whole.
+    id: String,
+    status: String,
+    text: String,
+}
+
+impl Step {
+    fn is_done(&self) -> bool {
+        matches!(self.status.as_str(), "completed" | "done" | "cancelled")
+    }
+}
+
+pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut approved = None;
+    for call in &history.calls {
+        deadline.check()?;
+        let tool = call.name.to_ascii_lowercase();
+        match tool.as_str() {
+            "taskcreate" => steps.push(created(call, steps.len())),
+            "taskupdate" => update(call, &mut steps),
+            "exitplanmode" | "exit_plan_mode" if call.result() == CallResult::Succeeded => {
+                approved = Some((call.entry, call.input_text(&["plan"]).unwrap_or(call.text())));
+            }
+            _ if tool.contains("todo") || tool.contains("plan") => {
+                if let Some(list) = listed(call) {
+                    steps = list;
+                }
+            }
+            _ => {}
+        }
+    }
+    // Ours is what the log itself calls the plan.
+    if !history.plan.is_empty() {
+        steps = history.plan.iter().map(own).collect();
+    }
+    Ok(Box::new(move |bytes_max| {
+        let mut lines = Lines::within(bytes_max);
+        let mut left_out = 0;
+        for step in steps.iter().filter(|step| !step.is_done()) {
+            let line = format!("- [{}] {}", step.status, clip_line(&step.text, STEP_BYTES_MAX));
+            left_out += usize::from(!lines.push(line));
+        }
+        if left_out > 0 {
+            lines.push(format!("- … and {left_out} more open steps"));
+        }
+        if let Some((entry, text)) = approved.filter(|(_, text)| !text.is_empty()) {
+            let head = format!("Approved plan ({entry}):\n");
+            let room = (bytes_max * APPROVED_PERCENT / 100).min(lines.left());
+            let text = clip(text, room.saturating_sub(head.len() + 1));
+            if !text.is_empty() {
+                lines.push(format!("{head}{text}"));
+            }
+        }
+        for step in steps.iter().rev().filter(|step| step.is_done()) {
+            if !lines.push(format!("- [{}] {}", step.status, clip_line(&step.text, DONE_BYTES_MAX))) {
+                break;
+            }
+        }
+        lines.text()
+    }))
+}
+
+fn own(step: &PlanStep) -> Step {
+    // The words that the log uses.
+    let status = serde_json::to_value(step.status).ok();
+    let status = status.as_ref().and_then(Value::as_str).unwrap_or("pending").to_owned();
+    Step { id: String::new(), status, text: step.content.clone() }
+}
+
+/// A list of steps in the input, as TodoWrite, update_plan and their like have it.
+fn listed(call: &CallRecord<'_>) -> Option<Vec<Step>> {
+    let list = ["todos", "plan", "items", "tasks"].iter().find_map(|key| call.input.get(key)?.as_array())?;
+    let step = |item: &Value| {
+        let text = ["content", "step", "text", "title", "description"].iter().find_map(|key| item.get(key)?.as_str())?;
+        let status = item.get("status").and_then(Value::as_str).unwrap_or("pending").to_owned();
+        Some(Step { id: String::new(), status, text: text.to_owned() })
+    };
+    Some(list.iter().filter_map(step).collect())
+}
+
+/// The step of a `TaskCreate`. Its id is the number that the result names, or else the next one.
+fn created(call: &CallRecord<'_>, known: usize) -> Step {
+    let result = call.text();
+    let named = result.split_once('#').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
+    let id = named.filter(|id: &String| !id.is_empty()).unwrap_or_else(|| (known + 1).to_string());
+    let subject = call.input_text(&["subject", "title", "content"]).unwrap_or_default();
+    let text = match call.input_text(&["description"]) {
+        Some(more) if !more.is_empty() => format!("{subject}: {more}"),
+        Some(_) | None => subject.to_owned(),
+    };
+    Step { id, status: "pending".to_owned(), text }
+}
+
+fn update(call: &CallRecord<'_>, steps: &mut Vec<Step>) {
+    let id = match call.input.get("taskId").or_else(|| call.input.get("id")) {
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Number(id)) => id.to_string(),
+        Some(_) | None => return,
+    };
+    let Some(status) = call.input_text(&["status"]) else { return };
+    if status == "deleted" {
+        steps.retain(|step| step.id != id);
+    } else if let Some(step) = steps.iter_mut().find(|step| step.id == id) {
+        step.status = status.to_owned();
+    }
+}
