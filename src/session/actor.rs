@@ -97,8 +97,6 @@ pub struct Session {
     pub(super) window_from: Source,
     /// The endpoint's server was asked for the window of the loaded model.
     pub(super) asked_loaded: bool,
-    /// The person was told that their server may leave out what does not fit the configured window.
-    pub(super) told_of_cut: bool,
     /// Its provider was asked for its list of models since the model is in use.
     pub(super) list_asked: bool,
     pub(super) found: Option<LocalServer>,
@@ -258,7 +256,6 @@ impl Session {
             endpoint: None,
             window_from: Source::Guess,
             asked_loaded: false,
-            told_of_cut: false,
             list_asked: false,
             found: None,
             audience: Audience::default(),

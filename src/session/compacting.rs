@@ -23,7 +23,6 @@ use crate::hooks::moment::What;
 use crate::hooks::output::Keep;
 use crate::provider::ProviderError;
 use crate::provider::endpoint::Endpoint;
-use crate::provider::learned::Lesson;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Mask, MessageId, ModelName, Seq, Trigger, Usage};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
@@ -209,7 +208,7 @@ impl Session {
                     .limits
                     .iter()
                     .filter(|(model, limit)| *model == other.name && *limit < other.window);
-                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit, Lesson::Overflow));
+                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit));
             }
             attempt
         }

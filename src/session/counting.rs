@@ -2,7 +2,6 @@
 
 use super::actor::Session;
 use super::registry::Services;
-use crate::provider::learned::Source;
 use crate::thread::{Change, Entry};
 use crate::tokens::{Count, Ruler};
 
@@ -57,10 +56,7 @@ impl Session {
     pub(super) fn learn_tokens(&mut self, reply: &Entry) {
         let Change::Replied { model, usage: Some(usage), cut: None, .. } = &reply.change else { return };
         let ruler = self.services.rulers.of(Some(model));
-        // A server that leaves out what does not fit counts less than it was sent.
-        if self.window_from != Source::Truncation
-            && let Some(sent) = self.counter.request(&ruler, &self.thread)
-        {
+        if let Some(sent) = self.counter.request(&ruler, &self.thread) {
             let calibration = self.services.rulers.learn(model, sent, usage.input);
             self.services.learned.learn_calibration(model, calibration);
         }

@@ -92,14 +92,6 @@ impl Ruler {
         thread.frame().map_or(0, |(system, tools)| self.frame(system, tools))
     }
 
-    /// The tokens of the text of a thread's frame and view: what a server has to read at the least, whatever
-    /// it makes of images and documents.
-    pub fn text_of(&self, thread: &Thread) -> u64 {
-        let frame = thread.frame().map(|(system, tools)| self.tally_frame(system, tools));
-        let entries = thread.view().entries().iter().map(|entry| self.tally_entry(entry));
-        self.fit(Tally { media: 0, ..frame.into_iter().chain(entries).sum() })
-    }
-
     /// The tokens of the images and documents of a thread's view, as we suppose them to be.
     pub fn media_of(&self, thread: &Thread) -> u64 {
         thread.view().entries().iter().map(|entry| self.tally_entry(entry).media).sum()

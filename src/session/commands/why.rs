@@ -175,8 +175,8 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
 fn asked_by(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual => "you asked for it",
-        // The model's provider refused it, or a count before the call did.
-        Trigger::Overflow => "the request was too long for the model",
+        // It refused a request, or cut a reply off.
+        Trigger::Overflow => "the provider said that the window was full",
         Trigger::Threshold => "the window filled up",
         Trigger::Must => "the next request might not have fitted",
         Trigger::Hook => "a hook asked for it",
