@@ -204,7 +204,7 @@ fn mask_old(thread: &mut Thread, done: &mut usize) {
         .collect();
     *done = old;
     if !masks.is_empty() {
-        append(thread, Change::Pruned { masks, trigger: Trigger::Hook, tokens_before: 0, tokens_after: 0 });
+        append(thread, Change::Pruned { masks, trigger: Trigger::Hook, tokens_before: 0, tokens_after: 0 , window: None});
     }
 }
 

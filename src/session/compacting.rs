@@ -221,7 +221,7 @@ impl Session {
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
         self.think(pruning, move |session, pruned| {
             let change = match pruned {
-                Some(change) if revision == session.thread.view().revision() => change,
+                Some(change) if revision == session.thread.view().revision() => session.sized(change),
                 Some(_) => return session.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
                 None => return session.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
             };
@@ -332,7 +332,7 @@ impl Session {
             return self.swap_failed(swap, CHANGED);
         }
         let change = match change {
-            Ok(change) => change,
+            Ok(change) => self.sized(change),
             Err(no_gain) => {
                 self.spend_on(swap);
                 return self.nothing_to_compact(swap.why, &no_gain);
