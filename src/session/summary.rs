@@ -159,6 +159,18 @@ fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: 
     costs.is_some_and(|(main, small)| small < main)
 }
 
+/// The instruction, and what is carried over beside the summary in any case.
+pub fn with_tables(instruction: String, tables: &str) -> String {
+    if tables.is_empty() {
+        return instruction;
+    }
+    format!(
+        "{instruction}\n\nThe person's messages and the following tables, computed from the log, are kept beside what you \
+         write. Do not repeat them: spend your words on what they can't say, such as reasons, decisions, what was tried \
+         and ruled out, and where the work stands.\n\n<tables>\n{tables}\n</tables>"
+    )
+}
+
 /// Has a model write the summary.
 pub async fn write(order: &SummaryOrder) -> Attempt {
     let mut tried = Tried::default();
