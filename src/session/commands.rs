@@ -307,8 +307,8 @@ impl Session {
     pub(super) fn dry_run(&mut self, preview: &Preview, budget: &Budget, command: String) -> Ran {
         let in_context = self.count();
         let endpoint = self.endpoint.as_ref();
-        let other = endpoint
-            .and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context.tokens()));
+        let other =
+            endpoint.and_then(|endpoint| summary::writer_name(&self.settings, endpoint, in_context.tokens()));
         let facts = dry::Facts {
             thread: &self.thread,
             preview,
@@ -320,6 +320,9 @@ impl Session {
                 None if self.settings.compaction.model == Summariser::Nobody => dry::Writer::Nobody,
                 None => dry::Writer::Same,
             },
+            small: endpoint
+                .filter(|_| self.settings.compaction.model == Summariser::Cheapest)
+                .and_then(|endpoint| models::small(&self.settings, Some(endpoint))),
             summary_max: budget.summary_max,
             prices: &|model, usage| models::cost(&self.settings, model, usage),
             command,

@@ -106,17 +106,21 @@ fn compaction(trigger: Trigger, before: u64, after: u64, account: &Account) -> S
     };
     let told = [
         count(account.quoted.len(), "entry word for word", "entries word for word"),
-        count(account.facts as usize, "fact", "facts"),
+        count(account.facts as usize, "line from the log", "lines from the log"),
     ];
     let shortened = count(account.masked.entries as usize, "entry shortened", "entries shortened");
-    let left_out = count(account.left_out.len(), "fact only found by recall", "facts only found by recall");
+    let left_out =
+        count(account.left_out.len(), "entry only found by recall", "entries only found by recall");
     let told = told.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let told = [Some(told).filter(|told| !told.is_empty()), shortened, left_out];
     let told = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let told = if told.is_empty() { told } else { format!(" ({told})") };
     let fallback = match &account.fallback {
         Some(why) => {
-            format!(" No model could write a summary ({}); the facts found by code stand for it.", bare(why))
+            format!(
+                " No model could write a summary ({}); the tables computed from the log stand for it.",
+                bare(why)
+            )
         }
         None => String::new(),
     };

@@ -345,7 +345,7 @@ fn accounted(account: &Account, masks: &[Mask]) -> String {
         (!entries.is_empty()).then(|| format!("- {name}: {}\n", named(entries.into_iter())))
     };
     let facts = (account.facts > 0)
-        .then(|| format!("- told beside it: {} of the log\n", counted(account.facts as usize, "fact")));
+        .then(|| format!("- computed from the log: {}\n", counted(account.facts as usize, "line")));
     let parts = [
         share("kept as it was", account.kept),
         share("shown shorter", account.masked),
