@@ -576,7 +576,7 @@ fn spoken(messages: &[(Role, String)]) -> Vec<Spoken> {
 
 fn mutated(made: Replacement) -> Change {
     let Replacement { through, messages } = made;
-    Change::Mutated { through, messages, by: "h".into(), tokens_before: 10, tokens_after: 1 , window: None}
+    Change::Mutated { through, messages, by: "h".into(), tokens_before: 10, tokens_after: 1, window: None }
 }
 
 /// Edits of the parts at these places, some of which are not there.

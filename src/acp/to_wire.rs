@@ -263,7 +263,10 @@ impl Cursor {
                 }
                 entry_line(entry, updates);
             }
-            Change::Mutated { .. } | Change::Edited { .. } | Change::GoalSet { .. } | Change::ThinkingDropped { .. } => {
+            Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. } => {
                 entry_line(entry, updates);
             }
             Change::Commanded { message, typed } => {

@@ -179,7 +179,14 @@ fn mutated() -> Change {
     let message = Message { id: MessageId(9), content: vec![text("so far")] };
     let messages = vec![Spoken { role: Role::User, message }];
     let by = "swap".to_owned();
-    Change::Mutated { through: Seq(4), messages, by, tokens_before: 88_000, tokens_after: 6_200 , window: None}
+    Change::Mutated {
+        through: Seq(4),
+        messages,
+        by,
+        tokens_before: 88_000,
+        tokens_after: 6_200,
+        window: None,
+    }
 }
 
 fn part(entry: u64) -> Part {

@@ -153,7 +153,13 @@ mod tests {
                     let trigger = Trigger::Threshold;
                     append(
                         &mut thread,
-                        Change::Pruned { masks: Vec::new(), trigger, tokens_before: 0, tokens_after: 0 , window: None},
+                        Change::Pruned {
+                            masks: Vec::new(),
+                            trigger,
+                            tokens_before: 0,
+                            tokens_after: 0,
+                            window: None,
+                        },
                     );
                     pace.gained();
                 }

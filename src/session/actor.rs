@@ -138,7 +138,6 @@ pub struct Session {
     pub(super) ahead: Ahead,
     /// Tokens in context when old outcomes were last looked through.
     pub(super) eased_at: u64,
-    /// The facts of the conversation.
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
     /// What the person keeps allowed here.

@@ -309,8 +309,7 @@ impl Session {
         let (now, least) = self.context_sizes((preview.tokens_before, least));
         let (_, most) = self.context_sizes((preview.tokens_before, most));
         let endpoint = self.endpoint.as_ref();
-        let other =
-            endpoint.and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, now));
+        let other = endpoint.and_then(|endpoint| summary::writer_name(&self.settings, endpoint, now));
         let facts = dry::Facts {
             thread: &self.thread,
             preview,
@@ -324,6 +323,9 @@ impl Session {
                 None if self.settings.compaction.model == Summariser::Nobody => dry::Writer::Nobody,
                 None => dry::Writer::Same,
             },
+            small: endpoint
+                .filter(|_| self.settings.compaction.model == Summariser::Cheapest)
+                .and_then(|endpoint| models::small(&self.settings, Some(endpoint))),
             summary_max: budget.summary_max,
             prices: &|model, usage| models::cost(&self.settings, model, usage),
             command,

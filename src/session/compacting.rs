@@ -141,13 +141,14 @@ impl Session {
             let written = Written { text: Some(summary), ..Written::default() };
             return self.swap_in(plan, written, why);
         }
+        // No model writes it, so that none need be configured.
+        if self.settings.compaction.model == Summariser::Nobody {
+            return self.swap_in(plan, Written::default(), why);
+        }
         let ask = Ask::Compact { focus: plan.focus.clone(), why };
         let Some(endpoint) = self.endpoint_for(&ask) else { return };
         if let Err(message) = self.ensure_frame() {
             return self.end_compaction(CompactAnswer::Failed(message));
-        }
-        if self.settings.compaction.model == Summariser::Nobody {
-            return self.swap_in(plan, Written::default(), why);
         }
         if let Some((plan, written)) = self.take_ahead(&plan, why) {
             return self.swap_in(plan, written, why);
@@ -188,7 +189,10 @@ impl Session {
         let (http, services) = (self.services.http.clone(), self.services.clone());
         let environment = self.workspace.environment.clone();
         let focus = plan.focus.is_some();
+        let (ruler, thread, budget, plan) = (self.ruler(), self.thread.clone(), self.budget(), plan.clone());
         async move {
+            let tables = compaction::tables(&ruler, &thread, &budget, &plan);
+            let instruction = summary::with_tables(instruction, &tables);
             let tokens = snapshot.tokens();
             let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
             let order = SummaryOrder {

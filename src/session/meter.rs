@@ -30,7 +30,7 @@ pub struct Kinds {
     pub tools: u64,
     pub instructions: u64,
     pub summaries: u64,
-    /// What code found for a compaction.
+    /// The tables that a compaction computed from the log.
     pub facts: u64,
     /// What the person said.
     pub person: u64,

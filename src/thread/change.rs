@@ -448,9 +448,9 @@ pub struct Account {
     /// Entries that are quoted word for word beside the summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
-    /// Lines of the tables computed from the log, and the entries of instructions and words of the user that there was
-    /// no room for.
+    /// Lines of the tables computed from the log. Older logs count the facts here that they listed.
     pub facts: u32,
+    /// Entries of instructions and of the user's words that there was no room for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Seq>,
     /// Why no model's summary is in it, where one was wanted.
@@ -470,7 +470,7 @@ impl Account {
         *self == Account::default()
     }
 
-    /// The numbers for programs: entries of each fate, facts, and why there is no model's summary.
+    /// The numbers for programs: entries of each fate, lines of tables as `facts`, and why there is no model's summary.
     pub fn counts(&self) -> serde_json::Value {
         let mut counts = serde_json::json!({
             "kept": self.kept.entries,

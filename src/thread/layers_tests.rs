@@ -64,12 +64,19 @@ fn mask(entry: u64) -> Mask {
 
 fn pruned(entries: &[u64]) -> Change {
     let masks = entries.iter().map(|entry| mask(*entry)).collect();
-    Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 , window: None}
+    Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1, window: None }
 }
 
 fn mutated(through: u64) -> Change {
     let messages = vec![Spoken { role: Role::User, message: message("Another past.") }];
-    Change::Mutated { through: Seq(through), messages, by: "swap".into(), tokens_before: 9, tokens_after: 1 , window: None}
+    Change::Mutated {
+        through: Seq(through),
+        messages,
+        by: "swap".into(),
+        tokens_before: 9,
+        tokens_after: 1,
+        window: None,
+    }
 }
 
 fn at(entry: u64) -> Part {

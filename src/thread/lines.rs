@@ -95,17 +95,21 @@ fn compaction(trigger: Trigger, sizes: &str, account: &Account) -> String {
     };
     let told = [
         count(account.quoted.len(), "entry word for word", "entries word for word"),
-        count(account.facts as usize, "fact", "facts"),
+        count(account.facts as usize, "line from the log", "lines from the log"),
     ];
     let shortened = count(account.masked.entries as usize, "entry shortened", "entries shortened");
-    let left_out = count(account.left_out.len(), "fact only found by recall", "facts only found by recall");
+    let left_out =
+        count(account.left_out.len(), "entry only found by recall", "entries only found by recall");
     let told = told.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let told = [Some(told).filter(|told| !told.is_empty()), shortened, left_out];
     let told = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let told = if told.is_empty() { told } else { format!(" ({told})") };
     let fallback = match &account.fallback {
         Some(why) => {
-            format!(" No model could write a summary ({}); the facts found by code stand for it.", bare(why))
+            format!(
+                " No model could write a summary ({}); the tables computed from the log stand for it.",
+                bare(why)
+            )
         }
         None => String::new(),
     };
@@ -229,12 +233,10 @@ pub fn sizes(change: &Change) -> Option<String> {
     match change {
         Change::Compacted { tokens_before, tokens_after, window, .. }
         | Change::Pruned { tokens_before, tokens_after, window, .. }
-        | Change::Mutated { tokens_before, tokens_after, window, .. } => {
-            Some(match window {
-                Some(window) => context(*tokens_before, *tokens_after, *window),
-                None => format!("{} → {} tokens", tokens(*tokens_before), tokens(*tokens_after)),
-            })
-        }
+        | Change::Mutated { tokens_before, tokens_after, window, .. } => Some(match window {
+            Some(window) => context(*tokens_before, *tokens_after, *window),
+            None => format!("{} → {} tokens", tokens(*tokens_before), tokens(*tokens_after)),
+        }),
         _ => None,
     }
 }

@@ -267,7 +267,13 @@ fn what_is_shown_shorter_says_so_and_the_whole_output_is_in_the_full_form() {
     let entry = Seq(outcome.expect("a read has an outcome") as u64 + 1);
     let masks = vec![crate::thread::Mask { entry, text: "[shorter]".to_owned() }];
     let before = thread(changes.clone());
-    changes.push(Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 , window: None});
+    changes.push(Change::Pruned {
+        masks,
+        trigger: Trigger::Threshold,
+        tokens_before: 9,
+        tokens_after: 1,
+        window: None,
+    });
     let told = readable(&thread(changes), Detail::Full);
     assert!(told.contains("→ completed  [shown shorter in the view]\n"), "{told}");
     assert!(told.contains("all of the output") && !told.contains("by a hook"), "{told}");

@@ -115,7 +115,13 @@ pub fn one_of_each() -> Vec<Change> {
                 ..Account::default()
             },
         },
-        Change::Pruned { masks: vec![mask()], trigger: Trigger::Must, tokens_before: 100, tokens_after: 10 , window: None},
+        Change::Pruned {
+            masks: vec![mask()],
+            trigger: Trigger::Must,
+            tokens_before: 100,
+            tokens_after: 10,
+            window: None,
+        },
         Change::Redone { entry: Seq(6) },
         Change::Undone { entry: Seq(6) },
         Change::Noted { message: MessageId(4), text: "undone".into() },

@@ -181,7 +181,7 @@ impl Parts {
             (if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }, self.kinds.tools),
             ("instructions".to_owned(), self.kinds.instructions),
             ("summaries".to_owned(), self.kinds.summaries),
-            ("facts kept by code".to_owned(), self.kinds.facts),
+            ("tables from the log".to_owned(), self.kinds.facts),
             ("what you said".to_owned(), self.kinds.person),
             ("replies".to_owned(), self.kinds.replies),
             ("thinking".to_owned(), self.kinds.thinking),

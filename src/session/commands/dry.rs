@@ -37,6 +37,8 @@ pub(super) struct Facts<'a> {
     pub frame: u64,
     pub model: Option<&'a ModelName>,
     pub writer: Writer<'a>,
+    /// The model that writes where it costs less than the session's own, or the other way round: both prices are shown.
+    pub small: Option<ModelName>,
     /// The longest summary, in tokens.
     pub summary_max: u64,
     pub prices: Prices<'a>,
@@ -50,7 +52,7 @@ pub(super) enum Writer<'a> {
     Same,
     /// Another one, which reads all of it anew.
     Other(&'a ModelName),
-    /// No model: the facts that are found by code stand alone.
+    /// No model: the tables computed from the log stand alone.
     Nobody,
 }
 
@@ -212,7 +214,14 @@ fn prices(facts: &Facts, out: &mut String) {
             Writer::Other(name) => format!(" by {name}"),
             Writer::Same | Writer::Nobody => String::new(),
         };
-        let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts)));
+        let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts, &facts.writer)));
+        if let Some(small) = &facts.small {
+            let (name, other) = match (&facts.writer, facts.model) {
+                (Writer::Other(_), Some(main)) => (main, Writer::Same),
+                _ => (small, Writer::Other(small)),
+            };
+            let _ = writeln!(out, "- by {name} it would cost {}", dollars(summary_price(facts, &other)));
+        }
     }
     let (now, then) = next_prices(facts);
     let _ = writeln!(out, "- the next request as it is: {}", dollars(now));
@@ -230,10 +239,10 @@ fn dollars(price: Option<Price>) -> String {
 // ── What it costs ──────────────────────────────────────────────────────────────────────────────────
 
 /// The call that writes the summary, at its longest.
-fn summary_price(facts: &Facts) -> Option<Price> {
+fn summary_price(facts: &Facts, writer: &Writer) -> Option<Price> {
     let main = facts.model?;
     let fresh = Usage { input: facts.now, output: facts.summary_max, ..Usage::default() };
-    match facts.writer {
+    match writer {
         Writer::Nobody => None,
         Writer::Other(name) => {
             let fresh = (facts.prices)(name, &fresh)?;
@@ -286,8 +295,7 @@ pub(super) fn json(facts: &Facts) -> Value {
     let (now, then) = next_prices(facts);
     let price =
         |price: Option<Price>| price.map(|price| json!({ "cached": price.cached, "fresh": price.fresh }));
-    told["dollars"] =
-        json!({ "summary": price(summary_price(facts)), "next": price(now), "next_then": price(then) });
+    told["dollars"] = json!({ "summary": price(summary_price(facts, &facts.writer)), "next": price(now), "next_then": price(then) });
     told
 }
 

@@ -84,8 +84,7 @@ fn newest(thread: &Thread) -> String {
 pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
     match change {
         Change::Compacted { through, trigger, focus, model, account, .. } => {
-            let mut done =
-                format!("compacted up to {through}, {}; {}", sizes(change)?, asked_by(*trigger));
+            let mut done = format!("compacted up to {through}, {}; {}", sizes(change)?, asked_by(*trigger));
             if let Some(focus) = focus {
                 let _ = write!(done, ", with a view to: {}", line(focus));
             }
@@ -337,7 +336,7 @@ fn accounted(account: &Account, masks: &[Mask]) -> String {
         (!entries.is_empty()).then(|| format!("- {name}: {}\n", named(entries.into_iter())))
     };
     let facts = (account.facts > 0)
-        .then(|| format!("- told beside it: {} of the log\n", counted(account.facts as usize, "fact")));
+        .then(|| format!("- computed from the log: {}\n", counted(account.facts as usize, "line")));
     let parts = [
         share("kept as it was", account.kept),
         share("shown shorter", account.masked),
