@@ -4,11 +4,11 @@ use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, Out};
 use epitome::thread::text::{context, tokens};
 use epitome::thread::{Change, StopReason};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::desk::{Desk, text};
+use super::desk::{Desk, call, put, text};
 
-const WINDOW: u64 = 200_000;
+const WINDOW: u64 = 1_000_000;
 
 /// The tables stand for the conversation, so that a dry run can tell the very number of tokens.
 fn without_a_model() -> Vec<(String, String)> {
@@ -77,13 +77,35 @@ fn the_context_never_grows_at_a_compaction_and_is_the_same_number_everywhere() {
         let history = said(&mut desk, "/history");
         assert!(history.contains(&sizes), "{sizes} in {history}");
         let shown = said(&mut desk, "/context");
-        assert!(shown.starts_with(&format!("Context {} of 200k", tokens(after))), "{shown}");
+        assert!(shown.starts_with(&format!("Context {} of 1M", tokens(after))), "{shown}");
         desk.reload(desk.environment());
         desk.ask("/undo");
         assert_eq!(meter(&desk), before);
         desk.ask("/redo");
         assert_eq!(meter(&desk), after);
     }
+}
+
+/// Of an imported conversation, `/compact` cut old outcomes and then summarised them, and told two results of one act:
+/// `Shortened 50 entries: 104.8k → 50.9k tokens`, and `Compacted: 104.8k → 9.8k tokens`. It took two `/undo` to get back.
+#[test]
+fn a_compaction_by_command_is_one_act_with_one_result() {
+    let mut calls = 0;
+    let config = "[compaction]\nmodel = \"none\"\nauto = ";
+    let files = [("home/config.toml".to_owned(), format!("{config}false\n"))];
+    let mut desk = Desk::set(&files, Default::default(), move |_| {
+        calls += 1;
+        let reply = if calls <= 12 { call(json!({ "bytes": 30_000 })) } else { text("Done.") };
+        vec![ModelStep::Usage { input: 7_000 * calls, output: 100 }, reply]
+    });
+    assert_eq!(desk.ask("Read it all."), StopReason::EndTurn);
+    put(&desk.home.join("config.toml"), &format!("{config}true\n"));
+    desk.reload(desk.environment());
+    desk.ask("/compact");
+    let log = desk.log();
+    let layers: Vec<&str> =
+        log.iter().filter(|entry| entry.change.rewrites()).map(|entry| entry.change.kind()).collect();
+    assert_eq!(layers, ["compacted"]);
 }
 
 /// The vocabulary is loaded in the background. Once it was there, all that had been estimated was counted anew, and the
