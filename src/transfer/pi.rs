@@ -245,6 +245,7 @@ impl Reader {
             focus: None,
             tokens_before: value["tokensBefore"].as_u64().unwrap_or_default(),
             tokens_after,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),

@@ -19,14 +19,16 @@ pub fn conversation(turns: usize) -> Vec<Message> {
         let path = format!("/work/app/src/module_{}.rs", turn % FILES);
         let limit = 100 + turn;
         messages.push(Message::User(request(turn)));
-        let mut call = |step: usize, name: &str, said: &str, input: serde_json::Value, result: String, failed: bool| {
-            let id = format!("call_{turn}_{step}");
-            let said = Some(Block::Text(said.to_owned())).filter(|_| !said.is_empty());
-            let call = Block::Call { id: id.clone(), name: name.to_owned(), input };
-            messages.push(Message::Agent(said.into_iter().chain([call]).collect()));
-            messages.push(Message::Result { call: id, text: result, failed });
-        };
-        let line = |nth: usize| format!("{nth:>5}  let value_{nth} = source.read({}, limit)?;", nth * 7 + turn);
+        let mut call =
+            |step: usize, name: &str, said: &str, input: serde_json::Value, result: String, failed: bool| {
+                let id = format!("call_{turn}_{step}");
+                let said = Some(Block::Text(said.to_owned())).filter(|_| !said.is_empty());
+                let call = Block::Call { id: id.clone(), name: name.to_owned(), input };
+                messages.push(Message::Agent(said.into_iter().chain([call]).collect()));
+                messages.push(Message::Result { call: id, text: result, failed });
+            };
+        let line =
+            |nth: usize| format!("{nth:>5}  let value_{nth} = source.read({}, limit)?;", nth * 7 + turn);
         let listing = (0..60).map(line).collect::<Vec<_>>().join("\n");
         call(0, "Read", "I read it first.", json!({"file_path": path}), listing, false);
         let edit = json!({"file_path": path, "old_string": format!("LIMIT: usize = {};", limit - 1),
