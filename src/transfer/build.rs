@@ -36,6 +36,9 @@ pub(super) struct Builder {
     /// Without an outcome yet.
     open: Vec<CallId>,
     notes: Vec<(String, usize)>,
+    /// Sentences of their own.
+    remarks: Vec<String>,
+    foreign_id: Option<String>,
 }
 
 /// A call as another program tells of it.
@@ -62,6 +65,8 @@ impl Builder {
             names: HashSet::new(),
             open: Vec::new(),
             notes: Vec::new(),
+            remarks: Vec::new(),
+            foreign_id: None,
         };
         builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd: cwd.to_path_buf() });
         builder
@@ -88,6 +93,16 @@ impl Builder {
             Some((_, count)) => *count += 1,
             None => self.notes.push((what.to_owned(), 1)),
         }
+    }
+
+    /// Something that the person should know of this import.
+    pub fn remark(&mut self, sentence: impl Into<String>) {
+        self.remarks.push(sentence.into());
+    }
+
+    /// The id that the other agent gave this session, by which a second import is recognised.
+    pub fn foreign_id(&mut self, id: &str) {
+        self.foreign_id = Some(id.to_owned()).filter(|id| !id.is_empty());
     }
 
     /// The person's words: a turn begins, and an unfinished one before it ends. Returns its entry.
@@ -190,7 +205,8 @@ impl Builder {
     pub fn finish(mut self, source: Source) -> Draft {
         self.turn_ended(StopReason::EndTurn);
         let notes = self.notes.iter().map(|(what, count)| format!("{count} {what} were left out"));
-        Draft { source, session: None, notes: notes.collect(), entries: self.entries }
+        let notes = self.remarks.into_iter().chain(notes).collect();
+        Draft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries }
     }
 
     /// Gives each call that has none an outcome: no provider takes a call without one.
