@@ -36,7 +36,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::problem::Problem;
-use crate::thread::{Change, Entry, SessionId};
+use crate::thread::{Change, Content, Entry, SessionId};
 
 pub use ours::{entry_json, json_lines, of_log};
 
@@ -190,6 +190,43 @@ impl Source {
     }
 }
 
+/// What could not be read in the file of another agent, and was left out.
+struct Broken {
+    /// The first line, and what is wrong with it.
+    first: Problem,
+    count: usize,
+    is_last: bool,
+}
+
+impl Broken {
+    /// For the person, as a sentence.
+    fn words(&self) -> String {
+        let (line, _) = self.first.place.unwrap_or_default();
+        match (self.count, self.is_last) {
+            (1, true) => "its last line is not whole and was left out".to_owned(),
+            (1, false) => format!("line {line} was left out: {}", self.first.message),
+            (count, _) => {
+                format!("{count} lines were left out, the first of them line {line}: {}", self.first.message)
+            }
+        }
+    }
+}
+
+/// A text that is not empty.
+fn text_of(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.trim().is_empty())
+}
+
+fn text(text: impl Into<String>) -> Content {
+    Content::Text { text: text.into() }
+}
+
+/// Milliseconds since the epoch, as most agents write a line's time.
+fn time(value: &Value) -> Option<u64> {
+    let time: jiff::Timestamp = value["timestamp"].as_str()?.parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok()
+}
+
 /// The file that is read, for messages.
 #[derive(Clone, Copy)]
 struct File<'a> {
@@ -204,6 +241,38 @@ impl File<'_> {
             message: message.into(),
             hint: None,
         }
+    }
+
+    /// The objects of a file of JSON lines, each with its line. Agents that were killed leave lines that are not whole,
+    /// and put the next object behind them: what can be read is taken, the rest is told.
+    fn objects(self, text: &str) -> (Vec<(usize, Value)>, Option<Broken>) {
+        let mut objects = Vec::new();
+        let mut broken: Option<Broken> = None;
+        for (number, line) in (1..).zip(text.lines()) {
+            for value in serde_json::Deserializer::from_str(line).into_iter::<Value>() {
+                match value {
+                    Ok(value) if value.is_object() => objects.push((number, value)),
+                    Ok(_) => {}
+                    Err(error) => match &mut broken {
+                        Some(broken) => broken.count += 1,
+                        None => {
+                            let first = self.json_problem(number, &error);
+                            broken = Some(Broken { first, count: 1, is_last: error.is_eof() });
+                        }
+                    },
+                }
+            }
+        }
+        if let Some(broken) = &mut broken {
+            let last = text.lines().count() as u64;
+            broken.is_last = broken.is_last && broken.first.place.is_some_and(|(line, _)| line == last);
+        }
+        (objects, broken)
+    }
+
+    /// A file that is one JSON document.
+    fn document(self, text: &str) -> Result<Value, Problem> {
+        serde_json::from_str(text).map_err(|error| self.json_problem(error.line(), &error))
     }
 
     /// A line that is no JSON, or not the JSON that it must be. serde tells the column.
