@@ -173,7 +173,7 @@ impl Source {
         let has = |name: &str| value.get(name).is_some();
         Some(match value {
             _ if is("change", "opened") => Source::Export,
-            _ if is("type", "session_meta") => Source::Codex,
+            _ if is("type", "session_meta") || codex::is_old_header(value) => Source::Codex,
             _ if is("type", "session.start") => Source::Copilot,
             _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => Source::ClaudeCode,
             _ if has("projectHash") && has("sessionId") => Source::Gemini,
