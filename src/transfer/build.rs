@@ -188,6 +188,13 @@ impl Builder {
         }
     }
 
+    /// With what the command ended whose outcome is the newest entry.
+    pub fn exit_code(&mut self, code: i64) {
+        if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
+            outcome.raw = Some(json!({ "exitCode": code }));
+        }
+    }
+
     /// What a reply took that was told apart from it.
     pub fn spent(&mut self, usage: &Usage) {
         self.spent.add(usage);

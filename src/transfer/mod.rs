@@ -270,6 +270,11 @@ impl File<'_> {
         (objects, broken)
     }
 
+    /// A file that is one JSON document.
+    fn document(self, text: &str) -> Result<Value, Problem> {
+        serde_json::from_str(text).map_err(|error| self.json_problem(error.line(), &error))
+    }
+
     /// A line that is no JSON, or not the JSON that it must be. serde tells the column.
     fn json_problem(self, line: usize, error: &serde_json::Error) -> Problem {
         let column = error.column().max(1) as u64;
