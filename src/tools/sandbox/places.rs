@@ -241,16 +241,20 @@ impl Places {
     /// Freezes what makes Git run something, in a repository's own directory, those of its submodules and those of
     /// its worktrees.
     fn freeze_git(&mut self, git: &Path, support: &Support) {
+        let has_namespaces = support.namespaces != Namespaces::None;
         let mut found = Vec::new();
         modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
         if is_placed_by_its_settings(git) {
+            if has_namespaces {
+                // Git makes it with the first commit in a worktree, which could not be done any more.
+                let _ = std::fs::create_dir(git.join("logs"));
+            }
             let inner = directories(git).filter(|path| !path.ends_with("hooks"));
             self.fixed.extend(inner.chain([git.to_path_buf()]));
             self.closed.push(git.to_path_buf());
         } else {
             found.insert(0, git.to_path_buf());
         }
-        let has_namespaces = support.namespaces != Namespaces::None;
         for own in found {
             if has_namespaces {
                 complete(&own);
@@ -509,7 +513,7 @@ mod tests {
         let places = disk.places("w", ALL);
         assert!(!disk.root.join("w/.git/commondir").exists());
         assert_eq!(disk.below(&places.closed), ["w/.git"]);
-        let fixed = ["w/.git", "w/.git/objects", "w/.git/worktrees", "w/.git/worktrees/t"];
+        let fixed = ["w/.git", "w/.git/logs", "w/.git/objects", "w/.git/worktrees", "w/.git/worktrees/t"];
         assert_eq!(disk.below(&places.fixed), fixed);
         for (text, is_closed) in [
             ("[core]\n\tbare = false\n", false),
