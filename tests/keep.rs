@@ -1,5 +1,5 @@
-//! What a compaction keeps of a conversation, measured as KeepBench does it on real sessions; here on a small session of
-//! our own. The numbers below were reached once: a change that keeps less has to be looked at.
+//! What a compaction keeps of a conversation, measured as KeepBench does it on real sessions; here on a small
+//! session of our own. The numbers below were reached once: a change that keeps less has to be looked at.
 
 #[path = "../benches/keep/bench/mod.rs"]
 mod bench;
@@ -82,7 +82,9 @@ fn all_that_the_user_said_survives_ten_compactions_in_a_row() {
     for entry in &entries[1..] {
         if is_request(entry) {
             if turns > 0 && turns % 6 == 0 {
-                Ours { keep: Keep::Nothing, ..Ours::default() }.compact(&mut thread).expect("it is long enough");
+                Ours { keep: Keep::Nothing, ..Ours::default() }
+                    .compact(&mut thread)
+                    .expect("it is long enough");
             }
             turns += 1;
         }
@@ -131,7 +133,8 @@ fn what_was_used_later_is_only_what_was_met_before() {
     assert!(Later::of(&session).is_none(), "too few to say anything");
     let more = "src/a.rs src/b.rs src/c.rs";
     session = Session::of("s", vec![Message::User(format!("{said} {more}"))]).expect("it can be imported");
-    session.later = ["pool", "a", "b", "c"].repeat(3).iter().map(|name| call(&format!("/w/{name}.rs"), did)).collect();
+    session.later =
+        ["pool", "a", "b", "c"].repeat(3).iter().map(|name| call(&format!("/w/{name}.rs"), did)).collect();
     let later = Later::of(&session).expect("enough came later");
     assert_eq!(later.files.into_iter().collect::<Vec<_>>(), ["a.rs", "b.rs", "c.rs", "pool.rs"]);
     assert_eq!(later.identifiers.into_iter().collect::<Vec<_>>(), ["maxRetries", "retry_count"]);
@@ -145,7 +148,8 @@ fn terms_of_a_summary_are_those_of_its_sections_that_were_in_the_conversation() 
     let summary = "Summary:\n1. Primary Request:\n   Use `heron_gate`.\n7. Pending Tasks:\n   - fix `pool.rs` and `other`\n\
                    8. Current Work:\n   nothing that is known\n9. Next Step:\n   HeronGate at 1a2b3c4";
     let sections = section_terms(summary, "heron_gate pool.rs HeronGate 1a2b3c4");
-    let terms = |name: &str| sections.get(name).map(|terms| terms.iter().map(String::as_str).collect::<Vec<_>>());
+    let terms =
+        |name: &str| sections.get(name).map(|terms| terms.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(terms("request"), Some(vec!["heron_gate"]));
     assert_eq!(terms("pending"), Some(vec!["pool.rs"]));
     assert_eq!(terms("current work"), None);
@@ -166,14 +170,22 @@ fn instructions_are_planted_in_the_middle_and_counted_word_for_word() {
 fn the_other_ways_keep_to_their_size() {
     let messages = conversation(20);
     for chars in [500, 2_000, 8_000] {
-        for text in [tail(&messages, chars), masked_tail(&messages, chars), baseline::compact(&messages, chars)] {
+        for text in
+            [tail(&messages, chars), masked_tail(&messages, chars), baseline::compact(&messages, chars)]
+        {
             assert!(text.chars().count() <= chars, "{chars}: {text}");
             assert!(text.chars().count() > chars / 3, "{chars}: {text}");
         }
     }
     assert_eq!(cut("Ärger", 2), "Är");
     let simple = baseline::compact(&own().sessions[0].messages, 6_000);
-    for part in ["not before Friday", "- [in_progress] Keep readings of -999", "`make types`", "tests/test_report.py", "ba7bc19"] {
+    for part in [
+        "not before Friday",
+        "- [in_progress] Keep readings of -999",
+        "`make types`",
+        "tests/test_report.py",
+        "ba7bc19",
+    ] {
         assert!(simple.contains(part), "{part}: {simple}");
     }
 }

@@ -33,7 +33,8 @@ fn columns() -> Vec<(Asked, String)> {
         (Asked::Identifiers, "identifiers"),
         (Asked::Hashes, "hashes"),
     ];
-    let sections = SECTIONS.iter().enumerate().map(|(at, (_, name))| (Asked::Section(at), (*name).to_owned()));
+    let sections =
+        SECTIONS.iter().enumerate().map(|(at, (_, name))| (Asked::Section(at), (*name).to_owned()));
     plain.into_iter().map(|(asked, name)| (asked, name.to_owned())).chain(sections).collect()
 }
 
@@ -59,8 +60,12 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
 
 /// The README's part.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
-    let shown = [Way::Ours, Way::OursHalf, Way::OursWithSummary, Way::Summary, Way::Baseline, Way::MaskedTail];
-    let columns: Vec<_> = columns().into_iter().filter(|(asked, _)| !matches!(asked, Asked::Hashes | Asked::Section(3..))).collect();
+    let shown =
+        [Way::Ours, Way::OursHalf, Way::OursWithSummary, Way::Summary, Way::Baseline, Way::MaskedTail];
+    let columns: Vec<_> = columns()
+        .into_iter()
+        .filter(|(asked, _)| !matches!(asked, Asked::Hashes | Asked::Section(3..)))
+        .collect();
     let parts = [
         about(corpus, results),
         ways(results, &shown, &columns),
@@ -93,9 +98,16 @@ fn ways(results: &Results, shown: &[Way], columns: &[(Asked, String)]) -> String
     let rows = shown.iter().filter_map(|way| {
         let score = results.ways.get(way)?;
         // It is what the terms are taken from.
-        let is_source = |asked: Asked| matches!(asked, Asked::Section(_)) && matches!(way, Way::Summary | Way::SummaryCut | Way::OursWithSummary);
+        let is_source = |asked: Asked| {
+            matches!(asked, Asked::Section(_))
+                && matches!(way, Way::Summary | Way::SummaryCut | Way::OursWithSummary)
+        };
         let mut row = vec![way.title().to_owned()];
-        row.extend(columns.iter().map(|(asked, _)| if is_source(*asked) { "–".to_owned() } else { percent(score, *asked) }));
+        row.extend(
+            columns
+                .iter()
+                .map(|(asked, _)| if is_source(*asked) { "–".to_owned() } else { percent(score, *asked) }),
+        );
         row.push(score.chars.value().map_or_else(dash, |chars| format!("{chars:.0}")));
         Some(row)
     });
@@ -104,11 +116,25 @@ fn ways(results: &Results, shown: &[Way], columns: &[(Asked, String)]) -> String
 
 fn curve(results: &Results) -> String {
     let price = price(&Settings::default(), &ModelName(MODEL.to_owned()));
-    let head = ["kept", "facts", "files used later", "identifiers", "current work", "next step", "tail alone: facts", "files", "next step", "tokens", "USD"];
+    let head = [
+        "kept",
+        "facts",
+        "files used later",
+        "identifiers",
+        "current work",
+        "next step",
+        "tail alone: facts",
+        "files",
+        "next step",
+        "tokens",
+        "USD",
+    ];
     let rows = TAILS.iter().zip(&results.curve).map(|(ratio, point)| {
         let of = |score: &Score, asked: Asked| percent(score, asked);
         let tokens = point.tokens.value().unwrap_or_default();
-        let dollars = price.as_ref().map_or_else(dash, |price| format!("{:.2}", tokens * REQUESTS * price.cache_read / 1e6));
+        let dollars = price
+            .as_ref()
+            .map_or_else(dash, |price| format!("{:.2}", tokens * REQUESTS * price.cache_read / 1e6));
         vec![
             format!("{:.0} %", ratio * 100.0),
             of(&point.both, Asked::Facts),
@@ -124,13 +150,21 @@ fn curve(results: &Results) -> String {
         ]
     });
     let table = table(&head.map(str::to_owned), rows);
-    format!("{table}\n\nkept: `preserve_ratio`, the part of the window that stays word for word. tokens: of all that a further request carries of the conversation. USD: {REQUESTS:.0} such requests read from the cache, at the price of `{MODEL}`.")
+    format!(
+        "{table}\n\nkept: `preserve_ratio`, the part of the window that stays word for word. tokens: of all that a further request carries of the conversation. USD: {REQUESTS:.0} such requests read from the cache, at the price of `{MODEL}`."
+    )
 }
 
 fn instructions(corpus: &Corpus, results: &Results) -> String {
     let head = ["window", "present word for word"].map(str::to_owned);
     let all = corpus.instructions.len();
-    table(&head, results.instructions.iter().map(|(window, held)| vec![window.to_string(), format!("{held} of {all}")]))
+    table(
+        &head,
+        results
+            .instructions
+            .iter()
+            .map(|(window, held)| vec![window.to_string(), format!("{held} of {all}")]),
+    )
 }
 
 fn truth(results: &Results) -> String {
@@ -172,7 +206,8 @@ fn dash() -> String {
 
 fn table(head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
-    let align: Vec<&str> = head.iter().enumerate().map(|(at, _)| if at == 0 { "---" } else { "--:" }).collect();
+    let align: Vec<&str> =
+        head.iter().enumerate().map(|(at, _)| if at == 0 { "---" } else { "--:" }).collect();
     let mut lines = vec![line(head), format!("| {} |", align.join(" | "))];
     lines.extend(rows.map(|row| line(&row)));
     lines.join("\n")

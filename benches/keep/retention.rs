@@ -134,7 +134,10 @@ pub fn measure(corpus: &Corpus) -> Result<Results> {
         results.instructions.push((window, verbatim(&message, &corpus.instructions)));
     }
     for name in corpus.facts.keys() {
-        ensure!(corpus.session(name).is_some(), "gold-facts.json has facts of {name}, and there is no such session");
+        ensure!(
+            corpus.session(name).is_some(),
+            "gold-facts.json has facts of {name}, and there is no such session"
+        );
     }
     Ok(results)
 }
@@ -167,7 +170,8 @@ fn one(corpus: &Corpus, session: &Session, results: &mut Results) -> Result<(), 
     ways.push((Way::Ours, message));
     ways.push((Way::OursHalf, half));
     let before = session.before();
-    let sections = session.summary.as_ref().map(|summary| section_terms(summary, &before)).unwrap_or_default();
+    let sections =
+        session.summary.as_ref().map(|summary| section_terms(summary, &before)).unwrap_or_default();
     let questions = Questions { later: Later::of(session), sections };
     for (way, text) in ways {
         let score = results.ways.entry(way).or_default();
@@ -192,9 +196,16 @@ fn ask(corpus: &Corpus, session: &Session, questions: &Questions, text: &str, sc
 }
 
 /// As if the session had just filled its window up to where a compaction is due.
-fn curve(corpus: &Corpus, session: &Session, questions: &Questions, points: &mut [Point]) -> Result<(), String> {
+fn curve(
+    corpus: &Corpus,
+    session: &Session,
+    questions: &Questions,
+    points: &mut [Point],
+) -> Result<(), String> {
     let ruler = ruler();
-    let Threshold::Ratio(due) = Compaction::default().threshold else { return Err("no threshold".to_owned()) };
+    let Threshold::Ratio(due) = Compaction::default().threshold else {
+        return Err("no threshold".to_owned());
+    };
     let window = (ruler.view(session.thread().view()) as f64 / due) as u64;
     for (point, ratio) in points.iter_mut().zip(TAILS) {
         let keep = if ratio == 0.0 { Keep::Nothing } else { Keep::Ratio(ratio) };

@@ -1,5 +1,5 @@
-//! The baseline that a compaction has to beat: some hundred lines that look at structure alone. What the user said, the
-//! newest plan, the files, the commands by how they last ended, commits, and the end of what the agent said.
+//! The baseline that a compaction has to beat: a few functions that look at structure alone. What the user said,
+//! the newest plan, the files, the commands by how they last ended, commits, and the end of what the agent said.
 
 use std::collections::HashMap;
 
@@ -101,7 +101,8 @@ fn agent(messages: &[Message], chars: usize) -> String {
         });
         Some(texts.collect::<Vec<_>>().join("\n")).filter(|text| !text.trim().is_empty())
     });
-    let texts = texts.enumerate().map(|(nth, text)| format!("- {}", clip(&text, if nth == 0 { 2_500 } else { 700 })));
+    let texts =
+        texts.enumerate().map(|(nth, text)| format!("- {}", clip(&text, if nth == 0 { 2_500 } else { 700 })));
     newest_first(texts.collect(), chars)
 }
 
@@ -127,7 +128,10 @@ pub fn plan(calls: &[Call<'_>]) -> Vec<(String, String)> {
     for call in calls {
         match (call.name, call.input["todos"].as_array()) {
             ("TodoWrite", Some(todos)) => {
-                steps = todos.iter().map(|step| (String::new(), text(step, "status"), text(step, "content"))).collect();
+                steps = todos
+                    .iter()
+                    .map(|step| (String::new(), text(step, "status"), text(step, "content")))
+                    .collect();
             }
             ("TaskCreate", _) => {
                 let number = call.result.and_then(|(result, _)| result.split_once('#')).map(|(_, rest)| rest);
@@ -152,7 +156,10 @@ pub fn plan(calls: &[Call<'_>]) -> Vec<(String, String)> {
 fn files(calls: &[Call<'_>]) -> Vec<String> {
     let mut seen: Vec<(&str, usize, usize)> = Vec::new();
     for call in calls {
-        let Some(path) = path_of(call.input).filter(|_| !call.result.is_some_and(|(_, failed)| failed)) else { continue };
+        let Some(path) = path_of(call.input).filter(|_| !call.result.is_some_and(|(_, failed)| failed))
+        else {
+            continue;
+        };
         let changes = ["edit", "write"].iter().any(|kind| call.name.to_lowercase().contains(kind));
         let known = seen.iter().position(|(known, ..)| *known == path).map(|at| seen.remove(at));
         let (_, changed, read) = known.unwrap_or((path, 0, 0));
@@ -184,24 +191,29 @@ fn commands(calls: &[Call<'_>]) -> (Vec<String>, Vec<String>) {
     let mut runs: Vec<(String, usize, (&str, bool))> = Vec::new();
     for call in calls {
         let (Some(line), Some(result)) = (call.input["command"].as_str(), call.result) else { continue };
-        let line = line.split("<<").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        let line =
+            line.split("<<").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
         let known = runs.iter().position(|(known, ..)| *known == line).map(|at| runs.remove(at));
         runs.push((line, known.map_or(1, |(_, count, _)| count + 1), result));
     }
     runs.reverse();
     let (failed, mut worked): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(.., (_, failed))| *failed);
     worked.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
-    let failed = failed.iter().map(|(line, _, (output, _))| format!("- `{}`: {}", clip(line, 120), clip(output, 500)));
+    let failed =
+        failed.iter().map(|(line, _, (output, _))| format!("- `{}`: {}", clip(line, 120), clip(output, 500)));
     let worked = worked.iter().map(|(line, count, _)| format!("- `{}` ({count}x)", clip(line, 120)));
     (failed.collect(), worked.collect())
 }
 
 /// What `git commit` printed.
 fn commits(calls: &[Call<'_>]) -> Vec<String> {
-    let commit = Regex::new(r"(?m)^\[([\w./-]+) (?:\(root-commit\) )?([0-9a-f]{7,})\] (.*)$").expect("a pattern");
-    let outputs = calls.iter().filter(|call| call.input["command"].is_string()).filter_map(|call| call.result);
+    let commit =
+        Regex::new(r"(?m)^\[([\w./-]+) (?:\(root-commit\) )?([0-9a-f]{7,})\] (.*)$").expect("a pattern");
+    let outputs =
+        calls.iter().filter(|call| call.input["command"].is_string()).filter_map(|call| call.result);
     let found = outputs.flat_map(|(output, _)| commit.captures_iter(output));
-    let mut commits: Vec<String> = found.map(|found| format!("- {} on {}: {}", &found[2], &found[1], &found[3])).collect();
+    let mut commits: Vec<String> =
+        found.map(|found| format!("- {} on {}: {}", &found[2], &found[1], &found[3])).collect();
     commits.reverse();
     commits
 }

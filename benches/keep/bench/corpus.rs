@@ -1,5 +1,6 @@
-//! A corpus: real conversations up to their first compaction, the summary that a model wrote there, what happened
-//! afterwards, and facts and instructions that people wrote down. `benches/keep/README.md` describes the files.
+//! A corpus: real conversations up to their first compaction, the summary that a model wrote there, what
+//! happened afterwards, and facts and instructions that people wrote down. `benches/keep/README.md` describes
+//! the files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -108,12 +109,14 @@ pub struct Corpus {
 impl Corpus {
     pub fn read(folder: &Path) -> Result<Corpus> {
         let sessions = folder.join("sessions");
-        let unreadable = || format!("cannot read {}; benches/keep/fetch-corpus.py makes a corpus", sessions.display());
+        let unreadable =
+            || format!("cannot read {}; benches/keep/fetch-corpus.py makes a corpus", sessions.display());
         let files = fs::read_dir(&sessions).with_context(unreadable)?;
         let mut files: Vec<PathBuf> = files.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
         files.sort();
         let mut corpus = Corpus::default();
-        for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "jsonl")) {
+        for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "jsonl"))
+        {
             match session(file, &files) {
                 Ok(session) => corpus.sessions.push(session),
                 Err(error) => corpus.faults.push(format!("{}: {error:#}", file.display())),
@@ -138,9 +141,8 @@ fn session(file: &Path, files: &[PathBuf]) -> Result<Session> {
     let said = lines.iter().filter(|line| line["type"] == "message").map(|line| &line["message"]);
     let messages = said.filter_map(|message| message_of(message, "toolResult")).collect();
     let prefix = format!("{name}.summary.");
-    let is_summary = |file: &&PathBuf| {
-        file.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&prefix))
-    };
+    let is_summary =
+        |file: &&PathBuf| file.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&prefix));
     let summary = files.iter().find(is_summary).map(fs::read_to_string).transpose()?;
     let later = file.with_extension("later.json");
     let later = if later.exists() { fs::read_to_string(&later)? } else { String::new() };
@@ -151,7 +153,8 @@ fn session(file: &Path, files: &[PathBuf]) -> Result<Session> {
 
 fn import(file: &Path, text: &str) -> Result<Vec<Arc<Entry>>> {
     let circumstances = Circumstances { cwd: Path::new("/work/app"), now: 0 };
-    let drafts = transfer::read(file, text, &circumstances).map_err(|problem| anyhow::anyhow!("{problem}"))?;
+    let drafts =
+        transfer::read(file, text, &circumstances).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let draft = drafts.into_iter().next().context("no conversation is in it")?;
     Ok(draft.entries.into_iter().map(Arc::new).collect())
 }
@@ -191,7 +194,8 @@ fn block_of(block: &Value) -> Option<Block> {
 /// The messages in pi's format, which an import reads.
 fn pi_lines(messages: &[Message]) -> String {
     let time = "2026-01-01T00:00:00.000Z";
-    let mut lines = vec![json!({"type": "session", "version": 3, "id": "kept", "timestamp": time, "cwd": "/work/app"})];
+    let mut lines =
+        vec![json!({"type": "session", "version": 3, "id": "kept", "timestamp": time, "cwd": "/work/app"})];
     for (at, message) in messages.iter().enumerate() {
         let text = |text: &str| json!({"type": "text", "text": text});
         let message = match message {
@@ -225,19 +229,29 @@ fn facts(file: &Path) -> Result<BTreeMap<String, Vec<Fact>>> {
     }
     let facts: BTreeMap<String, Vec<Written>> = json_of(file)?.unwrap_or_default();
     let compiled = |pattern: &String| {
-        RegexBuilder::new(pattern).case_insensitive(true).dot_matches_new_line(true).build().context(file.display().to_string())
+        RegexBuilder::new(pattern)
+            .case_insensitive(true)
+            .dot_matches_new_line(true)
+            .build()
+            .context(file.display().to_string())
     };
     let fact = |fact: Written| {
         let patterns = fact.all_of.iter().map(compiled).collect::<Result<_>>()?;
         Ok(Fact { what: fact.what, patterns })
     };
-    let facts = facts.into_iter().map(|(name, facts)| Ok((name, facts.into_iter().map(fact).collect::<Result<_>>()?)));
+    let facts = facts
+        .into_iter()
+        .map(|(name, facts)| Ok((name, facts.into_iter().map(fact).collect::<Result<_>>()?)));
     facts.collect()
 }
 
 fn instructions(file: &Path) -> Result<Vec<String>> {
     let instructions: Vec<Value> = json_of(file)?.unwrap_or_default();
-    Ok(instructions.iter().filter_map(|instruction| instruction["text"].as_str()).map(str::to_owned).collect())
+    Ok(instructions
+        .iter()
+        .filter_map(|instruction| instruction["text"].as_str())
+        .map(str::to_owned)
+        .collect())
 }
 
 /// `None` where there is no such file.

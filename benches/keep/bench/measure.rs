@@ -21,7 +21,10 @@ pub fn holds(text: &str, fact: &Fact) -> bool {
     let places: Vec<Vec<usize>> = fact.patterns.iter().map(places).collect();
     let Some((first, others)) = places.split_first() else { return false };
     let apart = |a: usize, b: usize| text[a.min(b)..a.max(b)].chars().count();
-    first.iter().take(PLACES_MAX).any(|at| others.iter().all(|other| other.iter().any(|place| apart(*at, *place) <= SPAN)))
+    first
+        .iter()
+        .take(PLACES_MAX)
+        .any(|at| others.iter().all(|other| other.iter().any(|place| apart(*at, *place) <= SPAN)))
 }
 
 /// The share of the terms that a text has; `None` of no terms.
@@ -40,8 +43,13 @@ pub struct Later {
 
 /// `snake_case`, `camelCase`, `PascalCase`, `ABC-12`, and numbers of issues.
 static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| {
-    let names = "[A-Za-z_][A-Za-z0-9]*_[A-Za-z0-9_]+|[a-z]+[A-Z][A-Za-z0-9]+|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+|[A-Z]{2,}-[0-9]+";
-    Regex::new(&format!(r"\b(?:{names})\b|#[0-9]{{2,}}\b")).expect("a pattern")
+    let names = [
+        "[A-Za-z_][A-Za-z0-9]*_[A-Za-z0-9_]+",
+        "[a-z]+[A-Z][A-Za-z0-9]+",
+        "[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+",
+        "[A-Z]{2,}-[0-9]+",
+    ];
+    Regex::new(&format!(r"\b(?:{})\b|#[0-9]{{2,}}\b", names.join("|"))).expect("a pattern")
 });
 static HASH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b[0-9a-f]{7,12}\b").expect("a pattern"));
 
@@ -54,12 +62,15 @@ impl Later {
         let before = session.before();
         let calls = session.later.iter().flat_map(Message::calls);
         let names = calls.filter_map(|(_, _, input)| path_of(input)?.rsplit('/').next());
-        let files = names.filter(|name| !name.is_empty() && before.contains(name)).map(str::to_owned).collect();
-        let did = session.later.iter().take(USED_MESSAGES).filter(|message| matches!(message, Message::Agent(_)));
+        let files =
+            names.filter(|name| !name.is_empty() && before.contains(name)).map(str::to_owned).collect();
+        let did =
+            session.later.iter().take(USED_MESSAGES).filter(|message| matches!(message, Message::Agent(_)));
         let did = words(&did.cloned().collect::<Vec<_>>());
         let known = identifiers(&before);
         let identifiers = identifiers(&did).into_iter().filter(|name| known.contains(name));
-        let identifiers = identifiers.filter(|name| name.chars().count() >= 6 && did.matches(name.as_str()).count() >= 2);
+        let identifiers =
+            identifiers.filter(|name| name.chars().count() >= 6 && did.matches(name.as_str()).count() >= 2);
         let known = hashes(&before);
         let hashes = hashes(&did).into_iter().filter(|hash| known.contains(hash)).collect();
         let later = Later { files, identifiers: identifiers.collect(), hashes };
@@ -69,13 +80,17 @@ impl Later {
 
 fn identifiers(text: &str) -> BTreeSet<String> {
     let is_apart = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-    let found = IDENTIFIER.find_iter(text).filter(|found| !found.as_str().starts_with('#') || is_apart(found.start()));
+    let found = IDENTIFIER
+        .find_iter(text)
+        .filter(|found| !found.as_str().starts_with('#') || is_apart(found.start()));
     found.map(|found| found.as_str().to_owned()).collect()
 }
 
 fn hashes(text: &str) -> BTreeSet<String> {
     let found = HASH.find_iter(text).map(|found| found.as_str());
-    let is_mixed = |hash: &&str| hash.bytes().any(|b| b.is_ascii_digit()) && hash.bytes().any(|b| b.is_ascii_lowercase());
+    let is_mixed = |hash: &&str| {
+        hash.bytes().any(|b| b.is_ascii_digit()) && hash.bytes().any(|b| b.is_ascii_lowercase())
+    };
     found.filter(is_mixed).map(str::to_owned).collect()
 }
 
@@ -110,7 +125,8 @@ pub fn section_terms(summary: &str, before: &str) -> BTreeMap<&'static str, BTre
         let whole = |heading: &regex::Captures<'_>| heading.get(0).map_or(0..0, |found| found.range());
         let end = headings.get(at + 1).map_or(summary.len(), |next| whole(next).start);
         let body = &summary[whole(heading).end..end];
-        let terms = TERMS.iter().flat_map(|pattern| pattern.captures_iter(body)).map(|found| found[1].to_owned());
+        let terms =
+            TERMS.iter().flat_map(|pattern| pattern.captures_iter(body)).map(|found| found[1].to_owned());
         let terms: BTreeSet<String> = terms.filter(|term| before.contains(term.as_str())).collect();
         if !terms.is_empty() {
             sections.insert(*name, terms);
@@ -153,8 +169,8 @@ pub struct Truth {
     pub wrong: Vec<String>,
 }
 
-/// Checks each line by the log: a command is failed if the named run failed and no later run of the same command ended
-/// otherwise; a step of the plan has the status that the newest plan gives it.
+/// Checks each line by the log: a command is failed if the named run failed and no later run of the same command
+/// ended otherwise; a step of the plan has the status that the newest plan gives it.
 pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
     static LAST: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\(last e(\d+)").expect("a pattern"));
     static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^- \[(\w+)\] (.*)$").expect("a pattern"));
@@ -166,9 +182,18 @@ pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
             heading = new;
         }
         let is_right = if heading.starts_with("Commands that failed") && line.starts_with("- `") {
-            LAST.captures(line).and_then(|last| last[1].parse().ok()).is_some_and(|entry| has_failed_last(thread, Seq(entry)))
-        } else if let Some(step) = STEP.captures(line).filter(|step| heading == "Plan" && &step[1] != "completed") {
-            let begins = |text: &str| step[2].split(" […]").next().is_some_and(|begin| begin.starts_with(&text.chars().take(40).collect::<String>()));
+            LAST.captures(line)
+                .and_then(|last| last[1].parse().ok())
+                .is_some_and(|entry| has_failed_last(thread, Seq(entry)))
+        } else if let Some(step) =
+            STEP.captures(line).filter(|step| heading == "Plan" && &step[1] != "completed")
+        {
+            let begins = |text: &str| {
+                step[2]
+                    .split(" […]")
+                    .next()
+                    .is_some_and(|begin| begin.starts_with(&text.chars().take(40).collect::<String>()))
+            };
             plan.iter().any(|(status, text)| *status == step[1] && begins(&flat_line(text)))
         } else {
             continue;
@@ -193,7 +218,12 @@ fn has_failed_last(thread: &Thread, entry: Seq) -> bool {
         let command = thread.call(call)?.input["command"].as_str()?;
         let command = command.split('|').next().unwrap_or_default().trim().trim_end_matches("2>&1");
         let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
-        Some(command.strip_prefix("cd ").and_then(|rest| Some(rest.split_once(" && ")?.1.to_owned())).unwrap_or(command))
+        Some(
+            command
+                .strip_prefix("cd ")
+                .and_then(|rest| Some(rest.split_once(" && ")?.1.to_owned()))
+                .unwrap_or(command),
+        )
     };
     let outcomes = thread.entries().iter().filter_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } => Some((entry.seq, outcome)),
@@ -203,9 +233,12 @@ fn has_failed_last(thread: &Thread, entry: Seq) -> bool {
     let Some((_, named)) = outcomes.iter().find(|(seq, _)| *seq == entry) else { return false };
     let command = core(&named.call);
     let mut runs = outcomes.iter().filter(|(seq, outcome)| *seq >= entry && core(&outcome.call) == command);
-    command.is_some() && runs.all(|(_, outcome)| {
-        let code = outcome.raw.as_ref().and_then(|raw| raw["exitCode"].as_i64());
-        let was_run = !outcome.model_text().starts_with("The user doesn't want");
-        was_run && (outcome.status == epitome::thread::OutcomeStatus::Failed || code.is_some_and(|code| code != 0))
-    })
+    command.is_some()
+        && runs.all(|(_, outcome)| {
+            let code = outcome.raw.as_ref().and_then(|raw| raw["exitCode"].as_i64());
+            let was_run = !outcome.model_text().starts_with("The user doesn't want");
+            was_run
+                && (outcome.status == epitome::thread::OutcomeStatus::Failed
+                    || code.is_some_and(|code| code != 0))
+        })
 }
