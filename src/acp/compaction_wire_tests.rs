@@ -15,6 +15,7 @@ fn entry(id: u64, parts: &[&str], account: Account) -> Entry {
         focus: None,
         tokens_before: 88_000,
         tokens_after: 6_200,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),

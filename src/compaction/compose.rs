@@ -74,6 +74,7 @@ pub fn compacted_in(
         focus: plan.focus.clone(),
         tokens_before: scene.before,
         tokens_after,
+        window: None,
         model,
         usage,
         masks,
@@ -184,7 +185,7 @@ pub fn mutated(
         ));
     }
     let tokens_before = ruler.view(thread.view());
-    Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after })
+    Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after, window: None })
 }
 
 /// Why pins may not grow to what they are in `thread`: they would take more than `tokens_max`, and they

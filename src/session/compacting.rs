@@ -23,7 +23,6 @@ use crate::hooks::moment::What;
 use crate::hooks::output::Keep;
 use crate::provider::ProviderError;
 use crate::provider::endpoint::Endpoint;
-use crate::provider::learned::Lesson;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Mask, MessageId, ModelName, Seq, Trigger, Usage};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
@@ -213,7 +212,7 @@ impl Session {
                     .limits
                     .iter()
                     .filter(|(model, limit)| *model == other.name && *limit < other.window);
-                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit, Lesson::Overflow));
+                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit));
             }
             attempt
         }
@@ -226,7 +225,7 @@ impl Session {
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
         self.think(pruning, move |session, pruned| {
             let change = match pruned {
-                Some(change) if revision == session.thread.view().revision() => change,
+                Some(change) if revision == session.thread.view().revision() => session.sized(change),
                 Some(_) => return session.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
                 None => return session.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
             };
@@ -337,7 +336,7 @@ impl Session {
             return self.swap_failed(swap, CHANGED);
         }
         let change = match change {
-            Ok(change) => change,
+            Ok(change) => self.sized(change),
             Err(no_gain) => {
                 self.spend_on(swap);
                 return self.nothing_to_compact(swap.why, &no_gain);

@@ -288,7 +288,14 @@ impl History {
         if let Ok(made) = edits::mutation(&self.thread, revision, next, spoken, kept) {
             let (through, messages) = (made.through, made.messages);
             let by = "h".to_owned();
-            self.append(Change::Mutated { through, messages, by, tokens_before: 2, tokens_after: 1 });
+            self.append(Change::Mutated {
+                through,
+                messages,
+                by,
+                tokens_before: 2,
+                tokens_after: 1,
+                window: None,
+            });
         }
     }
 
