@@ -1,5 +1,5 @@
-//! What a compaction keeps of a conversation, measured as KeepBench does it on real sessions; here on a small session of
-//! our own. The numbers below were reached once: a change that keeps less has to be looked at.
+//! What a compaction keeps of a conversation, measured as KeepBench does it on real sessions; here on a small
+//! session of our own. The numbers below were reached once: a change that keeps less has to be looked at.
 
 #[path = "../benches/keep/bench/mod.rs"]
 mod bench;

@@ -1,5 +1,6 @@
-//! A corpus: real conversations up to their first compaction, the summary that a model wrote there, what happened
-//! afterwards, and facts and instructions that people wrote down. `benches/keep/README.md` describes the files.
+//! A corpus: real conversations up to their first compaction, the summary that a model wrote there, what
+//! happened afterwards, and facts and instructions that people wrote down. `benches/keep/README.md` describes
+//! the files.
 
 use std::collections::BTreeMap;
 use std::fs;
