@@ -250,7 +250,10 @@ async fn what_runs_later_in_the_workspace_stays_as_it_is() {
             ("echo evil > .git/modules/lib/commondir", false),
             ("mv .git/modules m && mkdir -p .git/modules/lib && echo x > .git/modules/lib/config", false),
             ("echo evil > .git/worktrees/t/commondir", false),
-            ("mv .git/worktrees w && mkdir -p .git/worktrees/t && echo x > .git/worktrees/t/commondir", false),
+            (
+                "mv .git/worktrees w && mkdir -p .git/worktrees/t && echo x > .git/worktrees/t/commondir",
+                false,
+            ),
             ("rm -rf .git 2> /dev/null; test -e .git/hooks/pre-commit.sample", true),
             ("echo x > .envrc", false),
             ("rm .envrc", false),

@@ -241,10 +241,9 @@ impl Demo {
         let asked = self.model.requests();
         let last = asked.last().ok_or("the model was never asked")?;
         let sent = last.body.to_string();
-        for (part, what) in [
-            (story::TASK, "what was said before the kill"),
-            (story::LOG_LINE, "what the undo brought back"),
-        ] {
+        for (part, what) in
+            [(story::TASK, "what was said before the kill"), (story::LOG_LINE, "what the undo brought back")]
+        {
             expect(sent.contains(part), || format!("the model was not sent {what}"))?;
         }
         let params = json!({ "sessionId": self.session });

@@ -84,7 +84,9 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     if let Some(broken) = broken {
         log.remark(broken.words());
     }
-    log.title(workspace.name.filter(|_| workspace.user_named).or(workspace.summary).as_deref().unwrap_or_default());
+    log.title(
+        workspace.name.filter(|_| workspace.user_named).or(workspace.summary).as_deref().unwrap_or_default(),
+    );
     log.foreign_id(start["data"]["sessionId"].as_str().unwrap_or_default());
     Ok(log.finish(Source::Copilot))
 }
@@ -186,7 +188,8 @@ impl Reader {
             }
             Some("session.binary_asset") => {
                 let told = |name: &str| data[name].as_str().map(str::to_owned);
-                if let (Some(id), Some(mime), Some(data)) = (told("assetId"), told("mimeType"), told("data")) {
+                if let (Some(id), Some(mime), Some(data)) = (told("assetId"), told("mimeType"), told("data"))
+                {
                     self.assets.insert(id, (mime, data));
                 }
             }
@@ -194,7 +197,8 @@ impl Reader {
             Some("assistant.message") => self.reply(data),
             Some("tool.user_requested") => {
                 let arguments = &data["arguments"];
-                let command = arguments["command"].as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+                let command =
+                    arguments["command"].as_str().map_or_else(|| arguments.to_string(), str::to_owned);
                 self.asked.insert(data["toolCallId"].as_str().unwrap_or_default().to_owned(), command);
             }
             Some("tool.execution_complete") => self.outcome(data),
@@ -214,7 +218,8 @@ impl Reader {
             }
             Some("session.compaction_complete") => self.compacted(data),
             Some("session.context_cleared") => {
-                self.log.left_out("commands that cleared what the model sees (what was said before is in it)");
+                self.log
+                    .left_out("commands that cleared what the model sees (what was said before is in it)");
             }
             Some("session.error") => self.ended(StopReason::Failed),
             Some("abort") => self.ended(StopReason::Cancelled),
@@ -329,9 +334,11 @@ impl Reader {
         self.flush();
         let id = data["toolCallId"].as_str().unwrap_or_default();
         let (result, error) = (&data["result"], &data["error"]);
-        let words = text_of(&result["content"]).or_else(|| text_of(&error["message"])).or_else(|| text_of(error));
+        let words =
+            text_of(&result["content"]).or_else(|| text_of(&error["message"])).or_else(|| text_of(error));
         let told = data["shellExecution"]["exitCode"].as_i64();
-        let code = told.or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
+        let code = told
+            .or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
         if let Some(command) = self.asked.remove(id) {
             let ran = format!("The person ran `{command}`:\n\n{}", words.unwrap_or_default());
             return self.say(Later::Context(vec![text(ran)]));

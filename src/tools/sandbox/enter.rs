@@ -136,8 +136,9 @@ impl World {
         for Mount { at, kind } in &self.mounts {
             let mounted = match kind {
                 Kind::Fixed => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC),
-                Kind::Closed => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC)
-                    .and_then(|()| freeze(at, 0)),
+                Kind::Closed => {
+                    mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC).and_then(|()| freeze(at, 0))
+                }
                 Kind::Frozen => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC)
                     .and_then(|()| freeze(at, libc::AT_RECURSIVE)),
                 Kind::Empty => mount(Some(c"none"), at, Some(c"tmpfs"), libc::MS_RDONLY | libc::MS_NOSUID),

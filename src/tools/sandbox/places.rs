@@ -498,7 +498,8 @@ mod tests {
         assert_eq!(disk.below(&places.frozen), frozen);
         assert_eq!(disk.below(&places.fixed), ["w/.git", "w/.git/worktrees", "w/.git/worktrees/t"]);
 
-        fs::write(disk.root.join("w/.git/config"), "[extensions]\n\tworktreeConfig = true\n").expect("written");
+        fs::write(disk.root.join("w/.git/config"), "[extensions]\n\tworktreeConfig = true\n")
+            .expect("written");
         disk.places("w", ALL);
         assert_eq!(text("config.worktree").as_deref(), Some(""));
         assert_eq!(text("worktrees/t/config.worktree").as_deref(), Some(""));
@@ -507,7 +508,8 @@ mod tests {
     /// Beside a `commondir` Git no longer heeds `core.bare`: it would show a bare repository's files as deleted.
     #[test]
     fn a_bare_repository_is_closed_instead() {
-        let disk = Disk::with(&["w/.git/HEAD", "w/.git/hooks/", "w/.git/objects/", "w/.git/worktrees/t/HEAD"]);
+        let disk =
+            Disk::with(&["w/.git/HEAD", "w/.git/hooks/", "w/.git/objects/", "w/.git/worktrees/t/HEAD"]);
         let config = |text: &str| fs::write(disk.root.join("w/.git/config"), text).expect("written");
         config("[core]\n\tbare = true\n");
         let places = disk.places("w", ALL);
